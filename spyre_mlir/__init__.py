@@ -68,8 +68,8 @@ __all__ = [
 
 moved_modules.install()
 
-#: Public names by the module that defines them, imported on first use: the bindings take a third of a second to
-#: import, torch takes seconds, and a tool that only reads bundles needs neither.
+#: Public names by the module that defines them. They are imported on first use: the bindings take a third of a second
+#: to import, torch takes seconds, and a tool that only reads bundles needs neither.
 _MODULES = {
     "spyre_mlir.driver.compilation": ("compile",),
     "spyre_mlir.driver.device_report": ("device_report",),
@@ -88,7 +88,7 @@ _MODULES = {
 
 
 if not TYPE_CHECKING:
-    # To a type checker it would say that the package has any name.
+    # Hidden from type checkers, which would accept every name of the package.
     def __getattr__(name: str) -> Any:
         for module, names in _MODULES.items():
             if name in names:
@@ -97,6 +97,6 @@ if not TYPE_CHECKING:
 
 
 def __dir__() -> list[str]:
-    """Return the public names, also those that are not imported yet, and the submodules that are."""
+    """Return the public names, imported or not, and the imported submodules."""
     modules = (name for name, value in globals().items() if isinstance(value, ModuleType))
     return sorted({*__all__, *(name for name in modules if f"{__name__}.{name}" in sys.modules)})

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Registration of what decides and can be replaced: solvers, divisions, layout choices, tilings, cost models.
+"""Registration of replaceable algorithms: solvers, divisions, layout choices, tilings and cost models.
 
-Each kind of algorithm is an abstract class with a ``Registry``; an algorithm is a class below it with a name. It is
-known by the decorator ``register``, from a file of ``--load`` or an import, or by an entry point of that name in the
-group of its kind, which is imported when the name is first asked for. docs/writing-an-algorithm.md is the manual.
+Each kind of algorithm is an abstract class with a ``Registry``; an algorithm is a named subclass. The decorator
+``register`` adds an algorithm when its file is loaded by ``--load`` or imported. An entry point with the name of the
+algorithm, in the group of the kind, is imported at the first lookup. docs/writing-an-algorithm.md is the manual.
 
-An algorithm of the user gets plain data, and its answer is checked. What it raises, and an answer that is none, is an
-``AlgorithmError`` at its file and line.
+A user-defined algorithm receives plain data, and its result is checked. Exceptions and invalid results are reported
+as ``AlgorithmError`` with the file and line of the algorithm.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 _Class = TypeVar("_Class", bound="type[Algorithm]")
 _Kind = TypeVar("_Kind", bound="Algorithm")
 
-#: Packages whose code is none of a user.
+#: Packages whose code is not user-defined.
 _NOT_FOREIGN = frozenset({"spyre_mlir", *sys.stdlib_module_names})
 
-#: Caches beside those of ``functools``, whose values may depend on an algorithm.
+#: Caches whose values may depend on an algorithm, in addition to the caches of ``functools``.
 CACHES: list[Clearable] = []
 
 
@@ -48,12 +48,12 @@ class Clearable(Protocol):
 
 
 class Algorithm(abc.ABC):
-    """A decision that can be replaced; a subclass of one kind has the ``registry`` of it, and a ``name`` of its own.
+    """Base class of replaceable algorithms; each kind sets the ``registry``, and each algorithm sets its ``name``.
 
-    An algorithm is deterministic, changes nothing that it is given, and is bounded by steps instead of the clock.
+    An algorithm is deterministic, does not modify its inputs, and is bounded by a number of steps, not by time.
 
     Attributes:
-        name: The name by which an option of the pipeline chooses the algorithm.
+        name: The value of the pipeline option that selects the algorithm.
     """
 
     name: ClassVar[str]
@@ -61,12 +61,12 @@ class Algorithm(abc.ABC):
 
     @classmethod
     def is_foreign(cls) -> bool:
-        """Return whether code of a user takes part in the algorithm."""
+        """Return whether the class or one of its base classes is user-defined."""
         return bool(foreign_modules(cls))
 
     @contextlib.contextmanager
     def guarded(self, problem: str) -> Iterator[None]:
-        """Context in which an exception of a user's algorithm is an error at its place; ``problem`` names its task."""
+        """Convert exceptions of a user-defined algorithm to ``AlgorithmError``; ``problem`` names its task."""
         try:
             yield
         except AlgorithmError:
@@ -79,12 +79,12 @@ class Algorithm(abc.ABC):
             raise AlgorithmError(message, _place_of(error, type(self))) from None
 
     def reject(self, reason: str, problem: str) -> NoReturn:
-        """Raise the error of an answer that is none."""
+        """Raise the ``AlgorithmError`` for an invalid result."""
         message = f"The {self.registry.noun} '{self.name}' gives a wrong answer for {problem}: {reason}."
         raise AlgorithmError(message, place_of_class(type(self)))
 
     def checked_states(self, answer: object, counts: Sequence[int], problem: str) -> tuple[int, ...]:
-        """Return an answer that has for each variable the index of one of its ``counts`` states."""
+        """Check that a result has one state index per variable, below its entry in ``counts``; return it as a tuple."""
         if isinstance(answer, str) or not isinstance(answer, Sequence):
             self.reject(f"it must be a sequence of {len(counts)} integers, not {answer!r:.60}", problem)
         if len(answer) != len(counts):
@@ -97,7 +97,7 @@ class Algorithm(abc.ABC):
         return tuple(map(int, answer))
 
     def checked_number(self, number: object, noun: str, problem: str) -> float:
-        """Return a number that is finite and not negative."""
+        """Check that a number is finite and not negative; return it as a float."""
         is_number = isinstance(number, int | float) or hasattr(number, "__float__")
         if isinstance(number, bool) or not is_number or not 0 <= float(number) < math.inf:  # type: ignore
             self.reject(f"{noun} is {number!r:.60}; it must be a finite number, 0 or more", problem)
@@ -105,9 +105,9 @@ class Algorithm(abc.ABC):
 
 
 class Registry(Generic[_Kind]):
-    """The algorithms of one kind by name.
+    """The algorithms of one kind, by name.
 
-    ``noun`` is the kind in messages, ``group`` that of its entry points, ``module`` defines the compiler's own.
+    ``noun`` names the kind in messages, ``group`` is the entry point group, ``module`` defines the built-in algorithms.
     """
 
     def __init__(self, noun: str, group: str, default: str, module: str) -> None:
@@ -119,8 +119,8 @@ class Registry(Generic[_Kind]):
         self.classes: dict[str, type[_Kind]] = {}
 
     def add(self, cls: type[_Kind]) -> None:
-        """Make a class known by its name; the ``error`` of the registry for a name that another class has."""
-        # A class of the user comes behind those of the compiler, whose names it may not take.
+        """Register a class under its name; raise the ``error`` of the registry if another class has that name."""
+        # Built-in classes are registered before user-defined classes, which may not take their names.
         if cls.is_foreign():
             importlib.import_module(self.module)
         if not isinstance(getattr(cls, "name", None), str) or inspect.isabstract(cls):
@@ -135,7 +135,7 @@ class Registry(Generic[_Kind]):
             _clear_caches()
 
     def find(self, name: str) -> type[_Kind]:
-        """Return the class of a name; the ``error`` of the registry lists all names if there is none."""
+        """Return the class with a name; if none has it, raise the ``error`` of the registry with a list of names."""
         importlib.import_module(self.module)
         if not isinstance(name, str):
             raise self.error(f"The name of a {self.noun} is a text, not {name!r}.")
@@ -149,7 +149,7 @@ class Registry(Generic[_Kind]):
         raise self.error(f"There is no {self.noun} '{name}'; {there} {', '.join(names)}.")
 
     def make(self, name: str, **options: Any) -> _Kind:
-        """Return the algorithm of a name, with options that are fields of its class."""
+        """Create the algorithm with a name; the ``options`` are fields of its class."""
         cls = self.find(name)
         try:
             return cls(**options)
@@ -160,23 +160,23 @@ class Registry(Generic[_Kind]):
             raise AlgorithmError(text, _place_of(error, cls)) from None
 
     def names(self) -> list[str]:
-        """Return the names of all algorithms, those of entry points that are not imported yet among them."""
+        """Return the names of all algorithms, including entry points that are not imported yet."""
         importlib.import_module(self.module)
         return list(dict.fromkeys([*self.classes, *(entry.name for entry in self._entry_points())]))
 
     def require(self, name: str) -> None:
-        """Raise the ``error`` of the registry if no algorithm has a name."""
+        """Raise the ``error`` of the registry if no algorithm has the name."""
         if name != self.default:
             self.find(name)
 
     def _entry_points(self) -> list[EntryPoint]:
-        # It takes a while to import, and most programs name no algorithm of a package.
+        # Imported on use: the import is slow, and most programs do not name an algorithm of a package.
         from importlib.metadata import entry_points
 
         return sorted(entry_points(group=self.group), key=lambda entry: (entry.name, entry.value))
 
     def _load(self, name: str) -> None:
-        """Import the entry point of a name, if there is one."""
+        """Import the entry point with a name, if it exists."""
         entries = [entry for entry in self._entry_points() if entry.name == name]
         if len({entry.value for entry in entries}) > 1:
             values = " and ".join(entry.value for entry in entries)
@@ -192,7 +192,7 @@ class Registry(Generic[_Kind]):
             self.add(cls)
 
 
-#: The kinds by the option of the pipeline that takes a name.
+#: The registries, keyed by the pipeline option that selects an algorithm by name.
 REGISTRIES: dict[str, Registry[Any]] = {
     "layout_solver": Registry("solver", "solvers", "portfolio", "scratchpad.solvers"),
     "division": Registry("division", "divisions", "priority", "division_search.work_division"),
@@ -208,17 +208,17 @@ REGISTRIES: dict[str, Registry[Any]] = {
 
 
 def register(cls: _Class) -> _Class:
-    """Make an algorithm known by its name: a decorator of its class, whatever its kind.
+    """Register an algorithm under its name: a class decorator for all kinds.
 
     Args:
-        cls: A class below one of the base classes of this page, with a ``name`` of its own.
+        cls: A subclass of one of the base classes on this page, with a unique ``name``.
 
     Returns:
         The class itself.
 
     Raises:
-        CompileError: The class is no algorithm, is still abstract, or has the name of another one (``PlanError`` for a
-            solver).
+        CompileError: The class is not an algorithm, is abstract, or has the name of another algorithm (``PlanError``
+            for a solver).
     """
     registry = getattr(cls, "registry", None)
     if not isinstance(registry, Registry):
@@ -230,33 +230,33 @@ def register(cls: _Class) -> _Class:
 
 
 def _clear_caches() -> None:
-    """Forget what an algorithm decided: caches know it by its name, and another class has that now."""
+    """Empty all caches: their keys contain the name of an algorithm, which another class has now."""
     for cache in CACHES:
         cache.clear()
     for cached in gc.get_objects():
-        # Not isinstance, which asks proxies of other packages what they are.
+        # Not isinstance, which would run code of proxy objects of other packages.
         if type(cached) is functools._lru_cache_wrapper and cached.__module__.startswith("spyre_mlir."):
             cached.cache_clear()
 
 
 def is_integer(value: object) -> bool:
-    """Return whether a value is a whole number, of Python or of numpy."""
+    """Return whether a value is an integer of Python or numpy; a boolean is not."""
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
 
 def foreign_modules(cls: type) -> list[str]:
-    """Return the modules that define a class and its bases and are not of the compiler."""
+    """Return the user-defined modules among the modules that define a class and its bases."""
     modules = dict.fromkeys(base.__module__ for base in cls.__mro__)
     return list(filter(is_foreign_module, modules))
 
 
 def is_foreign_module(name: str) -> bool:
-    """Return whether a module is neither of the compiler nor of Python."""
+    """Return whether a module belongs neither to the compiler nor to Python's standard library."""
     return name.partition(".")[0] not in _NOT_FOREIGN
 
 
 def place_of_class(cls: type) -> str:
-    """Return ``file:line:column`` of a class statement; the file alone, or nothing, where that is not known."""
+    """Return ``file:line:column`` of a class statement; line 1 if it is unknown, "" without a file."""
     file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     if file is None:
         return ""
@@ -267,7 +267,7 @@ def place_of_class(cls: type) -> str:
 
 
 def _place_of(error: Exception, cls: type) -> str:
-    """Return the place of the innermost frame of an error that is in a file of a class, or else that of the class."""
+    """Return the location of the innermost frame of an error in a file of a class, else the location of the class."""
     modules = (sys.modules.get(name) for name in foreign_modules(cls))
     files = {str(Path(file).resolve()) for module in modules if (file := getattr(module, "__file__", None))}
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One compilation at a time in a process: PyTorch's export and filters of warnings are not made for threads."""
+"""A lock for one compilation at a time per process: PyTorch's export and warning filters are not thread-safe."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 
 
 def turns(lock: Callable[[], AbstractContextManager[Any]]) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context in which the ``lock`` is held, and which has no effect inside of itself.
+    """Return a reentrant context manager that holds the ``lock``.
 
-    Inside of it is also a thread that works for it, with a copy of its context.
+    A thread that runs with a copy of the holder's ``contextvars`` context is inside the block as well.
     """
     is_held: ContextVar[bool] = ContextVar("is_held", default=False)
 
@@ -38,12 +38,12 @@ _lock = threading.Lock()
 
 
 def _replace() -> None:
-    """Make a new lock: in the child of a fork nobody releases the one that another thread held."""
+    """Create a new lock: in a forked child, no thread would release a lock that another thread of the parent held."""
     global _lock
     _lock = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_replace)
 
-#: The context of a compilation.
+#: The context manager of a compilation.
 one_at_a_time = turns(lambda: _lock)

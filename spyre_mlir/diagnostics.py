@@ -15,7 +15,7 @@ from spyre_mlir.remarks import WARNING, Remark
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One message; ``location`` is ``file:line:col`` or empty; ``severity`` as upstream spells it."""
+    """One message; ``location`` is ``file:line:col`` or empty, ``severity`` is upstream's word in lower case."""
 
     severity: str
     location: str
@@ -27,14 +27,14 @@ class Diagnostic:
 
 
 def error_at(op: ir.Operation | ir.OpView, message: str) -> CompileError:
-    """Create the error about an operation, at its source line, with what a PyTorch model called there."""
+    """Create the error about an operation, with its source line and the PyTorch operation that the model called."""
     called = called_name(source_note(op.location, "aten"))
     return CompileError(message, location_of(op.location), called, source_note(op.location, "module"))
 
 
 @contextlib.contextmanager
 def collecting(context: ir.Context, collected: list[Diagnostic]) -> Iterator[None]:
-    """Collect the warnings and remarks of a context within a block; the bindings raise errors as exceptions."""
+    """Collect the warnings and remarks of an MLIR context within a block; the bindings raise errors as exceptions."""
 
     def handle(diagnostic: ir.Diagnostic) -> bool:
         collected.append(_value(diagnostic))
@@ -48,7 +48,7 @@ def collecting(context: ir.Context, collected: list[Diagnostic]) -> Iterator[Non
 
 
 def diagnostics_of(error: CompileError) -> list[Diagnostic]:
-    """Return every diagnostic of the bindings that caused an error, else the error's own sentence."""
+    """Return the diagnostics of the bindings that caused an error, else one diagnostic with the error's message."""
     causes = getattr(error.__cause__, "error_diagnostics", None)
     if causes:
         return [_value(diagnostic) for diagnostic in causes]
@@ -56,14 +56,14 @@ def diagnostics_of(error: CompileError) -> list[Diagnostic]:
 
 
 def of_remark(remark: Remark) -> Diagnostic:
-    """Convert a decision of one of our passes to a remark, or a warning."""
+    """Convert a remark of one of our passes to a diagnostic: a remark or a warning."""
     if remark.kind == WARNING:
         return Diagnostic("warning", remark.op_location, remark.with_module)
     return Diagnostic("remark", remark.op_location, str(remark))
 
 
 def compile_error(error: ir.MLIRError, otherwise: str) -> CompileError:
-    """Convert the first diagnostic of ``error``; ``otherwise`` is the message without one."""
+    """Convert the first diagnostic of ``error``; ``otherwise`` is the message if ``error`` has no diagnostic."""
     if not error.error_diagnostics:
         return CompileError(otherwise)
     first, location = _value(error.error_diagnostics[0]), _location(error.error_diagnostics[0])
@@ -72,7 +72,7 @@ def compile_error(error: ir.MLIRError, otherwise: str) -> CompileError:
 
 
 def _location(diagnostic: ir.Diagnostic | ir.DiagnosticInfo) -> ir.Location:
-    """Return a location by its derived class; the bindings give the base class."""
+    """Return the location of a diagnostic as its derived class; the bindings return the base class."""
     return ir.Location.from_attr(diagnostic.location.attr, diagnostic.location.context)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The exceptions and the warnings that users see, in a sentence that fits on a screen."""
+"""The exceptions and warnings that users see, each one sentence that fits on a screen."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-#: Characters of a message, and those of one behind a location, whose length is not counted: a message is the same
-#: wherever the file lies. What Python prints stays below 300 in most folders. The variable lifts the bounds.
+#: Maximum characters of a message without and with a location. The location is not counted, so a message does not
+#: depend on the path of the file. Most printed messages stay below 300. SPYRE_TRACEBACK lifts the bounds.
 LONGEST, _LONGEST_BEHIND = 260, 210
 TRACEBACK = "SPYRE_TRACEBACK"
 _REST = f" ... ({TRACEBACK}=1 shows the rest)."
@@ -18,36 +18,36 @@ _LONGEST_PATH = 120
 
 
 def brief(text: str, most: int = LONGEST) -> str:
-    """Cut a message to its first line and to ``most`` characters, unless the traceback is asked for."""
+    """Cut a message to its first line and to ``most`` characters, unless SPYRE_TRACEBACK is set."""
     if os.environ.get(TRACEBACK):
         return text
     lines = text.strip().splitlines() or [""]
-    # A line that announces the next one says nothing alone.
+    # A line that ends with a colon introduces the next line, so the two are joined.
     if len(lines) > 1 and lines[0].endswith((":", ": ")):
         lines[:2] = [f"{lines[0].rstrip()} {lines[1].strip()}"]
     if len(lines) == 1 and len(lines[0]) <= most:
         return lines[0]
-    # Behind the last whole word that leaves room for the note.
+    # Cut after the last whole word that leaves space for the note.
     room = most - len(_REST)
     cut = lines[0] if len(lines[0]) <= room else lines[0][:room].rpartition(" ")[0] or lines[0][:room]
     return cut.rstrip(" .,;:") + _REST
 
 
 def located(location: str, severity: str, text: str) -> str:
-    """Put a message behind its place, ``file:line:col: error: ..``, as short as that of any place."""
+    """Format ``file:line:col: error: ..``; the length of a location does not change where the text is cut."""
     head = f"{location}: {severity}: " if location else f"{severity}: "
     return head + brief(text, _LONGEST_BEHIND if location else LONGEST - len(head))
 
 
 def shown_path(path: str | os.PathLike[str]) -> str:
-    """Return a path of the user for a sentence, in quotes: on one line, and of a long one the end."""
+    """Return a quoted path for a message: on one line, and only the end of a long path."""
     text = os.fspath(path)
     text = text if text.isprintable() else repr(text)[1:-1]
     return f"'{text}'" if len(text) <= _LONGEST_PATH else f"'...{text[-_LONGEST_PATH:]}'"
 
 
 def listed(names: Iterable[str], like: str = "") -> str:
-    """List names in a sentence; of many only the first ones, or those most like a name, and how many more there are."""
+    """List names for a message; of many, only the first, or the closest to ``like``, and the number omitted."""
     every = list(names)
     if len(every) <= _MOST_LISTED + 1:
         return ", ".join(every) or "none"
@@ -59,7 +59,7 @@ def listed(names: Iterable[str], like: str = "") -> str:
 
 
 def suggestion(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
-    """Return the question whether a name close to an unknown one was meant; empty if none is close."""
+    """Return "did you mean .." with the known name that is closest to ``name``; empty if none is close."""
     import difflib  # on use: most runs end without an error
 
     close = difflib.get_close_matches(name, list(names), 1, cutoff)
@@ -67,8 +67,8 @@ def suggestion(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def with_suggestion(sentence: str, name: str, names: Iterable[str]) -> str:
-    """Return a sentence about an unknown name, with the question at its end whether a close one was meant."""
-    # The names are in the sentence: the question is for a misspelt one alone.
+    """Return a sentence about an unknown name, with "did you mean .." at its end if a known name is close."""
+    # The sentence lists the names already, so only a likely misspelling gets a suggestion.
     hint = suggestion(name, names, 0.75)
     return f"{sentence.removesuffix('.')} ({hint})." if hint else sentence
 
@@ -80,9 +80,9 @@ class CompileError(Exception):
 
     Attributes:
         message: One sentence that says what is wrong and what to do.
-        location: ``file:line:col`` of the user's source, or empty where there is none.
-        operation: What a PyTorch model called there, or empty.
-        module: The path of the module of the model that did, or empty.
+        location: ``file:line:col`` in the user's source, or empty.
+        operation: The PyTorch operation that the model called there, or empty.
+        module: The path of the PyTorch module that called the operation, or empty.
     """
 
     def __init__(self, message: str, location: str = "", operation: str = "", module: str = "") -> None:
@@ -93,7 +93,7 @@ class CompileError(Exception):
         self.module = module
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # As it is: what its class is made from is not what it holds.
+        # Pickle the attributes: a subclass may have other constructor arguments.
         return _made_anew, (type(self), self.args), vars(self)
 
     def __str__(self) -> str:
@@ -107,54 +107,54 @@ def _made_anew(cls: type[CompileError], arguments: tuple[Any, ...]) -> CompileEr
 
 
 class UncapturedError(CompileError):
-    """A model that torch.export does not capture as one graph of static shapes; in pieces it may run."""
+    """A model that torch.export does not capture as one graph of static shapes; it may run as several pieces."""
 
 
-#: Begin of the message about an assertion whose condition is known to be false when it is compiled.
+#: Prefix of the message about an assertion whose condition is known to be false at compile time.
 ALWAYS_FAILS = "The program asserts what is never true"
 
 
 class FailedAssertionError(CompileError, RuntimeError):
-    """An assertion of a program that fails, for every input or for the inputs of a call; the call has no effect.
+    """A failed assertion of a program, for every input or for the inputs of a call; the call has no effect.
 
-    PyTorch raises a ``RuntimeError``, which this is too.
+    It is also a ``RuntimeError``, which PyTorch raises for a failed assertion.
     """
 
 
 class AlgorithmError(CompileError):
-    """An algorithm of the user that fails or gives a wrong answer: no other way to compile is tried."""
+    """A failure or an invalid result of a user-defined algorithm; the compiler does not try an alternative."""
 
 
 class _BriefWarning(UserWarning):
-    """A warning whose text is cut as that of an error is."""
+    """A warning whose text is cut as the message of an error."""
 
     def __init__(self, text: str) -> None:
         super().__init__(brief(text))
 
 
 class RangeWarning(_BriefWarning):
-    """Numbers of a run left the range of the device's 16-bit format; the text names tensors and replacements."""
+    """Values of a run exceeded the range of the device's 16-bit format; the text names tensors and replacements."""
 
 
 class HostWorkWarning(_BriefWarning):
-    """The host runs over 1 % of the floating-point operations of a program; ``compile`` warns once of each."""
+    """The host runs over 1 % of the floating-point operations of a program; ``compile`` warns once per program."""
 
 
 class FallbackWarning(_BriefWarning):
-    """An operation on tensors of the device runs on the host; the text has the reason, once for each operation."""
+    """An operation on device tensors runs on the host; the text has the reason. Issued once per operation."""
 
 
 class RecompileWarning(_BriefWarning):
-    """A model in pieces has many programs, one for each size or branch; the text names the last piece."""
+    """A model in pieces has compiled many programs, one per size or branch; the text names the last piece."""
 
 
 class Uncached(Exception):
-    """Reason why a program has no place in the cache on disk, as the rest of a sentence about the program."""
+    """The reason why a program is not cached on disk, as a predicate of a sentence whose subject is the program."""
 
 
 @contextlib.contextmanager
 def without_causes() -> Iterator[None]:
-    """Context whose ``CompileError`` is a whole sentence, and leaves it without the frames and causes inside."""
+    """Context that re-raises a ``CompileError`` as a whole sentence, without inner frames and causes."""
     try:
         yield
     except CompileError as error:

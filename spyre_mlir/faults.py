@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Faults of the compiler: exceptions that are not a ``CompileError``, as one diagnostic with how to report it.
+"""Faults of the compiler: exceptions other than ``CompileError``, reported as one diagnostic with instructions.
 
-Inside of the compiler a fault stays the exception that it is: no handler of a ``CompileError`` takes it for a refusal
-of the program. The outermost entry point turns it into an ``InternalError``, once for all that it calls. The runner of
-passes notes the pass and the operation on the exception, and which exceptions are from a pass of the user.
+Inside the compiler a fault keeps its exception type, so no handler of ``CompileError`` mistakes it for a rejected
+program. The outermost entry point converts it to an ``InternalError``. The pass runner records the pass and the
+operation on the exception, and marks exceptions that come from user-defined passes.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from spyre_mlir.records import dataclass
 
 _Class = TypeVar("_Class", bound=type)
 
-#: Whether an entry point around this code reports faults.
+#: Whether an enclosing entry point reports faults.
 _is_entered: ContextVar[bool] = ContextVar("is_entered", default=False)
 
-#: Attributes of an exception: the place of a fault, and the mark of what is the user's.
+#: Attributes of an exception: the place of a fault, and the mark of an exception from user-defined code.
 _PLACE, _USERS = "_spyre_place", "_spyre_users"
 
 #: Characters of the message of a fault that are shown.
@@ -32,7 +32,7 @@ _MOST_CHARACTERS = 60
 
 
 class InternalError(CompileError):
-    """A fault of the compiler itself, with the pass and the operation that it happened at."""
+    """A fault of the compiler, with the pass and the operation where it happened."""
 
 
 @dataclass(frozen=True)
@@ -47,25 +47,25 @@ class FaultPlace:
 
 
 def note_place(error: Exception, place: FaultPlace) -> None:
-    """Note the place of a fault, unless a pass inside has noted another one."""
+    """Record the place of a fault, unless an inner pass has recorded one."""
     vars(error).setdefault(_PLACE, place)
 
 
 def note_user(error: Exception) -> None:
-    """Note that user-defined code raised an exception, which reaches the user unchanged."""
+    """Mark an exception as raised by user-defined code; such an exception reaches the user unchanged."""
     vars(error)[_USERS] = True
 
 
 def is_placed(error: Exception) -> bool:
-    """Return whether an exception is a fault of a pass."""
+    """Return whether an exception has the place of a fault recorded."""
     return _PLACE in vars(error)
 
 
 def is_fault(error: Exception) -> bool:
     """Return whether an exception is a fault of the compiler.
 
-    Refusals, exceptions from user-defined code, warnings that the user has turned into errors, files that the system
-    refuses and a lack of memory are not faults.
+    ``CompileError``, exceptions from user-defined code, warnings that the user has turned into errors, a lack of memory
+    and an ``OSError`` about a file are not faults.
     """
     is_of_system = isinstance(error, MemoryError) or (
         isinstance(error, OSError) and error.filename is not None
@@ -87,16 +87,16 @@ def internal_error(error: Exception) -> InternalError:
     return InternalError(message, place.location, place.operation, place.module)
 
 
-#: Context of the outermost entry point, in which Dynamo traces nothing; the frontend sets it.
+#: Context of the outermost entry point, in which Dynamo does not trace; the frontend sets it.
 untraced: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
 
 @contextlib.contextmanager
 def faults_reported(always: bool = False) -> Iterator[None]:
-    """Context of an entry point, also its decorator, which a fault leaves as an ``InternalError``.
+    """Context manager and decorator of an entry point; it converts a fault to an ``InternalError``.
 
-    Inside of another one it has no effect, unless ``always``: for a part whose faults do not end the whole. With
-    ``SPYRE_TRACEBACK=1`` a fault stays the exception that it is.
+    A nested context has no effect unless ``always`` is set, for a part whose faults do not end the whole. With
+    ``SPYRE_TRACEBACK=1`` the exception is not converted.
     """
     if _is_entered.get() and not always:
         yield
@@ -115,7 +115,7 @@ def faults_reported(always: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def faults_kept() -> Iterator[None]:
-    """Context whose caller reports faults itself."""
+    """Context without conversion of faults; the caller reports them."""
     token = _is_entered.set(True)
     try:
         yield
@@ -124,7 +124,7 @@ def faults_kept() -> Iterator[None]:
 
 
 def entry_points(cls: _Class) -> _Class:
-    """Decorate a class whose public methods, calls included, are entry points."""
+    """Class decorator that makes all public methods, including ``__call__``, entry points."""
     for name, value in list(vars(cls).items()):
         if name == "__call__" or not name.startswith("_"):
             if inspect.isfunction(value):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Files of the user: errors are sentences, and a file is written whole or not at all."""
+"""Access to user files: errors are ``CompileError`` sentences, and a file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from typing import BinaryIO
 
 from spyre_mlir.errors import CompileError, shown_path
 
-#: Bytes of a text at most: a device such as /dev/zero has no end.
+#: Maximum bytes of a file: a device such as /dev/zero has no end.
 _MAX_BYTES = 1 << 30
 
-#: Characters of a name that the name of its temporary file begins with: a name of the system has 255 bytes at most.
+#: Maximum characters of a file name in the name of its temporary file: the system allows names of 255 bytes.
 _LONGEST_PREFIX = 50
 
-#: Paths of an open file of a process.
+#: Paths that refer to an open file descriptor.
 _DESCRIPTOR = re.compile(r"/dev/(stdout|stderr|fd/\d+)|/proc/(self|\d+)/fd/\d+")
 
 
 def read_text(path: str, max_bytes: int = _MAX_BYTES) -> str:
-    """Read a file in UTF-8 of up to ``max_bytes``, or stdin for ``-``; ``CompileError`` for any other."""
+    """Read a UTF-8 file of up to ``max_bytes``, or stdin for ``-``; raise ``CompileError`` if that is not possible."""
     return decoded(read_bytes(path, max_bytes), path)
 
 
 def decoded(data: bytes, path: str) -> str:
-    """Return the text of a file; ``CompileError`` if it is not in UTF-8."""
+    """Decode the content of a file; raise ``CompileError`` if it is not UTF-8."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -41,7 +41,7 @@ def decoded(data: bytes, path: str) -> str:
 
 
 def read_bytes(path: str, max_bytes: int = _MAX_BYTES) -> bytes:
-    """Read a file of up to ``max_bytes``, or stdin for ``-``; ``CompileError`` for any other."""
+    """Read a file of up to ``max_bytes``, or stdin for ``-``; raise ``CompileError`` if that is not possible."""
     require_name(path)
     try:
         with contextlib.nullcontext(sys.stdin.buffer) if path == "-" else open(path, "rb") as file:
@@ -54,7 +54,7 @@ def read_bytes(path: str, max_bytes: int = _MAX_BYTES) -> bytes:
 
 
 def is_folder(path: str | Path) -> bool:
-    """Return whether there is a folder; ``CompileError`` for one that cannot be asked, as its name is too long."""
+    """Return whether a path is a folder; raise ``CompileError`` if it cannot be examined, e.g. its name is too long."""
     try:
         return Path(path).is_dir()
     except OSError as error:
@@ -78,9 +78,9 @@ def write_bytes(path: str, data: bytes) -> None:
 
 @contextlib.contextmanager
 def writing(path: str) -> Iterator[BinaryIO]:
-    """Open a file that is written as a whole: it is as before unless the block ends well. ``-`` is stdout.
+    """Open a file for atomic replacement: the file changes only if the block succeeds. ``-`` is stdout.
 
-    A link stays one, to the file that it leads to; an existing file keeps its permissions. Raises ``CompileError``.
+    A symbolic link is kept and its target is replaced; an existing file keeps its permissions. Raises ``CompileError``.
     """
     if path == "-":
         sys.stdout.flush()
@@ -94,7 +94,7 @@ def writing(path: str) -> Iterator[BinaryIO]:
 
 
 def require_writable(path: str) -> str:
-    """Return the path of a file to write later; ``CompileError`` if it cannot be written, before work of hours."""
+    """Check, before long work, that a file can be written later; return its path, or raise ``CompileError``."""
     if path != "-":
         with _errors_of_writing(path):
             _require_target(path)
@@ -102,7 +102,7 @@ def require_writable(path: str) -> str:
 
 
 def require_name(path: str) -> None:
-    """Raise ``CompileError`` for what no file or folder can be called."""
+    """Raise ``CompileError`` for a path that is not a possible name of a file or folder."""
     if not path:
         raise CompileError("The name of a file is empty.")
     if "\0" in path:
@@ -119,13 +119,13 @@ def _errors_of_writing(path: str) -> Iterator[None]:
 
 
 def _require_target(path: str) -> bool:
-    """Return whether a file is replaced, not written in place as a device or a pipe; ``OSError`` if it is neither."""
+    """Return whether a file is replaced, or else written in place (a device, a pipe); ``OSError`` if neither works."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
     if target.exists() and not os.access(target, os.W_OK):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
-    # What a descriptor of this process is open on must not be replaced, either.
+    # A file that a descriptor of this process refers to must not be replaced either.
     if _DESCRIPTOR.fullmatch(os.path.abspath(path)) or (target.exists() and not target.is_file()):
         return False
     if not stat.S_ISDIR(target.parent.stat().st_mode):
@@ -137,7 +137,7 @@ def _require_target(path: str) -> bool:
 
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
-    import tempfile  # on use: it imports an eighth of the standard library that a tool imports
+    import tempfile  # on use: it makes up an eighth of a tool's imports from the standard library
 
     handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:_LONGEST_PREFIX]}.")
     try:
@@ -152,7 +152,7 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
 
 
 def _mode(target: Path) -> int:
-    """Return the permissions of a file, or those of a new one."""
+    """Return the permissions of an existing file, or the default permissions of a new file."""
     if target.exists():
         return stat.S_IMODE(target.stat().st_mode)
     mask = os.umask(0)  # the only way to read it

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``--load FILE.py``: files of users that define passes, solvers or device operations.
+"""``--load FILE.py``: user files that define passes, solvers or device operations.
 
-An error in such a file, when it is loaded or later when it runs, shows its traceback, which ends in the file.
+An error in such a file, at load time or at run time, shows a traceback that ends in the file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spyre_mlir.errors import CompileError, shown_path
 
-#: Files that were loaded, by their resolved path: as the user wrote them.
+#: Loaded files: resolved path to the path that the user wrote.
 _LOADED: dict[str, str] = {}
 
 
@@ -22,7 +22,7 @@ def load(path: str) -> None:
     """Import a Python file, whose passes, solvers and device operations register themselves."""
     if not Path(path).is_file():
         raise CompileError(f"The file {shown_path(path)} of --load does not exist.")
-    # From the whole path, so that files of one name in two folders are two modules.
+    # The name has the whole path, so files of the same name in two folders are two modules.
     name = "spyre_mlir_loaded_" + re.sub(r"\W", "_", str(Path(path).resolve()))
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -35,7 +35,7 @@ def load(path: str) -> None:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        # Its last line is the message, which the diagnostic has.
+        # Without the last line, the message, which the diagnostic repeats.
         excerpt = traceback.format_exception_only(error)[:-1]
         print(*map(str.rstrip, excerpt), sep="\n", file=sys.stderr)
         message = f"The file of --load fails: {type(error).__name__}: {error.msg}."
@@ -49,14 +49,14 @@ def load(path: str) -> None:
 
 
 def loaded_files() -> list[str]:
-    """Return the paths of the files that were loaded, in order."""
+    """Return the paths of the loaded files, in loading order."""
     return list(_LOADED)
 
 
 def error_of_file(error: Exception) -> CompileError | None:
-    """Print the traceback of an error of a loaded file and return its diagnostic; None for an error of no such file.
+    """Print the traceback of an error in a loaded file and return its diagnostic; None for any other error.
 
-    The traceback begins and ends in the user's files: what is around them is the compiler.
+    The traceback is cut to begin and end in the user's files; the frames around them belong to the compiler.
     """
     frames = traceback.extract_tb(error.__traceback__)
     files = [str(Path(frame.filename).resolve()) for frame in frames]

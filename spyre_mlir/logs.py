@@ -3,17 +3,17 @@
 
 ``SPYRE_LOG``, or ``--log`` of a tool, is a list of words:
 
-    SPYRE_LOG=info                     what each stage took
-    SPYRE_LOG=debug,passes             what each pass took
-    SPYRE_LOG=remark,choose-layouts    the decisions of one pass, as it takes them
-    SPYRE_LOG=progress                 where the compiler is, also where stderr is no terminal
+    SPYRE_LOG=info                     the time of each stage
+    SPYRE_LOG=debug,passes             the time of each pass
+    SPYRE_LOG=remark,choose-layouts    the decisions of one pass, as the pass makes them
+    SPYRE_LOG=progress                 the current stage and pass, even if stderr is not a terminal
 
-One word may be a level: error, warning (if none is named), remark, info or debug; it shows what is at least as
-urgent. ``progress`` asks for the progress line. Any other word is a topic: the name of a stage, of a pass, of a part
-of one, or of a logger. Below warnings only records of the topics are shown; topics alone mean all levels.
+One word may be a level: error, warning (the default), remark, info or debug; records of at least that severity are
+shown. ``progress`` enables the progress line. Any other word is a topic: the name of a stage, a pass, a part of a
+pass, or a logger. Below warnings, only records of the topics are shown; topics without a level select all levels.
 
-All goes through Python's logging, to the logger ``spyre_mlir`` and those below it, so a program that uses the
-library may use handlers of its own instead; with a level or a topic in ``SPYRE_LOG`` it is told on stderr alone.
+All records go through Python's logging, to the logger ``spyre_mlir`` and its children, so a program that uses the
+library may install its own handlers. With a level or a topic in ``SPYRE_LOG``, records go to stderr only.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 
 from spyre_mlir.records import dataclass
 
-#: Level of decisions of passes: below warnings, above the times of stages.
+#: Level of the decisions of passes: less severe than warnings, more severe than the times of stages.
 REMARK = 25
 LEVELS = {
     "error": logging.ERROR,
@@ -40,7 +40,7 @@ LOGGER = logging.getLogger("spyre_mlir")
 
 @dataclass(frozen=True)
 class Request:
-    """The words of ``SPYRE_LOG``. ``level`` is None if neither a level nor a topic is named."""
+    """The parsed words of ``SPYRE_LOG``. ``level`` is None if neither a level nor a topic is named."""
 
     level: int | None = None
     topics: frozenset[str] = frozenset()
@@ -57,7 +57,7 @@ class Request:
 
 
 def _write(text: str) -> None:
-    if sys.stderr is not None:  # None where it is closed
+    if sys.stderr is not None:  # None if it is closed
         sys.stderr.write(text)
         sys.stderr.flush()
 
@@ -67,19 +67,19 @@ def _has_terminal() -> bool:
 
 
 class ProgressLine:
-    """Display of the current scope: on a terminal one line that is overwritten, elsewhere a line per stage and pass."""
+    """Display of the current scope: one overwritten line on a terminal, else one line per stage and pass."""
 
     def __init__(self, on_a_terminal: bool) -> None:
         self.on_a_terminal = on_a_terminal
         self._drawn = False
 
     def show(self, text: str, is_part: bool) -> None:
-        """Show the current scope; off a terminal only if it is no part of a pass, for those come by the thousand."""
+        """Show the current scope; without a terminal, skip the parts of passes, of which there are thousands."""
         if not self.on_a_terminal:
             if not is_part:
                 _write(f"{text}\n")
             return
-        import shutil  # with it come three libraries of compression
+        import shutil  # on use: it imports three compression libraries
 
         width = shutil.get_terminal_size().columns - 1  # a full line would wrap, and could not be overwritten
         _write(f"\r{text[:width]}\x1b[K")
@@ -124,10 +124,10 @@ _handler = _Handler()
 
 
 def configure(text: str, terminal: bool = False) -> None:
-    """Replace the request by the words of ``SPYRE_LOG`` in ``text``.
+    """Replace the current request by the words in ``text``, in the syntax of ``SPYRE_LOG``.
 
-    With ``terminal`` the progress line is shown without a word for it, where stderr is a terminal and no level is
-    named, so that the line is alone there.
+    With ``terminal``, the progress line is shown without the word ``progress`` if stderr is a terminal and no level
+    is named, so that no records are printed between its updates.
     """
     request = Request.parse(text)
     is_terminal = _has_terminal()
@@ -147,30 +147,30 @@ def shows(level: int) -> bool:
 
 
 def requested_topics() -> frozenset[str]:
-    """Return the topics that the log is asked about."""
+    """Return the topics that ``SPYRE_LOG`` names."""
     return _handler.request.topics
 
 
 def silent_topics() -> list[str]:
-    """Return the requested topics without a record so far: mostly misspelt names."""
+    """Return the requested topics without a record so far; most of them are misspelt names."""
     return sorted(_handler.silent)
 
 
 def tell(level: int, message: str, logger: str = "", topics: Iterable[str] = (), location: str = "") -> None:
-    """Log a record to ``spyre_mlir.<logger>``, about ``topics``, at ``location`` (file:line:col) in user source."""
+    """Log a record to ``spyre_mlir.<logger>`` with ``topics``; ``location`` is file:line:col in the user's source."""
     LOGGER.getChild(logger).log(level, "%s", message, extra={"topics": tuple(topics), "location": location})
 
 
 def show_progress(text: str, is_part: bool = False) -> None:
-    """Set the text of the progress line, if there is one."""
+    """Set the text of the progress line, if it is shown."""
     if _handler.progress is not None and not _handler.hides_progress:
         _handler.progress.show(text, is_part)
 
 
 def show_wait(text: str) -> None:
-    """Set the text of the progress line; in an interactive session on a terminal there is one for this.
+    """Set the text of the progress line; an interactive session on a terminal shows one for this purpose.
 
-    A script of the user's has its terminal for itself, unless it asks for the line.
+    A script shows it only if the script or ``SPYRE_LOG`` has enabled the progress line.
     """
     if _handler.progress is not None or _handler.hides_progress:
         show_progress(text, is_part=True)
@@ -180,7 +180,7 @@ def show_wait(text: str) -> None:
 
 
 def clear_wait() -> None:
-    """Remove the line of ``show_wait`` in an interactive session."""
+    """Remove the line that ``show_wait`` shows in an interactive session."""
     if _handler.wait is not None:
         _handler.wait.clear()
 

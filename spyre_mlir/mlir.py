@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The only module that imports the MLIR bindings.
 
-The upstream Python bindings come inside the ``torch-mlir`` wheel (the index's ``mlir-python-bindings``
-is an empty placeholder); another root, say ``mlir.ir``, is a change of the lines below. Importing this
+The upstream Python bindings are part of the ``torch-mlir`` wheel (``mlir-python-bindings`` on the package index
+is an empty placeholder). To use another root, such as ``mlir.ir``, change the imports below. Importing this
 module does not import torch.
 """
 
@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # The wheel of the bindings has no types; the folder has nothing but them.
+    # The wheel has no type stubs for the bindings; the folder contains only the stubs.
     from spyre_mlir.bindings import ext, ir  # pyright: ignore[reportMissingModuleSource]
     from spyre_mlir.bindings.passmanager import PassManager  # pyright: ignore[reportMissingModuleSource]
 else:
@@ -42,21 +42,21 @@ __all__ = [
 def announce_dialect(namespace: str, module: str) -> None:
     """Register the Python module of a dialect with the bindings.
 
-    They look for one at every attribute of the dialect, and search the disk each time that they find none: a third of
-    the pipeline's time on a chain of 1000 ops.
+    The bindings look the module up for every attribute of the dialect, and search the disk each time they do not find
+    one: a third of the pipeline's time on a chain of 1000 ops.
     """
     sys.modules.setdefault(f"torch_mlir.dialects.{namespace}", sys.modules[module])
 
 
 class _DeferredDialect(ModuleType):
-    """The Python module of an upstream dialect, imported when one of its names is asked for.
+    """Lazy Python module of an upstream dialect, imported at the first access to one of its names.
 
-    The bindings import it at the first operation of the dialect, for the classes of its operations, which we do not
-    use. The module of linalg compiles a language of its own: a quarter of the time of a small pipeline.
+    The bindings import the module at the first operation of the dialect, for operation classes that we do not use.
+    The linalg module compiles its own operation language (OpDSL), a quarter of the time of a small pipeline.
     """
 
     def __getattr__(self, name: str) -> Any:
-        if name == "__all__":  # of ``import *``, which otherwise reads the names of this object
+        if name == "__all__":  # for ``import *``, which otherwise reads the names of this object
             return [each for each in dir(self) if not each.startswith("_")]
         if name.startswith("__") and name != "__path__":
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
@@ -76,19 +76,19 @@ def _defer_dialect(namespace: str) -> None:
     sys.modules.setdefault(name, _DeferredDialect(name))
 
 
-# Passes of users take attributes from the classes of the other dialects, as ``name`` of func.func.
+# Only linalg is deferred: user-defined passes use the classes of the other dialects, such as ``name`` of func.func.
 _defer_dialect("linalg")
 
 
 def clean(operation: ir.Operation) -> None:
-    """Run upstream's canonicalization and elimination of common subexpressions on an ``operation``."""
+    """Run upstream's canonicalization and common subexpression elimination on an ``operation``."""
     with operation.context:
         PassManager.parse("builtin.module(canonicalize,cse)").run(operation)
 
 
 def execution_engine(module: ir.Module) -> Any:
-    """Compile a module of the LLVM dialect for this machine."""
-    # Imported on use: few tools run anything.
+    """Compile a module in the LLVM dialect for this machine."""
+    # Imported on use: few tools run compiled code.
     from torch_mlir.execution_engine import ExecutionEngine
 
     return ExecutionEngine(module, opt_level=0)
@@ -98,7 +98,7 @@ def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
     """Return the indexing maps of a structured ``op``."""
     if "indexing_maps" in op.attributes:
         return [ir.AffineMapAttr(attr).value for attr in ir.ArrayAttr(op.attributes["indexing_maps"])]
-    # Only a named op lacks the attribute.
+    # A named op does not have the attribute.
     linalg = importlib.import_module("torch_mlir._mlir_libs._mlirDialectsLinalg")
     return [ir.AffineMapAttr(attr).value for attr in linalg.get_indexing_maps(op)]
 
@@ -109,7 +109,7 @@ def register_torch_passes() -> None:
 
 
 def load_irdl(module: ir.Module) -> None:
-    """Define the dialects that a module in IRDL describes, in its context."""
+    """Define the dialects of an IRDL module in the context of the module."""
     from torch_mlir.dialects import irdl
 
     with module.context:
@@ -117,8 +117,8 @@ def load_irdl(module: ir.Module) -> None:
 
 
 def load_tm_tensor(context: ir.Context) -> None:
-    """Load ``tm_tensor``, the scans, scatters and sorts of torch-mlir, into a context."""
-    # The bindings have no name for the dialect; a pass that depends on it loads it.
+    """Load torch-mlir's ``tm_tensor`` dialect (scans, scatters and sorts) into a context."""
+    # The bindings have no call that loads the dialect; running a pass that depends on the dialect loads it.
     register_torch_passes()
     with context, ir.Location.unknown():
         PassManager.parse("builtin.module(func.func(convert-torch-to-tmtensor))").run(
@@ -134,7 +134,7 @@ def memref_descriptor(array: Any) -> Any:
 
 
 def location_of(location: ir.Location) -> str:
-    """Return the innermost ``file:line:col`` in the tree of a ``location``, or an empty string."""
+    """Return the innermost ``file:line:col`` of a nested ``location``, or an empty string."""
     if isinstance(location, ir.FileLineColLoc):
         return f"{location.filename}:{location.start_line}:{location.start_col}"
     if isinstance(location, ir.CallSiteLoc):
@@ -152,7 +152,7 @@ def source_operation(location: ir.Location) -> str:
 
 
 def source_note(location: ir.Location, name: str) -> str:
-    """Return what the metadata of a location tree say of a PyTorch model by a name, or an empty string."""
+    """Return the entry ``name`` in the metadata of a nested location about the PyTorch model, or an empty string."""
     if isinstance(location, ir.FusedLoc):
         metadata = location.metadata and location.metadata.maybe_downcast()
         if isinstance(metadata, ir.DictAttr) and name in metadata:
@@ -164,6 +164,6 @@ def source_note(location: ir.Location, name: str) -> str:
 
 
 def called_name(operation: str) -> str:
-    """Return the name by which a model calls an operation: ``gather`` of ``aten.gather.default``."""
+    """Return the name by which a model calls an operation: ``gather`` for ``aten.gather.default``."""
     parts = operation.split(".")
     return parts[1].lstrip("_") if len(parts) == 3 else operation

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Modules that the manual once named and that have another path now: importing one is an error that names it."""
+"""Moved modules that the manual once named: importing an old path raises an error that names the new path."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ MOVED = {
 
 
 class MovedModuleFinder:
-    """The last finder of imports: a module that no other one has found may have moved.
+    """Last import finder: a module that no other finder has found may have moved.
 
-    It does without the base class of finders, whose module imports half of the standard library.
+    It does not use the abstract base class of finders, whose module imports half of the standard library.
     """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raise ``ModuleNotFoundError`` with the new path of a moved module; None for any other."""
+        """Raise ``ModuleNotFoundError`` with the new path of a moved module; return None for any other module."""
         if fullname in MOVED:
             raise ModuleNotFoundError(f"The module '{fullname}' is '{MOVED[fullname]}' now.", name=fullname)
         return None
 
 
 def install() -> None:
-    """Add the finder behind all others, once."""
+    """Append the finder after all other finders, once."""
     if not any(isinstance(finder, MovedModuleFinder) for finder in sys.meta_path):
         sys.meta_path.append(MovedModuleFinder())

@@ -2,8 +2,8 @@
 """Options of passes and pipelines: dataclass fields in Python, ``{x=1 some-list=a,b}`` in text.
 
 A field ``backend_fraction: float = 0.2`` is the option ``backend-fraction=0.2``. Types: ``bool``, ``int``,
-``float``, ``str``, ``Literal[..]``, ``tuple[X, ...]`` (``a,b``) and ``X | None`` (``none``). A ``bool`` may
-stand alone; a value with blanks or braces is quoted, a tuple of such is in braces (``{a{x=1 y=2},b}``).
+``float``, ``str``, ``Literal[..]``, ``tuple[X, ...]`` (``a,b``) and ``X | None`` (``none``). A ``bool`` needs no
+value; a value with blanks or braces is quoted, a tuple of such values is in braces (``{a{x=1 y=2},b}``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _QUOTED = r'"[^"]*"|\'[^\']*\''
 #: Text in braces, with two levels of braces inside.
 _BRACED = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _OPTION = re.compile(rf"\s*([A-Za-z_][\w-]*)(?:=({_QUOTED}|{_BRACED}|[^\s\"'{{}}]*))?(?=\s|$)")
-#: An element of a tuple: commas inside of quotes, braces and parentheses are its.
+#: An element of a tuple; commas inside quotes, braces and parentheses do not end it.
 _ELEMENT = re.compile(rf"(?:{_QUOTED}|{_BRACED}|\([^()]*\)|[^,])+")
 
 #: Keys of the metadata of a field.
@@ -42,10 +42,10 @@ class Options:
         """Create an instance from text.
 
         Args:
-            text: Options, ``x=1 y``; what it does not name is at its default.
+            text: Options, ``x=1 y``; options that are not named have their defaults.
 
         Raises:
-            CompileError: An option is unknown, comes twice, or has a bad value.
+            CompileError: An option is unknown, repeated, or has an invalid value.
         """
         types_ = _types(cls)
         fields = {_shown(f.name): f.name for f in _fields(cls)}
@@ -61,7 +61,7 @@ class Options:
 
     @classmethod
     def unknown_option(cls, key: str) -> str:
-        """Return the message for an option that there is not."""
+        """Return the message for an unknown option."""
         names = [_shown(field.name) for field in _fields(cls)]
         sentence = f"The {cls.title()} has no option '{key}'; its options: {listed(names, key)}."
         return with_suggestion(sentence, key, names)
@@ -82,14 +82,14 @@ class Options:
 
 
 def option(default: Any, documentation: str) -> Any:
-    """Create a dataclass field with a documentation, which ``documentation_of`` returns."""
+    """Create a dataclass field with documentation, which ``documentation_of`` returns."""
     return dataclasses.field(default=default, metadata={_DOCUMENTATION: documentation})
 
 
 def from_environment(variable: str, default: Any, type_: Any = None, documentation: str = "") -> Any:
-    """Create a dataclass field whose default is read from an environment variable, at each construction.
+    """Create a dataclass field whose default is read from an environment variable at each construction.
 
-    ``type_`` is the type of the field where that is not just the type of its default, as in ``Literal[..]``.
+    ``type_`` is the type of the field; it is required if it is not the type of the default, as for ``Literal[..]``.
     """
     text = f"{documentation}; {variable} of the environment is its default" if documentation else ""
 
@@ -103,12 +103,12 @@ def from_environment(variable: str, default: Any, type_: Any = None, documentati
 
 
 def documentation_of(field: dataclasses.Field[Any]) -> str:
-    """Return the documentation of an option; empty without one."""
+    """Return the documentation of an option, or an empty string."""
     return field.metadata.get(_DOCUMENTATION, "")
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:
-    """Return the default of an option where the environment does not say another."""
+    """Return the default of an option, without a default from the environment."""
     return field.metadata.get(_DEFAULT, field.default)
 
 
@@ -129,7 +129,7 @@ def _fields(cls: type) -> tuple[dataclasses.Field[Any], ...]:
 
 @functools.cache
 def _types(cls: type) -> dict[str, Any]:
-    """Types of the fields; they are text in a class, and each pipeline of each program would evaluate it again."""
+    """Return the types of the fields, cached: annotations are text that would be evaluated for each pipeline."""
     return typing.get_type_hints(cls)
 
 

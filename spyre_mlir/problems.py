@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Problems that the algorithms of a compilation are given, collected for files where somebody asks for them."""
+"""Collection of the problems that a compilation passes to its algorithms, to be written to files on request."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 
 class Problems:
-    """Problems by the name of their bundle and by kind, in the order in which they came."""
+    """Problems by bundle name and by kind, in the order in which they were added."""
 
     def __init__(self) -> None:
         self.by_bundle: dict[str, dict[str, list[Any]]] = {}
         self._bundle = ""
 
     def add(self, kind: str, problem: Any) -> None:
-        """Add a problem of the bundle that is compiled."""
+        """Add a problem of the bundle that is being compiled."""
         self.by_bundle.setdefault(self._bundle, {}).setdefault(kind, []).append(problem)
 
     @contextlib.contextmanager
     def of_bundle(self, name: str) -> Iterator[None]:
-        """Context in which problems are those of a bundle; none of a bundle that cannot be compiled."""
+        """Context that attributes problems to a bundle; an exception discards the problems of the bundle."""
         self._bundle = name
         try:
             yield
@@ -38,7 +38,7 @@ _current: contextvars.ContextVar[Problems | None] = contextvars.ContextVar("prob
 
 @contextlib.contextmanager
 def collecting(problems: Problems | None) -> Iterator[None]:
-    """Context whose problems are collected, with None nowhere: those of evaluations are not those of the program."""
+    """Context that collects problems in ``problems``; None drops them, for trials that are not part of the program."""
     token = _current.set(problems)
     try:
         yield
@@ -47,13 +47,13 @@ def collecting(problems: Problems | None) -> Iterator[None]:
 
 
 def offer(kind: str, problem: Any) -> None:
-    """Add a problem where problems are collected."""
+    """Add a problem to the current collection; without a collection, do nothing."""
     problems = _current.get()
     if problems is not None:
         problems.add(kind, problem)
 
 
 def of_bundle(name: str) -> contextlib.AbstractContextManager[None]:
-    """Context in which problems are those of a bundle."""
+    """Context that attributes the problems of the current collection to a bundle."""
     problems = _current.get()
     return contextlib.nullcontext() if problems is None else problems.of_bundle(name)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``dataclass`` of the standard library, with methods that are not compiled for each class.
+"""A replacement for ``dataclasses.dataclass`` that does not compile methods for each class.
 
-The standard library compiles the text of up to six methods for each class, which was a quarter of the start of a tool.
-Here, a method is made by its first use, and classes share compiled code: ``__init__(self, a0, a1)`` is compiled once,
-and a class with the fields ``x`` and ``y`` gets a copy in which the names are ``x`` and ``y``. Methods off the hot path
-are functions for all classes.
+The standard library compiles the text of up to six methods per class, which was a quarter of the start time of a tool.
+Here, a method is created at its first use, and classes share compiled code: ``__init__(self, a0, a1)`` is compiled
+once, and a class with the fields ``x`` and ``y`` gets a copy with these names. Methods off the hot path are functions
+that all classes share.
 
-The fields are the standard library's, so ``dataclasses.fields``, ``replace`` and ``asdict`` work, and a class of either
-kind may inherit from the other kind. ``InitVar``, ``KW_ONLY`` and the options that are not parameters here are not
-supported.
+The fields are ``dataclasses.Field`` objects, so ``dataclasses.fields``, ``replace`` and ``asdict`` work, and a class of
+either kind may inherit from the other kind. ``InitVar``, ``KW_ONLY`` and the options that are not parameters here are
+not supported.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class _Factory:
         return "<factory>"
 
 
-#: The default of a parameter whose default a factory makes.
+#: The default of a parameter whose field has a default factory.
 _MADE = _Factory()
 _GLOBALS = {"put": object.__setattr__, "MADE": _MADE, "__builtins__": __builtins__, "__name__": __name__}
 _FIELDS, _PARAMS = "__dataclass_fields__", "__dataclass_params__"
-#: The mark by which the standard library knows a field from a class variable.
+#: The mark by which the standard library distinguishes a field from a class variable.
 _FIELD: Any = vars(dataclasses)["_FIELD"]
 
 _EQ = """
@@ -55,7 +55,7 @@ else:
         if cls is None:
             return functools.partial(dataclass, frozen=frozen, eq=eq, init=init)
         setattr(cls, _FIELDS, _fields(cls))
-        # The base class of the user's passes must look frozen to the standard library.
+        # User-defined passes are frozen dataclasses of the standard library, so their base must look frozen to it.
         setattr(cls, _PARAMS, _params(frozen, eq, init))
         for name, attribute in _attributes(cls, frozen, eq, init).items():
             if name not in cls.__dict__:
@@ -64,7 +64,7 @@ else:
 
 
 def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
-    """Return the fields by name, those of the bases first, and leave their defaults as attributes of the class."""
+    """Return the fields by name, inherited fields first; set the defaults as attributes of the class."""
     fields: dict[str, dataclasses.Field[Any]] = {}
     for base in reversed(cls.__mro__[1:]):
         fields |= getattr(base, _FIELDS, {})
@@ -85,7 +85,7 @@ def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
 
 @functools.cache
 def _params(frozen: bool, eq: bool, init: bool) -> Any:
-    # Without an option that needs a method, the standard library compiles nothing.
+    # With these options the standard library generates no methods, so it compiles nothing.
     params = getattr(
         dataclasses.dataclass(init=False, repr=False, eq=False)(type("", (), {"__doc__": "-"})), _PARAMS
     )
@@ -94,7 +94,7 @@ def _params(frozen: bool, eq: bool, init: bool) -> Any:
 
 
 def _attributes(cls: type, frozen: bool, eq: bool, init: bool) -> dict[str, Any]:
-    """Return the attributes to add; a class keeps the attributes that its body defines."""
+    """Return the attributes to add; the caller skips attributes that the class body defines."""
     attributes: dict[str, Any] = {"__repr__": _repr, "__match_args__": _MatchArguments()}
     if init:
         attributes["__init__"] = _DeferredMethod(cls, "__init__", _init)
@@ -107,7 +107,7 @@ def _attributes(cls: type, frozen: bool, eq: bool, init: bool) -> dict[str, Any]
 
 
 class _DeferredMethod:
-    """A method that its first use makes: a run of a tool uses a third of all methods."""
+    """A method that is created at its first use: a run of a tool uses a third of all methods."""
 
     def __init__(self, cls: type, name: str, make: Callable[[Any], FunctionType]) -> None:
         self._cls, self._name, self._make = cls, name, make
@@ -120,7 +120,7 @@ class _DeferredMethod:
 
 
 class _MatchArguments:
-    """The attribute by which ``match`` knows fields by position."""
+    """The ``__match_args__`` attribute, by which ``match`` maps positions to fields; computed at its first use."""
 
     def __get__(self, instance: object, owner: Any) -> tuple[str, ...]:
         names = tuple(field.name for field in dataclasses.fields(owner) if field.init and not field.kw_only)
@@ -139,7 +139,7 @@ def _hash(cls: Any) -> FunctionType:
 
 
 def _init(cls: Any) -> FunctionType:
-    """Return ``__init__``, whose parameters are the fields in order, those by keyword alone last."""
+    """Return ``__init__``, whose parameters are the fields in order, with keyword-only fields last."""
     fields, frozen = dataclasses.fields(cls), getattr(cls, _PARAMS).frozen
     has_factory = [field.default_factory is not dataclasses.MISSING for field in fields]
     shape = tuple((field.init, field.kw_only, made) for field, made in zip(fields, has_factory, strict=True))
@@ -160,7 +160,7 @@ def _init(cls: Any) -> FunctionType:
 
 @functools.cache
 def _init_code(shape: tuple[tuple[bool, bool, bool], ...], frozen: bool, has_post_init: bool) -> CodeType:
-    """Compile ``__init__`` for fields of which each is (a parameter, by keyword alone, made by a factory)."""
+    """Compile ``__init__``; ``shape`` has (is a parameter, is keyword-only, has a default factory) for each field."""
     by_position = [
         f"a{index}" for index, (init, by_keyword, _) in enumerate(shape) if init and not by_keyword
     ]
@@ -196,7 +196,7 @@ def _compiled(text: str) -> CodeType:
 
 
 def _function(cls: type, code: CodeType, names: Mapping[str, str], scope: dict[str, Any]) -> FunctionType:
-    """Return a function of the code with other names of its parameters, attributes and texts."""
+    """Return a function with a copy of the code in which variables, attributes and strings are renamed by ``names``."""
     code = code.replace(
         co_varnames=tuple(names.get(name, name) for name in code.co_varnames),
         co_names=tuple(names.get(name, name) for name in code.co_names),

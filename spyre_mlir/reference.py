@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The CPU reference: a linalg module through upstream's lowering and execution engine, on numpy arrays.
+"""The CPU reference: run a linalg module on numpy arrays with upstream's lowering and execution engine.
 
-The oracle of the tests for everything that works on linalg; slow (naive loops, about 0.4 GFLOP/s), independent of
-our passes and of the evaluator in host/. It runs native code that checks no bounds: only for modules that are trusted.
-bfloat16, which numpy lacks, travels as its bits in uint16. Reductions are done in the format that the IR says, in
-order. Layouts and the ops about them change no number and are removed.
+The reference is the oracle of the tests of all code that works on linalg. It is slow (naive loops, about 0.4 GFLOP/s)
+and independent of our passes and of the evaluator in host/. It runs native code without bounds checks, so modules must
+be trusted. numpy does not have bfloat16, so bfloat16 values are passed as their bits in uint16. Reductions accumulate
+in order, in the type in the IR. Layouts and layout ops do not change values and are removed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from spyre_mlir.mlir import (
 )
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 
-# copy-before-write and no eliminate-empty-tensors: torch-mlir's bufferisation of tm_tensor leaves to_tensor
+# copy-before-write, and not eliminate-empty-tensors: torch-mlir's bufferization of tm_tensor leaves to_tensor
 # without `restrict`. modify-public-functions: otherwise the results of @main are never written.
-# refback-munge-memref-copy: the wheel has no memrefCopy. No refback-expand-ops-for-llvm: its erf is a
+# refback-munge-memref-copy: the wheel does not have memrefCopy. Not refback-expand-ops-for-llvm: its erf is a
 # polynomial in f16. bf16 is computed in f32 and rounded by integer operations: a processor without bf16 would call
 # __truncsfbf2, which libgcc before 13 does not have.
 _PASSES = (
@@ -68,7 +68,7 @@ _PASSES = (
 )
 PIPELINE = f"builtin.module({','.join(_PASSES)})"
 
-#: Upstream's lowering has no arithmetic of 8-bit floats.
+#: numpy types by MLIR element type, without 8-bit floats: upstream's lowering has no arithmetic on them.
 _NUMPY = {
     name: element.storage.type
     for name, element in ELEMENT_TYPES.items()
@@ -77,7 +77,7 @@ _NUMPY = {
 
 
 def _load_half_conversions() -> None:
-    """Load libgcc's conversions such as __truncdfhf2, which compiled f16 code calls, for all modules."""
+    """Load libgcc globally, because compiled f16 code calls its conversions, such as __truncdfhf2."""
     try:
         ctypes.CDLL("libgcc_s.so.1", ctypes.RTLD_GLOBAL).__truncdfhf2  # noqa: B018
     except (OSError, AttributeError) as error:
@@ -87,7 +87,7 @@ def _load_half_conversions() -> None:
 
 
 def _clone(module: ir.Module) -> ir.Module:
-    """Copy a module, for lowering changes it in place."""
+    """Copy a module, because the lowering changes it in place."""
     bytecode = io.BytesIO()
     module.operation.write_bytecode(bytecode)
     return ir.Module.parse(bytecode.getvalue(), module.context)
@@ -105,7 +105,7 @@ def _without_layout_ops(module: ir.Module) -> ir.Module:
     module.operation.walk(visit)
     for op in layout_ops:  # after the walk, which an erased op would break
         source, result = op.operands[0], op.results[0]
-        if source.type != result.type:  # one of them has a layout
+        if source.type != result.type:  # one of the two types has a layout
             with ir.InsertionPoint(op), op.location:
                 source = ir.Operation.create("tensor.cast", results=[result.type], operands=[source]).result
         result.replace_all_uses_with(source)
@@ -131,7 +131,7 @@ def _without_index_reads(module: ir.Module) -> ir.Module:
 
 
 def _plain_read(op: ir.Operation) -> ir.Value:
-    """Build the element that an ``sdsc.read_index`` reads, from the front; who calls it checks the range."""
+    """Build the index that an ``sdsc.read_index`` reads; a negative index counts from the end. Callers check ranges."""
     index, source = ir.IndexType.get(), op.operands[0]
     type_ = ir.RankedTensorType(source.type)
     element, size = (
@@ -251,5 +251,5 @@ def _lower(module: ir.Module) -> ir.Module:
 
 
 def evaluate(module: ir.Module, function: str = "main") -> list[np.ndarray]:
-    """Run a function without arguments; its results."""
+    """Run a function without arguments and return its results."""
     return CpuReference(module, function)()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Remarks: every decision of a pass as one record, so that a plan can be read, asserted on and compared.
+"""Remarks: one record for each decision of a pass, so that a plan can be read, asserted on and compared.
 
-A pass calls ``self.remark(op, kind, reason, before=.., after=..)``. The records go to the collector that
-is current while a pipeline runs; without one they are dropped. Order is the order of decisions, so the same
+A pass calls ``self.remark(op, kind, reason, before=.., after=..)``. The records go to the current collector of
+the pipeline run; without a collector they are dropped. Records are in the order of the decisions, so the same
 input and options give the same file, byte for byte.
 """
 
@@ -20,13 +20,13 @@ from spyre_mlir.records import dataclass
 _TEXTS, _COSTS = ("pass_name", "op_location", "op_name", "kind", "reason"), ("before", "after")
 _MODULE = "module"
 
-#: The kind of a remark that users should see without asking: tools print it as ``file:line:col: warning: reason``.
+#: The kind of a remark that is always shown: tools print it as ``file:line:col: warning: reason``.
 WARNING = "warning"
 
 #: The kind of a remark about an operation that the host runs.
 HOST = "host"
 
-#: The kind of a remark about the sizes that a bundle is for.
+#: The kind of a remark about the dynamic sizes that a bundle supports.
 SIZE = "size"
 
 #: The kind of a remark about a change that a trial has shown to save time.
@@ -34,12 +34,12 @@ FINDING = "finding"
 
 
 class RemarkEmitter(Protocol):
-    """A pass as the author of remarks."""
+    """Interface of a pass that emits remarks."""
 
     def remark(
         self, op: Any, kind: str, reason: str, before: float | None = None, after: float | None = None
     ) -> None:
-        """Record a decision about ``op``; ``before`` and ``after`` are costs in the unit the reason names."""
+        """Record a decision about ``op``; ``before`` and ``after`` are costs in the unit that the reason names."""
         ...
 
 
@@ -52,14 +52,14 @@ class Remark:
 
     Attributes:
         pass_name: The pass.
-        op_location: The operation's ``file:line:column``, empty if it is unknown.
-        op_name: The operation, ``linalg.generic`` for instance.
-        kind: What was decided, as a word.
-        reason: Why, as a sentence.
+        op_location: ``file:line:column`` of the operation, or empty.
+        op_name: The name of the operation, such as ``linalg.generic``.
+        kind: The decision, as one word.
+        reason: The reason, as a sentence.
         before: The cost before, in the unit that the reason names.
         after: The cost after, in the same unit.
-        module: The path of the PyTorch module that the operation is of, empty for that of the model itself and where
-            there is none.
+        module: The path of the PyTorch submodule that the operation comes from; empty for the model itself and for an
+            operation without a PyTorch module.
     """
 
     pass_name: str
@@ -77,12 +77,12 @@ class Remark:
 
     @property
     def with_module(self) -> str:
-        """The reason, behind the module where that is known."""
+        """The reason, with the module as a prefix if it is known."""
         return f"in '{self.module}': {self.reason}" if self.module else self.reason
 
 
 class Remarks(list[Remark]):
-    """A collector: a list of remarks that can be made the current one and written as JSON lines."""
+    """A list of remarks that can become the current collector and be written as JSON lines."""
 
     @contextlib.contextmanager
     def collecting(self) -> Iterator[Remarks]:
@@ -98,7 +98,7 @@ class Remarks(list[Remark]):
         return [remark for remark in self if remark.kind == kind]
 
     def json_lines(self) -> str:
-        """Format one JSON object per line, fields in the order of ``Remark``, without what is absent."""
+        """Format one JSON object per line, fields in the order of ``Remark``, without absent fields."""
         return "".join(json.dumps(_record(remark)) + "\n" for remark in self)
 
     @classmethod
@@ -106,13 +106,13 @@ class Remarks(list[Remark]):
         """Parse the ``text`` of ``json_lines``.
 
         Raises:
-            ValueError: A line is no remark.
+            ValueError: A line is not a remark.
         """
         return cls(_remark(line, number) for number, line in enumerate(text.splitlines(), 1))
 
 
 def add(remark: Remark) -> None:
-    """Append to the current collector, if there is one."""
+    """Append a remark to the current collector, if there is one."""
     collector = _current.get()
     if collector is not None:
         collector.append(remark)
@@ -120,7 +120,7 @@ def add(remark: Remark) -> None:
 
 def _record(remark: Remark) -> dict[str, str | float]:
     record = dataclasses.asdict(remark)
-    # Texts may be empty, but the module is left out.
+    # Other texts are kept when they are empty, but an empty module is omitted.
     record[_MODULE] = remark.module or None
     return {name: value for name, value in record.items() if value is not None}
 

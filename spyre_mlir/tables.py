@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tables of the user (CSV): one thing per line, below a line with the names of the columns."""
+"""User-written tables (CSV): a header line with the column names, then one entry per line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
 
-#: Numbers of a table are below 2^60: sums of many stay exact in 64 bits.
+#: The largest number in a table, below 2^60: sums of a few of them do not overflow 64 bits.
 MAX_NUMBER = (1 << 60) - 1
 
 _INTEGER = re.compile(r"-?[0-9]+")
@@ -20,7 +20,7 @@ _DECIMAL = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?|[-+]?\.[0-9
 
 @dataclass(frozen=True)
 class TableRow:
-    """The cells of a line, stripped by column and as they stand there."""
+    """One line of a table: ``cells`` by column without surrounding blanks, and ``raw``, the cells as written."""
 
     path: str
     line: int
@@ -28,7 +28,7 @@ class TableRow:
     raw: Sequence[str]
 
     def error(self, column: str, message: str) -> CompileError:
-        """An error about a column; quotes do not count in the place where its cell begins."""
+        """Create an error at the cell of a column; quotes in earlier cells are not counted in the position."""
         index = list(self.cells).index(column) if column in self.cells else 0
         position = 1 + sum(len(cell) + 1 for cell in self.raw[:index])
         return CompileError(message, f"{self.path}:{self.line}:{position}")
@@ -38,12 +38,12 @@ class TableRow:
         return self.cells.get(column, "").split()
 
     def numbers(self, column: str) -> list[int]:
-        """Return the whole numbers of a cell; ``CompileError`` for other words."""
+        """Return the integers in a cell; raise ``CompileError`` for other words."""
         words = self.names(column)
         wrong = next((word for word in words if not _INTEGER.fullmatch(word)), None)
         if wrong is not None:
             raise self.error(column, f"The column '{column}' has whole numbers, not {quoted(wrong)}.")
-        # The length first: Python refuses to convert thousands of digits.
+        # Check the length first: Python refuses to convert thousands of digits.
         large = next((word for word in words if len(word) > 40 or abs(int(word)) > MAX_NUMBER), None)
         if large is not None:
             raise self.error(
@@ -52,7 +52,7 @@ class TableRow:
         return [int(word) for word in words]
 
     def number(self, column: str, default: int | None = None) -> int:
-        """Return the one number of a cell, ``default`` if it is empty."""
+        """Return the only integer in a cell, or ``default`` if the cell is empty."""
         numbers = self.numbers(column)
         if not numbers and default is not None:
             return default
@@ -61,14 +61,14 @@ class TableRow:
         return numbers[0]
 
     def at_least_1(self, column: str, default: int | None = None) -> int:
-        """Return the one number of a cell, from 1 on."""
+        """Return the only integer in a cell, which must be at least 1."""
         number = self.number(column, default)
         if number < 1:
             raise self.error(column, f"The column '{column}' has numbers from 1, not {number}.")
         return number
 
     def decimal(self, column: str) -> float:
-        """Return the one decimal number of a cell."""
+        """Return the only decimal number in a cell."""
         text = self.cells[column]
         if not _DECIMAL.fullmatch(text):
             raise self.error(column, f"The column '{column}' has a decimal number, not {quoted(text)}.")
@@ -78,9 +78,9 @@ class TableRow:
 def read_rows(
     text: str, path: str, required: Sequence[str], columns: Sequence[str], limit: int, too_many: str
 ) -> list[TableRow]:
-    """Return the lines of a table with these ``columns``, below a line that names them; ``CompileError`` for a bad one.
+    """Read the rows of a table whose header names some of the ``columns``, all ``required`` ones among them.
 
-    No more lines than ``limit`` are read; one more is the error ``too_many``.
+    Raise ``CompileError`` for an invalid line, and with the text ``too_many`` for more than ``limit`` rows.
     """
     lines = _lines(text, path)
     number, header = next(lines, (1, [""]))
@@ -108,7 +108,7 @@ def read_rows(
 
 
 def _lines(text: str, path: str) -> Iterator[tuple[int, list[str]]]:
-    """Number and cells of the lines that are not empty; files of spreadsheets begin with a mark."""
+    """Yield number and cells of the lines that are not empty; a byte order mark of a spreadsheet is skipped."""
     reader = csv.reader(io.StringIO(text.removeprefix("\ufeff"), newline=""), strict=True)
     try:
         for cells in reader:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Timing by nested scopes, such as stage, pass and part of a pass.
+"""Timing by nested scopes, such as a stage, a pass and a part of a pass.
 
     with scope("trial"):
         ...
 
-A scope is a line of ``--mlir-timing`` and of ``SPYRE_LOG=debug``, and a word of the progress line. It costs some
-microseconds, so it is for work that takes milliseconds at least.
+A scope is a line of ``--mlir-timing`` and of ``SPYRE_LOG=debug``, and a word of the progress line. A scope costs a few
+microseconds, so use it for work of at least some milliseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spyre_mlir.records import dataclass
 
 Kind = Literal["stages", "passes", "parts"]
 
-#: The forms of a report, by the names of mlir-opt: all scopes inside of each other, or one after the other.
+#: The forms of a report, named as in mlir-opt: a tree of nested scopes, or a flat list.
 Display = Literal["tree", "list"]
 
 _LEVELS: dict[Kind, int] = {"stages": logging.INFO, "passes": logging.DEBUG, "parts": logging.DEBUG}
@@ -33,9 +33,9 @@ _LEVELS: dict[Kind, int] = {"stages": logging.INFO, "passes": logging.DEBUG, "pa
 
 @dataclass(eq=False)
 class TimingScope:
-    """One timed piece of work and the scopes inside of it.
+    """One timed piece of work and its nested scopes.
 
-    ``options`` is its name with its options, if it has any; ``place`` the number of a step or a pass and their count.
+    ``options`` is the name with the options, or empty; ``place`` is the number of a step or a pass, and their count.
     """
 
     name: str
@@ -61,13 +61,13 @@ _outer: contextvars.ContextVar[TimingScope | None] = contextvars.ContextVar("out
 def scope(
     name: str, kind: Kind = "parts", options: str = "", place: tuple[int, int] | None = None
 ) -> Iterator[None]:
-    """Time a block, or a decorated function, as a scope; any scope inside of a pass is a part.
+    """Time a block, or a decorated function, as a scope; every scope inside a pass is a part.
 
     Args:
-        name: Its name in reports.
-        kind: "stages", "passes" or "parts": what it is shown as.
-        options: Its name with options, for a pass.
-        place: Its number and how many there are, for the line of progress.
+        name: The name in reports.
+        kind: The kind in reports: "stages", "passes" or "parts".
+        options: The name with options, for a pass.
+        place: The number of the scope and the total, for the progress line.
     """
     enclosing, outer = _path.get(), _outer.get()
     is_part = any(scope.kind != "stages" for scope in enclosing)
@@ -108,10 +108,10 @@ def _progress(path: Sequence[TimingScope]) -> str:
 
 
 class Timing(Sequence[tuple[str, float]]):
-    """Measurements of ``collecting``: a sequence of (pass, seconds), and a tree of all scopes as ``report``.
+    """Measurements of ``collecting``: a sequence of (pass, seconds); ``report`` formats all scopes.
 
     Attributes:
-        root: The tree of the scopes.
+        root: The root of the tree of scopes.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Timing(Sequence[tuple[str, float]]):
 
     @contextlib.contextmanager
     def collecting(self) -> Iterator[None]:
-        """Add the scopes of a block; nested calls add nothing twice."""
+        """Collect the scopes of a block; a nested call has no effect."""
         if self._is_collecting:
             yield
             return
@@ -150,11 +150,11 @@ class Timing(Sequence[tuple[str, float]]):
         return [(scope.title, scope.seconds) for scope in _passes_in(self.root)]
 
     def report(self, display: Display = "tree") -> str:
-        """Format seconds and percentages; scopes of the same name in the same scope are one line.
+        """Format seconds and percentages; scopes of the same name in the same scope are merged into one line.
 
         Args:
-            display: "tree", or "list": a line for each name, wherever it is, the longest time first; time inside of a
-                scope counts for the scope, too.
+            display: "tree", or "list": a line for each name in the whole tree, the longest time first. The time of
+                a nested scope is also part of its outer scope.
         """
         total = self.root.seconds
         rows = [*self._lines(display), ("Rest", self._rest()), ("Total", total)]
@@ -166,10 +166,10 @@ class Timing(Sequence[tuple[str, float]]):
         """Format the report as JSON, as mlir-opt does: seconds, percentage and name.
 
         Args:
-            display: "tree", where each pass has the list of those inside it, or "list".
+            display: "tree", where each scope has the list of its nested scopes, or "list".
         """
         records: list[dict[str, object]] = []
-        # The lists that the next line may be in, the outermost first.
+        # The lists that the next line may be added to, the outermost first.
         open_lists = [records]
         for name, seconds in self._lines(display):
             depth = (len(name) - len(name.lstrip())) // 2
@@ -209,7 +209,7 @@ def _passes_in(outer: TimingScope) -> Iterator[TimingScope]:
 
 
 def _rows(scopes: Iterable[TimingScope], depth: int, is_flat: bool = False) -> Iterator[tuple[str, float]]:
-    """Name and seconds of the lines of a tree, indented, in the order of the first scope of a name."""
+    """Yield indented name and seconds for each line of a tree, in the order of the first scope with a name."""
     by_title: dict[str, list[TimingScope]] = {}
     for scope in scopes:
         by_title.setdefault(scope.title, []).append(scope)

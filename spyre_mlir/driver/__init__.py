@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A compiled program from the outside: build its steps, save and load them, run them with tensors of the host."""
+"""The driver: build the steps of a program, save and load them, and run them with host tensors."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Layouts that a caller chooses for arguments and results, by name or position, as types of the function."""
+"""User-chosen layouts of arguments and results, by name or position, set as types of the function."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor
 #: An argument's name, or the position of an input.
 Key = str | int
 
-#: Results of a program at most, as far as their names "result0", "result1", .. are understood.
+#: The number of results whose names "result0", "result1", .. are recognized.
 _MAX_RESULTS = 1000
 Choice = LayoutRequest | StickLayout
 
 
 def choices(layouts: Mapping[Key, Any], stick_outermost: bool) -> dict[Key, Choice]:
-    """Convert the option ``layouts`` of ``compile``.
+    """Convert the option ``layouts`` of ``compile`` to layouts and layout requests.
 
-    A value is a mapping of the fields of ``LayoutRequest``, a layout, or a tensor on the device, whose layout is taken.
+    A value is a mapping with the fields of ``LayoutRequest``, a layout, or a device tensor, whose layout is used.
     ``stick_outermost`` is the default of that field in mappings.
     """
     if not isinstance(layouts, Mapping):
@@ -52,14 +52,14 @@ def _choice(key: Key, value: Any, stick_outermost: bool) -> Choice:
 def set_layouts(module: ir.Module, target: Target, *layouts: Mapping[Any, Choice]) -> None:
     """Set layouts as the encodings of argument types, in the only function of a ``linalg`` module.
 
-    They replace the encodings of the text. ``CompileError`` for an argument that does not exist or is named twice, and
-    for a layout that does not fit.
+    The layouts replace existing encodings. Raise ``CompileError`` for an unknown argument, for an argument that is
+    named twice, and for a layout that does not fit.
     """
     if not any(layouts):
         return
     func = _function(module)
     arguments = _arguments(func)
-    # All layouts are computed before the first is set, so that an error leaves the module as it was.
+    # All layouts are computed before the first is set, so that an error leaves the module unchanged.
     chosen: dict[int, StickLayout] = {}
     for key, choice in itertools.chain.from_iterable(mapping.items() for mapping in layouts):
         argument = _find(key, arguments)
@@ -70,7 +70,7 @@ def set_layouts(module: ir.Module, target: Target, *layouts: Mapping[Any, Choice
     with func.location:
         for index, layout in chosen.items():
             _set(block, index, layout)
-        # The bindings change the types of block arguments alone, so the function type has to follow.
+        # The bindings change only the types of block arguments, so the function type is updated here.
         types = [value.type for value in block.arguments]
         results = ir.FunctionType(ir.TypeAttr(func.attributes["function_type"]).value).results
         func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, results))
@@ -79,9 +79,9 @@ def set_layouts(module: ir.Module, target: Target, *layouts: Mapping[Any, Choice
 def split_results(
     module: ir.Module, target: Target, layouts: Mapping[Key, Choice]
 ) -> tuple[dict[Key, Choice], dict[int, StickLayout]]:
-    """Separate the layouts of arguments from those of the results ``result0``, ``result1``, .., which come by index.
+    """Split ``layouts`` into the layouts of arguments, by name, and of results (``result0``, ..), by index.
 
-    An argument of such a name takes precedence. ``CompileError`` for a layout that does not fit its result.
+    An argument with such a name takes precedence. Raise ``CompileError`` for a layout that does not fit its result.
     """
     indices: dict[Key, int] = {f"result{index}": index for index in range(_MAX_RESULTS)}
     if not any(key in indices for key in layouts):
@@ -105,7 +105,7 @@ def split_results(
 
 
 def request_results(module: ir.Module, results: Mapping[int, StickLayout], build: Any) -> None:
-    """Request layouts of results before the return; ``build`` is ``stick.pin`` or ``stick.requested_restickify``."""
+    """Insert layout requests for results before the return, with ``stick.pin`` or ``stick.requested_restickify``."""
     terminator = _terminator(_function(module))
     with ir.InsertionPoint(terminator), terminator.location:
         for index, layout in results.items():
@@ -123,7 +123,7 @@ def _terminator(func: ir.Operation) -> ir.Operation:
 
 @dataclass(frozen=True)
 class _HostArgument:
-    """One argument or result of the function; ``element`` is the host's element type in MLIR."""
+    """One argument or result of the function; ``element`` is the MLIR element type on the host."""
 
     index: int
     name: str
@@ -180,11 +180,11 @@ def _layout(argument: _HostArgument, choice: Choice, target: Target) -> StickLay
 
 
 def _set(block: ir.Block, index: int, layout: StickLayout) -> None:
-    """Set the type of one argument; its uses read a cast to the type without a layout."""
+    """Set the type of one argument; its uses read a cast to the type without layout."""
     value = block.arguments[index]
     with ir.InsertionPoint.at_block_begin(block):
         type_ = stick.without_layout(value.type)
         value.set_type(stick.with_layout(value.type, layout))
-        # Upstream's verifiers want operands and results of one type, encoding included.
+        # Upstream's verifiers require equal types of operands and results, including the encoding.
         cast = ir.Operation.create("tensor.cast", results=[type_], operands=[value])
     value.replace_all_uses_except(cast.result, cast)

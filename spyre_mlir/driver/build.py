@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From a linalg module to the steps of a program: one bundle, or bundles and host functions in turn."""
+"""Compilation of a linalg module to the steps of a program: one bundle, or alternating bundles and host functions."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.timing import scope
 
-#: The name of a program that is one bundle, where steps are named.
+#: The step name of a program that is one bundle.
 ONLY = "device_0"
 
 
 @dataclass(frozen=True)
 class Value:
-    """An argument of a program: its name, its kind (input, parameter or constant), and the array of the host."""
+    """An argument or result of a program: name, kind (input, parameter, constant or result), and host array type."""
 
     name: str
     kind: str
@@ -51,9 +51,9 @@ class Value:
 
 @dataclass
 class Built:
-    """Steps in order. ``arguments`` are what the program is called with, weights included.
+    """The steps of a program in order. ``arguments`` are the arguments of a call, including weights.
 
-    ``returned`` are the names of the values that ``results`` are.
+    ``returned`` has the names of the values that a call returns as ``results``.
     """
 
     steps: Sequence[Step]
@@ -65,9 +65,9 @@ class Built:
     seconds: float = 0.0
 
     def transfers(self, state: Mapping[str, str] | None = None) -> list[Transfers]:
-        """Return the transfers of each step between host and device at each call.
+        """Return, for each step, the transfers between host and device in each call.
 
-        ``state`` are arguments that stay on the device, with the names of their new values.
+        ``state`` maps arguments that stay on the device to the names of their new values.
         """
         present = [value.name for value in self.arguments if value.kind != "input"]
         changed = set((state or {}).values())
@@ -76,9 +76,9 @@ class Built:
 
 
 def built_at(built: Built, sizes: Mapping[str, int]) -> Built:
-    """Return what was built at these run-time sizes, in which weights are shared.
+    """Return ``built`` specialized to run-time sizes; the weights are shared.
 
-    ``CompileError`` for a program of several steps, and for sizes that it does not have.
+    Raise ``CompileError`` for a program of several steps, and for sizes that the program does not support.
     """
     (step, *others) = built.steps
     if others or not isinstance(step, BundleStep):
@@ -101,7 +101,7 @@ def built_at(built: Built, sizes: Mapping[str, int]) -> Built:
 
 @contextlib.contextmanager
 def without_cycle_search() -> Iterator[None]:
-    """Pause the search for garbage in cycles: compiling makes few, and looking for them takes an eighth of its time."""
+    """Disable the cyclic garbage collector: it takes an eighth of the compile time, and there is little to collect."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -113,24 +113,24 @@ def without_cycle_search() -> Iterator[None]:
 
 @without_cycle_search()
 def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> Built:
-    """Compile ``module`` in place; what the device cannot run goes to the host if there is a ``fallback``.
+    """Compile ``module`` in place; with ``fallback``, the host runs the operations that the device cannot run.
 
-    A module that is at a level of ours already has no other way. Raises ``CompileError``: what the pipeline says where
-    the host cannot help or must not.
+    A module that starts below the linalg level has no fallback. Raise the pipeline's ``CompileError`` if there is no
+    fallback, or if the host cannot run the operations either.
     """
     begun = time.perf_counter()
     if pipeline.insert or pipeline.passes:
-        # A misspelt pass is no reason to ask which operations the host could run.
+        # A misspelt pass name is an error and does not trigger the host fallback.
         check(pipeline.pipeline(), module.context)
     entries = _entries(module)
-    # Before the pipeline, which changes the module in place: callers see the arguments, and the host the
-    # operations, of the program as it came.
+    # Before the pipeline, which changes the module in place: callers see the original arguments, and the host
+    # runs the original operations.
     arguments, results = (_arguments(entries[0]), _results(entries[0])) if len(entries) == 1 else ([], [])
     source = module.operation.clone() if fallback and not pipeline.from_level else None
     remarks, timing = Remarks(), Timing()
     try:
         compiled = _bundles(ONLY, module, pipeline, remarks, timing)
-    # The host is no way round a mistake in an algorithm of the user.
+    # Do not fall back to the host to hide an error in a user-defined algorithm.
     except (AlgorithmError, FailedAssertionError):
         raise
     except CompileError as error:
@@ -147,7 +147,7 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
 
 
 def _entries(module: ir.Module) -> list[ir.Operation]:
-    """Return the functions of a module; private ones become parts of the only public one, which calls them."""
+    """Return the functions of a module; if only one is public, the private functions are inlined into it."""
     found = functions(module.operation)
     public = [func for func in found if "sym_visibility" not in func.attributes]
     if len(found) == 1 or len(public) != 1:
@@ -157,7 +157,7 @@ def _entries(module: ir.Module) -> list[ir.Operation]:
 
 
 def _of_manifest(manifest: Manifest) -> tuple[list[Value], list[Value]]:
-    """Arguments and results of a module that is a bundle already: those whose arrays the host gives and takes."""
+    """Return the arguments and results of a module at the bundle level, as far as the host passes their arrays."""
     values = [
         Value(value.name, value.kind, value.host_shape, value.host_dtype)
         for value in manifest.arguments
@@ -170,19 +170,19 @@ def _of_manifest(manifest: Manifest) -> tuple[list[Value], list[Value]]:
 
 @dataclass(frozen=True)
 class _Compiled:
-    """A module as a bundle, and as the steps that it is cut into, mostly one."""
+    """A module as one bundle, and the steps into which the bundle is split, usually one."""
 
     whole: Bundle
     steps: list[BundleStep]
 
     def wired(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[BundleStep]:
-        """The steps with the names of the values that they take and give; together they take ``inputs``."""
+        """Set the inputs and outputs of each step; all steps together read ``inputs`` and write ``outputs``."""
         labels = [argument.name for argument in self.whole.manifest.arguments if argument.kind == "result"]
         names = dict(zip(labels, outputs, strict=True))
         for step in self.steps:
             arguments = step.bundle.manifest.arguments
             array_names = {argument.array_name for argument in arguments if argument.kind != "result"}
-            # Passes drop masks that are no longer read.
+            # Passes may have removed arguments that are not read any more, such as masks.
             step.inputs = tuple(name for name in inputs if name in array_names)
             step.outputs = tuple(names[argument.name] for argument in arguments if argument.kind == "result")
         return self.steps
@@ -191,8 +191,8 @@ class _Compiled:
 def _bundles(
     name: str, module: ir.Module, pipeline: SpyrePipeline, remarks: Remarks, timing: Timing
 ) -> _Compiled:
-    """The bundles of a module, whose inputs and outputs are yet to be named."""
-    # Before the pipeline: its passes replace the operations that are counted.
+    """Compile a module to bundles; ``_Compiled.wired`` sets their inputs and outputs afterwards."""
+    # Before the pipeline, whose passes replace the operations that are counted.
     work = sum(float_operations(func) for func in functions(module.operation))
     module_remarks = Remarks()
     known = len(timing)
@@ -205,7 +205,7 @@ def _bundles(
     parts = split(whole, cuts_of(module))
     steps = []
     for number, part in enumerate(parts):
-        # The IR is that of the whole program, so a part of several has none.
+        # The IR describes the whole bundle, so a step that is only a part of it has no IR.
         is_whole = len(parts) == 1
         steps.append(
             BundleStep(
@@ -218,8 +218,8 @@ def _bundles(
                 list(module_remarks),
                 passes,
                 pipeline.lx_frac_avail,
-                # Work is counted before the cuts are known, so each part gets a share by its number of
-                # uses.
+                # Work is counted before the cuts are known, so it is distributed over the parts in proportion
+                # to the number of their uses.
                 work * len(part.manifest.uses) // max(len(whole.manifest.uses), 1),
                 levels=levels,
             )
@@ -228,7 +228,7 @@ def _bundles(
 
 
 def _of_arguments(bundle: Bundle, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The arrays of constants that a bundle has as arguments."""
+    """Return the arrays of the constants that are arguments of a bundle."""
     names = {argument.name for argument in bundle.manifest.arguments}
     return {name: array for name, array in arrays.items() if name in names}
 
@@ -236,7 +236,7 @@ def _of_arguments(bundle: Bundle, arrays: Mapping[str, NDArray[Any]]) -> dict[st
 def _partitioned(
     source: ir.OpView, pipeline: SpyrePipeline, error: CompileError
 ) -> tuple[list[Step], list[str], Remarks, Timing] | None:
-    """The program in several steps; None if the device could run all of it alone, or the host cannot help."""
+    """Compile a program to device and host steps; return None if the program cannot be partitioned."""
     # A plan file describes one bundle.
     if pipeline.use_plan is not None or pipeline.save_plan is not None:
         return None
@@ -247,15 +247,15 @@ def _partitioned(
     except (AlgorithmError, FailedAssertionError):
         raise
     except CompileError:
-        # The first error says why the device cannot run all of the program; the second only that the host
-        # cannot help.
+        # The first error says why the device cannot run the whole program; the second only says that the host
+        # cannot run the rest.
         raise error from error.__cause__
     callees = {_name(func): func for func in functions(whole)}
     main = callees.pop("main", None)
     if main is None or not callees:
         return None
     wiring = _Wiring(main)
-    # A call of the program itself, which the passes of the device refuse.
+    # A call in the source program, which the device passes reject.
     if any(name not in callees for name, *_ in wiring.calls):
         return None
     steps: list[Step] = []
@@ -278,9 +278,9 @@ def _step(
     timing: Timing,
     error: CompileError,
 ) -> _Compiled | HostStep:
-    """A function as bundles or as a host step.
+    """Compile a function to bundles or to a host step.
 
-    ``error`` is why there are several, and is raised if the host cannot run its part.
+    ``error`` is the reason for the partition, and is raised if the host cannot run a host function.
     """
     module = _alone(func)
     if name.startswith("device"):
@@ -293,7 +293,7 @@ def _step(
 
 
 def _alone(func: ir.Operation) -> ir.Module:
-    """Return a module for the same target with a copy of one function, as @main."""
+    """Return a module for the same target with a copy of one function, named @main."""
     with func.context, func.location:
         module = empty_module(func)
         copy = func.clone(ir.InsertionPoint(module.body)).operation
@@ -346,7 +346,7 @@ def _results(func: ir.Operation) -> list[Value]:
 
 
 def _value(name: str, kind: str, type_: ir.Type, element: str = "") -> Value:
-    """Return a value of a type; one that is no tensor has no shape here, the pipeline says that it is no program."""
+    """Create a value from a type; a type that is not a tensor gets an empty shape, and the pipeline rejects it."""
     if not isinstance(type_, ir.RankedTensorType):
         return Value(name, kind, (), str(type_))
     element = element or str(ir.RankedTensorType(type_).element_type)
@@ -358,9 +358,9 @@ def _name(func: ir.Operation) -> str:
     return ir.StringAttr(func.attributes["sym_name"]).value
 
 
-# Floating-point work of a linalg function, to compare the host's part with the device's.
+# Floating-point work of a linalg function, to compare the host's share with the device's share.
 
-#: Scalar operations on floating-point numbers that compute: no casts, no selection.
+#: Scalar floating-point operations that count as work; casts and selections do not count.
 _COMPUTES = re.compile(
     r"arith\.(addf|subf|mulf|divf|remf|negf|cmpf|maximumf|minimumf|maxnumf|minnumf)"
     r"|math\.(?!absi|ctlz|cttz|ctpop|ipowi)"
@@ -370,7 +370,7 @@ _FLOATS = ir.FloatType | ir.F16Type | ir.BF16Type | ir.F32Type | ir.F64Type
 
 
 def float_operations(func: ir.Operation) -> int:
-    """Number of scalar floating-point operations of a call, loops of linalg multiplied out."""
+    """Return the number of scalar floating-point operations in a call, including all loop iterations."""
     return sum(_of_block(block) for region in func.regions for block in region.blocks)
 
 
@@ -382,21 +382,21 @@ def _of(op: ir.Operation) -> int:
     if _COMPUTES.match(op.name):
         return int(_is_float(op.operands[0]))
     if op.name == TORCH_CALL:
-        # What a kernel does is not known; it is at least that.
+        # The work of a kernel is unknown; the elements of its largest tensor are a lower bound.
         return _elements([value for value in (*op.operands, *op.results) if _is_float_tensor(value)])
     inner = sum(_of_block(block) for region in op.regions for block in region.blocks)
     if not inner:
         return 0
     if op.name == "scf.for":
         return inner * _trips(op)
-    # Ops of other dialects, as a scan, have no maps: their body runs once per element.
+    # Ops of other dialects, such as a scan, do not have maps: their body runs once per element.
     return inner * (
         _iterations(op) if op.name.startswith("linalg.") else max(_elements([*op.operands, *op.results]), 1)
     )
 
 
 def _trips(loop: ir.Operation) -> int:
-    """Trip count of a loop whose bounds are constants; 1 for another loop."""
+    """Return the trip count of a loop with constant bounds; 1 for any other loop."""
     makers = [bound.owner for bound in list(loop.operands)[:3]]
     if any(isinstance(maker, ir.Block) or maker.name != "arith.constant" for maker in makers):
         return 1
@@ -404,9 +404,9 @@ def _trips(loop: ir.Operation) -> int:
 
 
 def _iterations(op: ir.Operation) -> int:
-    """Product of the extents of a structured op's loops.
+    """Return the product of the loop extents of a structured op.
 
-    The size of a dim that is no dim of one operand (the output of a window that slides) comes from the others.
+    Only map results that are a single loop dim give an extent; other results, such as a sliding window, are skipped.
     """
     maps = indexing_maps(op)
     extents: dict[int, int] = {}
@@ -420,7 +420,7 @@ def _iterations(op: ir.Operation) -> int:
 
 
 def _elements(values: Sequence[ir.Value]) -> int:
-    """Elements of the largest tensor among values; 0 without one."""
+    """Return the number of elements of the largest tensor among values; 0 without a tensor."""
     tensors = [
         ir.RankedTensorType(value.type) for value in values if isinstance(value.type, ir.RankedTensorType)
     ]

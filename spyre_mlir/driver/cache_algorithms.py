@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Algorithms of the user as a part of the key of the cache: their code by its content, as that of the compiler is.
+"""User-defined algorithms in the key of the cache: their code counts by content, like the compiler's own code.
 
-The code of an algorithm is the module that defines it, and every module that one imports, in a function or above all;
-of installed packages beside that of the algorithm the version counts. A module without a file, as in a notebook, and a
-file that changed since Python began are no text: ``Uncached`` says why. Files that code reads by itself are not seen.
+The code of an algorithm is the module that defines it and every module that it imports, at the top or in a function.
+An installed package other than the algorithm's own counts by its version; data files do not count. A module without a
+file, as in a notebook, and a file that changed after Python started raise ``Uncached`` with the reason.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from spyre_mlir.algorithms import REGISTRIES, Algorithm, foreign_modules, is_for
 from spyre_mlir.errors import Uncached
 from spyre_mlir.pipelines import SpyrePipeline
 
-#: Parts of the path of an installed package.
+#: Folder names in the path of an installed package.
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 
-#: Nanoseconds before the start in which a file counts as changed since: clocks of files are coarse.
+#: A file counts as changed after the start if it changed up to this long (ns) before: file clocks are coarse.
 _MARGIN_NS = 10**9
 
 
 def algorithms_text(pipeline: SpyrePipeline) -> str:
-    """Return kinds, names and code of all registered algorithms of users; ``Uncached`` if one has no text."""
-    # Those of entry points are registered when they are named.
+    """Return kinds, names and code digests of all user-defined algorithms; ``Uncached`` if code is unavailable."""
+    # This registers the algorithms of entry points that the options name.
     pipeline.require_algorithms()
     REGISTRIES["layout_solver"].require(pipeline.layout_solver)
     return "\n".join(
@@ -43,7 +43,7 @@ def algorithms_text(pipeline: SpyrePipeline) -> str:
 
 
 def code_of(cls: type[Algorithm]) -> str:
-    """Return the digest of the modules of a user's algorithm; ``Uncached`` if one has no text."""
+    """Return the digest of the modules of a user-defined algorithm; ``Uncached`` if the code is unavailable."""
     noun = cls.registry.noun
     digest, waiting, known = hashlib.sha256(), foreign_modules(cls), set[str]()
     packages = {name.partition(".")[0] for name in waiting}
@@ -77,7 +77,7 @@ def _content(path: Path, noun: str, cls: type[Algorithm]) -> bytes:
 
 
 def _file_of(name: str) -> Path | None:
-    """Return the source of a module, imported or yet to be; None if it has none, or is of the compiler or of Python."""
+    """Return the source file of a module, imported or not; None without one, and for the compiler and Python itself."""
     if not is_foreign_module(name):
         return None
     module = sys.modules.get(name)
@@ -93,7 +93,7 @@ def _file_of(name: str) -> Path | None:
 
 @functools.lru_cache(maxsize=256)
 def _imports(data: bytes, name: str) -> tuple[str, ...]:
-    """Return the names that a module of a name imports; of ``from a import b`` both a and a.b, which may be one."""
+    """Return the names of the modules that a module imports; ``from a import b`` gives a and a.b, a possible module."""
     try:
         tree = ast.parse(data)
     except (SyntaxError, ValueError):

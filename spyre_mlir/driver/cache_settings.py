@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Settings of a compilation that decide about a program beside its source, as one text for the key of the cache.
+"""The settings of a compilation that affect a program in addition to its source, as one text for the cache key.
 
-They are the code of this package by its content, the versions of what it is built on, the device, the options of the
-pipeline with the plan file that they name, the environment, the device operations that are defined, and the algorithms
-of the user (``cache_algorithms.py``). Passes of the user that take part, or a package that has changed since it was
-loaded, are no text: ``Uncached`` says why.
+The settings are the content of this package's code, the versions of its dependencies, the device, the pipeline options
+with the content of the plan file, environment variables, the registered device operations, and user-defined algorithms
+(``cache_algorithms.py``). User-defined passes in the pipeline, and a package that has changed since it was loaded,
+raise ``Uncached`` with the reason.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.target.target import default_target
 from spyre_mlir.version import LOADED_NS, VERSION
 
-#: Variables of the environment that change programs; the other ones that the package reads do not.
+#: Environment variables that affect programs; the other variables that the package reads do not.
 VARIABLES = (
     "SPYRE_DEVICE", "SENCORES", "DXP_LX_FRAC_AVAIL", "LX_PLANNING", "CO_OPTIMIZING_LX_PLANNING", "CO_OPTIMIZER",
     "LAYOUT_SOLVER",
 )  # fmt: skip
 
-#: Packages whose versions change programs, installed or not.
+#: Packages whose versions affect programs, installed or not.
 _PACKAGES = ("torch-mlir", "torch", "numpy", "numba", "ortools", "scipy", "transformers")
 
 _PACKAGE = Path(__file__).parents[1]
 _SUFFIXES = (".py", ".toml", ".json")
 
-#: Nanoseconds before the package was loaded in which a file counts as changed since: clocks of files are coarse.
+#: A file counts as changed after loading if it changed up to this long (ns) before: file clocks are coarse.
 _MARGIN_NS = 10**9
 
 
 class _File(NamedTuple):
-    """State of a file of the package; the time of change cannot be set back, as that of modification can."""
+    """State of a file of the package; the change time (ctime) cannot be set back, but the modification time can."""
 
     path: str
     size: int
@@ -54,7 +54,7 @@ class _File(NamedTuple):
 
 
 def settings_text(pipeline: SpyrePipeline) -> str:
-    """Return the text of all settings; ``Uncached`` if there is none."""
+    """Return the text of all settings; raise ``Uncached`` if a setting cannot be expressed as text."""
     if pipeline.save_plan is not None:
         raise Uncached("writes a plan file")
     algorithms = algorithms_text(pipeline)
@@ -70,14 +70,14 @@ def settings_text(pipeline: SpyrePipeline) -> str:
 
 
 def code_text() -> str:
-    """Return the text of the code: this package, what it is built on, and Python; ``Uncached`` if there is none."""
+    """Return the digest of this package, the versions of its dependencies and of Python; may raise ``Uncached``."""
     python = f"{sys.version} {platform.machine()} {sys.flags.optimize}"
     return "\n".join([VERSION, package_digest(), *_versions(), python])
 
 
 def _refuse_passes_of_users(pipeline: SpyrePipeline) -> None:
-    """``Uncached`` for a pipeline with a pass that is not of the compiler, whose code no key has."""
-    # A served program is not to wait for the passes of the pipeline, which are imported when it is made.
+    """Raise ``Uncached`` for a pipeline with a user-defined pass, whose code is not part of a key."""
+    # Building the pipeline imports its passes, which would delay a program that comes from the cache.
     if not (pipeline.insert or pipeline.passes):
         return
     for step in pipeline.pipeline().steps:
@@ -86,9 +86,9 @@ def _refuse_passes_of_users(pipeline: SpyrePipeline) -> None:
 
 
 def package_digest() -> str:
-    """Return the digest of the code of this package; ``Uncached`` if it changed since it was loaded.
+    """Return the digest of the code of this package; raise ``Uncached`` if a file changed since it was loaded.
 
-    A process that runs long has the code that it loaded, which the files no longer are after an edit.
+    After an edit, a running process still has the code that it loaded, which differs from the files.
     """
     files = tuple(_files(str(_PACKAGE)))
     newest = max(files, key=lambda file: file.changed_ns, default=None)
@@ -100,7 +100,7 @@ def package_digest() -> str:
 
 @functools.lru_cache(maxsize=2)
 def _digest_of(files: tuple[_File, ...]) -> str:
-    """Return the digest of the contents of files, of which a process needs one while they are as they were."""
+    """Return the digest of the contents of files; cached for as long as the states of the files are unchanged."""
     digest = hashlib.sha256()
     for file in files:
         path = Path(file.path)
@@ -110,7 +110,7 @@ def _digest_of(files: tuple[_File, ...]) -> str:
 
 
 def _files(folder: str) -> Iterator[_File]:
-    """Yield all files of code and data of a folder, in the order of their names."""
+    """Yield all code and data files of a folder and its subfolders, sorted by name."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         for entry in entries:
@@ -125,7 +125,7 @@ def _files(folder: str) -> Iterator[_File]:
 
 @functools.cache
 def _versions() -> tuple[str, ...]:
-    """Return the versions of the packages; those that are not installed have none."""
+    """Return the version of each package, "-" for a package that is not installed."""
     versions = []
     for name in _PACKAGES:
         try:
@@ -136,5 +136,5 @@ def _versions() -> tuple[str, ...]:
 
 
 def _plan_text(pipeline: SpyrePipeline) -> str:
-    """Return the content of the plan file that has to hold."""
+    """Return the content of the plan file in the options, or an empty string."""
     return read_text(pipeline.use_plan) if pipeline.use_plan else ""

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Comparison of a compiled program with a reference: seeded random arguments, and the tolerance of the format.
 
-Arguments of floating type are standard normal numbers; a parameter of rank 2 or more is divided by the root
+Floating-point arguments are standard normal numbers; a parameter of rank 2 or more is divided by the square root
 of its longest dim, so that deep programs stay in range. Integers are uniform in [-8, 8), booleans are fair
-coins. A result is right if its largest error is at most ``TOLERANCES[dtype]`` of the largest reference value
-(NaN and infinities at the same places), and equal if it is an integer or a boolean.
+coins. A floating-point result passes if its largest error is at most ``TOLERANCES[dtype]`` times the largest
+reference value, with NaN and infinities at the same places. Integer and boolean results must be equal.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ DISTRIBUTION = (
     "integers uniform in [-8, 8), booleans fair"
 )
 
-#: Parts of the largest value: ten rounding steps of a 16-bit format, and more steps of float32, where the order of
-#: long sums shows. The reference accumulates in float64 and rounds once per operation.
+#: Tolerances relative to the largest value: ten rounding steps of a 16-bit format, and more steps for float32, whose
+#: errors depend on the order of long sums. The reference accumulates in float64 and rounds once per operation.
 TOLERANCES = {"float16": 1e-2, "bfloat16": 4e-2, "float32": 1e-4, "float64": 1e-4}
 
 #: DL16 has one bit of mantissa less than float16.
@@ -34,7 +34,7 @@ BIT_TRUE_FACTOR = 2
 
 
 class HostArray(Protocol):
-    """Interface of an argument or a result on the host, such as a manifest's ``Argument``."""
+    """Interface of an argument or a result on the host, such as ``build.Value`` or a manifest's argument."""
 
     @property
     def name(self) -> str: ...
@@ -51,7 +51,7 @@ class HostArray(Protocol):
 
 @dataclass(frozen=True)
 class Comparison:
-    """Largest error of one result against its reference, and the largest that is allowed."""
+    """The largest error of one result against its reference, and the largest allowed error."""
 
     name: str
     error: float
@@ -69,7 +69,7 @@ class Comparison:
 
 
 def random_arguments(arguments: Sequence[HostArray], seed: int = SEED) -> dict[str, np.ndarray]:
-    """Generate arrays by name for inputs and parameters, as the evaluator of host functions takes them."""
+    """Generate arrays by name for inputs and parameters, in the types of the host functions' evaluator."""
     generator = np.random.default_rng(seed)
     return {
         argument.name: _random(argument, generator)
@@ -84,7 +84,7 @@ def compare(
     references: Sequence[np.ndarray],
     numerics: str,
 ) -> list[Comparison]:
-    """Compare every result of a run with the reference's, in order."""
+    """Compare each result of a run with the reference result at the same index."""
     triples = zip(results, outputs, references, strict=True)
     return [_comparison(result, output, reference, numerics) for result, output, reference in triples]
 
@@ -110,19 +110,19 @@ def _comparison(argument: HostArray, output: np.ndarray, reference: np.ndarray, 
     output, reference = _float64(output), _float64(reference)
     tolerance = TOLERANCES[argument.host_dtype] * (BIT_TRUE_FACTOR if numerics == BIT_TRUE else 1)
     finite = np.isfinite(reference)
-    # Relative to the largest value of the tensor, not to each: small numbers that are differences of
-    # large ones have the rounding error of those.
+    # Relative to the largest value of the tensor, not to each value: small differences of large numbers
+    # have the rounding error of the large numbers.
     bound = tolerance * float(np.abs(reference[finite]).max(initial=0.0))
     if not np.array_equal(output[~finite], reference[~finite], equal_nan=True):
         return Comparison(argument.name, math.inf, bound)
     errors = np.abs(output[finite] - reference[finite])
     error = float(errors.max(initial=0.0))
-    # NaN compares false with any bound, and an error that is infinite reads better.
+    # Report an infinite error instead of NaN, for readability; neither is within the bound.
     return Comparison(argument.name, math.inf if math.isnan(error) else error, bound)
 
 
 def _float64(array: np.ndarray) -> np.ndarray:
-    """Convert an array of floats; uint16 has the bits of bfloat16."""
+    """Convert an array of floats to float64; uint16 holds the bits of bfloat16."""
     if array.dtype == np.uint16:
         array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     return array.astype(np.float64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``compile``: a PyTorch model or a module as a program, with the choices of the caller."""
+"""``compile``: compile a PyTorch model or an MLIR module to a program, with the options of the caller."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ if TYPE_CHECKING:
 
 # Options of ``compile`` as types, and as the signature and the documentation that ``help`` shows.
 #
-# The options of the pipeline are the fields of ``PipelineOptions``. Type checkers and editors read no dataclass there,
-# so ``PipelineKeywords`` has them once more; a test compares the two.
+# The pipeline options are the fields of ``PipelineOptions``. Type checkers and editors cannot derive keyword arguments
+# from a dataclass, so ``PipelineKeywords`` repeats the fields; a test compares the two.
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
-#: Options of several values.
+#: Options whose value is a tuple.
 _SEVERAL = frozenset(
     field.name for field in dataclasses.fields(PipelineOptions) if isinstance(default_of(field), tuple)
 )
 
-#: Columns of a documentation.
+#: Line width of the documentation.
 _WIDTH = 116
 
 
 class PipelineKeywords(TypedDict, total=False):
-    """Options of the pipeline that ``compile`` passes on."""
+    """Keyword arguments that ``compile`` passes to the pipeline as its options."""
 
     verify_each: bool
     uneven_splits: bool
@@ -111,7 +111,7 @@ class PipelineKeywords(TypedDict, total=False):
 
 
 class CompileKeywords(PipelineKeywords, total=False):
-    """All options of ``compile`` but ``dynamic``, by which the type of its result differs."""
+    """All options of ``compile`` except ``dynamic``, on which the result type depends."""
 
     device: str | Path | None
     sencores: int | None
@@ -130,7 +130,7 @@ class CompileKeywords(PipelineKeywords, total=False):
 
 @dataclass(frozen=True)
 class ProgramOptions(Options):
-    """Words among the options of ``compile`` that are none of the pipeline's, checked as those are."""
+    """Simple options of ``compile`` that are not pipeline options; they are checked in the same way."""
 
     numerics: Literal["ieee", "dl16"] | None = None
     fallback: bool = True
@@ -145,12 +145,12 @@ class ProgramOptions(Options):
 
     @classmethod
     def of(cls, **values: Any) -> Self:
-        """Create an instance from values of Python, of which None is the default."""
+        """Create an instance from Python values; None selects the default."""
         return cls.parse(_text(values))
 
 
 def pipeline_text(values: Mapping[str, Any]) -> str:
-    """Return the options of the pipeline as text; ``CompileError`` for what is no text where one is wanted."""
+    """Return pipeline options as text; raise ``CompileError`` if the value of a text option is not a text."""
     types = typing.get_type_hints(PipelineOptions)
     for name, value in values.items():
         if types.get(name) in (str, str | None) and not isinstance(value, str | os.PathLike | None):
@@ -168,7 +168,7 @@ def _text(values: Mapping[str, Any]) -> str:
 
 
 def with_pipeline_options(function: FunctionT) -> FunctionT:
-    """Give a function with ``**options`` of the pipeline the signature and the documentation of each of them."""
+    """Decorate a function with ``**options``: add each pipeline option to its signature and its documentation."""
     signature = inspect.signature(function)
     *parameters, _ = signature.parameters.values()
     names = {parameter.name for parameter in parameters}
@@ -191,7 +191,7 @@ def with_pipeline_options(function: FunctionT) -> FunctionT:
 
 
 def documentation(fields: Sequence[dataclasses.Field[Any]]) -> str:
-    """Return a paragraph for each option: its name, type and default, what it does."""
+    """Return one paragraph per option, with its name, type, default and documentation."""
     types = typing.get_type_hints(PipelineOptions)
     return "\n".join(_paragraph(field, inspect.formatannotation(types[field.name])) for field in fields)
 
@@ -244,45 +244,44 @@ def compile(
 ) -> Program | DynamicProgram[Program] | PiecewiseProgram:
     """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR.
 
-    Warnings of passes are Python's, and so is ``HostWorkWarning`` where the host has over 1 % of the floating-point
-    operations.
+    Warnings of passes are issued as Python warnings. ``HostWorkWarning`` is issued if the host runs over 1 % of the
+    floating-point operations.
 
     Args:
-        module_or_mlir: A model of PyTorch, or a module of linalg: its text, the path of an .mlir file, or
-            ``ir.Module``.
-        inputs: Example inputs of a PyTorch model: a tuple, or a mapping for keyword inputs; of a module, arrays or
-            tensors on the device by position. An input that is a ``DeviceTensor`` says its own layout.
+        module_or_mlir: A PyTorch model, or a linalg module: its text, the path of an .mlir file, or an ``ir.Module``.
+        inputs: Example inputs of a PyTorch model: a tuple, or a mapping for keyword inputs. For a module: arrays or
+            device tensors by position. The layout of a ``DeviceTensor`` becomes the layout of the input.
         device: A device file (default: SPYRE_DEVICE, or the packaged one; docs/devices.md).
         sencores: The number of cores that the program may use (default: SENCORES, or all).
         precision: "device" (fp16 islands stay fp16) or "strict" (the types of the linalg).
-        numerics: Those of the simulator, "ieee" or bit-true "dl16" (the default for programs with bfloat16, whose range
-            "ieee" has not).
+        numerics: The numerics of the simulator, "ieee" or bit-true "dl16" (the default for programs with bfloat16,
+            because IEEE fp16 cannot represent its range).
         layouts: Layouts of inputs, parameters and constants, by name or by the position of an input, and of results, as
             "result0": each a mapping with the ``stick_dims``, ``dim_order`` and ``stick_outermost`` of ``to_device``.
-        plan: Decisions that have to hold: a plan file, or what ``Program.plan`` gives (docs/plans.md).
-        fallback: The host runs what the device cannot; without it that is an error (docs/host.md).
-        autocast: A type, torch.float16 or torch.bfloat16 or its name, to which a PyTorch model is cast as by
-            ``torch.autocast("cpu", ..)``; "dl16" is fp16 with that as the default of ``numerics``.
+        plan: Fixed decisions of the compiler: a plan file, or the value of ``Program.plan`` (docs/plans.md).
+        fallback: Run operations that the device does not support on the host; if False, they are an error
+            (docs/host.md).
+        autocast: A type (torch.float16, torch.bfloat16, or the name of one) to which a PyTorch model is cast as by
+            ``torch.autocast("cpu", ..)``; "dl16" means fp16, with "dl16" as the default of ``numerics``.
         dynamic: The granularity and the largest size in elements of named dims of the inputs, or the
-            ``dynamic_shapes`` of ``torch.export``; ``torch._dynamo.mark_dynamic`` of an input does the same
+            ``dynamic_shapes`` of ``torch.export``; ``torch._dynamo.mark_dynamic`` on an input has the same effect
             (docs/dynamic.md).
-        one_bundle: One bundle for all sizes of ``dynamic`` where that is possible, else one for each that calls want.
+        one_bundle: Use one bundle for all sizes of ``dynamic`` if possible; otherwise one bundle per requested size.
         target: "bundle", or "ktir" for a program in KTIR, which ktir-cpu runs (docs/ktir.md).
-        cache: A program that was compiled before comes from the cache on disk (default: SPYRE_CACHE, or yes;
-            docs/cache.md).
-        passes: Passes of your own, by the level behind whose passes they run: ``{"laid-out": [MyPass()]}``, instances
-            or texts of a pipeline (docs/writing-a-pass.md).
-        state: What stays in device memory between calls as ``Program.state``: True for all buffers that the model
-            changes, names of arguments, or a mapping from names to tensors, such as the state of another program,
-            which is then shared (docs/serving.md).
-        **pipeline_options: Other options are those of the pipeline, as ``SpyrePipeline`` has them.
+        cache: Reuse programs from the cache on disk (default: SPYRE_CACHE, or True; docs/cache.md).
+        passes: User-defined passes, keyed by the level after which they run: ``{"laid-out": [MyPass()]}``, as instances
+            or as pipeline text (docs/writing-a-pass.md).
+        state: The arguments that stay in device memory between calls as ``Program.state``: True for all buffers that
+            the model changes, names of arguments, or a mapping from names to tensors, such as the state of another
+            program, which is then shared (docs/serving.md).
+        **pipeline_options: The options of the pipeline, the fields of ``SpyrePipeline``.
 
     Returns:
         The program; a ``DynamicProgram`` with ``dynamic``, a ``KtirProgram`` for "ktir", and a ``PiecewiseProgram``
-        for a model whose values decide shapes or branches.
+        for a model whose shapes or branches depend on values.
 
     Raises:
-        CompileError: The model, the module or an option is refused; the message says what to change.
+        CompileError: The model, the module or an option is rejected; the message says what to change.
     """
     with one_at_a_time(), without_causes(), faults_reported():
         words = ProgramOptions.of(
@@ -297,7 +296,7 @@ def compile(
         marks = _dynamic_marks(module_or_mlir, inputs, dynamic) if is_model else None
         if dynamic is None and marks is None:
             program = _program(module_or_mlir, inputs, **given)
-            # The pieces of a model warn when they are compiled.
+            # A ``PiecewiseProgram`` issues the warnings of its pieces when they are compiled.
             if isinstance(program, Program):
                 trials = Trials(module_or_mlir, inputs, _chosen(given), is_model, compile)
                 program.set_search(partial(program_findings, trials=trials))
@@ -324,7 +323,7 @@ def compile(
 def _dynamic_marks(
     model: Any, inputs: Sequence[Any] | Mapping[str, Any], dynamic: Any
 ) -> DynamicMarks | None:
-    """The dynamic dims as PyTorch says them, in the option or, without it, in the model and its inputs."""
+    """Return the dynamic dims that PyTorch objects declare, in the option or else in the model and its inputs."""
     from spyre_mlir.frontend.dynamic_marks import marks_of_inputs, marks_of_shapes
 
     if dynamic is None:
@@ -334,13 +333,13 @@ def _dynamic_marks(
 
 
 def _names_dims(entry: Any) -> bool:
-    """Whether an entry of the option ``dynamic`` has a ``torch.export.Dim`` for dims of an input."""
+    """Return whether an entry of the option ``dynamic`` is in the form of ``dynamic_shapes`` of ``torch.export``."""
     dims = entry.values() if isinstance(entry, Mapping) else entry if isinstance(entry, tuple | list) else ()
     return isinstance(entry, Mapping) or any(hasattr(dim, "max") and hasattr(dim, "__name__") for dim in dims)
 
 
 def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a call of ``compile`` that are not at their defaults."""
+    """Return the options of a call of ``compile`` that differ from their defaults."""
     defaults = {"precision": "device", "fallback": True, "cache": None}
     return {name: value for name, value in given.items() if value is not None and value != defaults.get(name)}
 
@@ -363,7 +362,7 @@ def _program(
     mark: Callable[[Imported, Collection[str]], None] | None = None,
     **pipeline_options: Any,
 ) -> Program | PiecewiseProgram:
-    """Compile a model or a module, by the options of ``compile``; ``mark`` is given what the model is imported as."""
+    """Compile a model or a module with the options of ``compile``; ``mark`` is called with the imported model."""
     options = {"device": device, "sencores": sencores, "precision": precision, **pipeline_options}
     pipeline = replace(
         SpyrePipeline.parse(pipeline_text(options)), passes=entries(() if passes is None else passes)
@@ -375,7 +374,7 @@ def _program(
     if autocast == "dl16" and numerics is None:
         numerics = "dl16"
     request = _Choices(pipeline, precision, chosen, numerics, plan, fallback, autocast, kept, mark)
-    # What the mark does to a module is not in the key of the cache.
+    # The cache is not used with ``mark``, because its changes to the module are not part of the key.
     programs = ProgramCache.open(pipeline, cache) if mark is None else None
     if isinstance(module_or_mlir, ir.Module | str | Path):
         if kept:
@@ -401,8 +400,8 @@ def _in_pieces(
     programs: ProgramCache | None,
     reason: UncapturedError,
 ) -> PiecewiseProgram:
-    """Compile a model piece by piece; raise the ``reason`` why it is not one program where that must not be."""
-    # A program of torch.export has one graph, whose values decide nothing that Python does.
+    """Compile a model piece by piece; raise the ``reason`` why it is not one program if pieces are not allowed."""
+    # An exported program is one graph, without Python code that could run between pieces.
     if not request.fallback or not callable(model) or hasattr(model, "graph_signature"):
         raise reason
     if (
@@ -419,7 +418,7 @@ def _in_pieces(
         ) from reason
 
     def compiled(function: Callable[..., Any], example: Sequence[Any]) -> Program:
-        """Program of a piece, with the warnings of its passes but not that of the host's work."""
+        """Compile a piece and issue the warnings of its passes, but no ``HostWorkWarning``."""
         with one_at_a_time():
             program = _compiled_model(function, example, request, programs)
         _warn_of_passes(program)
@@ -430,7 +429,7 @@ def _in_pieces(
 
 @dataclass(frozen=True)
 class _Choices:
-    """The choices of a caller beside the model and its inputs; ``plan`` is one that is no file."""
+    """The options of a call of ``compile``, parsed; ``plan`` is a mapping, because the pipeline has a plan file."""
 
     pipeline: SpyrePipeline
     precision: str
@@ -444,7 +443,7 @@ class _Choices:
 
     @property
     def key(self) -> str:
-        """The text of the choices that are no options of the pipeline and decide about the program."""
+        """The text, for the cache key, of the options that affect the program and are not pipeline options."""
         plan = None if self.plan is None else _json(self.plan)
         chosen = sorted(self.chosen.items(), key=repr)
         return repr(
@@ -452,7 +451,7 @@ class _Choices:
         )
 
     def restored(self, stored: StoredProgram) -> Program:
-        """Make a program of an entry of the cache; its IR and its plan are made when they are asked for."""
+        """Create a program from a cache entry; its IR and its plan are computed on demand."""
         pipeline = self.pipeline if self.plan is None else replace(self.pipeline, use_plan="")
         program = stored.program(
             self.numerics,
@@ -469,7 +468,7 @@ def _compiled_mlir(
     request: _Choices,
     programs: ProgramCache | None,
 ) -> Program:
-    """Compile a module, or take its program from the cache."""
+    """Compile a module, or read its program from the cache."""
     laid_out = {
         position: tensor.layout for position, tensor in enumerate(inputs) if isinstance(tensor, DeviceTensor)
     }
@@ -479,14 +478,14 @@ def _compiled_mlir(
     module = _parsed(source)
     lay_out(module, request.pipeline, laid_out, request.chosen)
     program = _compiled(module, request)
-    # A file may have changed between the two times that it was read.
+    # The file was read twice and may have changed in between.
     if programs is not None and key == programs.key(*_text_and_path(source), repr(laid_out), request.key):
         programs.keep(key, lambda: StoredProgram.of(key, program, program.source_text()))
     return program
 
 
 def _text_and_path(source: ir.Module | str | Path) -> tuple[str, str]:
-    """The text of a module, and the path that its locations name."""
+    """Return the text of a module, and the path in its locations."""
     if not isinstance(source, str | Path):
         return str(source.operation.get_asm(enable_debug_info=True)), ""
     return (read_text(str(source)), str(source)) if _is_file(source) else (str(source), "")
@@ -495,7 +494,7 @@ def _text_and_path(source: ir.Module | str | Path) -> tuple[str, str]:
 def _compiled_model(
     model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Choices, programs: ProgramCache | None
 ) -> Program:
-    """Compile a PyTorch model, or take its program from the cache, and bind its weights and its state."""
+    """Compile a PyTorch model, or read its program from the cache, and bind its weights and its state."""
     from spyre_mlir.frontend.meta_tensors import stand_ins  # imports torch
 
     with stand_ins(model, inputs) as (example, missing):
@@ -510,7 +509,7 @@ def _compiled_model(
 def _bound_model(
     model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Choices, programs: ProgramCache | None
 ) -> Program:
-    """Compile a PyTorch model, or take its program from the cache, and bind its weights."""
+    """Compile a PyTorch model, or read its program from the cache, and bind its weights."""
     # These import torch.
     from spyre_mlir.driver.model_program import ModelCache, bind_model
     from spyre_mlir.frontend import capture_torch, import_torch
@@ -518,7 +517,7 @@ def _bound_model(
 
     begun = time.perf_counter()
     reads, target = ContentReads(), request.pipeline.target_from(default_target())
-    with compiling_for(target), reads.collecting():  # layouts that the model asks for are made here
+    with compiling_for(target), reads.collecting():  # layouts that the model requests are created here
         captured = capture_torch(model, inputs, request.autocast)
         entry = ModelCache.open(programs, captured, inputs, request.key)
         if entry is not None and (program := entry.serve(request.restored)) is not None:
@@ -537,7 +536,7 @@ def _bound_model(
         program.set_source(None)
     else:
         if request.mark is not None:
-            with compiling_for(target):  # it imports the model once more
+            with compiling_for(target):  # ``mark`` imports the model again
                 request.mark(imported, request.state.given)
         lay_out(imported.module, request.pipeline, imported.input_layouts, request.chosen)
         program = _compiled(imported.module, request, imported.signature.updated())
@@ -553,10 +552,10 @@ def _is_file(source: str | Path) -> bool:
 
 
 def _parsed(source: ir.Module | str | Path) -> ir.Module:
-    """A module of our own: from text, from a file, or a copy of the caller's."""
+    """Parse a module from text or from a file, or copy the caller's module."""
     if not isinstance(source, str | Path):
-        # The caller's module is in a context of its own, perhaps without our dialects: text, with
-        # locations, brings it into ours.
+        # The caller's module is in another context, perhaps without our dialects, so it is copied into ours
+        # as text with locations.
         return parsed(str(source.operation.get_asm(enable_debug_info=True)), new_context())
     from spyre_mlir.diagnostics import compile_error
 
@@ -573,7 +572,7 @@ def _compiled(module: ir.Module, request: _Choices, updates: Mapping[int, str] |
     if request.plan is not None:
         module.operation.attributes[sdsc.PLAN] = ir.StringAttr.get(_json(request.plan), module.context)
         pipeline = replace(pipeline, use_plan="")
-    # Before ``build``, which changes the module, and behind the plan, which the copy has to carry.
+    # Before ``build``, which changes the module, and after the plan is set, because the copy must contain the plan.
     source = module.operation.clone()
     program = Program(build(module, pipeline, request.fallback), request.numerics)
     program._plan_text = partial(_plan_text, source, pipeline)
@@ -590,7 +589,7 @@ def _json(plan: Mapping[str, Any]) -> str:
 
 
 def _warn(program: Program) -> None:
-    """Give the warnings of a program as Python's, at the line that compiles it."""
+    """Issue the warnings of a program as Python warnings, at the line that calls ``compile``."""
     built = program._built
     if sentence := host_work_warning(program.steps, built.remarks):
         warnings.warn(sentence, HostWorkWarning, stacklevel=3)
@@ -603,7 +602,7 @@ def _warn_of_passes(program: Program) -> None:
 
 
 def _plan_text(source: ir.OpView | ir.Operation, pipeline: SpyrePipeline) -> str:
-    """The plan file of a program, which is compiled once more."""
+    """Return the text of a program's plan file, by compiling the program again."""
     module = source.operation.clone()
     run_pipeline(module, replace(pipeline, save_plan="").pipeline("placed"))
     return ir.StringAttr(module.operation.attributes[sdsc.PLAN]).value

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What ran where: ``device_report()`` counts the operations on tensors of the device in a block of code."""
+"""``device_report()``: count the operations on device tensors in a block of code, by the place that ran them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spyre_mlir.tensors.device_activity import Listener, listening, predicted_us
 
 
 class DeviceReport(Listener):
-    """Counts of a block of code, as a context.
+    """Context manager that counts the operations on device tensors in a block of code.
 
     ::
 
@@ -34,8 +34,8 @@ class DeviceReport(Listener):
         report.report("step.html")
 
     Attributes:
-        activity: Operations by name with their calls by place, their predicted time and the reasons of the host;
-            programs that were compiled; copies between host and device.
+        activity: Operations by name with their calls by place, their predicted time and the reasons for host calls;
+            compiled programs; copies between host and device.
     """
 
     def __init__(self) -> None:
@@ -55,10 +55,10 @@ class DeviceReport(Listener):
         return activity_text(self.activity)
 
     def report(self, path: str | Path) -> Path:
-        """Write a page of HTML, and return its path.
+        """Write an HTML page, and return its path.
 
         Args:
-            path: Where to write; it ends in ``.html``.
+            path: The output file, which must end in ``.html``.
 
         Raises:
             CompileError: The path has another ending, or cannot be written.
@@ -80,7 +80,7 @@ class DeviceReport(Listener):
         }
 
     def on_device(self, operation: str, program: Any) -> None:
-        """Count a program that ran; a program of several steps may run a part of the operation on the host."""
+        """Count a run of a program, as "device", "device and host" or "host", depending on its steps."""
         row = self.activity.operation(operation)
         bundles = sum(isinstance(step, BundleStep) for step in program.steps)
         row.calls[PLACES[2 if not bundles else bundles < len(program.steps)]] += 1
@@ -105,27 +105,27 @@ class DeviceReport(Listener):
 
 
 def device_report() -> DeviceReport:
-    """Return a context that counts what operations on tensors of the device do in its block.
+    """Return a context manager that counts the operations on device tensors in its block.
 
-    Threads count too: PyTorch computes gradients in threads of its own.
+    Operations in other threads are counted too, because PyTorch computes gradients in its own threads.
     """
     return DeviceReport()
 
 
-# The activity of the device in a block of code: counts by operation, as a table of text and as a page of HTML.
+# Device activity in a block of code: counts by operation, as a text table and as an HTML page.
 
-#: The places of an operation, in the order of the columns.
+#: The places that can run an operation, in the order of the columns.
 PLACES = ("device", "device and host", "host")
 
 _HEADS = ("operation", *PLACES, "predicted", "share", "why on the host")
 
-#: The time that is not part of the predicted time.
+#: The note that the predicted time does not include the host.
 _HOST_NOTE = "The predicted time is the time of the device; the time of the host is not predicted."
 
 
 @dataclass
 class OperationActivity:
-    """The calls of one operation by place, their predicted time on the device, and why the host ran some."""
+    """The calls of one operation by place, their predicted device time, and the reasons for host calls."""
 
     name: str
     calls: Counter[str] = field(default_factory=Counter)
@@ -135,7 +135,7 @@ class OperationActivity:
 
 @dataclass
 class Activity:
-    """Operations by name, programs that were compiled, and copies between host and device in numbers and bytes."""
+    """Operations by name, number of compiled programs, and number and bytes of the copies in each direction."""
 
     operations: dict[str, OperationActivity] = field(default_factory=dict)
     compiled: int = 0
@@ -143,26 +143,26 @@ class Activity:
     copied_bytes: Counter[str] = field(default_factory=Counter)
 
     def operation(self, name: str) -> OperationActivity:
-        """The counts of an operation, which begin with zeros."""
+        """Return the counts of an operation; new counts are 0."""
         return self.operations.setdefault(name, OperationActivity(name))
 
     @property
     def device_us(self) -> float:
-        """Predicted time of all programs on the device in microseconds."""
+        """Predicted device time of all programs in microseconds."""
         return sum(row.device_us for row in self.operations.values())
 
     def calls(self, place: str) -> int:
-        """Number of the calls of all operations in a place."""
+        """Return the number of calls that a place ran."""
         return sum(row.calls[place] for row in self.operations.values())
 
     def sorted(self) -> list[OperationActivity]:
-        """The operations, the longest predicted time first; those of the host alone follow by number of calls."""
+        """Return the operations by decreasing predicted time, then by decreasing number of calls."""
         rows = self.operations.values()
         return sorted(rows, key=lambda row: (-row.device_us, -row.calls.total(), row.name))
 
 
 def activity_text(activity: Activity) -> str:
-    """Totals, and a line for each operation."""
+    """Return the totals and a line for each operation as text."""
     lines = [_cells(row, activity.device_us) for row in activity.sorted()]
     widths = [max(map(len, column)) for column in zip(_HEADS, *lines, strict=True)]
     rows = [
@@ -176,7 +176,7 @@ def activity_text(activity: Activity) -> str:
 
 
 def activity_page(activity: Activity, title: str) -> str:
-    """A page with the totals and a table of the operations."""
+    """Return an HTML page with the totals and a table of the operations."""
     parts = [
         '<div class="wide"><table id="totals"><tbody>',
         *(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in _totals(activity)),

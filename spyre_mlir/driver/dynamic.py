@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs for many sizes: ``spyre_mlir.compile(model, inputs, dynamic={"S": (64, 4096)})``.
+"""Programs with dynamic sizes: ``spyre_mlir.compile(model, inputs, dynamic={"S": (64, 4096)})``.
 
-Where the model is the same program at every size, one bundle runs all of them: it takes the sizes as parameters
-(``symbolic_program.py``). Else a dynamic dim has a program per multiple of its granularity, compiled when a call first
-needs it. A call of another size is padded to the next multiple where that is proven to change no number
-(``frontend/padding_safety.py``), and is an error elsewhere.
+If the model is the same program at every size, one bundle takes the sizes as parameters (``SymbolicProgram``).
+Otherwise each multiple of the granularity has its own program, compiled when a call first needs it. A call with another
+size is padded to the next multiple if padding is proven not to change the result (``frontend/padding_safety.py``), and
+is an error otherwise.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ Sizes = tuple[int, ...]
 
 
 class StaticProgram(Protocol):
-    """A program of one size, as ``DynamicProgram`` uses it; ``program.Program`` is one."""
+    """Interface of a program of one size that ``DynamicProgram`` uses; ``program.Program`` implements it."""
 
-    #: Whether it is the program of all sizes at some.
+    #: Whether the program is the program of all sizes, specialized to some sizes.
     is_instance: bool
     state: DeviceState
 
@@ -57,7 +57,7 @@ class StaticProgram(Protocol):
     def as_report(self, name: str) -> ProgramReport: ...
 
 
-#: A bundle of all sizes that takes this many times as long as one of the size alone is worth a remark.
+#: A bundle of all sizes gets a remark if it takes more than this many times as long as a bundle for the size alone.
 _DEAR = 1.1
 
 ProgramT = TypeVar("ProgramT", bound=StaticProgram)
@@ -65,11 +65,11 @@ ProgramT = TypeVar("ProgramT", bound=StaticProgram)
 
 @entry_points
 class DynamicProgram(Generic[ProgramT]):
-    """A model compiled for some sizes of its dynamic dims: call it like the model.
+    """A model with dynamic dims, compiled for each size on demand; call it like the model.
 
     Attributes:
         dims: The dynamic dims by name, with granularity and largest size in elements.
-        programs: The programs of sizes that calls have wanted, by the sizes in the order of ``dims``.
+        programs: The programs of the sizes requested so far, by the sizes in the order of ``dims``.
         last: The program of the last call.
     """
 
@@ -83,19 +83,19 @@ class DynamicProgram(Generic[ProgramT]):
         autocast: Any = None,
         occurrences: Sequence[Any] = (),
     ) -> None:
-        """Create a program for the sizes of the example inputs; ``spyre_mlir.compile`` does.
+        """Compile the program for the sizes of the example inputs; ``spyre_mlir.compile`` calls this.
 
         Args:
             model: The model.
             example_inputs: A tuple, or a mapping for keyword inputs.
             dynamic: Granularity and largest size of each dynamic dim.
-            compile: ``compile(model, inputs)`` makes a program of one size.
-            compile_symbolic: It makes that of all sizes, if it is wanted.
-            autocast: As ``spyre_mlir.compile`` takes it.
-            occurrences: The dims in the inputs, if no names say them.
+            compile: ``compile(model, inputs)`` compiles a program of one size.
+            compile_symbolic: Compiles the program of all sizes; None for one program per size.
+            autocast: The option ``autocast`` of ``spyre_mlir.compile``.
+            occurrences: The dims of the inputs that are dynamic, if they are not given by name.
 
         Raises:
-            CompileError: There is no dim, or a size is no multiple of its granularity.
+            CompileError: No dim is given, or a size is not a multiple of its granularity.
         """
         from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
 
@@ -112,11 +112,11 @@ class DynamicProgram(Generic[ProgramT]):
         self._symbolic: SymbolicProgram | None = None
         if compile_symbolic is not None:
             self._symbolic = self._try_symbolic(compile_symbolic)
-        # Compiled at once: a model that cannot be compiled is an error here, and not at the first call.
+        # Compiled eagerly: a model that cannot be compiled is an error here, not at the first call.
         self._program_for(self._inputs.example_sizes)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Run the program for the sizes of the ``inputs`` and ``named`` inputs, which is compiled on first use."""
+        """Run the program for the sizes of the ``inputs`` and ``named`` inputs; compile it on first use."""
         sizes = self._inputs.sizes(inputs, named)
         self.last, padded = program, _ = self._program_for(sizes)
         if padded == sizes:
@@ -126,7 +126,7 @@ class DynamicProgram(Generic[ProgramT]):
 
     @property
     def symbolic(self) -> Program | None:
-        """The program of all sizes, one bundle whose parameters the sizes are; None where each size has its own."""
+        """The program of all sizes, one bundle with the sizes as parameters; None if each size has its own program."""
         return None if self._symbolic is None else self._symbolic.program
 
     @property
@@ -135,13 +135,13 @@ class DynamicProgram(Generic[ProgramT]):
         return [dict(zip(self.dims, key, strict=True)) for key in self.programs]
 
     def program(self, **sizes: int) -> ProgramT:
-        """Return the program for sizes; compile it on first use.
+        """Return the program for the given sizes; compile it on first use.
 
         Args:
             **sizes: Elements of each dynamic dim, multiples of its granularity.
 
         Raises:
-            CompileError: A dim has no size, or one that is no multiple of its granularity.
+            CompileError: A size is missing, or is not a multiple of the dim's granularity.
         """
         if sorted(sizes) != sorted(self.dims):
             raise CompileError(f"A program needs a size of each dynamic dim: {', '.join(self.dims)}.")
@@ -156,14 +156,14 @@ class DynamicProgram(Generic[ProgramT]):
         return self.programs[key]
 
     def _compiled(self, sizes: Mapping[str, int]) -> ProgramT:
-        """Compile the program of these sizes alone."""
-        # The first program lays the state out, and the others share it.
+        """Compile a program for these sizes only."""
+        # The first program creates the state in its layouts, and the other programs share it.
         shared = {"state": self.state} if self.state else {}
         with self._inputs.at_sizes(sizes) as example:
             return self._compile(self._model, example, **shared)
 
     def _at(self, sizes: Mapping[str, int]) -> Any:
-        """Return the program of all sizes at these; None where there is none, or the model is another one at them."""
+        """Return the program of all sizes specialized to ``sizes``; None if the model is another program there."""
         from spyre_mlir.frontend.module_pairs import DifferentPrograms
 
         if self._symbolic is None:
@@ -176,7 +176,7 @@ class DynamicProgram(Generic[ProgramT]):
             return None
 
     def _try_symbolic(self, compile: Callable[..., Any]) -> SymbolicProgram | None:
-        """Compile the program of all sizes; None, with a remark, where the model is not one program."""
+        """Compile the program of all sizes; return None, with a remark, if the model is not one program."""
         from spyre_mlir.frontend.module_pairs import DifferentPrograms
 
         try:
@@ -194,9 +194,9 @@ class DynamicProgram(Generic[ProgramT]):
         return None
 
     def prices(self) -> list[SizePrice]:
-        """Return what one bundle for all sizes costs at each size that calls have wanted; none without such a bundle.
+        """Return the price of one bundle for all sizes, at each size requested so far; empty without such a bundle.
 
-        A bundle is compiled for each of these sizes, once, to compare with.
+        For the comparison, a bundle is compiled for each of these sizes, once.
         """
         for key, program in self.programs.items():
             if program.is_instance and key not in self._prices:
@@ -207,9 +207,9 @@ class DynamicProgram(Generic[ProgramT]):
 
     @property
     def remarks(self) -> list[Remark]:
-        """The sizes that have bundles of their own, and why; and those at which one for all takes over a tenth longer.
+        """Remarks on sizes with their own bundle, and on sizes at which the bundle of all sizes is over 10 % slower.
 
-        The latter are found by ``prices``.
+        The second kind needs the comparisons of ``prices``.
         """
         dear = [_remark(str(price), "") for price in self.prices() if price.ratio > _DEAR]
         return [*self._reasons, *dear]
@@ -220,7 +220,7 @@ class DynamicProgram(Generic[ProgramT]):
             self.program(**dict(zip(self.dims, sizes, strict=True)))
 
     def summary(self) -> str:
-        """Return the summaries of all compiled programs, under their sizes, without findings, which need trials."""
+        """Return the summaries of all compiled programs, titled by their sizes, without findings, which need trials."""
         pages = zip(self.sizes, self.programs.values(), strict=True)
         return "\n\n".join(f"{_shown(sizes)}\n{program.summary(findings=False)}" for sizes, program in pages)
 
@@ -231,13 +231,13 @@ class DynamicProgram(Generic[ProgramT]):
 
     @property
     def state(self) -> DeviceState:
-        """The state that all programs share; see ``Program.state``."""
+        """The state, which all programs share; see ``Program.state``."""
         if self._symbolic is not None:
             return self._symbolic.program.state
         return next((program.state for program in self.programs.values()), DeviceState())
 
     def report(self, path: str | Path) -> Path:
-        """Write one page of HTML with those of all compiled programs, under their sizes, to exactly this ``path``."""
+        """Write one HTML page with the reports of all compiled programs, titled by their sizes, to ``path``."""
         notes = ["A model with dynamic dims has a program for each size that calls have wanted so far."]
         titles = [_shown(sizes) for sizes in self.sizes]
         reports = [
@@ -247,10 +247,10 @@ class DynamicProgram(Generic[ProgramT]):
         return write_page_of_programs(path, notes, reports)
 
     def save(self, folder: str | Path) -> None:
-        """Write the bundle of all sizes; or a folder per program, and ``sizes.json``, which maps sizes to folders.
+        """Write the bundle of all sizes; or one folder per program, and ``sizes.json``, which maps sizes to folders.
 
         Args:
-            folder: The folder, which takes the place of one that this wrote before.
+            folder: The output folder; a folder of an earlier ``save`` is replaced.
         """
         if self._symbolic is not None and all(program.is_instance for program in self.programs.values()):
             self._symbolic.program.save(folder)
@@ -274,7 +274,7 @@ class DynamicProgram(Generic[ProgramT]):
         }
 
     def _program_for(self, sizes: Mapping[str, int]) -> tuple[ProgramT, dict[str, int]]:
-        """Return the program that runs inputs of these sizes, and the sizes that it is compiled for."""
+        """Return the program that runs inputs of these sizes, and the sizes for which it is compiled."""
         padded = {name: dim.bucket(sizes[name]) for name, dim in self.dims.items()}
         key = self._key(sizes)
         is_known = padded == sizes or key in self.programs
@@ -294,12 +294,12 @@ def _shown(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{name} = {size}" for name, size in sizes.items())
 
 
-# The price of one bundle for all sizes: its time at a size beside that of a bundle made for this size alone.
+# The price of one bundle for all sizes: its time at a size compared with a bundle compiled for this size only.
 
 
 @dataclass(frozen=True)
 class SizePrice:
-    """Predicted microseconds of a program at ``sizes``, and of one compiled for them; ``reason`` says what differs."""
+    """Predicted us at ``sizes`` of the bundle of all sizes, and of a bundle only for them; ``reason`` compares them."""
 
     sizes: Mapping[str, int]
     us: float
@@ -308,13 +308,13 @@ class SizePrice:
 
     @classmethod
     def of(cls, sizes: Mapping[str, int], program: ProgramFigures, own: ProgramFigures) -> SizePrice:
-        """Compare the program of all sizes, at some, with that of these sizes alone."""
+        """Compare the program of all sizes, specialized to ``sizes``, with the program compiled only for them."""
         us, own_us = predicted_us(program), predicted_us(own)
         return cls(dict(sizes), us, own_us, _reason(program, own) if us > own_us else "")
 
     @property
     def ratio(self) -> float:
-        """How many times as long the bundle of all sizes takes."""
+        """The time of the bundle of all sizes divided by the time of the bundle for these sizes only."""
         return self.us / self.own_us
 
     def __str__(self) -> str:
@@ -329,7 +329,7 @@ def predicted_us(program: ProgramFigures) -> float:
 
 
 def _reason(program: ProgramFigures, own: ProgramFigures) -> str:
-    """Name the operation on which the program loses most, and the cores that it has in both."""
+    """Name the opcode on which the program loses most time, and explain the difference."""
     times, own_times = _by_opcode(program), _by_opcode(own)
     losses = {opcode: time - own_times.get(opcode, (0.0, 0))[0] for opcode, (time, _) in times.items()}
     opcode = max(losses, key=lambda name: losses[name])
@@ -341,7 +341,7 @@ def _reason(program: ProgramFigures, own: ProgramFigures) -> str:
 
 
 def _by_opcode(program: ProgramFigures) -> dict[str, tuple[float, int]]:
-    """Return the microseconds and the most cores of all operations of each kind."""
+    """Return, by opcode, the total microseconds and the largest number of cores."""
     times: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
     for timeline in program.timelines:
         for execution in timeline.executions:
@@ -350,15 +350,15 @@ def _by_opcode(program: ProgramFigures) -> dict[str, tuple[float, int]]:
     return dict(times)
 
 
-# A model as one bundle whose dims follow run-time sizes: compiled at the largest, run at each.
+# Symbolic programs: a model as one bundle whose dims are run-time sizes, compiled at the largest sizes.
 #
-# The model is imported at the largest and at the smallest sizes; what differs between the two follows a size
-# (``frontend/symbolic_modules.py``). At the first call of each other size it is imported once more, because its code
-# may branch on a size: only if that is the same program does the bundle run it.
+# The model is imported at the largest and at the smallest sizes; everything that differs between the two imports
+# depends on a size (``frontend/symbolic_modules.py``). At the first call with another size the model is imported again,
+# because its code may branch on a size. The bundle runs that size only if the import is the same program.
 
 
 class SizeRange(Protocol):
-    """The sizes of a dynamic dim; ``dynamic.DynamicDim`` is one."""
+    """Interface of the sizes of a dynamic dim; ``DynamicDim`` implements it."""
 
     @property
     def granularity(self) -> int: ...
@@ -368,7 +368,7 @@ class SizeRange(Protocol):
 
 
 class SymbolicProgram:
-    """The program of a model for all sizes of its dynamic dims: ``program`` is that of the largest."""
+    """One program for all sizes of a model's dynamic dims; ``program`` is the program at the largest sizes."""
 
     def __init__(
         self,
@@ -382,14 +382,14 @@ class SymbolicProgram:
         self._largest: Imported | None = None
         self._state: Collection[str] = ()
         with inputs.at_sizes(self._sizes("max_value")) as example:
-            # The host has no part in one bundle.
+            # Without fallback: a program of one bundle does not have host functions.
             program = compile(model, example, mark=self._mark, fallback=False)
         if not isinstance(program, Program) or not program.is_one_bundle or not program.bundle.manifest.sizes:
             raise CompileError("the program is not one bundle")
         self.program = program
 
     def at(self, sizes: Mapping[str, int]) -> Program:
-        """Return the program at these sizes, called as the model is; ``DifferentPrograms`` where it is another one."""
+        """Return the program at ``sizes``, called like the model; raise ``DifferentPrograms`` if the model differs."""
         # These import torch.
         from spyre_mlir.driver.model_program import bind_inputs
         from spyre_mlir.frontend.symbolic_modules import check_symbolic
@@ -401,19 +401,19 @@ class SymbolicProgram:
                 imported = self._imported(sizes, self._largest.module.context)
             check_symbolic(imported, self._largest, self._pairs(sizes))
         program = self.program.at(**sizes)
-        # Weights and constants have their largest sizes.
+        # Only inputs are bound: weights and constants keep their largest sizes.
         bind_inputs(program, imported.signature)
         return program
 
     def _mark(self, largest: Imported, state: Collection[str]) -> None:
-        """Mark what of the imported model follows a size; ``state`` is what the model keeps on the device."""
+        """Mark the parts of the imported model that depend on a size; ``state`` names the state of the program."""
         from spyre_mlir.frontend.symbolic_modules import mark_symbolic
 
         if largest.module is None:
             raise CompileError("the model computes nothing on the device")
         self._state, smallest = state, self._sizes("granularity")
         imported = self._imported(smallest, largest.module.context)
-        # The pipeline changes the module, and later sizes are compared with it as it came.
+        # Cloned, because the pipeline changes the module, and later sizes are compared with the original.
         self._largest = replace(largest, module=largest.module.operation.clone())
         mark_symbolic(imported, largest, self._pairs(smallest))
 
@@ -435,12 +435,12 @@ class SymbolicProgram:
         }
 
 
-# Dims of many sizes, and the proof that a model may be padded from one size to another.
+# Dynamic dims, and the proof that a model may be padded from one size to another.
 
 
 @dataclass(frozen=True)
 class DynamicDim:
-    """A dim of ``granularity``, ``2 * granularity``, .. up to ``max_value`` positions."""
+    """A dim of ``granularity``, ``2 * granularity``, .. up to ``max_value`` elements."""
 
     name: str
     granularity: int
@@ -448,7 +448,7 @@ class DynamicDim:
 
     @classmethod
     def of(cls, name: str, pair: Any) -> DynamicDim:
-        """Create a dim from the pair ``(granularity, max_value)`` of a user; ``CompileError`` for anything else."""
+        """Create a dim from the pair ``(granularity, max_value)``; raise ``CompileError`` for an invalid value."""
         numbers = list(pair) if isinstance(pair, tuple | list) else []
         if len(numbers) != 2 or not all(type(number) is int and number > 0 for number in numbers):
             raise CompileError(
@@ -462,7 +462,7 @@ class DynamicDim:
         return cls(name, granularity, max_value)
 
     def bucket(self, size: int) -> int:
-        """Round a size up to a multiple of the granularity; ``CompileError`` above ``max_value``."""
+        """Round a size up to a multiple of the granularity; raise ``CompileError`` above ``max_value``."""
         if not 0 < size <= self.max_value:
             raise CompileError(f"Dim '{self.name}' has size {size}, but at most {self.max_value}.")
         return -(-size // self.granularity) * self.granularity
@@ -474,14 +474,14 @@ class DynamicDim:
 
 
 class PaddingProofs:
-    """The sizes at which a model may be padded, with the model at each of them."""
+    """The sizes at which padding a model is proven safe, with the imported model at each of them."""
 
     def __init__(self, model: Any, inputs: DynamicInputs, autocast: Any) -> None:
         self._model, self._inputs, self._autocast = model, inputs, autocast
         self._imports: dict[frozenset[tuple[str, int]], Imported] = {}
 
     def imported(self, sizes: Mapping[str, int]) -> Imported:
-        """Return the model at sizes for which ``prove`` has held."""
+        """Return the imported model at sizes for which ``prove`` has returned True."""
         return self._imports[frozenset(sizes.items())]
 
     def prove(
@@ -491,9 +491,9 @@ class PaddingProofs:
         padded: Mapping[str, int],
         state: DeviceState,
     ) -> bool:
-        """Prove that the program of the padded sizes is right for these; ``CompileError`` where it may not be.
+        """Prove that the program of the padded sizes is correct for ``sizes``; raise ``CompileError`` if not proven.
 
-        Return False for sizes at which a result is empty: such a result is not one of the device.
+        Return False for sizes at which a result is empty, because the device program does not return empty results.
         """
         from spyre_mlir.frontend import capture_torch, import_torch
         from spyre_mlir.frontend.module_pairs import DifferentPrograms
@@ -502,7 +502,7 @@ class PaddingProofs:
         key = frozenset(sizes.items())
         if key in self._imports:
             return True
-        # In one context, so that attributes and types of both modules compare.
+        # In one context, so that attributes and types of both modules can be compared.
         context, imported = new_context(), []
         for dim_sizes in (sizes, padded):
             with self._inputs.at_sizes(dim_sizes) as example:
@@ -521,7 +521,7 @@ class PaddingProofs:
 def _refusal(
     dims: Mapping[str, DynamicDim], sizes: Mapping[str, int], padded: Mapping[str, int], reason: str
 ) -> str:
-    """Return the message for a size that is between two multiples, and cannot be padded for a reason."""
+    """Return the message for a size that is not a multiple of the granularity and cannot be padded."""
     dim = next(dim for name, dim in dims.items() if sizes[name] != padded[name])
     return (
         f"Dim '{dim.name}' has size {sizes[dim.name]}, which is not a multiple of its granularity "

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operations on tensors of the device, each by a compiled program of that one operation on the simulator.
+"""Eager execution: each operation on device tensors runs as a compiled program of one operation on the simulator.
 
-A program depends on the operation, its arguments that are no tensors, and of each tensor on the shape, dtype and layout
-of its storage and on the view steps from there: the program takes the storage where it lies, and the compiler says
-what a view costs. Programs are kept; ``programs`` has them, the last used one last.
+A program is keyed by the operation, its arguments that are not tensors, and for each tensor the shape, dtype and layout
+of its storage and the view steps. The program reads the storage in place, so the compiler decides the cost of a view.
+The cache ``programs`` keeps the programs in order of last use.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_activity import record_compilation, record_device, record_host
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, element_type, host_type, laid_out
 
-#: Programs in the cache at most.
+#: Maximum number of programs in the cache.
 _MAX_PROGRAMS = 1024
-#: Programs of one operation with different numbers as constants at most.
+#: Maximum number of programs of one operation with different numbers as constants.
 _MAX_CONSTANTS = 8
 
 
 @dataclass(eq=False)
 class CompiledOperation:
-    """Program of an operation or a graph, None if it returns only views of its arguments; and what it returns.
+    """The program of an operation or a graph (None if it only returns views of its arguments) and its results.
 
-    Numbers of type ``dtype`` are inputs of the program, which follow the storages; None if they are its constants.
-    ``prepared`` is what warm calls keep, after a first call has tried to make it.
+    ``dtype`` is the type of the numbers that are inputs of the program, after the storages; None if the numbers are
+    constants. ``prepared`` speeds up later calls; the first call tries to create it and sets ``is_tried``.
     """
 
     program: Program | None
@@ -58,17 +58,17 @@ class CompiledOperation:
     is_tried: bool = False
 
 
-#: The least recently used one first. An operation that is not compiled has the error.
+#: Programs by key, the least recently used first; for an operation that cannot be compiled, the error.
 Programs = OrderedDict[Hashable, CompiledOperation | CompileError]
 
 programs: Programs = OrderedDict()
 
-#: Operations on integers whose program the host runs alone, at any sizes.
+#: Integer operations that run entirely on the host, whatever the sizes.
 _of_the_host: set[Hashable] = set()
 
 
 class OfTheHostError(CompileError):
-    """An operation on integers needs no program, because the host runs all of the operation."""
+    """An integer operation does not need a program, because the host runs all of it."""
 
 
 to_torch = operations.to_torch
@@ -76,14 +76,14 @@ bits = operations.bits
 
 
 def call(name: str, *arguments: Any, **named: Any) -> Any:
-    """Run the operation ``torch.ops.aten.<name>``; tensors of the result are on the device."""
-    # PyTorch takes no scalar of numpy for a number.
+    """Run the operation ``torch.ops.aten.<name>``; result tensors are on the device."""
+    # PyTorch does not accept numpy scalars as numbers.
     numbers = [value.item() if isinstance(value, np.generic) else value for value in arguments]
     return _run_anywhere(operations.overload(name, numbers, named), numbers, named)
 
 
 def _run_anywhere(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
-    """Run one operation in a program, or on the host where the operation needs no program."""
+    """Run one operation as a program, or on the host if it raises ``OfTheHostError``."""
     try:
         return run(operation, arguments, named)
     except OfTheHostError as error:
@@ -92,7 +92,7 @@ def _run_anywhere(operation: Any, arguments: Sequence[Any], named: dict[str, Any
 
 
 def run(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
-    """Run one operation of PyTorch, an ``OpOverload``, on arguments whose tensors are ``DeviceTensor``."""
+    """Run one PyTorch operation, an ``OpOverload``; the tensors among the arguments are ``DeviceTensor``."""
     applied = operations.Application.of(operation, arguments, named)
     leaves, results = execute(applied, programs, compile)
     return results.tree.unflatten(leaves)
@@ -106,10 +106,10 @@ def execute(
         [operations.Application], operations.OperationResults
     ] = operations.OperationResults.of_operation,
 ) -> tuple[list[Any], operations.OperationResults]:
-    """Run an operation or a graph; return the leaves of its results, of which the tensors are on the device.
+    """Run an operation or a graph; return the leaves of its results, with tensors on the device.
 
-    The program comes from the cache ``programs``, or is compiled into it. ``results_of`` follows the operation without
-    numbers.
+    The program comes from the cache ``programs``, or is compiled and added to it. ``results_of`` computes the form of
+    the results without computing values.
     """
     known = _known(applied, programs, compile, results_of)
     if isinstance(known, CompileError):
@@ -121,7 +121,7 @@ def execute(
             leaves = known.prepared([whole.storage for whole in applied.storages], numbers)
             record_device(applied.operation, program)
             return leaves, results
-        # A number that its layout cannot represent, and errors that an ordinary call reports.
+        # A number does not fit its layout, or an error occurs that the ordinary call below reports.
         except CompileError:
             known.prepared = None
     computed, layouts = [], []
@@ -144,7 +144,7 @@ def _known(
     compile: Callable[..., Program],
     results_of: Callable[[operations.Application], operations.OperationResults],
 ) -> CompiledOperation | CompileError:
-    """Program of an operation: one that was compiled with its numbers, one that takes them as inputs, or a new one."""
+    """Return a cached program with these numbers as constants, one with numbers as inputs, or a new program."""
     key = applied.key
     if (known := _used(programs, key)) is not None:
         return known
@@ -170,7 +170,7 @@ def _known(
 
 
 def _used(cache: OrderedDict[Hashable, Any], key: Hashable) -> Any:
-    """Value of a key, which becomes the last used one; None without one."""
+    """Return the value of a key and make it the most recently used; None for an unknown key."""
     value = cache.get(key)
     if value is not None:
         cache.move_to_end(key)
@@ -178,7 +178,7 @@ def _used(cache: OrderedDict[Hashable, Any], key: Hashable) -> Any:
 
 
 def _keep(cache: OrderedDict[Hashable, Any], key: Hashable, value: Any) -> None:
-    """Keep a value, in place of the least recently used one of many."""
+    """Add a value; evict the least recently used value if the cache is full."""
     cache[key] = value
     if len(cache) > _MAX_PROGRAMS:
         cache.popitem(last=False)
@@ -187,14 +187,14 @@ def _keep(cache: OrderedDict[Hashable, Any], key: Hashable, value: Any) -> None:
 class NumberFamily:
     """Programs of one operation on equal tensors with different numbers.
 
-    The first program has the numbers as constants, from which the compiler makes the best plan. The second numbers
-    make a program that takes numbers as inputs, and all others use it. Its results are compared with those of a program
-    of constants, which decides how an input is rounded: to float32, or to the 16 bits of the tensors where the
-    constant is rounded so. Where neither gives the same bits, 16-bit results of float32 numbers are the nearer ones to
-    PyTorch's.
+    The first program has the numbers as constants, which gives the best plan. For the second set of numbers, a program
+    with numbers as inputs is compiled, and later calls use it. Its results are compared with the results of a program
+    with constants, to decide whether an input is rounded to float32, or to the 16-bit type of the tensors as a
+    constant may be. If neither gives the same bits, float32 inputs are used, whose 16-bit results are closer to
+    PyTorch's results.
 
-    An operation that cannot take its numbers as inputs is compiled for each, up to ``_MAX_CONSTANTS``; then it is a
-    ``CompileError``.
+    An operation that cannot take its numbers as inputs is compiled for each set of numbers, up to ``_MAX_CONSTANTS``
+    programs; after that, it is a ``CompileError``.
     """
 
     def __init__(self, applied: operations.Application, known: CompiledOperation) -> None:
@@ -209,9 +209,9 @@ class NumberFamily:
     def program(
         self, applied: operations.Application, compile: Callable[..., Program]
     ) -> CompiledOperation | CompileError | None:
-        """Program that takes these numbers; None if one has to be compiled with the numbers as constants."""
+        """Return the program with numbers as inputs; None if the caller must compile one with constants."""
         types = number_types(applied)
-        # Such numbers do not show where a program rounds them.
+        # Numbers that are exact in the narrowest type do not show where a program rounds them.
         shows = [
             constants
             for constants in self.constants
@@ -239,7 +239,7 @@ class NumberFamily:
         numbers: list[Number],
         constant: CompiledOperation,
     ) -> CompiledOperation | None:
-        """Program that takes numbers as inputs, compared with one that has these numbers as constants."""
+        """Compile a program with numbers as inputs that agrees with the ``constant`` program; None if there is none."""
         if constant.program is None or constant.dtype is not None:
             return None
         expected = constant.program(*applied.inputs)
@@ -262,12 +262,12 @@ class NumberFamily:
         return nearest
 
 
-#: Families by key, the least recently used one first.
+#: Families by key, the least recently used first.
 families: OrderedDict[Hashable, NumberFamily] = OrderedDict()
 
 
 def _numbers(applied: operations.Application) -> list[Number]:
-    """Numbers that an operation computes with."""
+    """Return the numbers among the arguments of an operation."""
     return [applied.leaves[index] for index in applied.numbers]
 
 
@@ -282,13 +282,13 @@ def _program_of(
     numbers: Sequence[int] = (),
     inputs: Sequence[Any] = (),
 ) -> Program:
-    """Compile an operation, of which some numbers are inputs."""
+    """Compile an operation; ``numbers`` are the leaf indices of the numbers that are ``inputs`` of the program."""
     function = applied.function(results, numbers)
     program = _in_a_thread(lambda: compile(function, [*applied.inputs, *inputs]))
-    # One operation in pieces would be run by PyTorch.
+    # PyTorch would run a single operation in pieces itself.
     if not isinstance(program, Program):
         raise program.reason
-    # A context of MLIR for each of many small programs would be most of their memory.
+    # An MLIR context per program would take most of the memory of many small programs.
     if applied.is_operation:
         program.drop_ir()
     record_compilation(applied.operation, program)
@@ -306,13 +306,13 @@ def _compiled(
     try:
         results = results_of(applied)
     except operations.UnknownResultsError:
-        # A refusal of the compiler has its place in the source, so it goes first.
+        # An error of the compiler has a source location, so it takes precedence.
         _program_of(applied, None, compile)
         raise
     if not results.is_computed:
         return CompiledOperation(None, results)
     program = _program_of(applied, results, compile)
-    # The side of an operation on integers does not depend on sizes.
+    # Whether an integer operation runs on the host or on the device does not depend on sizes.
     values = [*program.arguments, *program.results]
     if not program.bundles and all(np.dtype(value.host_dtype).kind in "iub" for value in values):
         _of_the_host.add(kind)
@@ -320,31 +320,31 @@ def _compiled(
 
 
 def dense_copy(tensor: DeviceTensor) -> DeviceTensor:
-    """Copy a tensor on the device to one with the strides of a dense array."""
+    """Copy a device tensor to a tensor with the strides of a dense array."""
     operation, named = operations.DENSE_COPY
     return _run_anywhere(operation, (tensor,), named)
 
 
 def restickify(tensor: DeviceTensor, **layout: Any) -> DeviceTensor:
-    """Copy a tensor to the layout that the fields of ``LayoutRequest`` choose.
+    """Copy a device tensor to the layout that the fields of ``LayoutRequest`` describe.
 
-    The host copies elements of one byte, which no operation of the device copies, to layouts with padding between
-    elements, which none writes, and elements of more than 16 bits to another stick.
+    The host makes the copies that the device does not support: of one-byte elements, to layouts with padding between
+    elements, and of elements of more than 16 bits to another stick dim.
     """
     target = LayoutRequest.of(layout, "the tensor").layout(
         default_target(), tensor.shape, element_type(tensor.dtype), "the tensor"
     )
     dtype = device_dtype(element_type(tensor.dtype))
     stays = BufferView.of(tensor.layout).main_stick_dim == BufferView.of(target).main_stick_dim
-    # These would be a CompileError or a warning of a program, so they are asked before one is compiled.
+    # Checked before a program is compiled, which would fail or warn.
     if not is_convertible(dtype) or is_scattered(target) or not (stays or is_restickified(dtype)):
         return laid_out(tensor.numpy(), tensor.dtype, target)
     return run(operations.RESTICKIFY, (tensor,), layout)
 
 
 def _in_a_thread(make: Callable[[], Program]) -> Program:
-    """Return the result of ``make`` from a thread of its own."""
-    # Inside of an operation PyTorch's dispatcher is in another state, which belongs to the thread.
+    """Return the result of ``make``, called in a new thread."""
+    # Inside an operation, the state of PyTorch's dispatcher differs; it is local to the thread.
     program: Future[Program] = Future()
     run_in_context = contextvars.copy_context().run
 
@@ -361,7 +361,7 @@ def _in_a_thread(make: Callable[[], Program]) -> Program:
 
 
 def _layouts(program: Program) -> list[StickLayout | None]:
-    """Return the layouts in which the device wrote the results; None for results of the host."""
+    """Return the layouts in which the device writes the results; None for results of the host."""
     layouts: dict[str, StickLayout] = {}
     for step in program.bundles:
         results = [argument for argument in step.bundle.manifest.arguments if argument.kind == "result"]
@@ -370,12 +370,12 @@ def _layouts(program: Program) -> list[StickLayout | None]:
     return [layouts.get(name) for name in program.returned]
 
 
-# A program of an operation as a function of storages: what each call would derive again is kept.
+# Prepared calls: a program as a function of storages, with everything precomputed that does not change between calls.
 #
-# The key of a program in the cache of eager mode has the layouts and dtypes of its operands, so a call checks neither.
-# A program is prepared if it takes storages in layouts, returns new tensors and changes nothing else.
+# The cache key of an eager program contains the layouts and dtypes of its operands, so a call does not check them.
+# A program can be prepared if it reads storages with layouts, returns new tensors and has no other effect.
 
-#: What makes a tensor of the device of the arrays that a program returns.
+#: Function from the arrays that a program returns to one result on the device.
 _Maker = Callable[[Sequence[NDArray[Any]]], DeviceTensor]
 
 
@@ -393,7 +393,7 @@ class PreparedCall:
         layouts: Sequence[StickLayout | None],
         storages: Sequence[Storage],
     ) -> PreparedCall | None:
-        """Prepare the call of a program that ran once on these storages; None if the program does more than that."""
+        """Prepare calls of a program that ran once on these storages; None if its calls cannot be prepared."""
         signature = program.signature
         if not isinstance(signature, Signature) or not _returns_its_results(signature) or program.state:
             return None
@@ -404,7 +404,7 @@ class PreparedCall:
             for argument in signature.arguments
         ):
             return None
-        # Results that share a storage are made together.
+        # Results that share a storage cannot be created independently.
         if len({place.storage for place in results.places if place is not None}) < len(results.places):
             return None
         makers = [
@@ -439,7 +439,7 @@ class PreparedCall:
 
 
 def _returns_its_results(signature: Signature) -> bool:
-    """Return whether a call returns a list of the results of the program, and changes nothing."""
+    """Return whether a call returns the list of the program's results and has no other effect."""
     form = signature.output_tree.context
     if (
         signature.updates
@@ -464,7 +464,7 @@ def _returns_its_results(signature: Signature) -> bool:
 
 
 def _maker(index: int, place: ResultPlace | None, layout: StickLayout | None, dtype: str) -> _Maker | None:
-    """Return what makes the tensor of one result; None for a result in memory that is not its own and dense."""
+    """Return the maker of one result; None unless the result has its own dense memory."""
     if place is None or not place.is_new or layout is None or (dense := dense_layout(place, layout)) is None:
         return None
     (form, order), kind, shape = dense, host_type(dtype), place.strided.shape
@@ -472,7 +472,7 @@ def _maker(index: int, place: ResultPlace | None, layout: StickLayout | None, dt
     strided, steps = shared.strided, shared.steps
 
     def made(arrays: Sequence[NDArray[Any]]) -> DeviceTensor:
-        """Tensor of the device with the numbers of a result."""
+        """Create the device tensor from the array of the result."""
         array = arrays[index]
         if array.dtype != kind:
             raise CompileError(f"A result has numbers of {array.dtype}, not of {kind}.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Folders of programs in KTIR: ``program.mlir``, ``manifest.json`` and ``constants.npz``, and the table of a run."""
+"""Folders of KTIR programs: ``program.mlir``, ``manifest.json`` and ``constants.npz``; the latency table of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spyre_mlir.driver.ktir_interpreter import InterpreterRun
 from spyre_mlir.ktir.ktir_manifest import KtirManifest
 from spyre_mlir.report.summary import table
 
-#: The file of the text in a folder.
+#: The file name of the KTIR text in a folder.
 KTIR = "program.mlir"
 _TEXT_BYTES = 1 << 28
 
@@ -26,7 +26,7 @@ _TEXT_BYTES = 1 << 28
 def write_ktir(
     folder: str | Path, text: str, manifest: KtirManifest, arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Write the folder of a program, in place of a program that is there already."""
+    """Write the folder of a program; an existing program is replaced."""
     with replacing(folder) as fresh:
         (fresh / KTIR).write_text(text, encoding="utf-8")
         write_json(fresh / MANIFEST, to_plain(manifest, for_json=True))
@@ -40,14 +40,14 @@ def is_ktir(folder: str | Path) -> bool:
 
 
 def read_ktir(folder: str | Path) -> tuple[str, KtirManifest]:
-    """Return the text in a folder, and what its caller must know."""
+    """Return the KTIR text in a folder, and its manifest."""
     folder = Path(folder)
     text = read_text(folder / KTIR, _TEXT_BYTES)
     return text, from_plain(KtirManifest, load(folder / MANIFEST), from_json=True)
 
 
 def latency_table(run: InterpreterRun, predicted_us: float) -> str:
-    """Return the time of a plan by two models, and what bounds it in that of the interpreter."""
+    """Return a table of the predicted time by the timeline and by the interpreter's model, with its bottleneck."""
     report: Any = run.latency
     rows = [("timeline", f"{predicted_us:,.1f} us")]
     rows.append(("interpreter", f"{report.kernel_time_us:,.1f} us, bound by {report.bottleneck}"))

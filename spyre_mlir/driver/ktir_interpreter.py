@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs of KTIR programs by ktir-cpu, where that can be imported."""
+"""Run KTIR programs with ktir-cpu, an optional package."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from spyre_mlir.target.formats import FORMATS, IEEE, INT32, Numerics
 
 _TYPES = {"f16": np.float16, "f32": np.float32, "i32": np.int32}
 _NUMERICS = Numerics(IEEE)
-#: The LX of a program that is too large for that of the device by the count of the interpreter.
+#: The LX size for a program whose tensors exceed the device's LX by the interpreter's count.
 _LARGE_LX_MIB = 256
 
 
 @dataclass(frozen=True)
 class InterpreterRun:
-    """``outputs`` by argument name, and what the interpreter's own model says of the time."""
+    """``outputs`` by argument name, and the latency report of the interpreter's own model."""
 
     outputs: dict[str, NDArray[Any]]
     latency: object | None = None
 
 
 def interpreter_module() -> ModuleType:
-    """Import ktir-cpu; ``CompileError`` where it is not installed."""
+    """Import ktir-cpu; raise ``CompileError`` if it is not installed."""
     try:
         return importlib.import_module("ktir_cpu")
     except ImportError:
@@ -53,8 +53,8 @@ def run_interpreter(
 ) -> InterpreterRun:
     """Run a program on host arrays by name.
 
-    A program whose tensors are more than LX by the count of the interpreter runs again with a larger one, and a
-    ``RuntimeWarning`` says so: it counts what the device streams, too.
+    If the tensors of a program exceed LX by the interpreter's count, which includes tensors that the device streams,
+    the program runs again with a larger LX, and a ``RuntimeWarning`` is issued.
     """
     module = interpreter_module()
     missing = [name for argument in manifest.arguments if argument.kind != "result"
@@ -84,7 +84,7 @@ def run_interpreter(
 
 
 def _indices(manifest: KtirManifest, arrays: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """Return the arguments that are no memories: indices in the arrays of a call, whose range is checked there."""
+    """Return the index arguments, read from the arrays of a call; ``index.value`` checks their range."""
     sources = {argument.name: argument.array_name for argument in manifest.arguments}
     return {
         f"arg{number}": index.value(np.asarray(arrays[sources[index.argument]]))
@@ -95,18 +95,18 @@ def _indices(manifest: KtirManifest, arrays: Mapping[str, NDArray[Any]]) -> dict
 def _executed(
     interpreter: Any, text: str, manifest: KtirManifest, memories: Mapping[str, NDArray[Any] | int]
 ) -> Mapping[str, NDArray[Any]] | None:
-    """Run a program; return its memories, None where LX is too small."""
+    """Run a program; return its memories, or None if LX is too small."""
     said = io.StringIO()
     try:
-        # It prints what went wrong before it raises.
+        # The interpreter prints the cause of an error before it raises.
         with contextlib.redirect_stdout(said), np.errstate(all="ignore"):
             interpreter.load(text)
             return interpreter.execute_function(manifest.function, **memories)
     except Exception as error:
-        # Where LX overflows in a region, an error in leaving that hides the first one.
+        # If LX overflows in a region, an error on leaving the region hides the MemoryError.
         if isinstance(error, MemoryError) or isinstance(error.__context__, MemoryError):
             return None
-        # Of a nest the innermost operation is named first.
+        # The first printed line names the innermost operation.
         reason = next(iter(said.getvalue().splitlines()), str(error)).removesuffix(".")
         raise CompileError(f"The interpreter refused the program: {reason}.") from error
 
@@ -114,7 +114,7 @@ def _executed(
 def _memory(
     memory: FunctionArgument, manifest: KtirManifest, arrays: Mapping[str, NDArray[Any]]
 ) -> NDArray[Any]:
-    """Return a memory as the device has it: of a host argument laid out, else zeros."""
+    """Return the content of a memory: host arguments in their layouts, zeros elsewhere."""
     image = np.zeros(memory.bytes, np.uint8)
     for argument in manifest.arguments:
         same = argument.parameter == memory.memory and ELEMENTS[argument.data_format] == memory.element
@@ -127,7 +127,7 @@ def _memory(
 
 
 def _with_fill(argument: KernelArgument) -> KernelArgument:
-    """Return an argument whose padding is no position that the interpreter would read from."""
+    """Set the fill of an int32 argument to 0, so that the interpreter does not use padding as a position."""
     return (
         replace(argument, fill=0.0) if argument.fill is None and argument.data_format == INT32 else argument
     )

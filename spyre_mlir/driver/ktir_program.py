@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A program in KTIR: called, it runs on ktir-cpu; saved, it is a text and what its caller must know."""
+"""A program in KTIR: a call runs it on ktir-cpu, ``save`` writes its text and its manifest."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class KtirProgram(Program):
     """A program of one bundle, in KTIR.
 
     Attributes:
-        addresses: The text has addresses of device memory, and not the arguments of a function.
-        last_interpreter_run: What the interpreter made of the last call.
+        addresses: Whether the text uses addresses of device memory instead of function arguments.
+        last_interpreter_run: The outputs and the latency report of the last call.
     """
 
     addresses: bool = False
@@ -40,7 +40,7 @@ class KtirProgram(Program):
 
     @classmethod
     def of(cls, program: Program | PiecewiseProgram, addresses: bool = False) -> KtirProgram:
-        """Return a program in KTIR; ``CompileError`` where KTIR has no form for it, or it has several steps."""
+        """Convert a program to KTIR; raise ``CompileError`` if it has several steps or KTIR cannot express it."""
         if not isinstance(program, Program) or not program.is_one_bundle:
             raise CompileError(
                 "A program in KTIR is one function for the device, but a part of this one runs on the host."
@@ -48,12 +48,12 @@ class KtirProgram(Program):
         new = cls.__new__(cls)
         new.__dict__.update(program.__dict__)
         new.addresses = addresses
-        new.ktir  # noqa: B018 what has no form is an error of the compilation
+        new.ktir  # noqa: B018 a program that KTIR cannot express is an error here, not at the first call
         return new
 
     @functools.cached_property
     def ktir(self) -> tuple[str, KtirManifest]:
-        """The text of the program, and what its caller must know."""
+        """The text of the program, and its manifest."""
         with without_cycle_search(), context(), ir.Location.unknown():
             module = ir.Module.create()
             with ir.InsertionPoint(module.body):
@@ -61,7 +61,7 @@ class KtirProgram(Program):
             return to_text(module), manifest
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Return the results as host arrays, by ktir-cpu, from ``arrays`` of all arguments by name."""
+        """Run on ktir-cpu with the ``arrays`` of all arguments by name; return the results as host arrays."""
         self._require_numbers()
         self.last_interpreter_run = run_interpreter(*self.ktir, arrays)
         outputs = self.last_interpreter_run.outputs
@@ -71,11 +71,11 @@ class KtirProgram(Program):
         """Write the folder of the program: text, manifest, and the values of weights and constants.
 
         Args:
-            folder: The folder.
-            lay_out_weights: There are no laid out weights in KTIR: only False.
+            folder: The output folder.
+            lay_out_weights: Must be False; KTIR does not support weights in device layouts.
 
         Raises:
-            CompileError: Weights are to be laid out.
+            CompileError: ``lay_out_weights`` is True.
         """
         self._require_numbers()
         if lay_out_weights:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs of PyTorch models: their weights and calling convention, and their entries in the cache on disk."""
+"""Programs of PyTorch models: weights, calling convention, and entries in the cache on disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spyre_mlir.records import dataclass
 
 
 def bind_model(program: Program, signature: Signature) -> None:
-    """Give a program the weights of its model, and let it be called as the model is."""
+    """Bind the weights of a model to its program, and set the calling convention of the model."""
     program.arrays.update(weights_of(signature))
     program.signature = signature
 
@@ -34,7 +34,7 @@ def bind_model(program: Program, signature: Signature) -> None:
 
 
 def bind_inputs(program: Program, signature: Signature) -> None:
-    """Let a program that has its weights be called as a model is."""
+    """Set the calling convention of a model for a program that already has its weights."""
     program.signature = signature
 
     def bind(*values: Any, **named: Any) -> Bound:
@@ -48,19 +48,19 @@ def bind_inputs(program: Program, signature: Signature) -> None:
 
 
 def _is_given(argument: Argument) -> bool:
-    """Whether a call gives the array of an argument."""
+    """Return whether a call passes the array of an argument."""
     return argument.kind == "input" or argument.leaf is not None
 
 
 def weights_of(signature: Signature) -> dict[str, NDArray[Any]]:
-    """Return the weights and constants of a model by name, in the memory of its tensors."""
+    """Return the weights and constants of a model by name, as arrays that share memory with its tensors."""
     weights = (argument for argument in signature.arguments if argument.kind != "input")
     return {argument.name: to_numpy(argument.tensor) for argument in weights}
 
 
 @dataclass(frozen=True)
 class ModelCache:
-    """The entry of one model in the cache: ``captured`` is its graph, which stands for its source."""
+    """The cache entry of one model; the key is computed from ``captured``, the graph of the model."""
 
     programs: ProgramCache
     captured: Any
@@ -70,19 +70,19 @@ class ModelCache:
     def open(
         cls, programs: ProgramCache | None, captured: Any, inputs: Any, choices: str
     ) -> ModelCache | None:
-        """Return the entry of a captured model, called with ``inputs``; None if there is no cache, or no key for it."""
+        """Return the entry of a captured model, called with ``inputs``; None without a cache or without a key."""
         if programs is None:
             return None
         try:
             source = captured_key(captured), input_layouts_key(inputs)
-        # A program is what the caller wants, whatever keeps its source from having a key.
+        # Any failure to compute a key only disables the cache; the model is compiled anyway.
         except Exception as reason:
             tell_uncached(str(reason) if isinstance(reason, Uncached) else f"has no key: {reason}")
             return None
         return cls(programs, captured, programs.key("model", *source, choices))
 
     def serve(self, restore: Callable[[StoredProgram], Program]) -> Program | None:
-        """Return the program of the entry, bound to the weights at hand; None if there is none for them."""
+        """Return the program of the entry, bound to the model's weights; None if no entry is valid for them."""
 
         def bound(stored: StoredProgram) -> Program | None:
             digests = stored.described["reads"]
@@ -97,7 +97,7 @@ class ModelCache:
         return self.programs.serve(self.key, bound)
 
     def keep(self, program: Program, signature: Signature, reads: ContentReads) -> None:
-        """Write the entry for a program whose import read some numbers of the model."""
+        """Write the entry of a program; ``reads`` are the tensors whose values the import has used."""
         weights = [argument.name for argument in signature.arguments]
 
         def store() -> StoredProgram:

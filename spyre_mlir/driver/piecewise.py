@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Models whose values decide shapes or branches: a program for each piece between two such points.
+"""Models whose shapes or branches depend on values: one program for each piece between two such points.
 
-``compile`` makes a ``PiecewiseProgram`` of a model that torch.export cannot capture as one graph of static shapes. The
-model itself runs at each call, on tensors without numbers (``frontend/call_recorder.py``); where Python needs a number,
-the piece until there runs on the device, the deciding function in PyTorch on the host, and what follows is compiled for
-the sizes and the branch at hand. Equal pieces share a program.
+``compile`` returns a ``PiecewiseProgram`` for a model that torch.export cannot capture as one graph of static shapes.
+Each call runs the model's Python code on tensors without values (``frontend/call_recorder.py``). When Python needs a
+value, the piece up to that point runs on the device, and PyTorch runs the deciding function on the host. The next piece
+is then compiled for the actual sizes and branch. Equal pieces share a program.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 __all__ = ["PiecewiseProgram"]
 
-#: Programs of one model that are compiled without a warning; one is given then at each doubling.
+#: Number of programs of one model at which the first warning is issued, and then at each doubling.
 MOST_PROGRAMS_UNWARNED = 32
-#: Programs that are kept; the least recently used one is compiled again when it is needed.
+#: Maximum number of programs kept; an evicted program is compiled again when it is needed.
 _MAX_PROGRAMS = 1024
 _MOST_LINES = 12
-#: Metrics that are no sums over the pieces.
+#: Metrics that are not sums over the pieces.
 _PEAKS, _MEAN, _SHARE = {"lx_peak_bytes"}, "mean_cores", "host_flop_share"
 
 
 @dataclass(frozen=True)
 class PieceRun:
-    """One piece in a call: its program, and the cause of the piece's end."""
+    """One piece of a call: its program, and the reason why the piece ends."""
 
     program: Program
     cause: Cause
@@ -53,18 +53,19 @@ class PiecewiseProgram:
 
     Attributes:
         reason: Why the model is not one program.
-        programs: Those of all pieces, the last used one last.
-        compilations: The number of programs, those that are no longer there too.
+        programs: The programs of all pieces, in order of last use.
+        compilations: The number of compiled programs, including evicted programs.
         last: The pieces of the last call, in order.
-        host_calls: The functions that PyTorch ran between them.
+        host_calls: The functions that PyTorch ran between the pieces of the last call.
     """
 
     def __init__(
         self, model: Any, example_inputs: Any, compile: Callable[[Any, Any], Program], reason: CompileError
     ) -> None:
-        """Rehearse a ``model`` on ``example_inputs``, where ``compile(model, inputs)`` makes the program of a piece.
+        """Compile the pieces of a ``model`` that a call with ``example_inputs`` needs.
 
-        ``spyre_mlir.compile`` does, if the model is not one program for a ``reason``.
+        ``compile(function, inputs)`` compiles one piece; ``reason`` is why the model is not one program.
+        ``spyre_mlir.compile`` calls this.
         """
         from spyre_mlir.frontend.model_calls import ModelCalls
 
@@ -81,7 +82,7 @@ class PiecewiseProgram:
             self._calls.rehearse(self, example_inputs)
         except CompileError:
             raise
-        # Anything that the model itself raises on the example inputs; the reason says it, or comes before it.
+        # The model itself fails on the example inputs; ``reason`` is the more useful error.
         except Exception as error:
             if is_placed(error):
                 raise
@@ -90,19 +91,19 @@ class PiecewiseProgram:
         self._warn_of_host_work(list(self.programs.values()), stacklevel=4)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Run the model on ``inputs`` and ``named`` inputs; pieces of new sizes or branches are compiled on the way."""
+        """Run the model on ``inputs`` and ``named`` inputs; pieces with new sizes or branches are compiled first."""
         self.last, self.host_calls = [], []
         return self._calls.call(self, inputs, named)
 
     @faults_reported()
     def run_piece(self, piece: ModelPiece) -> Sequence[Any]:
-        """Run a piece by its program; in the call of ``compile`` by PyTorch, as only its values are needed."""
+        """Run a piece as its program; during compilation run it in PyTorch, because only its values are needed."""
         program = self._program_for(piece)
         self.last.append(PieceRun(program, piece.cause))
         return piece.function(*piece.inputs) if self._is_rehearsal else program(*piece.inputs)
 
     def note_host_call(self, cause: Cause, is_work: bool) -> None:
-        """Note a function that PyTorch ran on the host, with a warning if it may compute with floats."""
+        """Record a function that PyTorch ran on the host; warn once if one may compute on floats."""
         self.host_calls.append(cause)
         if is_work and not self._has_warned_of_host_work:
             self._has_warned_of_host_work = True
@@ -110,7 +111,7 @@ class PiecewiseProgram:
             warnings.warn(sentence, HostWorkWarning, stacklevel=2)
 
     def _program_for(self, piece: ModelPiece) -> Program:
-        # Popped and set again: the order is that of last use.
+        # Popped and inserted again, to keep the programs in order of last use.
         program = self.programs.pop(piece.key, None)
         if program is None:
             program = self._compile(piece.function, piece.inputs)
@@ -125,7 +126,7 @@ class PiecewiseProgram:
 
     @property
     def steps(self) -> list[Step]:
-        """The steps of the last call, those of a piece as often as it ran."""
+        """The steps of the last call; the steps of a piece are repeated for each of its runs."""
         return [step for run in self.last for step in run.program.steps]
 
     @property
@@ -135,11 +136,11 @@ class PiecewiseProgram:
 
     @property
     def remarks(self) -> list[Remark]:
-        """Decisions of all passes, of all programs."""
+        """The decisions of all passes in all programs."""
         return [remark for program in self.programs.values() for remark in program.remarks]
 
     def traffic(self) -> Traffic:
-        """Return the HBM bytes of the last call; a piece that ran several times counts as in its last run.
+        """Return the HBM bytes of the last call; each run of a piece counts with the traffic of its last run.
 
         Raises:
             CompileError: The program has not run yet.
@@ -155,9 +156,9 @@ class PiecewiseProgram:
 
     @faults_reported()
     def metrics(self) -> dict[str, float]:
-        """Return the figures of ``Program.metrics`` for the pieces of the last call together, and their numbers.
+        """Return the figures of ``Program.metrics``, combined over the pieces of the last call, and three counts.
 
-        ``pieces`` ran, by ``programs`` compiled so far, with ``host_calls`` of PyTorch between them.
+        The counts are ``pieces`` of the last call, ``programs`` compiled so far, and ``host_calls`` between the pieces.
         """
         parts = [run.program.metrics() for run in self.last]
         names = list(parts[0]) if parts else []
@@ -173,7 +174,7 @@ class PiecewiseProgram:
 
     @faults_reported()
     def summary(self) -> str:
-        """One page: why the model runs in pieces, what ends each, what PyTorch runs between, and a page per program."""
+        """Return a summary: why the model runs in pieces, why each piece ends, the host calls, and each program."""
         numbers = {id(program): index for index, program in enumerate(self.programs.values())}
         rows: list[Row] = [
             ("in pieces", str(self.reason).replace("error: ", "")),
@@ -201,10 +202,10 @@ class PiecewiseProgram:
 
     @faults_reported()
     def report(self, path: str | Path) -> Path:
-        """Write one page of HTML with those of all programs, and what ran in the last call.
+        """Write one HTML page with the reports of all programs, and the pieces of the last call.
 
         Args:
-            path: Where to write exactly.
+            path: The output file.
         """
         programs = list(self.programs.values())
         numbers = {id(program): index for index, program in enumerate(programs)}
@@ -220,7 +221,7 @@ class PiecewiseProgram:
         return write_page_of_programs(path, notes, reports)
 
     def save(self, folder: str | Path, **_: Any) -> None:
-        """Raise ``CompileError``: what runs between the pieces is the model itself, which no ``folder`` holds."""
+        """Raise ``CompileError``: the model's Python code runs between the pieces and cannot be saved in a folder."""
         raise CompileError(
             f"The program cannot be saved in '{folder}': it runs in pieces, and Python decides between them which "
             "comes next; save the programs in 'programs', or write the model without the decision.",
@@ -252,7 +253,7 @@ class PiecewiseProgram:
 
 
 def _counted(name: str, lines: Sequence[str]) -> list[Row]:
-    """Rows of equal lines with their numbers, in order of the first."""
+    """Return one row per distinct line, with its count, in order of first occurrence."""
     counts = Counter(lines)
     shown = [f"{count} x {line}" for line, count in counts.items()]
     if len(shown) > _MOST_LINES:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Problems of algorithms as files: JSON that a compilation writes, and that algorithms of anybody can be run on.
+"""Files of algorithm problems: JSON that a compilation writes, to run any algorithm on the problem later.
 
-A file has ``format``, ``version``, ``kind`` and the fields of the problem; the cost of what does not go together is
-null. Times of a joint problem that was read are those of its tables.
+A file has ``format``, ``version``, ``kind`` and the fields of the problem; null is the infinite cost of an impossible
+combination. The times of a joint problem that was read come from its tables.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from spyre_mlir.scratchpad.buffers import MemorySpace
 
 Problem = DivisionOfOperation | LayoutProblem | JointProblem
 
-#: What files say of themselves.
+#: The fields ``format`` and ``version`` of a file.
 FORMAT, VERSION = "spyre-problem", 1
 
-#: Bytes of a file, and variables of a problem, at most.
+#: Maximum bytes of a file, and variables of a problem.
 _MAX_BYTES, _MAX_VARIABLES = 1 << 28, 1 << 20
 
 
 def write_problem(problem: Problem, path: str) -> None:
-    """Write a problem to a file; ``CompileError`` if that is not possible."""
+    """Write a problem to a file; raise ``CompileError`` if the file cannot be written."""
     write_text(path, problem_text(problem))
 
 
 def problem_text(problem: Problem) -> str:
-    """Return the text of the file of a problem."""
+    """Return a problem as the text of a problem file."""
     kind, fields = _plain(problem)
     fields = {"format": FORMAT, "version": VERSION, "kind": kind, **fields}
     return json.dumps(fields, allow_nan=False, separators=(",", ":")) + "\n"
@@ -55,10 +55,10 @@ def read_problem(path: str) -> Problem:
         path: The file.
 
     Returns:
-        What an algorithm was given: a division, a layout problem or a joint problem.
+        The problem: a division, a layout problem or a joint problem.
 
     Raises:
-        CompileError: It is no such file; the message names the file and the field.
+        CompileError: The file is not a valid problem file; the message names the file and the field.
     """
     text = read_text(path, _MAX_BYTES)
     try:
@@ -84,7 +84,7 @@ def read_problem(path: str) -> Problem:
 
 
 def save_problems(problems: Problems, folder: str) -> list[str]:
-    """Write the problems of a compilation to files of a folder, equal ones once, and return their names."""
+    """Write the problems of a compilation to files in a folder, without duplicates; return the file names."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -100,9 +100,9 @@ def save_problems(problems: Problems, folder: str) -> list[str]:
 
 
 def save_buffers(problems: Problems, path: str) -> dict[str, MemorySpace]:
-    """Write what the solver of each bundle had to place last as one table; return the memories by their scopes.
+    """Write the buffers of the last solver problem of each bundle as one table; return the memory of each bundle.
 
-    Of several bundles, each is a scope of the table.
+    With several bundles, each bundle is a scope of the table.
     """
     last = {
         bundle: kinds["buffers"][-1] for bundle, kinds in problems.by_bundle.items() if "buffers" in kinds
@@ -112,7 +112,7 @@ def save_buffers(problems: Problems, path: str) -> dict[str, MemorySpace]:
 
 
 def _plain(problem: Problem) -> tuple[str, dict[str, Any]]:
-    """Return the kind and the fields of a problem as JSON has them."""
+    """Return the kind and the fields of a problem as JSON values."""
     if isinstance(problem, DivisionOfOperation):
         names = ("opcode", "units", "extents", "committed", "cores", "uneven", "by_cost")
         sets = {name: sorted(getattr(problem, name)) for name in ("reduced", "blocked")}
@@ -132,14 +132,14 @@ def _plain(problem: Problem) -> tuple[str, dict[str, Any]]:
 
 
 def _nested(array: NDArray[np.float64]) -> Any:
-    """Return an array as nested lists, in which infinity is None."""
+    """Return an array as nested lists, with None for infinity."""
     plain = array.astype(object)
     plain[np.isinf(array)] = None
     return plain.tolist()
 
 
 def _without_null(value: Any) -> Any:
-    """Return nested lists with infinity in the place of None; ``TypeError`` for what is no number."""
+    """Return nested lists with infinity for None; raise ``TypeError`` for a value that is not a number."""
     if isinstance(value, list):
         return [_without_null(entry) for entry in value]
     if isinstance(value, bool | str):
@@ -148,7 +148,7 @@ def _without_null(value: Any) -> Any:
 
 
 class _Fields:
-    """The fields of a problem in a file, each checked when it is read."""
+    """The fields of a problem file; each field is checked when it is read."""
 
     def __init__(self, fields: Any, path: str) -> None:
         self.path = path
@@ -157,11 +157,11 @@ class _Fields:
         self.fields: Mapping[str, Any] = fields
 
     def fail(self, reason: str) -> NoReturn:
-        """Raise the error of the file."""
+        """Raise a ``CompileError`` about the file."""
         raise CompileError(f"The file is no problem: {reason}.", self.path)
 
     def integers(self, name: str, least: int = 0, value: Any = None) -> tuple[int, ...]:
-        """Return a list of whole numbers."""
+        """Return a field as a tuple of integers of at least ``least``."""
         value = self.fields.get(name) if value is None else value
         if not isinstance(value, list) or len(value) > _MAX_VARIABLES:
             self.fail(f"'{name}' is no list")
@@ -170,18 +170,18 @@ class _Fields:
         return tuple(value)
 
     def number(self, name: str) -> int:
-        """Return a whole number from 1."""
+        """Return a field as an integer of at least 1."""
         return self.integers(name, 1, [self.fields.get(name)])[0]
 
     def flag(self, name: str) -> bool:
-        """Return true or false."""
+        """Return a field as a boolean."""
         value = self.fields.get(name)
         if not isinstance(value, bool):
             self.fail(f"'{name}' must be true or false")
         return value
 
     def array(self, name: str, value: Any, shape: Sequence[int]) -> NDArray[np.float64]:
-        """Return nested lists of numbers of a shape; null is infinity."""
+        """Convert nested lists to a read-only array of a shape; null is infinity."""
         try:
             numbers = np.array(_without_null(value), float)
         except (ValueError, TypeError, OverflowError):
@@ -192,14 +192,14 @@ class _Fields:
         return numbers
 
     def tables(self) -> list[Mapping[str, Any]]:
-        """Return the tables."""
+        """Return the field ``tables``, a list of objects."""
         value = self.fields.get("tables")
         if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
             self.fail("'tables' is no list of objects")
         return value  # type: ignore
 
     def scope(self, index: int, table: Mapping[str, Any], count: int) -> tuple[int, ...]:
-        """Return the variables of a table, rising."""
+        """Return the variables of a table, in increasing order and below ``count``."""
         name = f"tables[{index}].scope"
         scope = self.integers(name, 0, table.get("scope", ()))
         if list(scope) != sorted(set(scope)) or any(variable >= count for variable in scope):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A compiled program: run it on the simulator, ask what it costs, save it and load it."""
+"""A compiled program: run it on the simulator, query its costs, save it and load it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Traffic:
 
     @classmethod
     def of(cls, runs: Sequence[Statistics]) -> Traffic:
-        """Return the traffic of several bundles, each of which ran once."""
+        """Return the total traffic of one run of each of several bundles."""
         return cls(
             sum(run.read_bytes for run in runs),
             sum(run.write_bytes for run in runs),
@@ -53,28 +53,28 @@ class Traffic:
 
 @entry_points
 class Program(ProgramCalls):
-    """A compiled program: its steps, and what the host needs to call it.
+    """A compiled program: its steps, and the data that the host needs to call it.
 
-    Most programs are one bundle; ``bundle``, ``module`` (the IR at the bundle level) and ``last_run`` are its.
+    Most programs are one bundle; ``bundle``, ``module`` (the IR at the bundle level) and ``last_run`` refer to it.
 
     Attributes:
-        steps: Bundles and host functions in turn where the device cannot run all (``spyre_mlir/driver/steps.py``).
+        steps: One bundle, or bundles and host functions in order (``spyre_mlir/driver/steps.py``).
         arguments: Inputs, parameters and constants, in the order of the module.
         results: The values that a call returns.
         arrays: Weights and constants by name.
-        numerics: Those of the simulator, "ieee" or "dl16".
+        numerics: The numerics of the simulator, "ieee" or "dl16".
         compile_seconds: The time of the pipeline, in seconds.
-        import_seconds: The time of the frontend before it, in seconds; 0 for MLIR.
-        passes: Each pass with its seconds, in the order in which they ran.
+        import_seconds: The time of the frontend, in seconds; 0 for MLIR.
+        passes: Each pass with its seconds, in execution order.
         signature: The calling convention of a PyTorch model; None for a module.
-        missing: Tensors of the model on the meta device; a program with any has a plan and figures, and cannot run.
+        missing: Tensors of the model on the meta device; with any, the program has a plan and figures but cannot run.
         state: The arguments that stay in device memory from one call to the next, by name (docs/serving.md).
     """
 
     is_instance: bool = False
 
     def __init__(self, built: Built, numerics: str | None = None) -> None:
-        """Create a program of ``built`` steps, whose simulator has these ``numerics``; ``compile`` does."""
+        """Create a program from ``built`` steps, with the ``numerics`` of the simulator; ``compile`` calls this."""
         self._built = built
         self.steps: Sequence[Step] = built.steps
         self.arguments: list[Value] = built.arguments
@@ -87,7 +87,7 @@ class Program(ProgramCalls):
         self.arrays: dict[str, NDArray[Any]] = self._only.arrays if self.is_one_bundle else {}
         self._bind: Callable[..., Bound] = self._by_position
         self._plan_text: Callable[[], str] | None = None
-        # For pickles: the calling convention of a model, and what makes a program of a stored one.
+        # For pickling: the calling convention of a model, and the function that restores a stored program.
         self.signature: Any = None
         self.state: DeviceState = DeviceState()
         self.missing: Sequence[str] = ()
@@ -95,13 +95,13 @@ class Program(ProgramCalls):
 
     def __reduce__(self) -> tuple[Callable[[Any], Program], tuple[Any]]:
         self._require_numbers()
-        # That module makes programs, so this one cannot import it by name.
+        # Imported on use: that module imports this one.
         return importlib.import_module("spyre_mlir.driver.program_pickling").reduced(self)
 
     def at(self, **sizes: int) -> Program:
-        """Return the program at these run-time sizes, for its figures and for calls; weights are shared.
+        """Return the program specialized to run-time sizes, for its figures and for calls; the weights are shared.
 
-        A call of the program itself takes the sizes from its inputs, and its figures are those of the largest ones.
+        The program itself takes the sizes of a call from the inputs; its figures are for the largest sizes.
 
         Args:
             **sizes: Elements of each dynamic dim, by its name.
@@ -116,18 +116,18 @@ class Program(ProgramCalls):
         return program
 
     def drop_numbers(self, missing: tuple[str, ...]) -> None:
-        """Keep the plan and the figures of a program alone: the tensors ``missing`` of its model have no numbers."""
+        """Drop the arrays and keep the plan and the figures: the ``missing`` tensors of the model have no values."""
         self.missing = missing
-        # Constants may have been computed of what stood for the numbers.
+        # Constants may have been computed from the stand-ins for missing values.
         self.arrays.clear()
 
     def drop_ir(self) -> None:
-        """Give up the IR and what is made of it: the plan, the bound and the findings; the text of the linalg stays."""
+        """Drop the IR and everything derived from it: the plan, the bound and the findings. Keep the linalg text."""
         super().drop_ir()
         self._plan_text = None
 
     def traffic(self) -> Traffic:
-        """Return the HBM bytes of the last run, all bundles together.
+        """Return the HBM bytes of the last run, summed over all bundles.
 
         Raises:
             CompileError: The program has not run yet.
@@ -138,26 +138,26 @@ class Program(ProgramCalls):
         return Traffic.of([run.statistics for run in runs if run is not None])
 
     def lay_out_weights(self) -> None:
-        """Lays out weights and constants for the device once, and not before every call.
+        """Lay out weights and constants for the device once, instead of before every call.
 
-        Later calls take these bytes, as long as ``arrays`` has the same arrays: what changes in them is not seen.
+        Later calls use these bytes while ``arrays`` has the same array objects; changes of their elements are ignored.
         """
         self._require_numbers()
         for step in self.bundles:
             step.lay_out(self.arrays, self.numerics)
 
     def save(self, folder: str | Path, *, lay_out_weights: bool = False) -> None:
-        """Write the folder of the program, parameters and constants included, so that ``spyre-run`` can run it.
+        """Write the program to a folder, including parameters and constants, so that ``spyre-run`` can run it.
 
-        It is a bundle, or a folder of bundles and host functions. The remarks are there too, for ``spyre-report``.
+        The folder is a bundle, or contains bundles and host functions. It includes the remarks, for ``spyre-report``.
 
         Args:
-            folder: The folder, which takes the place of a bundle that is there already.
-            lay_out_weights: What bundles take is written as the bytes that the device holds, to be mapped when it is
-                read; it then runs with the numerics of this program only.
+            folder: The output folder; an existing bundle is replaced.
+            lay_out_weights: Write the weights of bundles as device images, which are memory-mapped when the folder is
+                read. The loaded program then supports only the numerics of this program.
 
         Raises:
-            CompileError: The folder has anything but a bundle in it.
+            CompileError: The folder contains something other than a bundle.
         """
         self._require_numbers()
         laid_out_for = self.numerics if lay_out_weights else None
@@ -170,15 +170,15 @@ class Program(ProgramCalls):
 
     @classmethod
     def load(cls, folder: str | Path, numerics: str | None = None) -> Program:
-        """Return the program in a folder that ``save`` wrote; it is called with arrays by position.
+        """Load a program from a folder that ``save`` wrote; call it with arrays by position.
 
         Args:
             folder: The folder.
             numerics: Numerics of the simulator, "ieee" or "dl16"; the numerics of the saved program by default.
 
         Raises:
-            CompileError: The folder is no program, or damaged, where the message names the file; or there are no such
-                numerics.
+            CompileError: The folder is not a program, a file of it is damaged (the message names it), or ``numerics``
+                is unknown.
         """
         built, arrays = read_program(folder)
         program = cls(built, numerics)
@@ -186,10 +186,10 @@ class Program(ProgramCalls):
         return program
 
     def plan(self) -> dict[str, Any]:
-        """Return the decisions about every operation, to be edited and given to ``compile`` as ``plan``.
+        """Return the decisions about every operation, to be edited and passed to ``compile`` as ``plan``.
 
-        ``docs/plans.md`` says what is in it. The program is compiled once more for it, with the same plan file if
-        it was compiled with one.
+        ``docs/plans.md`` describes the format. This compiles the program again, with the same plan file if it was
+        compiled with one.
 
         Raises:
             CompileError: The program is not one bundle, or was read from a folder.
@@ -201,24 +201,24 @@ class Program(ProgramCalls):
     def report(self, path: str | Path) -> Path:
         """Write a report, and return its path.
 
-        Findings, which a page and data begin with, need trials: see ``findings``.
+        ``.html`` and ``.json`` reports begin with the findings, which need trials: see ``findings``.
 
         Args:
-            path: Where to write exactly; its ending says what. ``.html`` is a page, that of ``spyre-report`` with the
-                time of each pass; of a program of several steps one with all of them. ``.json`` has the figures and
-                the data of the page, ``.svg`` is the timeline.
+            path: The output file, whose ending selects the format. ``.html`` is the page of ``spyre-report``, with the
+                time of each pass and all steps of the program. ``.json`` has the figures and the data of the page.
+                ``.svg`` is the timeline.
         """
         report = self.as_report(Path(path).stem, findings=form_of(path) != ".svg")
         return write_report(report, path)
 
 
 def _needed_numerics(steps: Sequence[BundleStep]) -> str:
-    """Return the numerics of the simulator where the caller names none: DL16 as soon as one bundle needs that."""
+    """Return the default numerics of a program: the numerics that a bundle requires, else IEEE."""
     return next((numerics for step in steps if (numerics := step.bundle.manifest.numerics)), IEEE)
 
 
 def _with_numerics(built: Built, numerics: str) -> Built:
-    """Return the steps with bundles that need these numerics, where that is not what they need anyway."""
+    """Return ``built`` with bundles that require ``numerics``, unless ``numerics`` is their default already."""
     if numerics == _needed_numerics([step for step in built.steps if isinstance(step, BundleStep)]):
         return built
     steps: list[Step] = []

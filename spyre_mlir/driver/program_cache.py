@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The cache on disk of ``compile`` and ``spyre-compile``: a program that was compiled before is read, not compiled.
+"""The cache on disk of ``compile`` and ``spyre-compile``: a program that was compiled before is read from a file.
 
-The key of a program is the digest of the settings (``cache_settings.py``) and of its source: the text of MLIR, or that
+The key of a program is the digest of the settings (``cache_settings.py``) and of its source: the MLIR text, or the text
 of the captured graph of a PyTorch model (``frontend/capture_key.py``). An entry is data (``stored_program.py``) in a
-folder that several processes share (``cache_folder.py``). What is wrong with an entry or with the folder is a line of
-the log; the program is then compiled. docs/cache.md is the manual.
+folder that processes share (``CacheFolder``). A problem with an entry or with the folder is logged, and the program is
+compiled. docs/cache.md is the manual.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from spyre_mlir.pipelines import SpyrePipeline
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import PlanError
 
-#: The topic of all lines of the log about the cache.
+#: The topic of all log records about the cache.
 TOPIC = "cache"
 
 _SWITCH = {"": True, "1": True, "0": False}
@@ -41,7 +41,7 @@ _SWITCH = {"": True, "1": True, "0": False}
 
 @dataclass(frozen=True)
 class ProgramCache:
-    """The cache for compilations with one pipeline; ``settings`` are those when the compilation began."""
+    """The cache for one compilation; ``settings`` is the text of the settings when the compilation began."""
 
     pipeline: SpyrePipeline
     folder: CacheFolder
@@ -49,7 +49,7 @@ class ProgramCache:
 
     @classmethod
     def open(cls, pipeline: SpyrePipeline, is_enabled: bool | None) -> ProgramCache | None:
-        """Return the cache; None if it is off, by ``is_enabled`` or else SPYRE_CACHE, or has no place for a program."""
+        """Return the cache; None if ``is_enabled`` or SPYRE_CACHE disables it, or the program cannot be cached."""
         if not (_is_on() if is_enabled is None else is_enabled):
             return None
         if logs.requested_topics() - {TOPIC}:
@@ -60,12 +60,12 @@ class ProgramCache:
         except Uncached as reason:
             tell_uncached(str(reason))
         except (CompileError, PlanError):
-            # Of a file that the options name: the compilation reports it at its place.
+            # The error is about a file that the options name; the compilation reports it again with its location.
             tell_uncached("has options that cannot be read")
         return None
 
     def key(self, *source: str) -> str:
-        """Return the key of a source, whose parts are texts."""
+        """Return the key for the settings and a source, given as several texts."""
         digest = hashlib.sha256()
         for text in (self.settings, *source):
             data = text.encode("utf-8", "surrogatepass")
@@ -73,12 +73,12 @@ class ProgramCache:
         return digest.hexdigest()
 
     def serve(self, key: str, restore: Callable[[StoredProgram], Program | None]) -> Program | None:
-        """Return what ``restore`` makes of the entry of a key; None without one, or if it is damaged."""
+        """Return the program that ``restore`` creates from an entry; None if the entry is missing or damaged."""
         begun = time.perf_counter()
         try:
             arrays = self.folder.read(key)
             program = None if arrays is None else restore(StoredProgram.of_arrays(key, arrays))
-        # What a damaged entry raises depends on where the damage is.
+        # A damaged entry can raise any exception, depending on the damage.
         except Exception as error:
             _tell(logging.WARNING, f"The entry {key} of the cache is not used: {_reason(error)}.")
             return None
@@ -92,7 +92,7 @@ class ProgramCache:
         return program
 
     def keep(self, key: str, store: Callable[[], StoredProgram]) -> None:
-        """Write an entry for a program that was compiled, unless the settings have changed meanwhile."""
+        """Write the entry of a compiled program, unless the settings have changed during the compilation."""
         try:
             if settings_text(self.pipeline) != self.settings:
                 tell_uncached("was compiled while its settings changed")
@@ -102,13 +102,13 @@ class ProgramCache:
                 _tell(logging.INFO, f"The program is now entry {key} of the cache.")
         except Uncached as reason:
             tell_uncached(str(reason))
-        # A program is what the caller wants, whatever keeps it from being an entry.
+        # The caller gets the compiled program even if it cannot be written to the cache.
         except Exception as error:
             _tell(logging.WARNING, f"The program is not written to the cache: {_reason(error)}.")
 
 
 def tell_uncached(reason: str) -> None:
-    """Log why a program is not in the cache, as the rest of a sentence."""
+    """Log why a program is not cached; ``reason`` is a predicate of a sentence about the program."""
     _tell(logging.INFO, f"The cache has no place for the program, which {reason}.")
 
 
@@ -127,28 +127,29 @@ def _tell(level: int, message: str) -> None:
     logs.tell(level, message, TOPIC, (TOPIC,))
 
 
-# The folder of the cache on disk: one file per program, bounded in its size, shared by any number of processes.
+# The cache folder: one file per program, with a bounded total size, shared by any number of processes.
 #
-# A file is written beside the others under a name of its own and renamed, so a reader has all of it or none. A hit sets
-# its time; the files that were used longest ago go first when the folder is larger than it may be. What a process left
-# that was killed goes after an hour. Nothing here knows what an entry says: it is arrays by name, no pickled objects.
+# A file is written under a temporary name in the same folder and renamed, so a reader sees a complete file or none. A
+# hit updates the file's time; if the folder exceeds its size, the least recently used files are removed. Unfinished
+# files of killed processes are removed after an hour. An entry is a set of named arrays, without pickled objects; this
+# section does not interpret them.
 
-#: Another form of the entries is another folder, so that versions do not read each other's.
+#: The name of the subfolder; a new format of the entries gets a new name, so that versions do not share entries.
 _NAME = "programs-1"
 
 _SUFFIX, _UNFINISHED = ".npz", ".writing"
 
-#: Seconds after which a file that nobody finished is that of a process that is dead.
+#: Age in seconds at which an unfinished file is assumed to belong to a dead process.
 _ABANDONED_SECONDS = 3600
 
-#: Mebibytes of all entries where SPYRE_CACHE_SIZE does not say so.
+#: Default of SPYRE_CACHE_SIZE: the size of all entries in mebibytes.
 DEFAULT_MEBIBYTES = 1024
 
 
 class CacheFolder:
-    """Entries by key in a folder that only its owner may read; ``OSError`` where the system refuses.
+    """Entries by key in a folder that is private to its owner; methods raise ``OSError`` if the system denies access.
 
-    ``most_bytes`` is what all entries may take together.
+    ``most_bytes`` is the limit for the total size of all entries.
     """
 
     def __init__(self, folder: Path, most_bytes: int) -> None:
@@ -157,7 +158,7 @@ class CacheFolder:
 
     @classmethod
     def of_environment(cls) -> CacheFolder:
-        """Return the folder of SPYRE_CACHE_DIR and SPYRE_CACHE_SIZE, or that of the user's caches."""
+        """Return the folder in SPYRE_CACHE_DIR, by default in the user's cache folder, limited by SPYRE_CACHE_SIZE."""
         default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spyre-mlir"
         folder = Path(os.environ.get("SPYRE_CACHE_DIR") or default)
         text = os.environ.get("SPYRE_CACHE_SIZE") or str(DEFAULT_MEBIBYTES)
@@ -168,7 +169,7 @@ class CacheFolder:
         return cls(folder, int(text) << 20)
 
     def read(self, key: str) -> dict[str, NDArray[Any]] | None:
-        """Return the arrays of an entry, which is now the last used; None without one, some exception if damaged."""
+        """Return the arrays of an entry and mark it as used; None if missing, any exception if damaged."""
         path = self._path(key)
         if not os.path.lexists(path):
             return None
@@ -181,7 +182,7 @@ class CacheFolder:
         return arrays
 
     def write(self, key: str, arrays: Mapping[str, NDArray[Any]]) -> bool:
-        """Write an entry, in place of one that is there; return False for one that is too large to keep."""
+        """Write or replace an entry; return False if it is too large to keep."""
         if sum(array.nbytes for array in arrays.values()) > self.most_bytes:
             return False
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -202,13 +203,13 @@ class CacheFolder:
         return self.folder / f"{key}{_SUFFIX}"
 
     def _require_private(self) -> None:
-        """Raise ``PermissionError`` for a folder to which others may write: programs of theirs would run as ours."""
+        """Raise ``PermissionError`` if other users may write to the folder: their programs would run as ours."""
         state = self.folder.stat()
         if state.st_uid != os.getuid() or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(f"others may write to '{self.folder}'")
 
     def _evict(self) -> None:
-        """Remove the entries that were used longest ago, until the rest is small enough."""
+        """Remove the least recently used entries, until the rest is within the limit."""
         entries = sorted(self._entries(), key=lambda entry: -entry[1].st_mtime_ns)
         total = 0
         for path, state in entries:
@@ -217,7 +218,7 @@ class CacheFolder:
                 _remove(path)
 
     def _entries(self) -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the files of entries; other processes may remove any of them meanwhile."""
+        """Yield the files of entries and remove abandoned files; other processes may remove files concurrently."""
         abandoned = time.time() - _ABANDONED_SECONDS
         for entry in os.scandir(self.folder):
             with contextlib.suppress(FileNotFoundError):
@@ -229,6 +230,6 @@ class CacheFolder:
 
 
 def _remove(path: str) -> None:
-    """Remove a file, unless another process was faster."""
+    """Remove a file, if it still exists."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)

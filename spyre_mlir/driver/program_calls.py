@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls of a compiled program: its inputs, bound and laid out, and its steps on the simulator."""
+"""Calls of a compiled program: bind and lay out the inputs, and run the steps on the simulator."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ from spyre_mlir.target.target import Target
 from spyre_mlir.tensors.device_state import DeviceState
 from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, laid_out, to_device
 
-#: The operands of one call by name, and what makes of the results what the caller gets.
+#: The operands of one call by name, and the function that converts the results for the caller.
 Bound = tuple[dict[str, NDArray[Any] | DeviceTensor], Callable[[list[NDArray[Any]]], Any]]
 
 
 @entry_points
 class ProgramCalls(ProgramFigures):
-    """The arguments of a program and its calls; attributes are explained at ``Program``, which sets them."""
+    """The arguments of a program and its calls; ``Program`` sets and documents the attributes."""
 
     arguments: list[Value]
     results: list[Value]
     numerics: str
     state: DeviceState
-    #: Tensors of the model on the meta device: a program with any has a plan and figures, and cannot run.
+    #: Tensors of the model on the meta device; with any, the program has a plan and figures but cannot run.
     missing: Sequence[str]
     _bind: Callable[..., Bound]
 
     @property
     def returned(self) -> list[str]:
-        """The names of the values that ``results`` are."""
+        """The names of the values that a call returns, in the order of ``results``."""
         return self._built.returned
 
     @property
     def inputs(self) -> list[Value]:
-        """The arguments that a call gives, in order."""
+        """The arguments that a call passes, in order."""
         return [argument for argument in self.arguments if argument.kind == "input"]
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
-        """Run the program on the simulator and return what the model would.
+        """Run the program on the simulator and return the results of the model.
 
         Args:
-            *inputs: Tensors of PyTorch for a model, arrays for a module, by position. A ``DeviceTensor`` is taken
-                where its layout is that of the argument.
+            *inputs: PyTorch tensors for a model, arrays for a module, by position. A ``DeviceTensor`` is accepted if
+                its layout is the layout of the argument.
             **named: Keyword inputs of a model.
 
         Returns:
-            What the model returns; for a module an array, or a tuple of several.
+            The return value of the model; for a module, an array, or a tuple of several arrays.
         """
         self._require_numbers()
         return self.call(*self._bind(*inputs, **named))
@@ -73,7 +73,7 @@ class ProgramCalls(ProgramFigures):
         operands: Mapping[str, NDArray[Any] | DeviceTensor],
         finish: Callable[[list[NDArray[Any]]], Any],
     ) -> Any:
-        """Run the program on ``operands`` by name; return what ``finish`` makes of its results."""
+        """Run the program on ``operands`` by name; return its results after conversion by ``finish``."""
         arrays = {
             name: self._on_the_host(name, value) if isinstance(value, DeviceTensor) else value
             for name, value in operands.items()
@@ -81,12 +81,13 @@ class ProgramCalls(ProgramFigures):
         return finish(self.run({**self.arrays, **arrays}))
 
     def run(self, arrays: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
-        """Return the results as host arrays; each step in turn.
+        """Run all steps in order and return the results as host arrays.
 
-        The host runs a call with 64-bit integers that the device has not, if the linalg of the program is at hand.
+        If the call has 64-bit integers that do not fit into the device's 32-bit integers, the host runs the whole call,
+        provided that the linalg of the program is available.
 
         Args:
-            arrays: The arrays of all arguments by name, parameters and constants too.
+            arrays: The arrays of all arguments by name, including parameters and constants.
         """
         self._require_numbers()
         try:
@@ -101,7 +102,7 @@ class ProgramCalls(ProgramFigures):
         return [values[name] for name in self._built.returned]
 
     def _require_numbers(self) -> None:
-        """Raise ``CompileError`` if the program was compiled by the shapes of a model alone."""
+        """Raise ``CompileError`` if the program was compiled from the shapes of a model, without its values."""
         if self.missing:
             others = f" and {len(self.missing) - 1:,} more tensors" if len(self.missing) > 1 else ""
             raise CompileError(
@@ -123,14 +124,14 @@ class ProgramCalls(ProgramFigures):
         return operands, _one_or_all
 
     def to_device(self, name: str, array: Any) -> DeviceTensor:
-        """Lay out an array as the program takes an input, to stay on the device from one call to the next.
+        """Lay out an array in the layout of an input, so that it stays on the device between calls.
 
         Args:
             name: The name of the input.
-            array: A numpy array or a tensor of PyTorch, in the shape of the input.
+            array: A numpy array or a PyTorch tensor, in the shape of the input.
 
         Raises:
-            CompileError: There is no such input on the device, or it has another shape.
+            CompileError: The device does not have such an input, or the array has another shape.
         """
         for step in self.bundles:
             for argument in step.bundle.manifest.arguments:
@@ -146,19 +147,19 @@ class ProgramCalls(ProgramFigures):
         raise CompileError(f"The device takes no input '{name}'; the inputs of the program are {names}.")
 
     def _on_the_host(self, name: str, value: DeviceTensor) -> NDArray[Any]:
-        """The array of a tensor that lies as the bundles want it; the simulator loads it into its own memory."""
-        # State is laid out again for a bundle that wants it otherwise.
+        """Check the layout of a device tensor and return its host array, which the simulator loads into its memory."""
+        # The layout of state is not checked: it is laid out again for a bundle that requires another layout.
         for step in self.bundles if self.state.get(name) is not value else ():
             for argument in step.bundle.manifest.arguments:
                 if argument.name == name:
                     _check_layout(argument, value)
         host = value.numpy()
-        # Integers of MLIR have no sign of their own.
+        # MLIR integers are signless.
         return host.view(np.int8) if value.dtype == "uint8" else host
 
 
 def layout_of_argument(argument: KernelArgument, target: Target) -> StickLayout:
-    """Return the layout in which a bundle takes or gives an argument."""
+    """Return the layout in which a bundle reads or writes an argument."""
     moves = argument.transfer
     tuples = DmaTuples(moves.ranges, moves.host_strides, moves.device_strides, moves.bounds)
     return layout_of_tuples(
@@ -168,14 +169,14 @@ def layout_of_argument(argument: KernelArgument, target: Target) -> StickLayout:
 
 def _array(name: str, value: Any) -> NDArray[Any]:
     try:
-        # Tensors of PyTorch: numpy takes none that has a gradient or whose numbers are negated when they are read.
+        # numpy rejects PyTorch tensors that require gradients or have the negative bit set.
         return np.asarray(value.detach().resolve_neg() if hasattr(value, "resolve_neg") else value)
     except (ValueError, TypeError, RuntimeError) as error:
         raise CompileError(f"The input '{name}' is not an array: {str(error).rstrip('.')}.") from error
 
 
 def _check_layout(argument: KernelArgument, value: DeviceTensor) -> None:
-    """A tensor with the numbers of an argument lies as this wants it; other numbers the simulator tells."""
+    """Raise ``CompileError`` if a tensor and an argument differ in layout; the simulator checks shape and dtype."""
     is_like = value.shape == argument.host_shape and value.dtype == argument.host_dtype
     if is_like and not same_moves(value.transfer, argument.transfer):
         raise CompileError(
@@ -194,18 +195,18 @@ def _one_or_all(arrays: list[NDArray[Any]]) -> Any:
     return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
 
-# A program as one function of the host, for calls with integers that the device has not.
+# A program as one host function, for calls with integers that do not fit into the device's integers.
 #
-# The device has integers of 32 bits, and whether those of 64 bits fit is known with the values of a call. Where they do
-# not, nothing of the call has an effect yet, and the host runs all of it.
+# The device has 32-bit integers, and whether 64-bit values fit is known only at the call. If they do not fit, the call
+# has had no effect yet, and the host runs all of it.
 
 
 def run_on_host(
     source: str, arguments: Sequence[Value], arrays: Mapping[str, NDArray[Any]], error: IntegerRangeError
 ) -> list[NDArray[Any]]:
-    """Results of a program, given as text of its linalg, after the device has refused its integers with ``error``.
+    """Run the linalg text of a program on the host, after the device has rejected integers with ``error``.
 
-    Warns of it. Raises ``error`` where the host has not all operations.
+    Issue a warning. Raise ``error`` if the host does not support all operations.
     """
     try:
         function = HostFunction(parsed(source, new_context()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a compiled program says of itself without a run: summary, timeline, figures, and what it needs."""
+"""Figures of a compiled program that need no run: summary, timeline, metrics and lower bound."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from spyre_mlir.timeline.roofline import of_execution
 
 @entry_points
 class ProgramFigures:
-    """The steps of a program and what they say; attributes are explained at ``Program``, which sets them."""
+    """The steps of a program and their figures; ``Program`` sets and documents the attributes."""
 
     _built: Built
     steps: Sequence[Step]
@@ -82,12 +82,12 @@ class ProgramFigures:
 
     @property
     def bundle(self) -> Bundle:
-        """The bundle of a program that is one; ``CompileError`` for others."""
+        """The bundle of a program that is one bundle; ``CompileError`` for other programs."""
         return self._only.bundle
 
     @property
     def module(self) -> ir.Module:
-        """The IR at the bundle level of a program that is one bundle; ``CompileError`` without."""
+        """The IR at the bundle level of a program that is one bundle; ``CompileError`` if it has none."""
         step = self._only
         if step.module is None and self._rebuild is not None:
             step.module = self._rebuild()
@@ -96,21 +96,21 @@ class ProgramFigures:
         return step.module
 
     def set_rebuild(self, rebuild: Callable[[], ir.Module], source_text: str) -> None:
-        """Set what makes the IR of a stored program, which has none, when it is asked for, and the linalg it is of."""
+        """Set the function that rebuilds the IR of a stored program on demand, and the text of its linalg."""
         self._rebuild, self._source_text = rebuild, source_text
 
     def set_search(self, search: Callable[[Any], tuple[ProgramFinding, ...]]) -> None:
-        """Set what makes the findings of this program, when they are asked for."""
+        """Set the function that computes the findings of this program on demand."""
         self._search = search
 
     @property
     def lx_frac_avail(self) -> float | None:
-        """The part of LX that the program may not use; None for that of the device."""
+        """The fraction of LX that the program may not use; None for the fraction in the device file."""
         return self.bundles[0].lx_frac_avail if self.bundles else None
 
     @property
     def last_run(self) -> Result | None:
-        """Result of the last call, with what it moved, of a program that is one bundle; None before."""
+        """The result of the last call, with its traffic, of a program that is one bundle; None before a call."""
         return self._only.last_run
 
     @last_run.setter
@@ -118,17 +118,17 @@ class ProgramFigures:
         self._only.last_run = result
 
     def transfers(self) -> list[Transfers]:
-        """Return what each step brings to the device and takes from it at each call; weights and state are there."""
-        # That module is about programs, so this one cannot import it by name.
+        """Return the transfers of each step in each call; weights and state stay on the device."""
+        # Imported on use: that module imports programs.
         state = importlib.import_module("spyre_mlir.driver.program_state").resident_state(self)
         return self._built.transfers(state)
 
     def facts(self) -> ProgramFacts:
-        """Return the numbers in the summary and the page of ``report``, of a program that is one bundle."""
+        """Return the facts for the summary and the page of ``report``, of a program that is one bundle."""
         return replace(self._only.facts(), remarks=tuple(self.remarks))
 
     def metrics(self) -> dict[str, float]:
-        """Return the figures of the plan as plain numbers by stable names, which docs/cost.md lists; no run is needed.
+        """Return the figures of the plan as plain numbers by stable names (docs/cost.md); no run is needed.
 
         The bound and the seconds of a program that was read from a folder are ``UNKNOWN``, -1.
         """
@@ -137,60 +137,60 @@ class ProgramFigures:
         return program_metrics(self.steps, self.timelines, bound, seconds)
 
     def bound(self) -> ProgramBound | None:
-        """Return the least bytes and multiply-adds that the program needs, whatever its plan; None if it was read."""
+        """Return the least bytes and multiply-adds that any plan of the program needs; None without linalg."""
         if self._bound is None and self._source is not None:
             source, updates = self._source
             self._bound = program_bound(source, self.arrays, updates)
         return self._bound
 
     def set_source(self, source: ir.Operation | None, updates: Mapping[int, str] | None = None) -> None:
-        """Set the linalg that ``bound`` is computed from, None if nothing is; ``updates`` are as it takes them."""
+        """Set the linalg for ``bound``; None means a bound of 0. ``updates`` is passed to ``program_bound``."""
         if source is None:
             self.set_bound(ProgramBound(0, 0, {}))
         else:
             self._source = source, updates or {}
 
     def source_text(self) -> str:
-        """Return the text of the linalg that was set, with its locations; empty if none was."""
+        """Return the text of the program's linalg, with locations; empty without linalg."""
         if self._source is None:
             return self._source_text
         return str(self._source[0].get_asm(enable_debug_info=True))
 
     def drop_ir(self) -> None:
-        """Give up the IR and what is made of it: the plan, the bound and the findings; the text of the linalg stays."""
+        """Drop the IR and everything derived from it: the plan, the bound and the findings. Keep the linalg text."""
         self._source_text, self._source = self.source_text(), None
         self._rebuild = self._search = None
         for step in self.bundles:
             step.module = None
 
     def set_bound(self, bound: ProgramBound) -> None:
-        """Set the bound of a program whose linalg is not at hand, or is none."""
+        """Set the bound of a program without available linalg."""
         self._bound = bound
 
     @property
     def pass_remarks(self) -> Sequence[Remark]:
-        """Decisions of all passes."""
+        """The decisions of all passes."""
         return self._built.remarks
 
     @functools.cached_property
     def remarks(self) -> list[Remark]:
-        """Decisions of all passes, and what takes the time of a program that is far from its bound.
+        """The decisions of all passes, and a remark on a program that is far from its bound.
 
-        That needs a timeline, so compiling leaves it to the first who asks; ``arrays`` have to be complete. Findings
-        are remarks of their own, ``finding_remarks``: they need trials.
+        That remark needs a timeline and complete ``arrays``, so it is computed on first use. Findings are not included,
+        because they need trials: see ``finding_remarks``.
         """
         bound = self.bound()
         remark = bound and bound_remark(self.timelines, bound)
         return [*self.pass_remarks, *((remark,) if remark else ())]
 
     def summary(self, *, findings: bool = True) -> str:
-        """Return one page: findings, operations, cores, traffic, LX, spills with reasons, predicted and compile time.
+        """Return a summary: findings, operations, cores, traffic, LX, spills with reasons, predicted and compile time.
 
-        It needs no run; after one it compares the traffic of the last run with the planned one. A program of several
-        steps has a page about them before those of its bundles.
+        It needs no run; after a run, it compares the traffic of the last run with the plan. For a program of several
+        steps, a summary of the steps comes before the summaries of the bundles.
 
         Args:
-            findings: Say what is slow and what to change, by trials, which take about the time of as many compilations.
+            findings: Include findings, which need trials; each trial takes about the time of a compilation.
         """
         shown = self.findings if findings else ()
         if not self.is_one_bundle:
@@ -199,19 +199,19 @@ class ProgramFigures:
         return summarize(self.facts(), self.compile_seconds, statistics, shown)
 
     def timeline(self) -> Timeline:
-        """Return the time of each engine by a simulation of the device; to rank plans, not to predict times.
+        """Return the time of each engine from a simulation of the device; it ranks plans and does not predict times.
 
-        Of a program that is one bundle, or a sequence of them: the starts of bundles cost nothing here.
+        The program must be one bundle or one sequence of bundles. The start of a bundle is assumed to take no time.
         """
         is_one = not any(isinstance(step, HostStep) for step in self.steps) and len(self.timelines) == 1
         return self.timelines[0] if is_one else timeline(self.bundle, self.lx_frac_avail)
 
     @functools.cached_property
     def findings(self) -> tuple[ProgramFinding, ...]:
-        """What makes the program slow, with changes that make it faster by the timeline, the largest saving first.
+        """Problems of the program, with changes that make it faster by the timeline, the largest saving first.
 
-        Each change was tried: the program was compiled again with it, at most ten times, when this is first asked for.
-        A program that was read from a folder, or that is a part of a model in pieces, has none.
+        Each change was tried: on first use, the program is compiled again with each candidate, at most ten times.
+        A program that was read from a folder, or that is one piece of a model, has no findings.
         """
         return self._search(self) if self._search is not None and self.bundles else ()
 
@@ -263,11 +263,11 @@ class ProgramFigures:
         ]
 
 
-# What a notebook shows of a program: HTML among other cells, without styles or identifiers of a page.
+# The display of a program in a notebook: HTML among other cells, without page styles or element ids.
 
 
 def notebook_html(title: str, summary: str, picture: str = "") -> str:
-    """Return a title, the text of a summary that opens, and a picture in SVG, which is an image of its own."""
+    """Return HTML with a title, the summary text in a collapsible block, and the SVG ``picture`` as an image."""
     parts = [
         f"<div><b>spyre_mlir.Program</b>: {escape(title)}",
         '<details open="open"><summary>summary</summary>'
@@ -281,22 +281,22 @@ def notebook_html(title: str, summary: str, picture: str = "") -> str:
     return "\n".join([*parts, "</div>"])
 
 
-# What takes the time of a program that is far from the least that it needs, as a remark.
+# The remark on a program whose time is far from its lower bound.
 
-#: Times its bound that a program may take without a remark.
+#: A program that takes at most this many times its bound gets no remark.
 FAR = 3.0
 
 #: The kind of the remark.
 FAR_FROM_BOUND = "far from bound"
 
-#: Operation names that a remark tells the time of, those of the most time.
+#: The number of opcodes, those with the most time, that the remark names.
 _NAMED = 3
 
 
 def bound_remark(timelines: Sequence[Timeline], bound: ProgramBound) -> Remark | None:
-    """Return a remark on a program of these timelines, with the operations of the most time and what each waits for.
+    """Return the remark on a program with these timelines: the opcodes with the most time, and what bounds each.
 
-    None for a program that takes at most ``FAR`` times its bound, or that has no bound.
+    Return None for a program that takes at most ``FAR`` times its bound, or that has no bound.
     """
     if not timelines:
         return None
@@ -313,12 +313,12 @@ def bound_remark(timelines: Sequence[Timeline], bound: ProgramBound) -> Remark |
 
 
 def _largest(timelines: Sequence[Timeline]) -> list[str]:
-    """The operation names of the most time, each with its time and what that goes into."""
+    """Return texts about the opcodes with the most time: the time, and what bounds it."""
     by_opcode: dict[str, list[Execution]] = {}
     for line in timelines:
         for execution in line.executions:
             by_opcode.setdefault(execution.opcode, []).append(execution)
-    # Of equal times the first in the program: sorting keeps the order.
+    # The sort is stable, so opcodes of equal time stay in program order.
     groups = sorted(by_opcode.values(), key=lambda group: -math.fsum(one.total_ns for one in group))
     return [_text(group) for group in groups[:_NAMED]]
 
@@ -331,7 +331,7 @@ def _text(executions: Sequence[Execution]) -> str:
 
 
 def _cause(executions: Sequence[Execution], shares: Shares) -> str:
-    """What most of the time of the executions goes into, with the rate that they attain alone."""
+    """Return what bounds the executions, with the rate that they attain without contention."""
     part = shares.bound_by
     if part == "overhead":
         return f"overhead of {shares.runs:,} runs"
@@ -347,29 +347,29 @@ def _cause(executions: Sequence[Execution], shares: Shares) -> str:
     return part
 
 
-# The least bytes and multiply-adds of a program, from the linalg that it was before any plan.
+# The lower bound of a program: the least bytes and multiply-adds, computed from the linalg before planning.
 
-#: Matmuls of the types that the device multiplies, all structured ops as generic ones, and what no argument reaches as
-#: constants.
+#: Passes to a normal form: matmuls on types that the device multiplies, all structured ops generic, and values that
+#: do not depend on arguments folded to constants.
 _NORMAL_FORM = "narrow-matmuls,linalg-generalize-named-ops,canonicalize,cse,fold-constants"
 
-#: Operations that the iterations of a loop may be when it is written out.
+#: The maximum number of operations of an unrolled loop.
 _MOST_UNROLLED = 1 << 14
 
-#: Elements of the data of a model, such as positions, up to which what is computed from them is looked at.
+#: The maximum number of elements of model data, such as positions, whose values are used in the computation.
 _LARGEST_TABLE = 1 << 20
 
 
 def program_bound(
     source: ir.Operation, arrays: Mapping[str, NDArray[Any]], updates: Mapping[int, str] | None = None
 ) -> ProgramBound:
-    """Return what a module of linalg needs, whose constant arguments have these arrays.
+    """Return the lower bound of a linalg module; ``arrays`` has the values of its constant arguments.
 
-    ``updates`` are the results that are new values of arguments in place, by the names of these: of such a result only
-    what the program changes is written. What only the run knows counts as nothing.
+    ``updates`` maps result indices to the names of the arguments that they update in place; for such a result, only
+    the changed part counts as written. Work that depends on run-time values counts as 0.
     """
     module = source.clone().operation
-    # Slices at known offsets say what is needed; loops of more iterations count as nothing.
+    # After unrolling, slices have known offsets, which limit the needed elements. Larger loops count as 0.
     unroll_loops(functions(module)[0], _MOST_UNROLLED)
     run_pipeline(module, _NORMAL_FORM)
     block = functions(module)[0].regions[0].blocks[0]
@@ -393,7 +393,7 @@ def program_bound(
 
 
 def _written(value: ir.Value, argument: ir.Value | None) -> NeededPart:
-    """The part of a result that is written: where it is the new value of an argument, what is not as it was."""
+    """Return the part of a result that is written: for an in-place update of ``argument``, only the changed boxes."""
     boxes = []
     target = value
     while argument is not None and target != argument:
@@ -407,13 +407,13 @@ def _written(value: ir.Value, argument: ir.Value | None) -> NeededPart:
 
 
 def _replaced_part(op: ir.Operation | None) -> tuple[Box, ir.Value] | None:
-    """The part of its result that an op changes, and the operand that has the rest; None for another op."""
+    """Return the box of its result that an op changes, and the operand with the rest; None for any other op."""
     if op is None:
         return None
     if op.name == "tensor.insert_slice":
         box = inserted_box(op)
         return None if box is None else (box, op.operands[1])
-    # Where only the run knows the position, new rows are selected in their place: as many as there are.
+    # For an update at a run-time position, a select inserts the new rows; the box has the size of these rows.
     body = (
         [view.operation for view in op.regions[0].blocks[0].operations] if op.name == "linalg.generic" else []
     )
@@ -428,7 +428,7 @@ def _replaced_part(op: ir.Operation | None) -> tuple[Box, ir.Value] | None:
 
 
 def _read_bytes(value: ir.Value, need: NeededPart, attributes: Mapping[str, ir.Attribute]) -> int:
-    """The logical bytes of an argument, of one that the frontend computed at most those that it is made of."""
+    """Return the needed logical bytes of an argument; for one computed by the frontend, in proportion to its source."""
     size = need.count() * _element_bytes(value)
     if SOURCE_BYTES not in attributes:
         return size
@@ -446,10 +446,10 @@ def _constants(
     arguments: Mapping[ir.Value, Mapping[str, ir.Attribute]],
     arrays: Mapping[str, NDArray[Any]],
 ) -> dict[ir.Value, NDArray[Any]]:
-    """The values that are known: dense constants, and arguments of kind constant."""
+    """Return the values that are known: dense constants, and arguments of kind constant."""
     values: dict[ir.Value, NDArray[Any]] = {}
     for value, attributes in arguments.items():
-        # Large data of the model are weights, no masks.
+        # Large data of the model are assumed to be weights, not masks.
         is_small = SOURCE_BYTES in attributes or math.prod(shape_of(value)) <= _LARGEST_TABLE
         is_known = _attribute_text(attributes, "spyre.kind") == "constant" and _name(attributes) in arrays
         if is_known and is_small and _is_readable(value):
@@ -464,7 +464,7 @@ def _constants(
 
 
 def _numbers(attribute: ir.DenseElementsAttr, shape: tuple[int, ...]) -> NDArray[Any]:
-    """The values of a constant; one that is the same everywhere has dims of size 1."""
+    """Return the values of a constant; a splat is returned with all dims of size 1."""
     if not attribute.is_splat:
         return np.array(attribute)
     splat: Any = attribute.get_splat_value()
@@ -472,7 +472,7 @@ def _numbers(attribute: ir.DenseElementsAttr, shape: tuple[int, ...]) -> NDArray
 
 
 def _is_readable(value: ir.Value) -> bool:
-    """Return whether numpy has the element type, as that of masks."""
+    """Return whether the element type, such as the type of a mask, exists in numpy."""
     return str(ir.RankedTensorType(value.type).element_type) in (
         "i1",
         "i8",

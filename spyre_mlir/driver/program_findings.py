@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The findings of a program: its figures for the search, and trials that compile it again."""
+"""The findings of a program: provide the search with the program's figures and with trial compilations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spyre_mlir.report.findings import ProgramFinding
 
 
 def program_findings(program: Program, trials: Trials) -> tuple[ProgramFinding, ...]:
-    """Return what a trial has shown to make the program faster, that which saves most first."""
+    """Return the changes that trials have shown to make the program faster, the largest saving first."""
 
     def trial(remedy: Remedy) -> PlannedProgram | None:
         changed = trials.program(remedy)
@@ -27,16 +27,16 @@ def program_findings(program: Program, trials: Trials) -> tuple[ProgramFinding, 
 
 
 def _is_reproduced(program: Program, trials: Trials) -> bool:
-    """Return whether the program compiled again is as fast: else trials say nothing of it.
+    """Return whether compiling the program again gives the same time; otherwise trials are not comparable.
 
-    Names of dims, hints and the environment may be others by now than when the program was compiled.
+    Dim names, hints and the environment may have changed since the program was compiled.
     """
     again = trials.unchanged()
     return isinstance(again, Program) and planned(again, trials).ns == planned(program, trials).ns
 
 
 def planned(program: Program, trials: Trials) -> PlannedProgram:
-    """Return a program as the search for findings sees it."""
+    """Return the description of a program for the search for findings."""
     on_device = _on_device(trials) if trials.is_model else frozenset()
     return PlannedProgram(
         parts=[(step.bundle, step.facts()) for step in program.bundles],
@@ -60,7 +60,7 @@ def _on_device(trials: Trials) -> frozenset[int]:
 
 
 def _host_work(program: Program) -> HostWork:
-    """The host's steps, and the bytes that they take from the device and give to it."""
+    """Return the work of the host steps, and the bytes transferred between them and the device."""
     steps = [step for step in program.steps if isinstance(step, HostStep)]
     made = {name for step in steps for name in step.outputs}
     taken = {name for step in steps for name in step.inputs}
@@ -74,7 +74,7 @@ def _host_work(program: Program) -> HostWork:
 
 
 def _fits(program: Program, changed: Program, remedy: Remedy) -> bool:
-    """Return whether the results of a changed program have those of the program in them, shape by shape."""
+    """Return whether the result shapes of a changed program are the original shapes, adapted to the edit."""
     pairs = list(zip(program.results, changed.results, strict=False))
     if len(program.results) != len(changed.results):
         return False

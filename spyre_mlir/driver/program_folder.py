@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A program of several steps as a folder: ``program.json``, a bundle or a ``.mlir`` per step, the host's weights.
 
-    program.json        the steps in order, which values each takes and gives, the arguments and the results
+    program.json        the steps in order, the inputs and outputs of each step, the arguments and the results
     device_0/           a bundle, as ``spyre_mlir/bundle/folder.py`` writes it
-    host_0.mlir         a function of the host, @main, in linalg
-    device_0_1/         one of the bundles that a function of the device is cut into; program.json says which of them
-                        are non-terminal, manifest.json what each leaves in LX and expects there
-    constants.npz       what arguments hold that no call gives and host functions read
+    host_0.mlir         a host function, @main, in linalg
+    device_0_1/         one of the bundles into which a device function is split; program.json marks the non-terminal
+                        bundles, manifest.json has the LX buffers that a bundle leaves and expects
+    constants.npz       the weights and constants that host functions read
 
-It is written whole or not at all, and the same bytes every time.
+The folder is written atomically, and its content is deterministic.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ from spyre_mlir.files import is_folder
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
 
-#: The largest text of a function of the host, which may hold constants.
+#: The largest text of a host function, in bytes; it may contain constants.
 _HOST_TEXT_BYTES = 1 << 28
 
-#: The types of the host.
+#: The host dtypes.
 _HOST_DTYPES = {dtype for dtypes in HOST_DTYPES.values() for dtype in dtypes}
 
 
 def write_program(
     folder: str | Path, built: Built, arrays: Mapping[str, np.ndarray], laid_out_for: str | None = None
 ) -> None:
-    """Write the steps as a folder, in place of what a program left there; ``arrays`` are weights by name.
+    """Write the steps as a folder; an existing program is replaced. ``arrays`` are weights by name.
 
-    With ``laid_out_for`` some numerics those of bundles are written as device images.
+    If ``laid_out_for`` names numerics, the weights of bundles are written as device images for them.
     """
     with replacing(folder) as fresh:
         for step in built.steps:
             _write_step(step, fresh, arrays, laid_out_for)
-        # Weights of bundles are in their own folders; only those that the host reads are left for this
-        # one.
+        # The weights of bundles are in their own folders; this folder holds only the weights that host steps
+        # read.
         read = {name for step in built.steps if isinstance(step, HostStep) for name in step.inputs}
         host_arrays = {name: array for name, array in arrays.items() if name in read}
         if host_arrays:
@@ -89,7 +89,7 @@ def _write_step(step: Step, folder: Path, arrays: Mapping[str, np.ndarray], laid
 
 
 def _described(step: Step, moved: Transfers) -> dict[str, object]:
-    """A step; what passes between host and device is for the reader, the arrays are known without it."""
+    """Return the JSON of a step; ``transfers`` is for human readers only and is not read back."""
     described: dict[str, object] = {
         "name": step.name,
         "kind": "host" if isinstance(step, HostStep) else "bundle",
@@ -114,9 +114,9 @@ def _result_names(bundle: Bundle) -> list[str]:
 
 
 def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
-    """The steps of a folder, also of one that is a bundle alone, and the arrays of what no call gives.
+    """Read the steps of a program folder or of a bundle folder, and the arrays of weights and constants.
 
-    ``CompileError`` that names the file for one that is missing or damaged, or a step that reads what nobody makes.
+    Raise ``CompileError``, with the name of the file, for a missing or damaged file or an input that no step produces.
     """
     folder = Path(folder)
     if not is_folder(folder) or not is_program(folder):
@@ -168,7 +168,7 @@ def _require_known(item: Field, known: set[str]) -> None:
 
 def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
     name, inputs, outputs = item["name"].text(), item["inputs"].texts(), item["outputs"].texts()
-    # The name becomes a path, which must not lead out of the folder; nor may a link below.
+    # The name becomes a path, which must not lead out of the folder; the same holds for the link checked below.
     if not name.isidentifier():
         item["name"].fail("must be a plain name of a step")
     for field in item["inputs"].items():

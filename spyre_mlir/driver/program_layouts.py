@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Layouts that a caller chooses for a program: fixed for arguments, reached at the least cost for results."""
+"""User-chosen layouts of a program: fixed for arguments, produced or converted at the least cost for results."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import Remarks
 
-#: Builders of a request for a result's layout: pin its producer, or convert after it.
+#: Builders of a layout request for a result: pin the layout of the producer, or convert the result.
 _REQUESTS = (stick.pin, stick.requested_restickify)
 
-#: Costs of a request that breaks a rule. If both do, the conversion is chosen, whose compilation reports why.
+#: Costs of an illegal request. If both are illegal, the conversion is chosen, and its compilation reports the error.
 _IMPOSSIBLE = {stick.pin: 2e30, stick.requested_restickify: 1e30}
 
 
@@ -31,16 +31,16 @@ def lay_out(
     input_layouts: Mapping[Any, Choice],
     chosen: Mapping[Any, Choice],
 ) -> None:
-    """Set the layouts of inputs, and those chosen by name, in a ``linalg`` module.
+    """Set the layouts of inputs and the user-chosen layouts in a ``linalg`` module.
 
     Results are either produced in their layouts or converted to them, whichever costs less in the cost model of
-    ``choose-layouts``; all results alike.
+    ``choose-layouts``; the choice is the same for all results.
     """
     target = pipeline.target_from(target_of(module))
     arguments, results = split_results(module, target, chosen)
     set_layouts(module, target, input_layouts, arguments)
     if results:
-        # ``min`` takes the first of equals, so a tie is decided for the pin, without a conversion.
+        # ``min`` returns the first of equal costs, so a tie selects the pin, without a conversion.
         best = min(_REQUESTS, key=lambda request: _cost(module, pipeline, results, request))
         request_results(module, results, best)
 
@@ -51,7 +51,7 @@ def _cost(
     results: Mapping[int, StickLayout],
     request: Callable[..., Any],
 ) -> float:
-    """Cost of the layouts (predicted ns) with one kind of request; that of ``_IMPOSSIBLE`` if it breaks a rule."""
+    """Return the cost of the layouts (predicted ns) with one kind of request; from ``_IMPOSSIBLE`` if illegal."""
     trial = module.operation.clone()
     request_results(trial, results, request)
     remarks = Remarks()
@@ -62,13 +62,13 @@ def _cost(
         raise
     except CompileError:
         return _IMPOSSIBLE[request]
-    # A pin of a view does not change the layout of its source, which is returned as it was.
+    # A pin of a view does not change the layout of its source, so a returned view may not have the layout.
     if not all(_has_layout(trial, index, layout) for index, layout in results.items()):
         return _IMPOSSIBLE[request]
     return sum(remark.after or 0 for remark in remarks if remark.kind == "layouts")
 
 
 def _has_layout(module: ir.OpView, index: int, layout: StickLayout) -> bool:
-    """Return whether a result of a laid-out module has a layout, padding aside."""
+    """Return whether a result of a laid-out module has a layout, ignoring padding."""
     produced = stick.layout_of(returned(functions(module.operation)[0])[index].type, target_of(module))
     return produced is not None and same_order(produced, layout)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The figures of a program as plain numbers, to be kept and compared; no run is needed."""
+"""The figures of a program as plain numbers, to be stored and compared; no run is needed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from spyre_mlir.driver.steps_summary import host_share
 from spyre_mlir.target.target import Target, default_target
 from spyre_mlir.timeline import Timeline
 
-#: The value of what is not known of a program that was read from a folder: its source and its compilation.
+#: The value of figures that are unknown for a program read from a folder: its bound and its compile times.
 UNKNOWN = -1.0
 
-#: Names of the figures in their order.
+#: The names of the figures, in order.
 METRICS = (
     "predicted_us", "bound_us", "bound_bytes", "hbm_read_bytes", "hbm_written_bytes", "mean_cores",
     "device_operations", "host_operations", "host_flop_share", "bundles", "lx_peak_bytes", "compile_s", "import_s",
@@ -28,10 +28,10 @@ def program_metrics(
     bound: ProgramBound | None,
     seconds: tuple[float, float],
 ) -> dict[str, float]:
-    """Return the figures by name; ``timelines`` are of all bundles, ``seconds`` of the pipeline and of the import.
+    """Return the figures by name; ``timelines`` cover all bundles, ``seconds`` are (pipeline, import).
 
-    Times and traffic are of one call, of all bundles together; what the host does takes no time here. ``mean_cores``
-    is weighted by time, ``lx_peak_bytes`` that of the core and the bundle with the highest.
+    Times and traffic are for one call, summed over all bundles; host functions take no time here. ``mean_cores`` is
+    weighted by time, and ``lx_peak_bytes`` is the maximum over cores and bundles.
     """
     bundles = [step for step in steps if isinstance(step, BundleStep)]
     target = bundles[0].bundle.target if bundles else default_target()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs as pickles: the JSON and the arrays of the cache on disk, the choices of the caller, the calling convention.
+"""Pickling of programs: the JSON and the arrays of a cache entry, the options of the caller, the calling convention.
 
-A restored program runs, and has the figures, the reports and the plan of the one that was pickled, but no findings: the
-model that trials would compile again is not in it, only its weights.
+A restored program runs, and has the figures, the reports and the plan of the pickled program. It has no findings,
+because trials compile the model again and the pickle contains only the weights of the model.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _KEY = "pickle"
 
 @dataclass(frozen=True)
 class _PickledProgram:
-    """A program without IR; ``signature`` is that of a PyTorch model as a pickle of its own, empty without one.
+    """A program without IR; ``signature`` is the pickled signature of a PyTorch model, or empty.
 
-    ``images`` are those of each step that were read from a folder; others are made again when they are asked for.
+    ``images`` has, for each bundle, the device images read from a folder; other images are recomputed on demand.
     """
 
     stored: StoredProgram
@@ -42,7 +42,7 @@ class _PickledProgram:
     state: DeviceState
 
     def program(self) -> Program:
-        """Make the program."""
+        """Create the program."""
         restored = (
             self.stored.program(self.numerics, _no_linalg)
             if self.restore is None
@@ -53,7 +53,7 @@ class _PickledProgram:
             from spyre_mlir.driver.model_program import bind_model
 
             with warnings.catch_warnings():
-                # PyTorch warns of a class of its own, which the structure of inputs has.
+                # PyTorch warns about one of its own classes, which the structure of the inputs contains.
                 warnings.simplefilter("ignore", FutureWarning)
                 signature = pickle.loads(self.signature)
             bind_model(restored, signature)
@@ -65,7 +65,7 @@ class _PickledProgram:
 
 
 def reduced(program: Program) -> tuple[Callable[[_PickledProgram], Program], tuple[_PickledProgram]]:
-    """Return the value of ``Program.__reduce__``; ``CompileError`` where inputs or results of a model do not pickle."""
+    """Return the value of ``Program.__reduce__``; raise ``CompileError`` if a model's signature does not pickle."""
     signature, weights = program.signature, {}
     if signature is not None:
         # Imports torch.
@@ -78,7 +78,7 @@ def reduced(program: Program) -> tuple[Callable[[_PickledProgram], Program], tup
         program.restore,
         program.numerics,
         b"" if signature is None else _signature_bytes(signature),
-        # Weights in the memory of the model are in the signature, where a call may change them.
+        # Weights that share memory with the model are part of the signature, because a call may change them.
         {
             name: program.arrays[name]
             for name in names
@@ -97,7 +97,7 @@ def _is_same(array: NDArray[Any], weight: NDArray[Any] | None) -> bool:
 def _signature_bytes(signature: Any) -> bytes:
     try:
         return pickle.dumps(signature)
-    # Functions that draw random numbers, types of the user: whatever a model takes and returns.
+    # A signature may contain arbitrary objects, such as random functions and user-defined types.
     except Exception as error:
         reason = str(error).rstrip(".")
         raise CompileError(

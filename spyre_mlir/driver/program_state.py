@@ -28,10 +28,9 @@ from spyre_mlir.tensors.device_tensor import (
 
 @dataclass(frozen=True)
 class StateRequest:
-    """What a caller wants to stay: ``every`` changed buffer, or arguments by name.
+    """The state that a caller requests: ``every`` changed buffer, or arguments by name.
 
-    ``given`` has the tensor on the device for a state that is shared, another value to begin with, or None for that of
-    the model.
+    A value in ``given`` is the device tensor of a shared state, another initial value, or None for the model's value.
     """
 
     every: bool = False
@@ -39,7 +38,7 @@ class StateRequest:
 
     @classmethod
     def of(cls, option: Any) -> StateRequest:
-        """Read the option: True, names, or a mapping such as the ``state`` of another program."""
+        """Parse the option: True, names, or a mapping such as the ``state`` of another program."""
         if option is None or isinstance(option, bool):
             return cls(every=bool(option))
         if isinstance(option, Mapping):
@@ -56,11 +55,11 @@ class StateRequest:
 
     @property
     def layouts(self) -> dict[str | int, StickLayout]:
-        """The layouts of what is on the device already."""
+        """The layouts of the shared tensors, which are on the device already."""
         return {name: value.layout for name, value in self.given.items() if isinstance(value, DeviceTensor)}
 
     def with_layouts(self, chosen: Mapping[str | int, Any]) -> dict[str | int, Any]:
-        """Add the layouts of shared tensors to those that the caller chose."""
+        """Return the layouts that the caller chose together with the layouts of the shared tensors."""
         if twice := sorted(str(name) for name in self.layouts.keys() & chosen.keys()):
             raise CompileError(
                 f"The layout of '{twice[0]}' is that of the state which the program shares; the option 'layouts' "
@@ -69,7 +68,7 @@ class StateRequest:
         return {**chosen, **self.layouts}
 
     def check(self, signature: Any) -> None:
-        """``CompileError`` for a name that no argument of the model has."""
+        """Raise ``CompileError`` for a name that is not an argument of the model."""
         names = list(_arguments(signature))
         for name in self.given:
             if name not in names:
@@ -79,12 +78,12 @@ class StateRequest:
                 )
 
     def tensors(self, program: Program, inputs: Any) -> DeviceState:
-        """The tensors for a program of a model, which was compiled with example ``inputs``."""
+        """Create the state of a model's program, which was compiled with example ``inputs``."""
         self.check(program.signature)
         given = dict(self.given)
         if self.every:
             updated = [update.argument for update in program.signature.updates]
-            # A tensor without elements holds nothing.
+            # Tensors without elements are not state.
             given = {
                 argument.name: None
                 for argument in updated
@@ -94,13 +93,13 @@ class StateRequest:
 
 
 def _arguments(signature: Any) -> dict[str, Any]:
-    """Arguments of a model by name, with the buffers that it writes and never reads, which are not inputs."""
+    """Return the arguments of a model by name, including buffers that it writes but does not read."""
     updated = {update.argument.name: update.argument for update in signature.updates}
     return {**{argument.name: argument for argument in signature.arguments}, **updated}
 
 
 def _tensor(program: Program, name: str, value: Any, inputs: Any) -> DeviceTensor:
-    """The tensor of an argument: the given one, or a new one that begins with a value."""
+    """Return the state tensor of an argument: the shared tensor, or a new tensor with an initial value."""
     argument = _arguments(program.signature)[name]
     own = argument.tensor if argument.leaf is None else program.signature.example(argument, inputs)
     value = own if value is None else value
@@ -116,9 +115,9 @@ def _tensor(program: Program, name: str, value: Any, inputs: Any) -> DeviceTenso
 
 
 def _new_tensor(program: Program, name: str, value: Any, dtype: str) -> DeviceTensor:
-    """Lay out a value as a bundle takes the argument, else as one makes its new value, else by default.
+    """Lay out a value in the layout in which a bundle reads it, else in which one writes it, else by default.
 
-    A ``dtype`` without a form on the device stays in the host's own bytes.
+    A value of a ``dtype`` that the device does not support is stored in host format.
     """
     try:
         if not has_form(dtype):
@@ -139,9 +138,9 @@ def _new_tensor(program: Program, name: str, value: Any, dtype: str) -> DeviceTe
 
 
 def resident_state(program: Program) -> dict[str, str]:
-    """The names of the state that no call transfers, each with that of its new value, "" where it does not change.
+    """Return the state that no call transfers: the name of each argument, and of its new value ("" if unchanged).
 
-    What a function of the host reads or makes is transferred, and so is a new value in other memory than the old one.
+    State that a host function reads or writes is transferred, and so is a new value in other memory than the old value.
     """
     if program.signature is None:
         return {}
@@ -156,19 +155,19 @@ def resident_state(program: Program) -> dict[str, str]:
 
 
 def _new_values(program: Program) -> dict[str, str]:
-    """The values of the program that are new values of arguments, by the names of these."""
+    """Return, by argument name, the name of the program value that is the new value of the argument."""
     return {name: program.returned[index] for index, name in program.signature.updated().items()}
 
 
 def _readers(steps: Sequence[Step], name: str) -> list[KernelArgument]:
-    """The arguments of bundles that take an array of the program."""
+    """Return the arguments of bundles that read an array of the program."""
     bundles = (step.bundle for step in steps if isinstance(step, BundleStep))
     arguments = (argument for bundle in bundles for argument in bundle.manifest.arguments)
     return [argument for argument in arguments if argument.kind != "result" and argument.array_name == name]
 
 
 def _written(steps: Sequence[Step], value: str | None) -> tuple[BundleStep, KernelArgument] | None:
-    """The bundle that makes a value, and the argument that it is there; None for a value of the host."""
+    """Return the bundle that writes a value, and its argument for the value; None if no bundle writes it."""
     for step in steps:
         if isinstance(step, BundleStep) and value in step.outputs:
             results = [argument for argument in step.bundle.manifest.arguments if argument.kind == "result"]
@@ -177,7 +176,7 @@ def _written(steps: Sequence[Step], value: str | None) -> tuple[BundleStep, Kern
 
 
 def _is_read_as_it_lies(steps: Sequence[Step], name: str, tensor: DeviceTensor) -> bool:
-    """Return whether bundles alone take an argument, in the layout of the tensor."""
+    """Return whether only bundles read an argument, and all in the layout of the tensor."""
     is_of_the_host = any(isinstance(step, HostStep) and name in step.inputs for step in steps)
     if tensor.storage.form is None:
         return False
@@ -186,7 +185,7 @@ def _is_read_as_it_lies(steps: Sequence[Step], name: str, tensor: DeviceTensor) 
 
 
 def _stays(steps: Sequence[Step], name: str, value: str | None, tensor: DeviceTensor) -> bool:
-    """Return whether a new value is made in the memory of the old one, which need not be read."""
+    """Return whether a new value is written to the memory of the old value; the old value may be unread."""
     written = _written(steps, value)
     if written is None or not same_moves(written[1].transfer, tensor.transfer):
         return False

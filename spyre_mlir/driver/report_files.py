@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reports about programs as files: of one program, and of the programs of a model in several sizes or pieces."""
+"""Report files of one program, and of all programs of a model with several sizes or pieces."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from spyre_mlir.timeline import Timeline
 
 
 def write_report(report: ProgramReport, path: str | Path) -> Path:
-    """Write a report to exactly ``path``, whole or not at all, in the form of its ending."""
+    """Write a report atomically to ``path``; the ending of ``path`` selects the format."""
     write_text(str(path), FORMS[form_of(path)](report))
     return Path(path)
 
@@ -32,7 +32,7 @@ def write_report(report: ProgramReport, path: str | Path) -> Path:
 def write_page_of_programs(
     path: str | Path, notes: Sequence[str], reports: Sequence[tuple[str, ProgramReport]]
 ) -> Path:
-    """Write one page with those of several programs, each under its title; ``notes`` say what they are of."""
+    """Write one HTML page with the reports of several programs, each with its title, after introductory ``notes``."""
     form_of(path, (".html",))
     parts = [f"<p>{escape(note)}</p>" for note in notes]
     pages = [FoldedPage(f"{title}: {report.headline}", html(report)) for title, report in reports]
@@ -50,9 +50,9 @@ def program_report(
     remarks: Sequence[Remark],
     findings: Sequence[ProgramFinding] = (),
 ) -> ProgramReport:
-    """Return the report of a program from what it says of itself; ``facts`` are those of each bundle.
+    """Return the report of a program; ``facts`` has the facts of each step, None for host steps.
 
-    ``timelines`` are of each sequence of bundles, ``name`` is in titles.
+    ``timelines`` has one timeline for each sequence of bundles; ``name`` is used in titles.
     """
     segments = tuple(_segments(steps, timelines))
     shares = dict(
@@ -65,7 +65,7 @@ def program_report(
 
 
 def _segments(steps: Sequence[Step], timelines: Sequence[Timeline]) -> Iterator[Segment]:
-    """Yield functions of the host and sequences of bundles; ``timelines`` are of the latter."""
+    """Yield host functions and sequences of bundles; ``timelines`` has one timeline for each sequence."""
     rest = iter(timelines)
     for unit in sequences(steps):
         if isinstance(unit, HostStep):
@@ -104,6 +104,6 @@ def _moved(
 
 
 def _value_names(step: BundleStep) -> Mapping[str, str]:
-    """Return the names of values that the results of a bundle are, by the names in its manifest."""
+    """Return the value names of the results of a bundle, by the result names in its manifest."""
     labels = [argument.name for argument in step.bundle.manifest.arguments if argument.kind == "result"]
     return dict(zip(labels, step.outputs, strict=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The steps of a compiled program: bundles for the device, functions for the host, and what passes between them."""
+"""The steps of a compiled program: bundles for the device and functions for the host, connected by named values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spyre_mlir.remarks import Remark
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
 from spyre_mlir.simulator import BundleCall, Result, run_sequence
 
-#: The values of a call by name: what the model is called with, its weights, and what steps have made.
+#: The values of a call by name: the inputs, the weights, and the outputs of steps.
 Values = Mapping[str, NDArray[Any]]
 
 
@@ -29,10 +29,10 @@ Values = Mapping[str, NDArray[Any]]
 class BundleStep:
     """One bundle. ``inputs`` and ``outputs`` name values; ``arrays`` are the bundle's own constants.
 
-    ``module`` is the IR at the bundle level (None for one that was read or is one of a sequence), ``passes`` the
-    seconds of each pass. What a step behind a host function reads is one of the ``outputs``, in device memory; LX and
-    the rest of device memory stay for the bundles of a sequence only. ``images`` are weights that were laid out ahead
-    of time. ``levels`` are the lines of the levels that the bundle came through, empty where they are not known.
+    ``module`` is the IR at the bundle level (None if the bundle was read or is part of a sequence). ``passes`` has the
+    seconds of each pass. Only ``outputs`` stay in device memory for steps after a host function; LX and the rest of
+    device memory are kept only between the bundles of a sequence. ``images`` are weights laid out in advance.
+    ``levels`` has the lines of each level that the bundle was lowered through, empty if unknown.
     """
 
     name: str
@@ -50,41 +50,41 @@ class BundleStep:
     levels: Levels = field(default_factory=dict, repr=False)
 
     def call(self, values: Values) -> BundleCall:
-        """The bundle with its arrays and images, as the simulator takes it."""
+        """Return the call for the simulator: the bundle with its arrays and images."""
         arrays = self._arrays(values)
         return BundleCall(
             self.bundle, self.images.without(arrays) if self.images.by_name else arrays, self.images
         )
 
     def results(self) -> dict[str, NDArray[Any]]:
-        """The outputs of the last run by the names of the program."""
+        """Return the outputs of the last run by value name; empty before the first run."""
         if self.last_run is None:
             return {}
         labels = [argument.name for argument in self.bundle.manifest.arguments if argument.kind == "result"]
         return {name: self.last_run.outputs[label] for name, label in zip(self.outputs, labels, strict=True)}
 
     def lay_out(self, weights: Values, numerics: str) -> None:
-        """Lays out weights and constants once; runs with the same arrays then take these bytes."""
+        """Lay out weights and constants once; later runs with the same arrays use these bytes."""
         self.images = laid_out(self.bundle.manifest.arguments, self._arrays(weights), numerics)
 
     def _arrays(self, values: Values) -> dict[str, NDArray[Any]]:
         arrays = {**self.arrays, **{name: values[name] for name in self.inputs if name in values}}
-        # Passes drop masks of which they need parts alone: the program still has the array, the bundle does not.
+        # Passes may drop an argument, such as a mask of which they need only parts, but the program keeps its array.
         return {name: array for name, array in arrays.items() if name in self._read}
 
     @functools.cached_property
     def _read(self) -> frozenset[str]:
-        """Names of the arrays that the bundle takes."""
+        """The names of the arrays that the bundle reads."""
         return frozenset(argument.array_name for argument in self.bundle.manifest.arguments)
 
     def facts(self) -> ProgramFacts:
-        """Return the numbers in the summary and the page of ``report``."""
+        """Return the facts for the summary and the page of ``report``."""
         return program_facts(self.bundle, self.remarks, self.passes, self.lx_frac_avail, levels=self.levels)
 
 
 @dataclass
 class HostStep:
-    """One function of the host, of so many operations."""
+    """A host function, and the number of operations in it."""
 
     name: str
     inputs: tuple[str, ...]
@@ -94,7 +94,7 @@ class HostStep:
     float_operations: int = 0
 
     def run(self, values: Values) -> dict[str, NDArray[Any]]:
-        """The outputs of the function by name."""
+        """Run the function and return its outputs by name."""
         missing = next((name for name in self.inputs if name not in values), None)
         if missing is not None:
             raise CompileError(f"No array was given for '{missing}', which {self.name} reads.")
@@ -106,7 +106,7 @@ Step = BundleStep | HostStep
 
 
 def sequences(steps: Sequence[Step]) -> Iterator[HostStep | list[BundleStep]]:
-    """The steps in order, the bundles that go on with what the one before leaves together."""
+    """Yield host steps and sequences of bundles, in order; a bundle that uses memory of the previous one joins it."""
     sequence: list[BundleStep] = []
     for step in steps:
         if sequence and not (isinstance(step, BundleStep) and step.bundle.manifest.expects):
@@ -121,7 +121,7 @@ def sequences(steps: Sequence[Step]) -> Iterator[HostStep | list[BundleStep]]:
 
 
 def run_steps(steps: Sequence[Step], values: Values, numerics: str) -> dict[str, NDArray[Any]]:
-    """All values of a call, those that steps make among them; each sequence of bundles runs on one machine."""
+    """Run the steps; return all values of the call. Each sequence of bundles runs on one simulated machine."""
     values = dict(values)
     for unit in sequences(steps):
         if isinstance(unit, HostStep):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The summary of a program of several steps: what runs where and why, what passes between host and device."""
+"""The summary of a program of several steps: the place of each step and the reasons, and the transfers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from spyre_mlir.report.finding_rows import finding_rows
 from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.summary import Row, summarize, table
 
-#: The part of the floating-point operations that the host does without a warning, 0 to 1.
+#: The largest fraction of floating-point operations, 0 to 1, that the host may run without a warning.
 MOST_HOST_WORK = 0.01
 _MOST_REASONS = 3
-#: Reason of a product that autocast brings to the device.
+#: Part of the reason for a product on the host that autocast would move to the device.
 _WIDE = "f32 x f32"
 _ADVICE = " For matmuls of float32 give compile autocast=torch.float16 (spyre-compile --autocast fp16)."
 
@@ -30,7 +30,7 @@ def summarize_steps(
     compile_seconds: float,
     findings: Sequence[ProgramFinding] = (),
 ) -> str:
-    """A table of the steps and of what each transfers, the reasons of the host's, and the summary of each bundle."""
+    """Return a table of steps, transfers and reasons for host steps, followed by the summary of each bundle."""
     rows = [
         *finding_rows(findings),
         *_rows(steps, moved),
@@ -47,14 +47,14 @@ def summarize_steps(
 
 
 def host_share(steps: Sequence[Step]) -> float:
-    """The part of the floating-point operations that the host does, 0 to 1."""
+    """Return the fraction of floating-point operations that the host runs, 0 to 1."""
     whole = sum(step.float_operations for step in steps)
     on_host = sum(step.float_operations for step in steps if isinstance(step, HostStep))
     return on_host / whole if whole else 0.0
 
 
 def host_work_warning(steps: Sequence[Step], remarks: Sequence[Remark]) -> str:
-    """Sentence on what the host runs of a program, why, and what to do; empty up to ``MOST_HOST_WORK`` of it."""
+    """Return a warning about the host's share, with reasons and advice; empty if at most ``MOST_HOST_WORK``."""
     share = host_share(steps)
     if share <= MOST_HOST_WORK:
         return ""
@@ -68,7 +68,7 @@ def host_work_warning(steps: Sequence[Step], remarks: Sequence[Remark]) -> str:
 
 
 def _host_reason(op_name: str, reason: str) -> str:
-    """Reason in a list of some, with the operation where its name says more."""
+    """Shorten a reason for a list; for a product, add the name of the operation."""
     reason = reason.partition(";")[0]
     return f"{op_name} ({reason})" if _is_product(op_name) else reason
 
@@ -96,7 +96,7 @@ def _described(step: Step, transfers: Transfers) -> str:
 
 
 def _resident(bundle: Bundle) -> str:
-    """Clause on what a bundle leaves in LX; empty if it is terminal."""
+    """Return the clause on the buffers that a bundle leaves in LX; empty if it leaves none."""
     resident = {entry.buffer for entry in bundle.manifest.leaves}
     sizes = [
         buffer.bytes for buffer in bundle.manifest.buffers if buffer.name in resident and buffer.base == LX
@@ -109,7 +109,7 @@ def _bytes(arguments: Sequence[KernelArgument]) -> str:
 
 
 def host_reasons(remarks: Sequence[Remark]) -> Iterator[Row]:
-    """Rows on why operations run on the host, most frequent first."""
+    """Yield rows with the reasons why operations run on the host, the most frequent first."""
     host_remarks = Remarks(remarks).of_kind(HOST)
     counts = Counter(remark.reason for remark in host_remarks)
     places: dict[str, str] = {}

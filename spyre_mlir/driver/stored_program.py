@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A program as arrays by name, one of them JSON, for the cache on disk: data alone, no code and no pickled object.
+"""A program as named arrays, one of them JSON text, for the cache on disk: only data, no code and no pickled objects.
 
-The JSON has the steps with their bundles, functions of the host as text, remarks and times, the bound, the signature
-of a PyTorch model, and the linalg that the pipeline began with, of which the IR is made again where it is asked for.
-Weights are not in it, but constants that the import or the pipeline computed are.
+The JSON has the steps with their bundles, host functions as text, remarks and times, the bound, the signature of a
+PyTorch model, and the linalg before the pipeline, from which the IR is rebuilt on demand. Weights are not stored, but
+constants that the import or the pipeline computed are stored.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark, Remarks
 from spyre_mlir.timing import Timing, TimingScope
 
-#: The array that is JSON.
+#: The name of the array with the JSON text.
 _JSON = "program"
 
-#: Compiles a module of linalg once more, and makes its plan file.
+#: Functions that compile a linalg module again, and that return the text of its plan file.
 BuildAgain: TypeAlias = Callable[[ir.Module], Built]
 PlanOf: TypeAlias = Callable[[ir.Module], str]
 
 
 @dataclass(frozen=True)
 class StoredProgram:
-    """A program without the choices and the weights of a call of ``compile``, as JSON and arrays.
+    """A program as JSON and arrays, without the options and the weights of the call of ``compile``.
 
-    ``reads`` are digests of the weights whose numbers are in it, ``signature`` is that of a PyTorch model.
+    ``described`` has ``reads``, digests of weights whose values the program depends on, and a model's ``signature``.
     """
 
     key: str
@@ -71,9 +71,9 @@ class StoredProgram:
         arrays: Mapping[str, NDArray[Any]] | None = None,
         weights: Collection[str] = (),
     ) -> StoredProgram:
-        """Describe a program whose pipeline began with the linalg ``source``.
+        """Describe a program that was compiled from the linalg ``source``.
 
-        ``arrays`` are those of the ``signature``; ``weights`` names the arrays that the caller gave the program.
+        ``arrays`` belong to the ``signature``; ``weights`` names the arrays that are not stored with the program.
         """
         bound = program.bound()
         described = {
@@ -100,13 +100,13 @@ class StoredProgram:
         return cls(key, described, {**(arrays or {}), **constants})
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return the arrays, that of the JSON among them."""
+        """Return all arrays, including the JSON text as an array."""
         text = json.dumps(self.described, separators=(",", ":"), allow_nan=False)
         return {**self.arrays, _JSON: np.frombuffer(text.encode(), np.uint8)}
 
     @classmethod
     def of_arrays(cls, key: str, arrays: Mapping[str, NDArray[Any]]) -> StoredProgram:
-        """Read arrays that are those of a key; some exception for others, or if they are damaged."""
+        """Create an instance from the arrays of an entry; raise an exception for another ``key`` or damaged data."""
         described = json.loads(arrays[_JSON].tobytes())
         if described["key"] != key:
             raise ValueError("the entry is that of another program")
@@ -115,9 +115,9 @@ class StoredProgram:
     def program(
         self, numerics: str | None, build_again: BuildAgain, plan_of: PlanOf | None = None
     ) -> Program:
-        """Make the program; some exception if the JSON is damaged.
+        """Create the program; raise an exception if the JSON is damaged.
 
-        ``build_again`` and ``plan_of`` are called with the linalg when the IR or the plan is asked for.
+        ``build_again`` and ``plan_of`` are called with the linalg when the IR or the plan is requested.
         """
         described = self.described
         remarks = Remarks.from_json_lines(described["remarks"])
@@ -170,7 +170,7 @@ def _step_to_plain(step: Step, remarks: Sequence[Remark]) -> dict[str, Any]:
     }
     if isinstance(step, HostStep):
         return {**plain, "function": step.function.text(), "operations": step.operations}
-    # Most programs are one bundle, whose remarks are those of the program.
+    # Most programs are one bundle, whose remarks equal the remarks of the program and need not be stored twice.
     is_same = list(step.remarks) == list(remarks)
     return {
         **plain,
@@ -198,7 +198,7 @@ def _scope(plain: list[Any]) -> TimingScope:
 
 
 def _rebuilt(program: Program, built: Built) -> ir.Module:
-    """Return the IR of a program that was compiled again; ``CompileError`` if it is another program by now."""
+    """Return the IR of the recompiled program; raise ``CompileError`` if its bundle differs from the stored bundle."""
     (step,) = built.steps
     if not isinstance(step, BundleStep) or step.module is None or step.bundle != program.bundle:
         raise CompileError(
@@ -208,7 +208,7 @@ def _rebuilt(program: Program, built: Built) -> ir.Module:
     return step.module
 
 
-# A bundle as one JSON value: the files of its folder, without arrays and remarks.
+# A bundle as one JSON value: the files of a bundle folder, without arrays and remarks.
 
 
 def bundle_to_json(bundle: Bundle) -> dict[str, Any]:
@@ -221,7 +221,7 @@ def bundle_to_json(bundle: Bundle) -> dict[str, Any]:
 
 
 def bundle_from_json(value: Any, source: str) -> Bundle:
-    """Return the bundle of a JSON value; ``CompileError`` that names ``source`` for anything missing or odd."""
+    """Return the bundle of a JSON value; raise ``CompileError``, which names ``source``, for invalid JSON."""
     root = Field(value, source)
     parameters, statements = parse_program(root["program"].text(), source)
     manifest = manifest_from_json(root["manifest"].value, source)

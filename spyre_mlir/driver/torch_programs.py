@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The backend of ``torch.compile``, which keeps its programs and writes reports about them."""
+"""The backend of ``torch.compile``, which keeps its programs and writes reports on them."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ from spyre_mlir.report.steps_page import document
 
 AnyProgram = Program | PiecewiseProgram | DynamicProgram[Program]
 
-#: Programs that are kept; the first goes when there is one more.
+#: The number of most recent programs that are kept.
 MOST_PROGRAMS = 64
 
 
 class TorchBackend:
     """The backend of ``torch.compile``: each graph of the model is a program on the simulator.
 
-    ``torch.compile(model, backend=spyre_mlir.torch_backend, options={"sencores": 8})``; the options are those of
-    ``compile``. What cannot be compiled is a ``CompileError`` of the call.
+    ``torch.compile(model, backend=spyre_mlir.torch_backend, options={"sencores": 8})`` takes the options of
+    ``spyre_mlir.compile``. A graph that cannot be compiled raises ``CompileError`` when it is called.
 
     With ``SPYRE_REPORT_DIR=DIR`` in the environment each program has a page in the folder DIR, whose ``index.html``
     lists the graphs and the graph breaks.
 
     Attributes:
-        programs: The last 64 that were compiled, in order: forward and backward graphs, one for each combination of
-            shapes. ``programs[-1].summary()`` and ``.report("x.html")`` say what became of a graph;
-            ``programs.clear()`` lets them go.
+        programs: The last 64 compiled programs, in order: forward and backward graphs, one for each combination of
+            shapes. Use ``programs[-1].summary()`` and ``.report("x.html")`` to inspect a graph, and
+            ``programs.clear()`` to free the memory.
     """
 
     def __init__(self, compile: Callable[..., Any]) -> None:
@@ -62,12 +62,12 @@ class TorchBackend:
     def __call__(
         self, graph: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
     ) -> Callable[..., Any]:
-        """Return a callable for a graph of Dynamo, whose programs are compiled when it is called.
+        """Return a callable for a Dynamo graph, which compiles its programs when it is called.
 
         Args:
             graph: The graph, a ``torch.fx.GraphModule``.
-            example_inputs: Its inputs, with shapes and types.
-            options: Options of ``compile``.
+            example_inputs: The inputs of the graph, with shapes and types.
+            options: Options of ``spyre_mlir.compile``.
         """
         compile_options = dict(options or {})
         autocast = compile_options.pop("autocast", None)
@@ -81,7 +81,7 @@ class TorchBackend:
         return dynamo.tracing()
 
     def __reduce__(self) -> str:
-        # Its copy is itself, as that of a function is: that of a compiled model has it.
+        # A copy is the same object, as for a function, because copying a compiled model also copies its backend.
         return self.__name__
 
     def __repr__(self) -> str:
@@ -121,7 +121,7 @@ def _breaks() -> list[dict[str, str]]:
 
 @functools.cache
 def _add_breaks_at_exit(folder: ReportFolder) -> None:
-    """Add those behind the last graph too, once in a process."""
+    """Register, once per process, that graph breaks after the last graph are added to the index at exit."""
     atexit.register(lambda: folder.add([], _breaks()))
 
 
@@ -129,32 +129,32 @@ torch_backend: TorchBackend = TorchBackend(compile)
 """The backend of ``torch.compile``, whose class, ``TorchBackend``, is its manual."""
 
 
-# The folder of SPYRE_REPORT_DIR: a page for each program of torch.compile, and an index of all.
+# The folder of SPYRE_REPORT_DIR: a page for each program of torch.compile, and an index of all pages.
 #
 #     index.html          the graphs with their predicted times, and the graph breaks
 #     graphs.json         the same as data, to which every process adds
 #     forward_0_0_1f..    the page of a program, named by its graph, its inputs and its options
 #
-# Files are replaced as a whole, and what processes add is added under a lock, so any number of them share a folder.
+# Files are replaced atomically, and additions are made under a lock, so any number of processes can share a folder.
 
-#: The variable of the environment that names the folder.
+#: The environment variable that names the folder.
 VARIABLE = "SPYRE_REPORT_DIR"
 
 _DATA, _INDEX, _LOCK = "graphs.json", "index.html", ".lock"
 
-#: Order of the graphs of one compilation.
+#: The kinds of graphs, in the order in which the graphs of one compilation are listed.
 _KINDS = ("graph", "forward", "backward")
 
 
 @dataclass(frozen=True)
 class ReportFolder:
-    """A folder of reports; ``CompileError`` where it cannot be made or written."""
+    """A folder of reports; methods raise ``CompileError`` if it cannot be created or written."""
 
     path: Path
 
     @classmethod
     def of_environment(cls) -> ReportFolder | None:
-        """Return the folder of SPYRE_REPORT_DIR, which is made if it is missing; None without the variable."""
+        """Return the folder of SPYRE_REPORT_DIR, created if it is missing; None if the variable is not set."""
         name = os.environ.get(VARIABLE)
         if not name:
             return None
@@ -167,7 +167,7 @@ class ReportFolder:
         return cls(Path(name))
 
     def add(self, graphs: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> None:
-        """Add graphs, in place of those of the same names, and graph breaks to the data, and write the index anew."""
+        """Add graphs and graph breaks to the data and rewrite the index; graphs of the same names are replaced."""
         with self._locked():
             known = self._read()
             by_name = {graph["name"]: dict(graph) for graph in (*known["graphs"], *graphs)}
@@ -191,7 +191,7 @@ class ReportFolder:
                 f"The folder '{self.path}' of {VARIABLE} cannot be written: {error.strerror}."
             ) from None
         with file:
-            # Closing the file gives the lock back.
+            # Closing the file releases the lock.
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
@@ -218,9 +218,9 @@ def _place(place: str) -> tuple[str, int]:
     return file, int(line) if line.isdigit() else 0
 
 
-# The index of a folder of reports about graphs of torch.compile, as HTML, from data that is JSON.
+# The HTML index of a report folder, from the JSON data of the graphs.
 
-#: The columns of the table of graphs, and whether they hold numbers.
+#: The columns of the table of graphs, each with whether it holds numbers.
 _COLUMNS = (
     ("graph", False), ("begins at", False), ("inputs", False), ("operations", True), ("on the host", True),
     ("predicted", True), ("share", True),
@@ -228,7 +228,7 @@ _COLUMNS = (
 
 
 def graphs_page(graphs: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> str:
-    """Return the page: a row with a link for each graph, then the graph breaks with their reasons."""
+    """Return the index page: a table row with a link for each graph, then the graph breaks with their reasons."""
     total = sum(graph["predicted_us"] for graph in graphs)
     parts = [
         f"<p>{count(len(graphs), 'program')} of torch.compile, {time_text(1000 * total)} predicted on the device "

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Transfers between host and device in a program of several steps: as few as the layouts allow.
 
-The bundles of a sequence have one device memory: later ones read what was copied to it for an earlier one.
+The bundles of a sequence share one device memory: later bundles read values that were copied for earlier bundles.
 
-A value that one bundle writes and later ones read stays in device memory over the host functions between them, if all
-use the layout in which it was written. The program transfers, not the bundle: the simulator loads each argument from
-the host's array, which has the same numbers.
+A value that one bundle writes and later bundles read stays in device memory across the host functions between them, if
+all of them use the layout in which it was written. These are the planned transfers: the simulator loads every argument
+from the host array, which has the same values.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Transfers:
 
 
 def transfers(steps: Sequence[Step], weights: Sequence[str], returned: Sequence[str]) -> list[Transfers]:
-    """Plan the transfers of each step, none for host steps.
+    """Plan the transfers of each step; host steps have none.
 
-    ``weights`` are on the device already, ``returned`` are the values that go to the host in the end.
+    ``weights`` are on the device already; ``returned`` are the values that the call returns to the host.
     """
     produced = {name: argument for step in steps for name, argument in _results(step)}
     host_values = set(returned).union(*(step.inputs for step in steps if isinstance(step, HostStep)))
@@ -53,18 +53,18 @@ def transfers(steps: Sequence[Step], weights: Sequence[str], returned: Sequence[
         copied.append(tuple(argument for argument in inputs if argument.name not in names))
         host_values.update(argument.array_name for argument in copied[-1])
         present.update(argument.name for argument in inputs)
-    # A value that a later step copies from the host must come to it first, so all steps are visited before.
+    # A value that a later step copies from the host must be copied to the host first, so this needs all steps above.
     to_host = [tuple(argument for name, argument in _results(step) if name in host_values) for step in steps]
     return [Transfers(*values) for values in zip(copied, to_host, resident, strict=True)]
 
 
 def _is_continued(step: Step) -> bool:
-    """Return whether a step is a bundle that continues in the device memory of the one before."""
+    """Return whether a step is a bundle that continues with the device memory of the bundle before."""
     return isinstance(step, BundleStep) and bool(step.bundle.manifest.expects)
 
 
 def _inputs(step: Step) -> list[KernelArgument]:
-    """Return the arguments of a bundle that are values of the program, with repetitions in another layout."""
+    """Return the arguments of a bundle that are values of the program; a value may occur in several layouts."""
     if isinstance(step, HostStep):
         return []
     return [argument for argument in step.bundle.manifest.arguments if argument.array_name in step.inputs]
@@ -78,7 +78,7 @@ def _results(step: Step) -> list[tuple[str, KernelArgument]]:
 
 
 def _is_resident(argument: KernelArgument, produced: dict[str, KernelArgument]) -> bool:
-    """Return whether an argument is, byte for byte, the result of another bundle, whose padding it must accept."""
+    """Return whether an argument accepts, byte for byte, the result of another bundle, including its padding."""
     source = produced.get(argument.array_name)
     return (
         source is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Trials of changes: the source of a program compiled again, with another option or an edit of the model."""
+"""Trials: compile the source of a program again, with another option or with an edit of the model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOGGER = logging.getLogger("spyre_mlir.findings")
 
 @dataclass(frozen=True)
 class Trials:
-    """The call of ``compile`` that made a program; ``options`` are those that the caller gave."""
+    """The call of ``compile`` that produced a program, with the ``options`` that the caller passed."""
 
     source: Any
     inputs: Any
@@ -25,11 +25,11 @@ class Trials:
     compile: Callable[..., Any]
 
     def unchanged(self) -> Any:
-        """Return the program compiled once more as it was."""
+        """Compile the program again without a change."""
         return self.program(Remedy("", "", "", "no change", 0.0))
 
     def program(self, remedy: Remedy) -> Any:
-        """Return the program with a change; None if the change does not fit, or cannot be compiled."""
+        """Compile the program with a change; return None if the change does not apply or does not compile."""
         options = {**self.options, **remedy.options, "cache": False}
         options = {name: value for name, value in options.items() if value is not None}
         try:
@@ -37,7 +37,7 @@ class Trials:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return self.compile(source, inputs, **options)
-        # A model of the user runs with inputs that it was not written for: whatever it raises, the change is none.
+        # The user's model runs with inputs it was not written for; any exception means the change does not apply.
         except Exception as reason:
             _LOGGER.debug("No finding, '%s' cannot be tried: %s", remedy.text, reason)
             return None

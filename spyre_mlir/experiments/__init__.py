@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Experiments: sweeps, whose results are rows in one file (docs/experiments.md), and tuned plans (docs/tuning.md)."""
+"""Experiments: sweeps, with results as rows in one file (docs/experiments.md), and tuned plans (docs/tuning.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Results", "Tuned", "TuningSpace", "sweep", "tune"]
 
 
 if not TYPE_CHECKING:
-    # To a type checker it would say that the package has any name.
+    # Hidden from type checkers, which would accept every name of the package.
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
             raise AttributeError(f"module 'spyre_mlir.experiments' has no attribute '{name}'")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Axes of a sweep: the values of its options and of fields of its device, checked before anything runs."""
+"""Axes of a sweep: values of options and of device fields, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import PlanError
 from spyre_mlir.target.target import Target, check_fields, default_target
 
-#: Options of the pipeline by name, those of them that the target of a point has, and what is no axis.
+#: Pipeline options by name, the options that are part of the target, and the options that cannot be axes.
 _PIPELINE = {field.name: field for field in dataclasses.fields(PipelineOptions)}
 _OF_TARGET = ("device", "sencores", "lx_frac_avail")
 _REFUSED = {
@@ -36,7 +36,7 @@ _REFUSED = {
     "dynamic": "makes several programs of a point",
 }
 
-#: Keywords of ``compile`` that are no options of the pipeline, with the values of some.
+#: Keywords of ``compile`` that are not pipeline options, with the allowed values or None.
 _KEYWORDS = {
     "numerics": (None, "ieee", "dl16"),
     "fallback": (True, False),
@@ -49,7 +49,7 @@ _FIELD = "device."
 
 
 class AxisError(CompileError):
-    """An axis that cannot be swept, with its name."""
+    """An error about an axis, with the name of the axis."""
 
     def __init__(self, axis: str, message: str) -> None:
         super().__init__(message)
@@ -61,7 +61,7 @@ class AxisError(CompileError):
 
 @dataclass(frozen=True)
 class AxisValue:
-    """A value of an axis, and what the results show for it."""
+    """A value of an axis, and the text or number that the results show for it."""
 
     shown: Any
     value: Any
@@ -69,16 +69,16 @@ class AxisValue:
 
 @dataclass(frozen=True)
 class SweepAxis:
-    """An option or a field of the device, and its values in order."""
+    """An option or a device field, with its values in order."""
 
     name: str
     values: tuple[AxisValue, ...]
 
 
 def parsed_axes(axes: Mapping[str, Any]) -> tuple[SweepAxis, ...]:
-    """Return the axes, whose values are a sequence, a mapping by the names to show, or one value.
+    """Parse axes; the values of an axis are a sequence, a mapping by the names to show, or one value.
 
-    ``AxisError`` for a name that there is not and for a value that its option does not take.
+    Raise ``AxisError`` for an unknown name, and for a value that the option does not accept.
     """
     parsed = tuple(_axis(name, values) for name, values in axes.items())
     names = [axis.name for axis in parsed]
@@ -89,16 +89,16 @@ def parsed_axes(axes: Mapping[str, Any]) -> tuple[SweepAxis, ...]:
 
 
 def points(axes: Iterable[SweepAxis]) -> Iterator[dict[str, AxisValue]]:
-    """Yield the product of the axes, the last one fastest, as values by name."""
+    """Yield the Cartesian product of the axes as values by name; the last axis changes fastest."""
     axes = tuple(axes)
     for values in itertools.product(*(axis.values for axis in axes)):
         yield {axis.name: value for axis, value in zip(axes, values, strict=True)}
 
 
 def device_and_options(point: Mapping[str, AxisValue]) -> tuple[str, tuple[tuple[str, Any], ...]]:
-    """Return what a task has of a point: the tables of the device as JSON, and keywords of ``compile``.
+    """Convert a point to the fields of a task: the device tables as JSON, and keywords of ``compile``.
 
-    Points that say the same in different words have the same: a default by name, or a number of cores as a field.
+    Equivalent points give equal fields, e.g. if one names a default, or sets the number of cores as a device field.
     """
     values = {name: value.value for name, value in point.items()}
     sections = _sections(values)
@@ -108,7 +108,7 @@ def device_and_options(point: Mapping[str, AxisValue]) -> tuple[str, tuple[tuple
         target = target.with_options(options.get("sencores"), options.get("lx_frac_avail"))
         sections = target.sections()
     except CompileError:
-        # An error of this point alone, which its compilation reports.
+        # The error concerns only this point, whose compilation will report it.
         of_target = {name: options[name] for name in _OF_TARGET[1:] if name in options}
     else:
         of_target = {}
@@ -125,7 +125,7 @@ def device_and_options(point: Mapping[str, AxisValue]) -> tuple[str, tuple[tuple
 
 
 def _canonical(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the pipeline that are not at their defaults; those of the environment are always there."""
+    """Return pipeline options that differ from their defaults, and all options with defaults from the environment."""
     passes = {"passes": tuple(options["passes"])} if options.get("passes") else {}
     pipeline = SpyrePipeline.parse(
         " ".join(
@@ -142,13 +142,13 @@ def _canonical(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of the device of a point: its file, or the default device, with the fields of the point."""
+    """Return the device tables of a point: its device file or the default device, updated by its device fields."""
     tables = values.get("device") or default_target().sections()
     tables = {
         section: dict(table) if isinstance(table, Mapping) else table for section, table in tables.items()
     }
     fields = {name: value for name, value in values.items() if name.startswith(_FIELD)}
-    # As in a device file, all cores are usable where nothing else is said.
+    # As in a device file, all cores are usable by default.
     if "device.cores.count" in fields and "device.cores.usable" not in fields:
         tables["cores"].pop("usable", None)
     for name, value in fields.items():
@@ -208,12 +208,12 @@ def _is_one(values: Any) -> bool:
 
 
 def _shown(value: Any) -> Any:
-    """Return a value as the results show it: a number, a word or a text."""
+    """Return the representation of a value in the results: a number, a word or a text."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Path):
         return str(value)
-    # Numbers of numpy are those of Python.
+    # Convert numpy scalars to Python numbers.
     if hasattr(value, "item"):
         return value.item()
     try:
@@ -223,7 +223,7 @@ def _shown(value: Any) -> Any:
 
 
 def _checked(name: str, value: Any) -> Any:
-    """Return a value of an axis as ``device_and_options`` takes it; ``CompileError`` if the option does not take it."""
+    """Check and convert a value for ``device_and_options``; raise ``CompileError`` if the option rejects it."""
     value = value.item() if hasattr(value, "item") else value
     if name.startswith(_FIELD):
         check_fields(_sections({name: value}), "device")
@@ -251,7 +251,7 @@ def _device(path: str | Path) -> dict[str, Any]:
 
 
 def _plan(plan: Any) -> str:
-    """Return the text of a plan, which workers need no file for."""
+    """Return a plan as text, so that workers do not need the file."""
     if isinstance(plan, str | Path):
         text, filename = read_text(str(plan), MAX_BYTES), str(plan)
     else:
@@ -274,7 +274,7 @@ def _layouts(layouts: Any) -> Any:
 
 
 def _algorithm(option: str, name: Any) -> str:
-    """Return the name of an algorithm that there is, and not in this script alone."""
+    """Check that an algorithm exists and is not defined in the main script; return its name."""
     registry = REGISTRIES[option]
     if not isinstance(name, str):
         raise CompileError(f"a {registry.noun} is given by its name, not {name!r:.80}.")
@@ -292,7 +292,7 @@ def _algorithm(option: str, name: Any) -> str:
 
 
 def user_files(load: str | Path | Iterable[str | Path]) -> tuple[UserFile, ...]:
-    """Return the files of the user that workers import."""
+    """Return the user files that workers import."""
     paths = [load] if isinstance(load, str | Path) else load
     resolved = dict.fromkeys(str(Path(path).resolve()) for path in paths)
     return tuple(map(UserFile.read, resolved))

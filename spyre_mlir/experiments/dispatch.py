@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Distribution of the points of a sweep to the workers of an executor, and what follows from the death of one.
+"""Distribution of the points of a sweep to the workers of an executor, and recovery from the death of a worker.
 
-A point whose worker died is given out again, twice at most. Where an executor does not say which of its calls killed a
-worker, as a pool that breaks as a whole, the calls that were lost with it run alone then, so that no point answers for
-another.
+A point whose worker died is submitted again, at most twice. If an executor does not report which call killed a worker,
+such as a process pool that breaks as a whole, the lost calls are retried one at a time, so that a point is not blamed
+for another.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments.task import LOST, Outcome, SweepTask, run_task
 from spyre_mlir.systems import processor_count
 
-#: Workers that a point is given to at most.
+#: Maximum number of submissions of a point.
 MOST_ATTEMPTS = 3
 
-#: Calls that an executor holds for each of its workers, and at once if it does not say how many it has.
+#: Maximum calls in flight per worker, and in total if the number of workers is unknown.
 _CALLS_PER_WORKER, _CALLS = 2, 64
 
-#: Takes the result of a point and how often it was given to a worker.
+#: Callback with a point, its result and the number of its submissions.
 Record = Callable[[SweepTask, Outcome, int], None]
 
 
 class Dispatcher:
-    """The points that wait, those that run, and those whose worker died; ``executor`` None is local workers."""
+    """The waiting points, the running points, and the points whose worker died; without ``executor``, local workers."""
 
     def __init__(self, executor: Executor | None, workers: int | None) -> None:
         self._is_own = executor is None
@@ -59,7 +59,7 @@ class Dispatcher:
         self._attempts: Counter[str] = Counter()
 
     def run(self, tasks: Iterable[SweepTask], is_needed: Callable[[SweepTask], bool], record: Record) -> None:
-        """Compile points in any order; ``is_needed`` is asked right before one is given out."""
+        """Compile points in any order; ``is_needed`` is called directly before a point is submitted."""
         self._waiting.extend(tasks)
         is_complete = False
         try:
@@ -77,7 +77,7 @@ class Dispatcher:
                 self._executor.shutdown(wait=is_complete)
 
     def _submit(self, is_needed: Callable[[SweepTask], bool]) -> bool:
-        """Give out points as far as the executor takes them; False if nothing is left to wait for."""
+        """Submit points up to the limit of calls in flight; return False if no call is running."""
         while self._waiting and len(self._running) < self._most_calls:
             task = self._waiting.popleft()
             if is_needed(task):
@@ -90,7 +90,7 @@ class Dispatcher:
         try:
             future = self._executor.submit(run_task, task)
         except BrokenExecutor:
-            # The calls that it had end with the same error, and are taken one by one.
+            # The calls of the broken pool end with the same error, and ``_take`` handles each of them.
             self._renew()
             future = self._executor.submit(run_task, task)
         self._attempts[task.key] += 1
@@ -123,7 +123,7 @@ class Dispatcher:
             self._suspects.append(task)
 
     def _renew(self) -> None:
-        """Replace a pool that broke by one like it, which is the sweep's to shut down."""
+        """Replace a broken process pool by a new pool of the same kind, which the sweep shuts down."""
         pool: Any = self._executor
         if not isinstance(self._executor, ProcessPoolExecutor):
             raise CompileError(
@@ -138,32 +138,32 @@ class Dispatcher:
 
 
 def _is_death(error: BaseException) -> bool:
-    """Return whether the worker of a call died."""
+    """Return whether an error means that the worker of a call died."""
     distributed = sys.modules.get("distributed")
     killed = () if distributed is None else (distributed.KilledWorker,)
     return isinstance(error, (WorkerDiedError, BrokenExecutor, *killed))
 
 
-# Worker processes of this machine as an executor: one that dies loses its call alone, and another takes its place.
+# Local worker processes as an executor: a worker that dies loses only its own call, and a new worker replaces it.
 #
-# A worker is a new Python, which does not run the script that started it. It ends when the process that started it
-# does, however that ends.
+# A worker is a new Python process that does not run the main script. It ends when the parent process ends, for any
+# reason.
 
 _CODE = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
     "from spyre_mlir.experiments.dispatch import serve; serve(int(sys.argv[1]))"
 )
 
-#: Threads of the numeric libraries in a worker: as many workers as cores leave one to each.
+#: Environment for one thread per worker in the numeric libraries: there are as many workers as cores.
 _ONE_THREAD = {name: "1" for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
 class WorkerDiedError(Exception):
-    """The end of a worker before it gave the result of a call."""
+    """A worker ended before it returned the result of a call."""
 
 
 class LocalWorkers(Executor):
-    """An executor with ``count`` processes, which start when there is a call for them."""
+    """An executor with up to ``count`` processes, started on demand."""
 
     def __init__(self, count: int | None = None) -> None:
         self.count = count or processor_count()
@@ -171,11 +171,11 @@ class LocalWorkers(Executor):
         self._workers: dict[int, _WorkerProcess] = {}
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Run a function that a worker can import; ``WorkerDiedError`` is the exception if that dies."""
+        """Run a function that a worker can import; the exception is ``WorkerDiedError`` if the worker dies."""
         return self._threads.submit(self._call, fn, args, kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the workers: after their calls with ``wait``, else at once."""
+        """End the workers: after their calls with ``wait``, else immediately."""
         if not wait or cancel_futures:
             self._threads.shutdown(wait=False, cancel_futures=True)
             for worker in list(self._workers.values()):
@@ -202,12 +202,12 @@ class LocalWorkers(Executor):
 
 
 class _WorkerProcess:
-    """A process that calls functions, one after the other."""
+    """A process that runs calls one after the other."""
 
     def __init__(self) -> None:
         self._connection, inherited = Pipe()
         command = [sys.executable, "-c", _CODE, str(inherited.fileno()), json.dumps(sys.path)]
-        # What models and solvers print must not mix with the output of a tool.
+        # stdout goes to stderr, because text that models and solvers print must not mix with a tool's output.
         self._process = subprocess.Popen(
             command,
             pass_fds=[inherited.fileno()],
@@ -218,20 +218,20 @@ class _WorkerProcess:
         inherited.close()
 
     def call(self, call: Any) -> Any:
-        """Send a call and wait for what it returns or raises."""
+        """Send a call and wait for its result or exception."""
         self._connection.send(call)
         return self._connection.recv()
 
     def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process."""
         self._process.kill()
         self._process.wait()
         self._connection.close()
 
 
 def serve(descriptor: int) -> None:
-    """Run calls until the process at the other end is gone: the main function of a worker."""
-    # Ctrl-C goes to all processes of a terminal; the one that started this one ends it.
+    """Run calls until the process at the other end has ended: the main function of a worker."""
+    # Ctrl-C goes to all processes of a terminal; the parent process ends the worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(descriptor)
     while True:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Packages that only some experiments need: extras of the package."""
+"""Optional packages that only some experiments need (extras)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spyre_mlir.errors import CompileError
 
 
 def imported(package: str, extra: str) -> Any:
-    """Import a module of another package; ``CompileError`` names the extra that installs it."""
+    """Import a module of an optional package; raise ``CompileError``, which names the extra, if it is missing."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Pictures of the results of experiments: lines, points and Pareto fronts, by matplotlib."""
+"""Plots of experiment results with matplotlib: lines, points and Pareto fronts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 KINDS = ("line", "scatter", "pareto")
 _INCHES = (8.0, 4.8)
 
-#: Without these the same rows would be other bytes: a date, and names of elements at random.
+#: Settings for reproducible files: without them, a file contains a date and random element names.
 _SETTINGS = {"svg.hashsalt": "spyre-mlir"}
 _METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
@@ -26,13 +26,13 @@ Series = list[tuple[Any, Any]]
 def plot(
     rows: Sequence[Mapping[str, Any]], x: str, y: str, by: Sequence[str], kind: str, path: str | Path | None
 ) -> Figure:
-    """Draw column ``y`` over ``x``; ``Results.plot`` is its manual."""
+    """Draw column ``y`` over column ``x``; ``Results.plot`` documents the arguments."""
     if kind not in KINDS:
         raise CompileError(f"There is no plot '{kind}'; there are {', '.join(KINDS)}.")
     series = _series(rows, x, y, by)
     if not series:
         raise CompileError(f"No row has both '{x}' and '{y}', so there is nothing to draw.")
-    # A figure of its own, without the windows and the state of pyplot.
+    # Created without pyplot, which has windows and global state.
     figure = imported("matplotlib.figure", "experiments").Figure(_INCHES, layout="constrained")
     axes = figure.add_subplot(xlabel=x, ylabel=y)
     for label, points in series.items():
@@ -46,7 +46,7 @@ def plot(
 
 
 def pareto_front(points: Series) -> Series:
-    """Return the points that no other one equals or beats in both numbers, by the first number."""
+    """Return the points that no other point dominates (less is better), sorted by the first number."""
     front: Series = []
     for point in sorted(set(points)):
         if not front or point[1] < front[-1][1]:
@@ -75,7 +75,7 @@ def _draw(axes: Any, kind: str, label: str, points: Series) -> None:
 
 
 def _ordered(points: Series) -> Series:
-    """Return points by their first numbers; words stay in the order of the rows."""
+    """Sort points by their first numbers; if these are not numbers, keep the row order."""
     return (
         sorted(points, key=lambda point: point[0])
         if all(_is_number(point[0]) for point in points)

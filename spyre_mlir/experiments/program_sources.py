@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs of an experiment as data that any worker loads: MLIR, or a function by its import path."""
+"""Programs of an experiment as data that any worker can load: MLIR, or a function by its import path."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from spyre_mlir.experiments.source_files import bound_names, module_file, source
 from spyre_mlir.files import read_text
 from spyre_mlir.records import dataclass
 
-#: A program as the user names it: a file, a text of MLIR, ``package.module:function``, ``zoo:NAME``, or a function.
+#: A program as given by the user: a file, MLIR text, ``package.module:function``, ``zoo:NAME``, or a function.
 ProgramChoice: TypeAlias = str | Path | Callable[..., Any]
 
 _REFERENCE = re.compile(r"(?P<module>[A-Za-z_][\w.]*):(?P<function>[A-Za-z_]\w*)(?P<arguments>\(.*\))?", re.S)
 _ZOO = "zoo:"
 
-#: The attribute of a module that names its device, where a sweep chooses the device.
+#: The attribute of a module that names its device; a sweep rejects it, because the sweep chooses the device.
 _TARGET = re.compile(r"\bsdsc\.target\s*=")
 
 
 @dataclass(frozen=True)
 class ProgramSource:
-    """A program by its ``label`` in the results: MLIR as ``text``, or an import path as ``reference``.
+    """A program with its ``label`` in the results: MLIR as ``text``, or an import path as ``reference``.
 
-    ``digest`` stands for the content: that of the text, or of the source files that the function is made of.
+    ``digest`` is the digest of the text, or of the source files of the function.
     """
 
     label: str
@@ -41,12 +41,12 @@ class ProgramSource:
     reference: str = ""
 
     def load(self) -> tuple[Any, Any]:
-        """Return the model and its inputs, or the text of a module and none."""
+        """Return the model and its inputs, or the text of a module and an empty tuple."""
         if not self.reference:
             return self.text, ()
         module, function, arguments, keywords = _parsed_reference(self.reference)
         function = getattr(importlib.import_module(module), function)
-        # The same weights in every worker, whatever it loaded before.
+        # Seeded, so that random weights are the same in every worker.
         random.seed(0)
         if (torch := sys.modules.get("torch")) is not None:
             torch.manual_seed(0)
@@ -64,7 +64,7 @@ class ProgramSource:
 def program_sources(
     programs: ProgramChoice | Sequence[ProgramChoice] | Mapping[str, ProgramChoice],
 ) -> list[ProgramSource]:
-    """Return the programs of a sweep, with different labels; ``CompileError`` for one that there is not."""
+    """Return the programs of a sweep; raise ``CompileError`` for a missing program or a repeated label."""
     if isinstance(programs, str | Path) or callable(programs):
         programs = [programs]
     pairs = programs.items() if isinstance(programs, Mapping) else ((None, choice) for choice in programs)
@@ -112,7 +112,7 @@ def _of_text(text: str, label: str) -> ProgramSource:
 
 
 def refuse_device(text: str, label: str) -> None:
-    """Raise ``CompileError`` for a module that names its device."""
+    """Raise ``CompileError`` for a module text that names its device."""
     if _TARGET.search(text):
         raise CompileError(
             f"The program '{label}' names its device, and a sweep chooses that: take the attribute sdsc.target away, "
@@ -158,7 +158,7 @@ def _reference_digest(reference: str) -> str:
 
 
 def _parsed_reference(reference: str) -> tuple[str, str, list[Any], dict[str, Any]]:
-    """Return module, function and the literal arguments of ``module:function(2, size=3)``."""
+    """Parse ``module:function(2, size=3)`` to module, function, positional and keyword literals."""
     match = _REFERENCE.fullmatch(reference)
     assert match is not None
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The results of a sweep: a row per point, as tables and pictures."""
+"""The results of a sweep: one row per point, as tables and plots."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ Row = Mapping[str, Any]
 class Results(Sequence[Row]):
     """Rows in the order of the points: program, values of the axes, figures, error, seconds.
 
-    The figures are those of ``Program.metrics``; a point that was refused has none, but the text of its error.
-    ``wall_s`` and ``cpu_s`` are seconds of compiling and of the figures.
+    The figures are the figures of ``Program.metrics``; a point without figures has the text of an error.
+    ``wall_s`` and ``cpu_s`` are the seconds for compiling the program and computing the figures.
 
     Attributes:
         rows: A mapping from columns to values for each point.
         axes: The names of the axes.
-        computed: The number of points that were compiled for these rows; the others were in the store, or equal to
-            another point.
-        failures: The number of points that were refused.
+        computed: The number of points that were compiled for these rows; the other points were in the store, or equal
+            to another point.
+        failures: The number of points that failed, not counting programs that the compiler rejected.
     """
 
     rows: tuple[Row, ...]
@@ -56,7 +56,7 @@ class Results(Sequence[Row]):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of all columns; those of ``TIMES`` come last."""
+        """The names of all columns, with the columns of ``TIMES`` last."""
         figures = (name for name in METRICS if name not in TIMES)
         return (*self.axes, *figures, "error", *TIMES)
 
@@ -69,8 +69,8 @@ class Results(Sequence[Row]):
         """Return the rows as CSV.
 
         Args:
-            path: A file to write it to.
-            times: Write the columns of seconds; without them it is the same for every run.
+            path: A file to write the text to.
+            times: Include the columns of seconds; without them, the text is the same for every run.
         """
         names = [name for name in self.columns if times or name not in TIMES]
         text = io.StringIO()
@@ -90,15 +90,15 @@ class Results(Sequence[Row]):
         kind: str = "line",
         path: str | Path | None = None,
     ) -> Figure:
-        """Draw a column over another. Needs the extra ``experiments``.
+        """Plot one column over another. Needs the extra ``experiments``.
 
         Args:
             x: The column of the horizontal axis.
             y: The column of the vertical axis.
-            by: Columns for each value of which there is a series.
-            kind: "line", "scatter" or "pareto": points, and a line through those that no other one beats in both
-                columns, of which less is better.
-            path: A file to write the picture to.
+            by: Columns that group the rows: there is one series for each combination of their values.
+            kind: "line", "scatter" or "pareto": points, and a line through the points that no other point dominates;
+                less is better in both columns.
+            path: A file to write the plot to.
         """
         from spyre_mlir.experiments.plots import plot
 
@@ -108,7 +108,7 @@ class Results(Sequence[Row]):
         return plot(self.rows, x, y, names, kind, path)
 
     def table(self, columns: Iterable[str] = ()) -> str:
-        """Return the rows as lines of text, with some ``columns`` or with the values of the axes and a few figures."""
+        """Return the rows as a text table, with the given ``columns``, or by default the axes and a few figures."""
         names = list(columns)
         for name in names:
             self._check_column(name)
@@ -136,7 +136,7 @@ class Results(Sequence[Row]):
 
 
 def _cell(value: Any) -> Any:
-    """Return a value as CSV has it: words of options are as their texts, what there is not is empty."""
+    """Return a value for a CSV cell: booleans as in the text of options; None becomes an empty cell."""
     return str(value).lower() if isinstance(value, bool) else value
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Source files that a function of the user is made of: its module, and the modules that this imports.
+"""The source files of a user-defined function: its module, and all modules that the module imports.
 
-Files are read, not run. Those of Python and of installed packages do not count, but for the package that the function
-is in; nor do files that are not Python, such as weights.
+Files are read, not run. Files of Python and of installed packages do not count, except for the package of the function.
+Files that are not Python, such as weights, do not count either.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Iterator
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-#: Folders of Python and of installed packages, whose versions stand for their files.
+#: Folders of Python and of installed packages, whose files do not count.
 _INSTALLED = tuple(
     {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 
 
 def module_file(name: str) -> Path | None:
-    """Return the source file of a module, which is not imported; None if there is no such file."""
+    """Return the source file of a module without importing it; None if there is no such file."""
     spec = _spec(name)
     return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
 
 
 def source_digest(name: str) -> str:
-    """Return the digest of the source files of a module and of what it imports."""
+    """Return the digest of the source files of a module and of the modules that it imports."""
     digest = hashlib.sha256()
     for module, data in sorted(_sources(name).items()):
         digest.update(f"{module} {len(data)}\n".encode() + data)
@@ -36,7 +36,7 @@ def source_digest(name: str) -> str:
 
 
 def bound_names(text: str) -> set[str] | None:
-    """Return the names that the statements of a module bind; None if they cannot be known from its text."""
+    """Return the names that the text of a module binds; None if they cannot be determined from the text."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -49,7 +49,7 @@ def bound_names(text: str) -> set[str] | None:
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """Find a module without importing the packages that it is in."""
+    """Find the spec of a module without importing its parent packages."""
     top, *rest = name.split(".")
     below = top
     try:
@@ -60,7 +60,7 @@ def _spec(name: str) -> ModuleSpec | None:
             try:
                 spec = PathFinder.find_spec(below, locations)
                 locations = _locations(spec)
-            # A namespace package looks its parent up among the modules, where it is not before an import.
+            # A namespace package looks up its parent in sys.modules, which does not have it before an import.
             except KeyError:
                 spec = None
                 locations = [str(Path(folder, part)) for folder in locations if Path(folder, part).is_dir()]
@@ -70,13 +70,13 @@ def _spec(name: str) -> ModuleSpec | None:
 
 
 def _locations(spec: ModuleSpec | None) -> list[str]:
-    """Return the folders of a package; none of a module."""
+    """Return the folders of a package; empty for a module."""
     found = spec and spec.submodule_search_locations
     return list(getattr(found, "_path", found) or ())
 
 
 def _sources(root: str) -> dict[str, bytes]:
-    """Return the text of a module, of its packages and of all that they import, by the names of the modules."""
+    """Return, by module name, the texts of a module, of its parent packages and of all modules that they import."""
     sources: dict[str, bytes] = {}
     pending = [root]
     while pending:
@@ -93,7 +93,7 @@ def _sources(root: str) -> dict[str, bytes]:
 
 def _counts(module: str, file: Path, root: str) -> bool:
     top = module.partition(".")[0]
-    # The code of this package is a part of every key.
+    # The code of this package is already part of every key.
     if top == "spyre_mlir":
         return False
     return top == root.partition(".")[0] or not any(
@@ -102,7 +102,7 @@ def _counts(module: str, file: Path, root: str) -> bool:
 
 
 def _imported(source: bytes, package: str) -> Iterator[str]:
-    """Yield the names of modules that a text imports; of ``from a import b`` also ``a.b``, which may be one."""
+    """Yield the names of the modules that a text imports; ``from a import b`` gives a and a.b, a possible module."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):

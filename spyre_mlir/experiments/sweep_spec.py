@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Specifications of sweeps (TOML): programs, axes, store, executor, columns and plots; ``spyre-sweep`` runs them.
+"""Sweep specifications (TOML) for ``spyre-sweep``: programs, axes, store, executor, columns and plots.
 
-Paths are relative to the folder of the file, where modules of programs are looked up too.
+Paths are relative to the folder of the file, which is also searched for the modules of programs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spyre_mlir.records import dataclass
 
 _MAX_BYTES = 1 << 20
 
-#: Axes whose texts are paths.
+#: Axes whose values are paths.
 _PATHS = ("device", "plan")
 _PLOT = ("x", "y", "by", "kind", "path")
 _EXECUTOR = ("workers", "scheduler")
@@ -27,7 +27,7 @@ _EXECUTOR = ("workers", "scheduler")
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """A sweep as its file describes it; ``scheduler`` is the address of one of dask, ``plot`` are keywords."""
+    """A sweep specification; ``scheduler`` is the address of a dask scheduler, ``plot`` has keywords for the plot."""
 
     path: str
     text: str
@@ -42,7 +42,7 @@ class SweepSpec:
 
     @classmethod
     def read(cls, path: str) -> SweepSpec:
-        """Read a file; ``CompileError`` with its line for one that describes no sweep."""
+        """Read a specification file; raise ``CompileError``, with the line, if it is invalid."""
         text = read_text(path, _MAX_BYTES)
         try:
             tables = tomllib.loads(text)
@@ -59,7 +59,7 @@ class SweepSpec:
 
 
 class _SpecReader:
-    """The tables of a specification, each checked by its type."""
+    """Reader of the tables of a specification, with type checks."""
 
     def __init__(self, path: str, text: str) -> None:
         self._path, self._text = path, text
@@ -102,7 +102,7 @@ class _SpecReader:
         }
 
     def _axes(self, axes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the axes, tables below "device" as the fields that they name."""
+        """Return the axes; tables below "device" become one axis for each device field."""
         flat: dict[str, Any] = {}
         for name, values in axes.items():
             if name == "device" and isinstance(values, Mapping):
@@ -114,7 +114,7 @@ class _SpecReader:
         return flat
 
     def _of_folder(self, values: Any) -> Any:
-        """Return the values of an axis of paths, shown as they are written; an empty text is the default."""
+        """Return the values of an axis of paths, named as they are written; an empty text is the default."""
         if isinstance(values, Mapping):
             return {name: self._file(path) for name, path in values.items()}
         values = [values] if isinstance(values, str) else values
@@ -155,7 +155,7 @@ class _SpecReader:
 
 
 def _line(text: str, key: str) -> int:
-    """Return the line on which a key or a table is set; that of its last part where it is not written out."""
+    """Return the line that sets a key or a table; if the dotted key is not written out, the line of its last part."""
     for name in (key, key.rpartition(".")[2]):
         pattern = re.compile(rf"""^\s*(\[\s*)?["']?([\w.-]+\.)?{re.escape(name)}["']?\s*(=|\])""")
         for number, line in enumerate(text.splitlines(), 1):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``sweep``: every combination of programs, options and devices, compiled by workers, with results in a file."""
+"""``sweep``: compile every combination of programs, options and devices with workers, and store results in a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from spyre_mlir.experiments.task import (
     import_file,
 )
 
-#: Takes the number of points that have a result, and that of all points.
+#: Callback with the number of points that have a result, and the number of all points.
 Progress = Callable[[int, int], None]
 
 
@@ -45,32 +45,31 @@ def sweep(
     progress: Progress | None = None,
     **options: Any,
 ) -> Results:
-    """Compile programs with every combination of values, and return a row for each point, in the order of the points.
+    """Compile programs with every combination of values, and return one row per point, in the order of the points.
 
-    The first program comes first, and of a program the last axis changes fastest. A point that is in the store is not
-    compiled again, so a sweep that was killed goes on where it stopped. A point that the compiler refuses is a row with
+    Points are ordered by program, then by the axes, with the last axis changing fastest. A point that is in the store
+    is not compiled again, so a sweep that was killed can be resumed. A point that the compiler rejects is a row with
     the text of the error.
 
     Args:
-        programs: Paths of .mlir files, texts of MLIR, import paths ``"package.module:function"`` of functions that
-            return a model and its inputs, or MLIR, with literal arguments if they take any (``"models:mlp(64)"``), and
-            ``"zoo:NAME"``; a mapping gives them names.
-        store: An SQLite file of rows, written as they come, by the content of the point: the text of the program or the
-            source files of its function (not files that these read), the device, the options, the files of ``load``,
-            and the compiler.
-        executor: Any of ``concurrent.futures``, or ``Client.get_executor()`` of dask; without one there are processes.
-        workers: The number of processes, as many as cores by default. A point whose worker died is given to another,
-            twice at most, then it is a row with an error.
-        load: Python files that workers import first, such as those of solvers.
-        axes: Fields of the device, such as ``axes={"device.lx.bytes": [1 << 20, 1 << 21]}``, and keywords of
-            ``compile``.
-        retry_lost: Compute rows of the store again whose workers died.
-        progress: It is called with the number of points that have a result, and that of all points.
+        programs: Paths of .mlir files, MLIR texts, ``"zoo:NAME"``, and import paths ``"package.module:function"`` of
+            functions that return MLIR, or a model and its inputs, with literal arguments if the function has parameters
+            (``"models:mlp(64)"``). A mapping gives the programs names.
+        store: An SQLite file; each row is written as soon as its point is done. The key of a row is the content of the
+            point: the text of the program or the source files of its function (not files that these read), the device,
+            the options, the files of ``load``, and the compiler.
+        executor: A ``concurrent.futures`` executor, or dask's ``Client.get_executor()``; local processes by default.
+        workers: The number of processes, by default the number of cores. A point whose worker died is retried at most
+            twice; then it is a row with an error.
+        load: Python files that workers import first, such as files that define solvers.
+        axes: Device fields, such as ``axes={"device.lx.bytes": [1 << 20, 1 << 21]}``, and keywords of ``compile``.
+        retry_lost: Compute points again whose rows in the store say that their workers died.
+        progress: A function of the number of points that have a result and the number of all points.
         **options: Keywords of ``compile`` as axes: each a sequence of values, a mapping from names to values, or one
             value.
 
     Raises:
-        CompileError: There is no such axis or program, before anything runs; or the store is damaged.
+        CompileError: An axis or a program does not exist (before anything runs), or the store is damaged.
     """
     with without_causes():
         if workers is not None and (not isinstance(workers, int) or workers < 1):
@@ -85,7 +84,7 @@ def sweep(
 
 
 class _Sweep:
-    """The points of a sweep, the tasks that they are, and the results that there are."""
+    """The points of a sweep, their tasks, and the results so far."""
 
     def __init__(
         self,
@@ -113,7 +112,7 @@ class _Sweep:
         self._computed = 0
 
     def run(self, executor: Executor | None, workers: int | None) -> Results:
-        """Compile the points that have no result."""
+        """Compile the points without a result, and return all results."""
         tasks = {task.key: task for _, task in self._points}
         self._outcomes = self._store.outcomes(tasks)
         if self._retry_lost:
@@ -127,7 +126,7 @@ class _Sweep:
         return Results(rows, ("program", *(axis.name for axis in self._axes)), self._computed, failures)
 
     def _is_missing(self, task: SweepTask) -> bool:
-        """Look whether another process has written the result of a point meanwhile."""
+        """Return whether a point still has no result; another process may have written it to the store."""
         outcome = self._store.outcome(task.key)
         if outcome is None or (self._retry_lost and outcome.kind == LOST):
             return True
@@ -147,22 +146,22 @@ class _Sweep:
 
 
 def _row(shown: Mapping[str, Any], task: SweepTask, outcome: Outcome) -> dict[str, Any]:
-    # The compiler calls a text that came without a file "-".
+    # Locations in a text without a file have the file name "-".
     error = re.sub(r"^-(?=:\d)", lambda _: task.source.label, outcome.error)
     return {**shown, **outcome.metrics, "error": error, "wall_s": outcome.wall_s, "cpu_s": outcome.cpu_s}
 
 
-# The results of experiments in one SQLite file: a row per point, by the digest of its content.
+# The result store: one SQLite file with one row per point, keyed by the digest of the point's content.
 #
-# Every row is committed by itself, so a process that is killed loses none, and several may write one file. Each has a
-# digest of its own, which is checked when it is read. A file that is no store, of another version or damaged is an
-# error; nothing is written to it.
+# Each row is a separate transaction, so a killed process loses no rows, and several processes may write to one file.
+# Each row has a digest, which is checked on reading. A file that is not a store, has another version or is damaged is
+# an error, and nothing is written to it.
 
-#: The version of the tables, and what marks a file of SQLite as ours: "spyr".
+#: The version of the tables, and the SQLite application id of a store: "spyr".
 _VERSION, _APPLICATION = 1, 0x73707972
 _MAGIC = b"SQLite format 3\0"
 
-#: Seconds that a process waits for another one that writes.
+#: Seconds that a process waits for another process to finish writing.
 _TIMEOUT = 60
 
 _TABLE = """CREATE TABLE results (
@@ -173,7 +172,7 @@ _COLUMNS = ("key", "point", "metrics", "error", "kind", "wall_s", "cpu_s", "atte
 
 
 class ResultStore:
-    """An open file of results; a context that closes it."""
+    """An open result store; as a context manager, it closes the file."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -191,19 +190,19 @@ class ResultStore:
         self._connection.close()
 
     def outcomes(self, keys: Container[str]) -> dict[str, Outcome]:
-        """Return the results of those points that have one, by their keys."""
+        """Return the results of the points in ``keys`` that have a result, by key."""
         return {row["key"]: _outcome(row) for row in self._rows() if row["key"] in keys}
 
     def outcome(self, key: str) -> Outcome | None:
-        """Return the result of a point; None if it has none."""
+        """Return the result of a point; None without a result."""
         return next(map(_outcome, self._rows(key)), None)
 
     def attempts(self) -> dict[str, int]:
-        """Return how often each point was given to a worker, by its key."""
+        """Return the number of submissions of each point, by key."""
         return {row["key"]: row["attempts"] for row in self._rows()}
 
     def add(self, key: str, point: Mapping[str, Any], outcome: Outcome, attempts: int) -> None:
-        """Write the result of a point; one that another process wrote meanwhile stays, unless its workers died."""
+        """Write the result of a point; an existing result of another process is kept, unless its workers died."""
         plain = asdict(outcome)
         row = {
             **plain, "key": key, "point": json.dumps(point, default=str), "metrics": json.dumps(plain["metrics"]),
@@ -221,7 +220,7 @@ class ResultStore:
             self._connection.execute("COMMIT")
 
     def _create(self) -> None:
-        """Create the table, unless another process did meanwhile."""
+        """Create the table, unless another process has created it."""
         self._connection.execute("BEGIN IMMEDIATE")
         if not self._connection.execute("SELECT 1 FROM sqlite_schema").fetchall():
             self._connection.execute(f"PRAGMA application_id = {_APPLICATION}")
@@ -237,7 +236,7 @@ class ResultStore:
             pass
 
     def _rows(self, key: str | None = None) -> Iterator[dict[str, Any]]:
-        """Yield all rows, or that of a key."""
+        """Yield all rows, or the row of ``key``, after checking their digests."""
         names = (*_COLUMNS, "digest")
         select = f"SELECT {', '.join(names)} FROM results WHERE ?1 IS NULL OR key = ?1 ORDER BY key"
         with self._errors():
@@ -249,7 +248,7 @@ class ResultStore:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Errors of SQLite as ``CompileError`` with the path."""
+        """Convert SQLite errors to ``CompileError`` with the path."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -262,7 +261,7 @@ class ResultStore:
 
 
 def _is_new(path: Path) -> bool:
-    """Return whether there is no store yet; ``CompileError`` for a file that is none."""
+    """Return whether the store does not exist yet; raise ``CompileError`` for a file that is not a store."""
     try:
         with path.open("rb") as file:
             head = file.read(100)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A point of an experiment as data, and its compilation in whatever process a worker is."""
+"""A point of an experiment as data, and its compilation in a worker process."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ from spyre_mlir.loading import error_of_file, load
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target, compiling_for
 
-#: What ended a point that has no figures: the compiler, an error of code, the death of its workers.
+#: Why a point has no figures: the compiler rejected it, an exception was raised, or its workers died.
 REFUSED, FAILED, LOST = "refused", "failed", "lost"
 
-#: Programs that a worker holds; points come program by program.
+#: The number of programs that a worker keeps loaded; points are ordered by program.
 _LOADED_PROGRAMS = 4
 
-#: One compilation at a time per process: MLIR, PyTorch's export and warnings are not made for threads.
+#: Lock for one compilation at a time per process: MLIR, PyTorch's export and warnings are not thread-safe.
 _LOCK = threading.Lock()
 
 
 @dataclass(frozen=True)
 class UserFile:
-    """A Python file of the user that workers import, with the digest of its content."""
+    """A user-written Python file that workers import, with the digest of its content."""
 
     path: str
     digest: str
 
     @classmethod
     def read(cls, path: str) -> UserFile:
-        """Read the file; ``CompileError`` if it cannot be read."""
+        """Read the file; raise ``CompileError`` if it cannot be read."""
         return cls(path, hashlib.sha256(read_text(path).encode("utf-8", "surrogatepass")).hexdigest())
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Figures of a point, or the text of its error and its kind; seconds are of the compilation."""
+    """The figures of a point, or the text and the kind of its error; seconds are the time of the compilation."""
 
     metrics: Mapping[str, float] = field(default_factory=dict)
     error: str = ""
@@ -65,11 +65,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class SweepTask:
-    """A point: the program, all tables of the device as JSON, the keywords of ``compile``, files to import.
+    """A point: the program, all device tables as JSON, the keywords of ``compile``, and files to import.
 
-    Nothing else decides about the result: options whose default is that of the environment are among the ``options``.
-    ``code`` is the digest of the compiler and of the packages that it is built on, ``algorithms`` that of the
-    algorithms of users that are named and are in none of the files.
+    The result depends on nothing else: options with defaults from the environment are always among the ``options``.
+    ``code`` is the digest of the compiler and its dependencies. ``algorithms`` is the digest of the user-defined
+    algorithms that the options name and that are not in the files.
     """
 
     source: ProgramSource
@@ -81,7 +81,7 @@ class SweepTask:
 
     @functools.cached_property
     def key(self) -> str:
-        """Digest of the content of the point."""
+        """The digest of the content of the point."""
         content = [
             self.source.digest,
             self.device,
@@ -94,7 +94,7 @@ class SweepTask:
 
 
 def code_digest() -> str:
-    """Return the digest of the compiler; ``CompileError`` if its files have changed since it was loaded."""
+    """Return the digest of the compiler; raise ``CompileError`` if its files have changed since it was loaded."""
     try:
         return hashlib.sha256(code_text().encode()).hexdigest()
     except Uncached as reason:
@@ -102,9 +102,10 @@ def code_digest() -> str:
 
 
 def algorithms_digest(device: str, options: tuple[tuple[str, Any], ...], files: tuple[UserFile, ...]) -> str:
-    """Return the digest of the users' algorithms that a point names, such as those of entry points; none: empty.
+    """Return the digest of the user-defined algorithms that a point names, e.g. from entry points; empty without any.
 
-    Those of ``files`` are not among them. ``CompileError`` for one whose code is no file, or changed since it was read.
+    Algorithms in ``files`` are skipped. Raise ``CompileError`` if the code of an algorithm is not a file, or has
+    changed since it was loaded.
     """
     names = {
         "cost_model": json.loads(device).get("program", {}).get("cost_model"),
@@ -127,7 +128,7 @@ def _algorithm_digest(option: str, name: str, paths: frozenset[str]) -> str:
 
 
 def run_task(task: SweepTask) -> Outcome:
-    """Compile a point; ``CompileError`` if this process has other files than the sweep was started with."""
+    """Compile a point; raise ``CompileError`` if files or code differ from the process that started the sweep."""
     with _LOCK:
         _check_code(task.code)
         try:
@@ -144,7 +145,7 @@ def run_task(task: SweepTask) -> Outcome:
 
 
 class _OtherFilesError(Exception):
-    """A file is not the one that the key of the point was made of."""
+    """A file differs from the file in the key of the point."""
 
 
 @functools.lru_cache(maxsize=4)
@@ -158,7 +159,7 @@ def _check_code(code: str) -> None:
 
 @functools.lru_cache(maxsize=64)
 def import_file(file: UserFile) -> None:
-    """Import a file of the user, once in a process."""
+    """Import a user file, once per process."""
     if UserFile.read(file.path) != file:
         raise _OtherFilesError(f"The file '{file.path}' changed while the sweep ran, or differs on a worker.")
     load(file.path)
@@ -181,7 +182,7 @@ def _compiled(task: SweepTask, program: tuple[Any, Any]) -> Outcome:
     begun, processor_begun = time.perf_counter(), time.process_time()
     outcome = Outcome()
     try:
-        # The same tables may be those of no device together, which is an error of this point alone.
+        # The device tables of a point may be inconsistent, which is an error of this point only.
         target = Target.of_sections(json.loads(task.device), "the device of the point")
         with faults_reported(always=True), compiling_for(target), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -197,14 +198,14 @@ def _compiled(task: SweepTask, program: tuple[Any, Any]) -> Outcome:
 
 
 def _failure(error: Exception) -> Outcome:
-    # Its traceback would be printed for each point.
+    # stderr is discarded, because ``error_of_file`` would print a traceback for each point.
     is_told = isinstance(error, CompileError)
     with contextlib.redirect_stderr(io.StringIO()):
         of_file = None if is_told else error_of_file(error)
-    # An error of a user's algorithm is none of the program.
+    # An error in a user-defined algorithm or in the compiler is a failure, not a rejection of the program.
     kind = REFUSED if is_told and not isinstance(error, AlgorithmError | InternalError) else FAILED
     notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
     text = str(error) if is_told else brief(f"{type(error).__name__}{notes}: {error}")
     text = (text if of_file is None else str(of_file)).removeprefix("error: ")
-    # No file has half of a surrogate pair.
+    # Replace lone surrogates, which cannot be written to a file.
     return Outcome(error=text.encode("utf-8", "replace").decode(), kind=kind)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``tune``: the plan of a program by trials, for least predicted time or whatever else is measured (docs/tuning.md)."""
+"""``tune``: search for a plan by trials that minimizes the predicted time or another objective (docs/tuning.md)."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from spyre_mlir.files import write_text
 from spyre_mlir.plans.plan_file import json_text
 from spyre_mlir.records import dataclass
 
-#: The least value is the best: the name of a figure of ``Program.metrics``, or a function of a program.
+#: The value to minimize: the name of a figure of ``Program.metrics``, or a function of a program.
 Objective = str | Callable[[Program], float]
 
-#: Options that are a part of the call of ``tune`` itself.
+#: Options of ``compile`` that ``tune`` does not support, with the reason.
 _NOT_TUNED = {"plan": "tune finds the plan", "dynamic": "tune takes a program of one size"}
 
 
 @dataclass(frozen=True)
 class TuningChange:
-    """A choice of the best plan: what it is in words, and the value of the best plan without it."""
+    """A choice of the best plan: its description, and the objective of the best plan without the choice."""
 
     text: str
     without: float | None
@@ -43,18 +43,18 @@ class TuningChange:
 class Tuned:
     """The result of a tuning.
 
-    ``compile(.., plan=plan, **options)`` is as good as ``best``.
+    ``compile(.., plan=plan, **options)`` gives a program as good as ``best``.
 
     Attributes:
         best: The best program.
         plan: A plan file as data; None for a program without one.
-        options: Options of ``compile`` that it needs beside the plan and the options that ``tune`` was given.
-        objective: The name of what was minimised.
-        default_value: Its value for the default plan.
-        value: Its value for the best plan.
+        options: Options of ``compile`` that are needed with the plan, in addition to the options passed to ``tune``.
+        objective: The name of the objective.
+        default_value: The objective of the default plan.
+        value: The objective of the best plan.
         trials: The number of trials.
-        changes: The choices that are not the default, each needed.
-        refused: The reasons of points that cannot be, with their number.
+        changes: The choices that differ from the default; each of them improves the objective.
+        refused: The reasons why points were rejected, with the number of points.
     """
 
     best: Program
@@ -69,7 +69,7 @@ class Tuned:
 
     @property
     def gain(self) -> float:
-        """The part of the default's value that the best plan saves: 0.1 is 10 %."""
+        """The fraction of the default objective that the best plan saves: 0.1 is 10 %."""
         return 1 - self.value / self.default_value if self.default_value else 0.0
 
     def save(self, path: str | Path) -> None:
@@ -88,7 +88,7 @@ class Tuned:
         write_text(str(path), json_text(self.plan) + "\n")
 
     def summary(self) -> str:
-        """Return the gain, the changes with what each is worth, and the number of refused points, as lines of text."""
+        """Return, as text, the gain, the changes with their effects, and the number of rejected points."""
         lines = [
             f"{self.objective:<14}{self.default_value:,.3f} by default, {self.value:,.3f} tuned: {self.gain:.2%} less",
             f"{'trials':<14}{self.trials}, of which {sum(self.refused.values())} refused",
@@ -115,36 +115,36 @@ def tune(
     workers: int = 1,
     **compile_options: Any,
 ) -> Tuned:
-    """Search the plan with the least objective among so many trials, of which the first is the default plan.
+    """Search for the plan with the least objective, with a limited number of trials; the first is the default plan.
 
-    Equal seeds and numbers of workers give equal results. Points that the compiler refuses are trials without a value.
+    Equal seeds and numbers of workers give equal results. Points that the compiler rejects are trials without a value.
     Needs the extra ``tune``.
 
     Args:
-        program: A model or a module, as ``compile`` takes it.
-        inputs: As ``compile`` takes them.
-        space: What may be chosen, by default all that ``TuningSpace.of`` gives.
+        program: A model or a module, as for ``compile``.
+        inputs: The inputs, as for ``compile``.
+        space: The choices to search, by default all choices of ``TuningSpace.of``.
         objective: A figure of ``Program.metrics``, or a function of a program, such as its time on a card.
-        trials: The number of trials, those in ``storage`` among them.
-        storage: An SQLite file (or a URL of Optuna's) with the trials, from which the same call goes on.
-        seed: That of the search.
-        executor: Where so many ``workers`` compile at once; program, inputs and objective then have to pickle.
-        workers: The number of trials at once.
-        **compile_options: Options of ``compile``, which stay.
+        trials: The number of trials, including trials that are in ``storage`` already.
+        storage: An SQLite file (or an Optuna URL) for the trials; the same call resumes from it.
+        seed: The seed of the search.
+        executor: An executor for parallel trials; program, inputs and objective must then be picklable.
+        workers: The number of trials that run in parallel on the ``executor``.
+        **compile_options: Options of ``compile`` that are fixed in all trials.
 
     Raises:
-        CompileError: The default plan cannot be compiled, or an option is refused.
+        CompileError: The default plan cannot be compiled, or an option is rejected.
     """
     for name, reason in _NOT_TUNED.items():
         if compile_options.pop(name, None) is not None:
             raise CompileError(f"tune has no option '{name}': {reason}.")
     if any(not isinstance(count, int) or count < 1 for count in (trials, workers)):
         raise CompileError("tune takes at least one trial and one worker.")
-    # A hundred programs that are looked at once do not belong into the cache on disk.
+    # Without the cache on disk: each of the hundred programs is used only once.
     task = _TuningCall(program, inputs, {"cache": False, **compile_options}, objective)
     default = _checked(task.compiled({}, None))
     if isinstance(objective, str):
-        task.value(default)  # an unknown figure is no trial that would be kept
+        task.value(default)  # an unknown figure is an error before trials are stored
     if space is None:
         space = TuningSpace.of(default, **compile_options)
     sizes = {parameter: len(choices) for parameter, choices in space.parameters().items()}
@@ -162,7 +162,7 @@ def _checked(program: Any) -> Program:
 
 @dataclass(frozen=True)
 class _TuningCall:
-    """The call of ``compile`` of a tuning and its objective, as a value that workers take."""
+    """The call of ``compile`` and the objective of a tuning, as a value that can be sent to workers."""
 
     program: Any
     inputs: Any
@@ -170,13 +170,13 @@ class _TuningCall:
     objective: Objective
 
     def compiled(self, options: Mapping[str, Any], plan: Mapping[str, Any] | None) -> Any:
-        """Return the program of a point, without its warnings; those of the default are the same."""
+        """Compile a point without issuing warnings, because they repeat the warnings of the default."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return compile(self.program, self.inputs, plan=plan, **{**self.options, **options})
 
     def value(self, program: Program) -> float:
-        """Return the objective of a program; ``CompileError`` for one that is no number."""
+        """Return the objective of a program; raise ``CompileError`` if it is unknown or not finite."""
         if not isinstance(self.objective, str):
             value = self.objective(program)
         elif self.objective in (metrics := program.metrics()):
@@ -191,9 +191,9 @@ class _TuningCall:
     def evaluate(
         self, options: Mapping[str, Any], plan: Mapping[str, Any] | None
     ) -> tuple[float | None, str]:
-        """Return the objective of a point, or None and the reason why the compiler refuses it."""
+        """Return the objective of a point, or None and the reason why the compiler rejects the point."""
         try:
-            # One point that breaks a pass must not end the others; the summary counts it.
+            # A point that causes an internal error must not end the search; the summary counts it.
             with faults_reported(always=True):
                 program = self.compiled(options, plan)
         except CompileError as error:
@@ -202,7 +202,7 @@ class _TuningCall:
 
     @property
     def objective_name(self) -> str:
-        """The figure, or the name of the function."""
+        """The name of the figure or of the function."""
         return (
             self.objective
             if isinstance(self.objective, str)
@@ -211,7 +211,7 @@ class _TuningCall:
 
 
 def _study_name(task: _TuningCall, default: Program, space: TuningSpace, seed: int) -> str:
-    """Return a name that differs for all on which the values of trials and their order depend."""
+    """Return a name that identifies everything on which the values and the order of trials depend."""
     try:
         code = package_digest()
     except Uncached as reason:
@@ -224,7 +224,7 @@ def _study_name(task: _TuningCall, default: Program, space: TuningSpace, seed: i
 
 
 class _Search:
-    """The trials of a tuning, each point compiled once."""
+    """The trials of a tuning; each point is compiled once."""
 
     def __init__(self, task: _TuningCall, space: TuningSpace, store: TrialStore) -> None:
         self.task, self.space, self.store = task, space, store
@@ -232,17 +232,17 @@ class _Search:
 
     @property
     def history(self) -> list[Tried]:
-        """The trials in their order."""
+        """The trials in order."""
         return [tried for tried, _ in self.outcomes.values()]
 
     def run(self, proposals: Proposals, trials: int, executor: Executor | None, workers: int) -> None:
-        """Try points until there are so many trials, or no more points."""
+        """Try points until the number of trials is reached, or there are no more points."""
         while len(self.outcomes) < trials:
             batch: list[Point] = []
             for _ in range(min(workers if executor else 1, trials - len(self.outcomes))):
                 pending = {key_of(point) for point in batch}
                 point = proposals.propose(self.history, pending, self.store.sample)
-                # The default is tried alone: all else is compared with it.
+                # The default is tried alone, because all proposals depend on its value.
                 if point is None or (batch and not self.outcomes):
                     break
                 batch.append(point)
@@ -252,14 +252,14 @@ class _Search:
                 self._keep(point, value, reason)
 
     def value(self, point: Point) -> float | None:
-        """Return the value of a point, which is tried if it was not yet; None if it is refused."""
+        """Return the value of a point, and try the point if necessary; None if the compiler rejects it."""
         if key_of(point) not in self.outcomes:
             ((value, reason),) = self._evaluated([point], None)
             self._keep(point, value, reason)
         return self.outcomes[key_of(point)][0].value
 
     def result(self, default: Program) -> Tuned:
-        """Return the best point without the changes that it does not need."""
+        """Return the result: the best point, without changes that do not improve it."""
         default_value = self.value({})
         assert default_value is not None
         valued = [tried for tried in self.history if tried.value is not None]
@@ -282,7 +282,7 @@ class _Search:
         )  # fmt: skip
 
     def _needed(self, point: Point) -> Point:
-        """Leave out the changes without which a point is as good."""
+        """Remove the changes from a point that do not improve its value."""
         for name in list(point):
             value, without = self.value(point), self.value(_without(point, name))
             if value is not None and without is not None and without <= value:
@@ -292,12 +292,12 @@ class _Search:
     def _replayed(
         self, best: Program, options: dict[str, Any], pins: dict[str, Any] | None
     ) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-        """Return a plan and the options that it needs: a whole plan without any if that is as good."""
+        """Return a plan and the options that it needs; prefer the whole plan without options if it is as good."""
         try:
             whole = best.plan()
         except CompileError:
             return pins, options
-        # A measured objective differs from run to run, so what the compiler predicts is compared.
+        # A measured objective differs from run to run, so the predicted times are compared instead.
         task = (
             self.task
             if isinstance(self.task.objective, str)

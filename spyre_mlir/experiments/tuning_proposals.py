@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The order in which a tuning tries the points of a space: a function of the seed and of the trials so far.
+"""The order in which a tuning tries the points of a space, as a function of the seed and of the trials so far.
 
-The first point is the default. The next half of the trials are single changes, those of operations that take long
-first, one of each parameter before the second of any. Then come combinations: the changes that gain, added one by one
-to the best point, and further on in turn random changes of the best point and a proposal of Optuna's sampler.
+The first point is the default. Up to half of the trials are then single changes: one change of each parameter, those
+of the longest operations first, before the second change of any parameter. Combinations follow: first the changes that
+improve the default, added one by one to the best point, then alternating random changes of the best point and proposals
+of Optuna's sampler.
 """
 
 from __future__ import annotations
@@ -15,32 +16,32 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments.tuning_space import TuningSpace
 from spyre_mlir.records import dataclass
 
-#: The numbers of choices by parameter; parameters at their default are left out.
+#: The index of a choice by parameter; parameters at their default are omitted.
 Point = Mapping[str, int]
-#: Proposes a point by a model of the trials so far; its argument seeds it.
+#: Function from a seed to a point that is proposed by a model of the trials so far.
 Sampler = Callable[[int], Point]
 
-#: Part of the trials that are single changes at most.
+#: Maximum fraction of the trials that are single changes.
 _SINGLES = 0.5
-#: Draws of random changes before a space counts as searched, and changes at once at most.
+#: Number of random draws before a space counts as exhausted, and maximum number of changes in a draw.
 _DRAWS, _MOST_CHANGES = 200, 4
 
 
 def key_of(point: Point) -> tuple[tuple[str, int], ...]:
-    """Return a point as a value that equal points share."""
+    """Return a hashable key that is equal for equal points."""
     return tuple(sorted(point.items()))
 
 
 @dataclass(frozen=True)
 class Tried:
-    """A point that was tried, and its value; None for one that is refused."""
+    """A point that was tried, and its value; None if the compiler rejected it."""
 
     point: Point
     value: float | None
 
 
 class Proposals:
-    """The proposals of one tuning of so many ``trials``."""
+    """The proposals of one tuning, for a total number of ``trials``."""
 
     def __init__(self, space: TuningSpace, trials: int, seed: int) -> None:
         self.space, self.trials, self.seed = space, trials, seed
@@ -48,7 +49,7 @@ class Proposals:
         self._singles = list(self._single_changes())
 
     def propose(self, history: Sequence[Tried], pending: Set[tuple], sampler: Sampler) -> Point | None:
-        """Return a point that is neither in the history nor pending; None if there seems to be none."""
+        """Return a point that is neither in the history nor pending; None if none was found."""
         count = len(history) + len(pending)
         known = {key_of(tried.point) for tried in history} | pending
         if not known:
@@ -60,7 +61,7 @@ class Proposals:
         return None
 
     def _is_possible(self, point: Point) -> bool:
-        """Return whether a point is a call of ``compile``: two loops around one operation are none."""
+        """Return whether a point is a valid call of ``compile``: two choices must not tile the same operation."""
         try:
             self.space.call(point)
         except CompileError:
@@ -77,13 +78,13 @@ class Proposals:
         yield iter(self._singles)
 
     def _single_changes(self) -> Iterator[Point]:
-        """Yield all points with one choice: one of each parameter, the weightiest first, then the second of each."""
+        """Yield all points with one change: the first choice of each parameter by weight, then the second, etc."""
         by_weight = sorted(self._sizes, key=self.space.weight, reverse=True)
         for number in range(max(self._sizes.values(), default=0)):
             yield from ({name: number} for name in by_weight if number < self._sizes[name])
 
     def _additions(self, history: Sequence[Tried]) -> Iterator[Point]:
-        """Yield the best point with one more change that gains by itself, the largest gain first."""
+        """Yield the best point with one more change that by itself improves the default, the largest gain first."""
         if not (valued := [tried for tried in history if tried.value is not None]):
             return
         default = next((tried.value for tried in valued if not tried.point), None)
@@ -96,7 +97,7 @@ class Proposals:
             yield {**best.point, **tried.point}
 
     def _mutations(self, history: Sequence[Tried], count: int) -> Iterator[Point]:
-        """Yield the best point with random parameters at a random choice or at their default: one, then more."""
+        """Yield the best point with random parameters set to a random choice or the default: first one, then more."""
         valued = [tried for tried in history if tried.value is not None]
         names = list(self._sizes)
         if not valued or not names:
@@ -116,5 +117,5 @@ def _value(tried: Tried) -> float:
 
 
 def _best(valued: Sequence[Tried]) -> Tried:
-    """Return the trial with the least value; of equal ones that with the fewest changes, then the first."""
+    """Return the trial with the least value; ties are broken by the fewest changes, then by order."""
     return min(valued, key=lambda tried: (_value(tried), len(tried.point)))

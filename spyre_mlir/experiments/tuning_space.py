@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The space of a tuning: what may be chosen of a program beside its default plan, in plain data.
+"""The space of a tuning: the alternatives to the default plan of a program, as plain data.
 
-Candidates are those of the compiler's own searches, of the program as it is compiled by default: the divisions of
+The candidates come from the compiler's own searches on the program with default options: the divisions of
 joint-planning, the loops of auto-tiling, the layouts of choose-layouts. Choices are options of ``compile`` and pins of
 a plan file (docs/plans.md), so a point of the space is one call of ``compile``.
 """
@@ -36,10 +36,10 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.divider import blocked_dims
 from spyre_mlir.target.ops import DEVICE_OPS
 
-#: A choice of a parameter, as JSON has it, or as the loops by operation.
+#: A choice of a parameter: a JSON value, or a mapping from operations to loops.
 Choice = Any
 
-#: Options that change a plan and leave the numbers of a program as they are, with the values that are no default.
+#: Options that change the plan but not the results of a program, with their values other than the default.
 OPTIONS: Mapping[str, tuple[Choice, ...]] = {
     "uneven_splits": (True,), "matmul": ("specified",), "co_optimizer": ("strategy-b",), "stick_outermost": (True,),
     "argument_layouts": ("default",), "tile_attention": (False,), "tile_for_lx": (False,), "clone_inputs": (False,),
@@ -47,22 +47,22 @@ OPTIONS: Mapping[str, tuple[Choice, ...]] = {
     "in_place": (False,), "order_by_size": (True,),
 }  # fmt: skip
 
-#: Numbers of tiles that another loop of the default plan may have.
+#: Maximum number of alternative tile counts for each loop of the default plan.
 _LOOP_CUTS = 6
 
 
 @dataclass(frozen=True)
 class TuningSpace:
-    """Choices by what they are about; the default of each, which is what the compiler does by itself, is not listed.
+    """The choices by subject, without the default, which is the decision of the compiler.
 
-    To narrow a space, leave entries out (``dataclasses.replace``).
+    To narrow a space, remove entries (``dataclasses.replace``).
 
     Attributes:
         options: Values by the name of an option of ``compile``.
-        divisions: By operation entries like ``{"slices": [2, 16], "core_order": [0, 1]}``.
-        layouts: Values of the field ``layout`` by argument.
+        divisions: Entries such as ``{"slices": [2, 16], "core_order": [0, 1]}``, by operation.
+        layouts: Values of the field ``layout``, by argument.
         tilings: Mappings from operations to their field ``tiling``, by the name of a run of operations.
-        weights: The parts of the time, 0 to 1, that operations take: what takes long is tried first.
+        weights: The fraction of the time, 0 to 1, that each operation takes; the longest operations are tried first.
     """
 
     options: Mapping[str, Sequence[Choice]] = field(default_factory=dict)
@@ -75,11 +75,11 @@ class TuningSpace:
     def of(cls, program: Program, **compile_options: Any) -> TuningSpace:
         """Return all choices of a compiled program.
 
-        A program whose parts run on the host has no plan file, so only options are chosen.
+        A program with host functions has no plan file, so its space has only options.
 
         Args:
             program: The program.
-            **compile_options: Those of its compilation, which stay.
+            **compile_options: The options with which it was compiled; they are fixed.
         """
         options = {name: values for name, values in OPTIONS.items() if name not in compile_options}
         try:
@@ -95,7 +95,7 @@ class TuningSpace:
         return cls(options, divisions, layouts, tilings, _weights(program, plan))
 
     def parameters(self) -> dict[str, Sequence[Choice]]:
-        """Return the choices of all parameters by name: the kind and what it is about."""
+        """Return the choices of all parameters; the name of a parameter is its kind and its subject."""
         kinds = {
             "option": self.options,
             "divide": self.divisions,
@@ -105,7 +105,7 @@ class TuningSpace:
         return {f"{kind} {name}": values for kind, group in kinds.items() for name, values in group.items()}
 
     def weight(self, parameter: str) -> float:
-        """Return the part of the time that a parameter is about; options and layouts are about all."""
+        """Return the fraction of the time that a parameter affects; 1 for options and layouts."""
         kind, name = _split(parameter)
         if kind == "divide":
             return self.weights.get(name, 0.0)
@@ -114,9 +114,9 @@ class TuningSpace:
         return 1.0
 
     def call(self, point: Mapping[str, int]) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """Return the options and the plan of a point: the numbers of the choices by parameter, without defaults.
+        """Return the options and the plan for a point, the indices of choices by parameter, without defaults.
 
-        ``CompileError`` if two choices tile one operation.
+        Raise ``CompileError`` if two choices tile the same operation.
         """
         options: dict[str, Any] = {}
         arguments: dict[str, Any] = {}
@@ -141,7 +141,7 @@ class TuningSpace:
         return options, plan if arguments or operations else None
 
     def text(self, parameter: str, number: int) -> str:
-        """Return a choice in words."""
+        """Return the description of a choice."""
         kind, name = _split(parameter)
         choice = self.parameters()[parameter][number]
         if kind != "tile":
@@ -168,16 +168,16 @@ def _add_tilings(operations: dict[str, dict[str, Any]], choice: Mapping[str, Any
 
 
 def _pipeline(compile_options: Mapping[str, Any]) -> SpyrePipeline:
-    """Return the pipeline of the options of ``compile`` that are its own."""
+    """Return the pipeline for the options of ``compile`` that are pipeline options."""
     known = PipelineOptions.__dataclass_fields__
     chosen = {name: value for name, value in compile_options.items() if name in known and value is not None}
     return SpyrePipeline.parse(" ".join(f"{name}={show_value(value)}" for name, value in chosen.items()))
 
 
 def _module(program: Program, pipeline: SpyrePipeline, level: str) -> ir.Module:
-    """Return a program at the level *divided*, or where its device operations have got their names."""
+    """Return the IR of a program at the level *divided*, or after the pass that names its device operations."""
     module = parsed(program.source_text(), context())
-    # Without pins, but with the names that a plan file has, and no layer folded into another.
+    # The plan has no pins, but operations get the names of a plan file, and layers are not merged.
     module.operation.attributes[sdsc.PLAN] = ir.StringAttr.get('{"version": 1}', module.context)
     steps = replace(pipeline, use_plan="").pipeline("divided" if level == "divided" else "tiled")
     if level == "named":
@@ -188,12 +188,12 @@ def _module(program: Program, pipeline: SpyrePipeline, level: str) -> ir.Module:
 
 
 def _divisions(module: ir.Module) -> Iterator[tuple[str, list[Choice]]]:
-    """Yield the candidates of joint-planning, which are few where neighbours are alike, and those along one dim."""
+    """Yield division candidates: of joint-planning (few if neighbours are alike), and along a single dim."""
     cores = target_of(module.operation).cores
     for func in functions(module.operation):
         for user, candidates in JointPlanning().candidates(func):
             name = sdsc.name_of(user.op)
-            # What a later pass inserted has no name yet, and follows from its neighbours.
+            # An operation inserted by a later pass has no name; its division follows from its neighbours.
             if name is None:
                 continue
             pins = [(each.division.splits, core_order_of(each.division)) for each in candidates]
@@ -203,7 +203,7 @@ def _divisions(module: ir.Module) -> Iterator[tuple[str, list[Choice]]]:
 
 
 def _along_one_dim(user: Divided, cores: int) -> Iterator[tuple[int, ...]]:
-    """Yield the legal divisions along each one of the output dims."""
+    """Yield the legal divisions along a single output dim, for each output dim."""
     space, every = user.space, range(len(user.space.units))
     for dim in sorted(set(every) - space.reduced):
         splits = work_distribution(space.units, space.reduced, cores, blocked=frozenset(every) - {dim})
@@ -219,7 +219,7 @@ def _split_dims(splits: Sequence[int]) -> tuple[int, ...]:
 def _layouts(
     module: ir.Module, pipeline: SpyrePipeline, plan: Mapping[str, Any]
 ) -> Iterator[tuple[str, list[Choice]]]:
-    """Yield the layouts of arguments that a reader could ask for, other than that of the default plan."""
+    """Yield the layouts of arguments that a reader could request, without the layout of the default plan."""
     planned = {entry["name"]: json.dumps(entry.get("layout")) for entry in plan["arguments"]}
     for func in functions(module.operation):
         graph = LayoutGraph(func, by_price=True)
@@ -235,7 +235,7 @@ def _layouts(
 
 
 def _tilings(module: ir.Module, plan: Mapping[str, Any]) -> Iterator[tuple[str, list[Choice]]]:
-    """Yield the loops of runs of operations that the default plan has none around, and others for its own loops."""
+    """Yield loops for runs of operations that the default plan does not tile, and alternatives for its loops."""
     tiled_names = {entry["name"] for entry in plan["operations"] if entry.get("tiling")}
     for func in functions(module.operation):
         names = {op.results[0]: sdsc.name_of(op) or "" for op in all_ops(func) if sdsc.NAME in op.attributes}
@@ -252,7 +252,7 @@ def _tilings(module: ir.Module, plan: Mapping[str, Any]) -> Iterator[tuple[str, 
 
 
 def _other_loops(ops: Mapping[str, Tiled], plan: Mapping[str, Any]) -> Iterator[tuple[str, list[Choice]]]:
-    """Yield other numbers of tiles of each loop of a plan, and no loops, for all operations that it is around."""
+    """Yield, for the operations of each loop of a plan, other tile counts and the choice without the loop."""
     nests: dict[str, dict[str, dict[str, Any]]] = {}
     for entry in plan["operations"]:
         for loop in entry.get("tiling") or ():
@@ -273,7 +273,7 @@ def _other_loops(ops: Mapping[str, Tiled], plan: Mapping[str, Any]) -> Iterator[
 
 
 def _cuts(loop: str, run: Sequence[Tiled], entries: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return legal cuts of the dim of a loop around some operations, other than that of the plan."""
+    """Return legal cuts of the dim of a loop around some operations, without the cut of the plan."""
     of_loop = next(each for each in entries[0]["tiling"] if each["loop"] == loop)
     target = target_of(run[0].op)
     for dim_class in dim_classes(run):
@@ -284,7 +284,7 @@ def _cuts(loop: str, run: Sequence[Tiled], entries: Sequence[Mapping[str, Any]])
 
 
 def _weights(program: Program, plan: Mapping[str, Any]) -> dict[str, float]:
-    """Return the part of the time of each operation; none where executions and operations are not one to one."""
+    """Return the fraction of the time of each operation; equal fractions if executions do not match operations."""
     executions = [each.total_ns for each in program.timeline().executions]
     names = [entry["name"] for entry in plan["operations"]]
     if len(executions) != len(names):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Trials of a tuning in a study of Optuna: in memory, or in a database from which a tuning that was killed goes on."""
+"""Trials of a tuning as an Optuna study: in memory, or in a database that allows resuming a killed tuning."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments.extras import imported
 from spyre_mlir.experiments.tuning_proposals import Point, Tried
 
-#: The choice that is none.
+#: The value of a parameter at its default.
 _DEFAULT = "default"
 _REASON, _POINT = "reason", "point"
 
 
 class TrialStore:
-    """The study of one tuning; ``name`` says what is tuned, so one database has many.
+    """The study of one tuning; ``name`` identifies the tuning, so one database can hold many studies.
 
-    ``storage`` is a path of an SQLite file or a URL of Optuna's, None for memory. Only finished trials are written:
-    one that is under way when a process ends is tried again. ``CompileError`` without Optuna, or for a file of
-    another kind.
+    ``storage`` is the path of an SQLite file or an Optuna URL, None for memory. Only finished trials are written, so
+    a trial that is running when a process ends is repeated. Raise ``CompileError`` if Optuna is not installed, or for
+    a file of another kind.
     """
 
     def __init__(self, name: str, storage: str | Path | None, sizes: Mapping[str, int]) -> None:
         self._optuna = imported("optuna", "tune")
         self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
-        # The numbers of a parameter are texts: as numbers, their order would mean something.
+        # The choices of a parameter are texts, because the order of numbers would be significant.
         self._distributions = {
             parameter: self._optuna.distributions.CategoricalDistribution([_DEFAULT, *map(str, range(size))])
             for parameter, size in sizes.items()
@@ -41,7 +41,7 @@ class TrialStore:
             url = f"sqlite:///{url}"
         try:
             return self._optuna.create_study(study_name=name, storage=url, load_if_exists=True)
-        # Whatever the database library says of a file that is none; the file is left as it is.
+        # The database library raises different exceptions for a file that is not a database; the file is unchanged.
         except Exception as error:
             first = (str(error).splitlines() or [type(error).__name__])[0]
             raise CompileError(
@@ -49,16 +49,16 @@ class TrialStore:
             ) from error
 
     def trials(self) -> list[tuple[Tried, str]]:
-        """Return the trials in their order, each with the reason why it was refused."""
+        """Return the trials in order, each with the reason for its rejection, or ""."""
         return [
             (Tried(dict(trial.user_attrs[_POINT]), trial.value), trial.user_attrs.get(_REASON, ""))
             for trial in self._study.get_trials(deepcopy=False)
         ]
 
     def add(self, point: Point, value: float | None, reason: str) -> None:
-        """Write a finished trial; without a value it is a pruned one."""
+        """Write a finished trial; a trial without a value is marked as pruned."""
         states = self._optuna.trial.TrialState
-        # Parameters at their default are left out: a large space has hundreds.
+        # Parameters at their default are omitted: a large space has hundreds of them.
         chosen = {parameter: str(number) for parameter, number in point.items()}
         self._study.add_trial(
             self._optuna.trial.create_trial(
@@ -71,7 +71,7 @@ class TrialStore:
         )
 
     def sample(self, seed: int) -> Point:
-        """Propose a point by Optuna's tree of Parzen estimators, from the trials that have values."""
+        """Propose a point with Optuna's TPE sampler, from the trials that have values."""
         optuna = self._optuna
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A process of the compiler beside the server: no answer of the server waits for it, or fails with it.
+"""A compiler process separate from the server: the server neither waits for it nor fails with it.
 
-``concurrent.futures`` has such processes, too, but an exit of theirs may wait for one that has been killed.
+``concurrent.futures`` has process pools too, but their exit may wait for a process that has been killed.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Begin = tuple[Callable[[Sequence[str]], object], Sequence[str], int]
 
 
 class CompilerProcessError(Exception):
-    """Reason why a call did not return: an exception, or the end of the process."""
+    """The reason why a call did not return: an exception, or the end of the process."""
 
 
 class CompilerProcess:
-    """A process that calls functions of texts, one after the other; it starts with the first call."""
+    """A process that runs calls one after the other; it starts with the first call."""
 
     def __init__(
         self, begin: Callable[[Sequence[str]], object], arguments: Sequence[str], niceness: int
     ) -> None:
-        """Keep what prepares the process: ``begin(arguments)`` is called in it before all else."""
+        """Create a process that first calls ``begin(arguments)``, with a ``niceness`` for the scheduler."""
         self._begin: Begin = begin, tuple(arguments), niceness
         self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[..., Any], tuple]] = queue.SimpleQueue()
         self._latest: dict[str, tuple[str, Future[Any]]] = {}
@@ -44,13 +44,13 @@ class CompilerProcess:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def call(self, function: Callable[..., Any], *arguments: object) -> Future[Any]:
-        """Call a function; the process starts anew if it has ended, as of memory."""
+        """Call a function in the process; restart the process if it has ended, e.g. because it ran out of memory."""
         future: Future[Any] = Future()
         self._calls.put((future, function, arguments))
         return future
 
     def latest(self, uri: str, function: Callable[[str], Any], text: str) -> Future[Any]:
-        """Call a function of the text of a document, once for each text; what waits for an older text is dropped."""
+        """Call a function on the text of a document, once per text; cancel a waiting call for an older text."""
         known = self._latest.get(uri)
         if known is None or known[0] != text:
             self.forget(uri)
@@ -58,12 +58,12 @@ class CompilerProcess:
         return known[1]
 
     def forget(self, uri: str) -> None:
-        """Drop what is known of a document."""
+        """Cancel the call for a document and drop its result."""
         if uri in self._latest:
             self._latest.pop(uri)[1].cancel()
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process, even during a call."""
         with self._lock:
             self._is_ended = True
             if self._process is not None:
@@ -77,8 +77,8 @@ class CompilerProcess:
                     answer = self._answer(function, arguments)
                 except CompilerProcessError as error:
                     future.set_exception(error)
-                # The thread has to go on, and the caller to hear of it: of a process that the system does not start,
-                # or of an answer that the server cannot read.
+                # Report any other error to the caller and keep the thread alive, e.g. if the system cannot start the
+                # process, or the server cannot read an answer.
                 except Exception as error:
                     future.set_exception(
                         CompilerProcessError(internal_error(error).message.removesuffix("."))
@@ -99,7 +99,7 @@ class CompilerProcess:
         return answer
 
     def _started(self) -> tuple[BaseProcess, Connection]:
-        """Return the process, started anew if there is none."""
+        """Return the process and its pipe; start the process if it is not running."""
         with self._lock:
             if self._is_ended:
                 raise CompilerProcessError("the server ends")
@@ -107,12 +107,12 @@ class CompilerProcess:
                 self._pipe, end = _SPAWN.Pipe()
                 process = self._process = _SPAWN.Process(target=_work, args=(end, self._begin))
                 process.start()
-                end.close()  # so that the end of the process is that of the pipe
+                end.close()  # so that the pipe closes when the process ends
             return self._process, self._pipe
 
 
 def _work(pipe: Connection, begin: Begin) -> None:
-    """Answer calls until the server has ended."""
+    """Run calls in the process until the server has ended."""
     prepare, arguments, niceness = begin
     os.nice(niceness)
     threading.Thread(target=_end_with_server, daemon=True).start()
@@ -133,7 +133,7 @@ def _work(pipe: Connection, begin: Begin) -> None:
 
 
 def _end_with_server() -> None:
-    """Wait for the end of the server, which may be killed, and end with it."""
+    """Wait until the server ends, even if it is killed, and end this process."""
     server = multiprocessing.parent_process()
     if server is not None:
         server.join()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decisions of the compiler about a program, by the lines of its text, as plain values of another process."""
+"""Decisions of the compiler about a program, by text line, as plain values that can be sent between processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.asm_form import AsmForm
 
-#: The file of the locations in a text that has no other name.
+#: The file name in the locations of a text without a file.
 TEXT = "-"
 
 _LAYOUT = re.compile(r"#stick\.layout<affine_map<(.*?)>>")
@@ -28,7 +28,7 @@ _DIVISION = re.compile(r"#sdsc\.division<(\[[^\]]*\])")
 
 
 def diagnostics(text: str) -> list[TextError]:
-    """Return the errors of a text, by the parser and the verifiers."""
+    """Return the errors that the parser and the verifiers report for a text."""
     return [_text_error(error) for begin, part in parts(text) for error in _errors(begin, part)]
 
 
@@ -37,9 +37,9 @@ def _text_error(error: Diagnostic) -> TextError:
 
 
 def at_level(text: str, level: str, line: int | None = None) -> str:
-    """Return the IR of a program at a level, or the diagnostic of what refuses it as a comment.
+    """Return the IR of a program at a level, or as comments the diagnostic if the compiler rejects it.
 
-    Of a text with several programs, return the one at a line, else all of them.
+    If the text has several programs, return the program at ``line``, or all programs if ``line`` is None.
     """
     programs = parts(text)
     if line is not None:
@@ -48,9 +48,9 @@ def at_level(text: str, level: str, line: int | None = None) -> str:
 
 
 def decisions(text: str) -> dict[int, list[str]]:
-    """Return the sentences about the operations of each line of a text, from one.
+    """Return sentences about the operations of a text, by line number, starting at 1.
 
-    What a program is refused for, is about each of its lines; about a text with errors nothing is said.
+    If the compiler rejects a program, each of its lines has the reason. A program with parse errors has no sentences.
     """
     lines: dict[int, list[str]] = {}
     for begin, part in parts(text):
@@ -106,7 +106,7 @@ def _attribute(op: ir.Operation, name: str) -> str:
 
 
 def _run(module: ir.Module, text: str, level: str) -> None:
-    """Run the pipeline from the level of a text to another one; nothing for a text that is there or below."""
+    """Run the pipeline from the level of a text to ``level``; do nothing for a text at or below that level."""
     begin = level_of(text)
     if begin == "linalg":
         run_pipeline(module, SpyrePipeline().pipeline(level))
@@ -115,7 +115,7 @@ def _run(module: ir.Module, text: str, level: str) -> None:
 
 
 def _parsed(begin: int, part: str) -> ir.Module:
-    """Parse the part of a text that begins at a line, in whose place its locations are."""
+    """Parse a part of a text that begins at a line; its locations are lines of the whole text."""
     context = dialects.context()
     try:
         return dialects.parsed("\n" * begin + part, context)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The parts of answers in the Language Server Protocol, version 3.17, as far as the server gives them.
+"""Types of the Language Server Protocol, version 3.17, that occur in the server's answers.
 
-A field ``start_line`` is ``startLine`` in a message, where a field without a value is left out.
+A field ``start_line`` is ``startLine`` in a message. A field whose value is None is omitted.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from spyre_mlir.records import dataclass
 
 
 class Severity(IntEnum):
-    """How urgent a diagnostic is."""
+    """The severity of a diagnostic."""
 
     ERROR, WARNING, INFORMATION, HINT = 1, 2, 3, 4
 
 
 class SymbolKind(IntEnum):
-    """What a symbol of an outline is."""
+    """The kind of a symbol in an outline."""
 
     MODULE, FUNCTION, VARIABLE = 2, 12, 13
 
 
 class AccessKind(IntEnum):
-    """What a highlighted name does with what it names."""
+    """The kind of access by a highlighted name."""
 
     READ, WRITE = 2, 3
 
 
-#: The kind of a completion.
+#: The completion item kind of all completions.
 VARIABLE = 6
 
 
 @dataclass(frozen=True)
 class TextPosition:
-    """A line and a character, from zero, in the units of the editor."""
+    """A line and a character, both from 0; characters are counted in the units of the editor."""
 
     line: int
     character: int
@@ -46,7 +46,7 @@ class TextPosition:
 
 @dataclass(frozen=True)
 class TextRange:
-    """A range up to its end, which is not included."""
+    """A range from ``start`` up to, but not including, ``end``."""
 
     start: TextPosition
     end: TextPosition
@@ -54,7 +54,7 @@ class TextRange:
 
 @dataclass(frozen=True)
 class TextLocation:
-    """A range of a document."""
+    """A range in a document."""
 
     uri: str
     range: TextRange
@@ -62,7 +62,7 @@ class TextLocation:
 
 @dataclass(frozen=True)
 class RelatedInformation:
-    """A note of a diagnostic at a place of its own."""
+    """A note of a diagnostic, with its own location."""
 
     location: TextLocation
     message: str
@@ -70,7 +70,7 @@ class RelatedInformation:
 
 @dataclass(frozen=True)
 class EditorDiagnostic:
-    """A message about a range of a document."""
+    """A diagnostic about a range of a document."""
 
     range: TextRange
     message: str
@@ -81,7 +81,7 @@ class EditorDiagnostic:
 
 @dataclass(frozen=True)
 class Highlight:
-    """A name that refers to the same as another."""
+    """A highlighted name that refers to the same definition as the name at the cursor."""
 
     range: TextRange
     kind: AccessKind
@@ -89,7 +89,7 @@ class Highlight:
 
 @dataclass(frozen=True)
 class TextEdit:
-    """A new text in the place of a range."""
+    """The replacement of a range by a new text."""
 
     range: TextRange
     new_text: str
@@ -97,14 +97,14 @@ class TextEdit:
 
 @dataclass(frozen=True)
 class WorkspaceEdit:
-    """The edits of each document."""
+    """The edits, by document."""
 
     changes: dict[str, list[TextEdit]]
 
 
 @dataclass(frozen=True)
 class FoldingRange:
-    """Lines that an editor may hide, the first one aside."""
+    """Lines that an editor may hide, except the first line."""
 
     start_line: int
     end_line: int
@@ -112,7 +112,7 @@ class FoldingRange:
 
 @dataclass(frozen=True)
 class Completion:
-    """A text that may be typed next."""
+    """A completion proposal."""
 
     label: str
     detail: str
@@ -140,7 +140,7 @@ class CodeLens:
 
 @dataclass(frozen=True)
 class DocumentSymbol:
-    """A symbol of an outline, with the symbols in it."""
+    """A symbol of an outline, with its nested symbols."""
 
     name: str
     kind: SymbolKind
@@ -152,7 +152,7 @@ class DocumentSymbol:
 
 @dataclass(frozen=True)
 class SymbolInformation:
-    """A symbol of an outline without a tree."""
+    """A symbol of a flat outline."""
 
     name: str
     kind: SymbolKind
@@ -162,7 +162,7 @@ class SymbolInformation:
 
 @dataclass(frozen=True)
 class MarkupContent:
-    """A text in ``plaintext`` or ``markdown``."""
+    """A text in the format ``plaintext`` or ``markdown``."""
 
     kind: str
     value: str
@@ -170,14 +170,14 @@ class MarkupContent:
 
 @dataclass(frozen=True)
 class HoverText:
-    """The text about a range."""
+    """The hover text for a range."""
 
     contents: MarkupContent
     range: TextRange
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as JSON has it."""
+    """Convert a value of these types to a JSON value."""
     if dataclasses.is_dataclass(value):
         items = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
         return {_camel_case(name): as_json(item) for name, item in items if item is not None}

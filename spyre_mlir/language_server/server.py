@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The server: requests of an editor, answered from the text and from what the compiler makes of it.
+"""The server: answers the requests of an editor, from the text and from the results of the compiler.
 
-Two processes beside it know MLIR: one checks texts while they are typed, the other compiles, which takes longer. So
-the server answers from names at once, and from decisions once they are known.
+Two separate processes load MLIR: one checks texts while they are typed, the other compiles, which takes longer. The
+server itself answers requests about names immediately, and requests about decisions when the compiler has finished.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from spyre_mlir.language_server.text_levels import LEVELS, level_of
 from spyre_mlir.records import dataclass
 from spyre_mlir.version import VERSION
 
-#: The command of a code lens: the arguments are the document, the level and the line of a program, the answer is its
-#: IR there.
+#: The command of a code lens: the arguments are the document, the level and the line of a program; the result is the
+#: IR of the program at that level.
 SHOW_LEVEL = "spyre.showLevel"
 
 _SEVERITIES = {"warning": Severity.WARNING, "remark": Severity.INFORMATION, "note": Severity.HINT}
@@ -37,7 +37,7 @@ _WORD = "%@#!^.$_abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
 class SpyreServer:
-    """A language server with the processes of the compiler; ``prepare(arguments)`` is called in each of them."""
+    """A language server with its two compiler processes; each process calls ``prepare(arguments)`` first."""
 
     def __init__(
         self,
@@ -47,17 +47,17 @@ class SpyreServer:
         sink: BinaryIO,
     ) -> None:
         self.checks = CompilerProcess(prepare, arguments, niceness=0)
-        self.plans = CompilerProcess(prepare, arguments, niceness=10)  # what an editor waits for comes first
+        self.plans = CompilerProcess(prepare, arguments, niceness=10)  # checks have priority
         self.connection = Connection(source, sink, _sentence)
-        #: Whether the editor has said that the session ends.
+        #: Whether the editor has requested the shutdown.
         self.is_shut_down = False
-        #: The capabilities of the editor, None before it initializes the session, and the units of its columns.
+        #: The capabilities of the editor (None before initialization), and the encoding that its columns count.
         self.editor: dict[str, Any] | None = None
         self.encoding = "utf-16"
         self.documents: dict[str, Document] = {}
 
     def serve(self) -> None:
-        """Answer until the session ends, and end the processes of the compiler."""
+        """Answer requests until the session ends, and then end the compiler processes."""
         methods: dict[str, Method] = {
             "initialize": self._initialize,
             "initialized": self._initialized,
@@ -85,17 +85,17 @@ class SpyreServer:
             self.plans.end()
 
     def document(self, uri: object) -> Document:
-        """Return an open document as it is."""
+        """Return the current version of an open document."""
         if uri not in self.documents:
             raise ProtocolError(f"The document '{uri}' is not open.")
         return self.documents[str(uri)]
 
     def supports(self, *capabilities: str) -> Any:
-        """Return a capability of the editor; None for one that it does not name."""
+        """Return a capability of the editor at a path of names; None if the editor does not have it."""
         return _found(self.editor, *capabilities)
 
     def _in_session(self, name: str, method: Method) -> Method:
-        """Return a method that is refused outside of the session, whose result is JSON."""
+        """Wrap a method: reject it outside of the session, and convert its result to JSON."""
 
         def answer(params: Any) -> Any:
             if self.editor is None and name != "initialize":
@@ -126,7 +126,7 @@ class SpyreServer:
         )
         capabilities = {
             "positionEncoding": self.encoding,
-            # An editor sends the whole text.
+            # 1: an editor sends the whole text with each change.
             "textDocumentSync": {"openClose": True, "change": 1, "save": True},
             "completionProvider": {"triggerCharacters": ["%", "@", "#", "^", "!"]},
             "hoverProvider": True,
@@ -142,7 +142,7 @@ class SpyreServer:
         return {"capabilities": capabilities, "serverInfo": {"name": "spyre-lsp", "version": VERSION}}
 
     def _initialized(self, params: Any) -> None:
-        self.checks.call(_diagnostics, "")  # it is ready when the first document comes
+        self.checks.call(_diagnostics, "")  # start the process before the first document is opened
 
     def _shut_down(self, params: Any) -> None:
         self.is_shut_down = True
@@ -182,17 +182,17 @@ class SpyreServer:
         self.connection.notify("textDocument/publishDiagnostics", {"uri": uri, "diagnostics": []})
 
     def _check(self, document: Document) -> None:
-        """Publish the errors of a document once they are known."""
+        """Check a document and publish its errors when the check is done."""
         check = self.checks.latest(document.uri, _diagnostics, document.text)
         check.add_done_callback(functools.partial(self._publish, document))
 
     def _publish(self, document: Document, check: Future[list[TextError]]) -> None:
         with self.connection.lock:
             if check.cancelled() or self.documents.get(document.uri) != document:
-                return  # a check of the newer text tells of it
+                return  # the check of the newer text publishes the errors
             try:
                 found = [self._diagnostic(document, error) for error in check.result()]
-            # Of the process, or of the server: the editor has to hear of it.
+            # Any failure, of the process or of the server, is published as a diagnostic.
             except Exception as error:
                 message = f"The check of this text failed: {_reason(error)}."
                 found = [lsp_types.EditorDiagnostic(document.range(0, 0, 1), message)]
@@ -202,7 +202,7 @@ class SpyreServer:
             self.connection.notify("textDocument/publishDiagnostics", params)
 
     def _diagnostic(self, document: Document, error: TextError) -> lsp_types.EditorDiagnostic:
-        # The range shows the operation, whose IR may be long.
+        # Drop the note with the IR of the operation, which may be long; the range shows the operation.
         notes = [note for note in error.notes if not note.message.startswith("see current operation")]
         found = _range_of(document, error.location)
         message = error.message if found else f"{error.location}: {error.message}"
@@ -251,7 +251,7 @@ class SpyreServer:
         return list(flat(document.uri, tree))
 
     def _execute(self, params: Any) -> Future[str]:
-        """Return the IR of a program of a document at a level."""
+        """Run the command of a code lens: return the IR of a program at a level."""
         command, arguments = _field(params, "command"), _found(params, "arguments")
         match arguments:
             case [str(uri), str(level), int(line)] if command == SHOW_LEVEL:
@@ -264,21 +264,21 @@ class SpyreServer:
 
 
 def _found(value: Any, *names: str) -> Any:
-    """Return what is in objects at a path of names; None if an object is missing."""
+    """Return the value at a path of names in nested objects; None if an object is missing."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def _field(params: Any, *names: str, kind: type = str) -> Any:
-    """Return a parameter at a path of names; ``ProtocolError`` for one that is missing, or of another type."""
+    """Return a parameter at a path of names; raise ``ProtocolError`` if it is missing or has another type."""
     value = _found(params, *names)
     if not isinstance(value, kind):
         raise ProtocolError(f"The parameter '{'.'.join(names)}' must be of the type '{kind.__name__}'.")
     return value
 
 
-# The compiler is imported in its processes alone: the editor waits for the server to start.
+# The compiler is imported only in its processes, because the editor waits for the server to start.
 def _decisions(text: str) -> dict[int, list[str]]:
     from spyre_mlir.language_server.decisions import decisions
 
@@ -298,7 +298,7 @@ def _diagnostics(text: str) -> list[TextError]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason of a failure: of a process of the compiler, or of the server itself."""
+    """Return the reason for a failure of a compiler process or of the server itself."""
     is_of_process = isinstance(error, CompilerProcessError)
     return str(error) if is_of_process else internal_error(error).message.removesuffix(".")
 
@@ -309,7 +309,7 @@ def _sentence(error: Exception) -> str:
 
 
 def _range_of(document: Document, location: str) -> lsp_types.TextRange | None:
-    """Return the rest of the word at ``-:line:col``, whose column counts bytes; None for a place in another file."""
+    """Return the range from ``-:line:col`` to the end of the word; None for another file. ``col`` counts bytes."""
     file, *place = location.rsplit(":", 2)
     if len(place) < 2 or file != "-":
         return None
@@ -317,7 +317,7 @@ def _range_of(document: Document, location: str) -> lsp_types.TextRange | None:
     text = document.index.lines[line]
     column = len(text.encode()[: max(int(place[1]) - 1, 0)].decode("utf-8", "ignore"))
     word = len(text[column:]) - len(text[column:].lstrip(_WORD))
-    # Behind the end of a line there is nothing to be shown.
+    # An editor shows nothing for a range after the end of a line.
     column = max(min(column, len(text) - 1), 0)
     return document.range(line, column, column + max(word, 1))
 
@@ -331,13 +331,13 @@ def _sentences(plan: Future[dict[int, list[str]]], line: int) -> list[str]:
     return plan.result().get(line + 1, [])
 
 
-# Answers about the names of a document, from its text alone.
+# Answers about the names of a document, from its text only.
 
 _KINDS = {"module": types.SymbolKind.MODULE, "global": types.SymbolKind.VARIABLE}
 
 
 def definition(document: Document, position: types.TextPosition) -> types.TextLocation | None:
-    """Return where the name at a position is defined."""
+    """Return the location of the definition of the name at a position."""
     use = document.name_at(position)
     found = use and document.index.definition(use)
     return document.location_of(found) if found else None
@@ -346,13 +346,13 @@ def definition(document: Document, position: types.TextPosition) -> types.TextLo
 def references(
     document: Document, position: types.TextPosition, with_definition: bool
 ) -> list[types.TextLocation]:
-    """Return where what the name at a position refers to is named."""
+    """Return the locations of all names with the same definition as the name at a position."""
     uses = _references(document, position)
     return [document.location_of(use) for use in uses if with_definition or not use.is_definition]
 
 
 def highlights(document: Document, position: types.TextPosition) -> list[types.Highlight]:
-    """Return the same places within the text, the definition as one that writes."""
+    """Return the ranges of all names with the same definition; the definition is marked as a write access."""
     kinds = {True: types.AccessKind.WRITE, False: types.AccessKind.READ}
     return [
         types.Highlight(document.range_of(use), kinds[use.is_definition])
@@ -361,7 +361,7 @@ def highlights(document: Document, position: types.TextPosition) -> list[types.H
 
 
 def renamed(document: Document, position: types.TextPosition, name: str) -> types.WorkspaceEdit:
-    """Return the edits that give what the name at a position refers to another name; one that changes no meaning."""
+    """Return the edits that rename the name at a position; ``ProtocolError`` if this would change a binding."""
     uses = _references(document, position)
     if not uses:
         raise ProtocolError("There is no name with a definition here.")
@@ -378,18 +378,18 @@ def renamed(document: Document, position: types.TextPosition, name: str) -> type
 
 
 def renameable(document: Document, position: types.TextPosition) -> types.TextRange | None:
-    """Return the range of the name at a position, if it has a definition to be renamed with."""
+    """Return the range of the name at a position if it can be renamed, i.e. has a definition."""
     use = document.name_at(position)
     return document.range_of(use) if use and document.index.definition(use) else None
 
 
 def folds(document: Document) -> list[types.FoldingRange]:
-    """Return the lines between braces."""
+    """Return the ranges of lines between braces."""
     return [types.FoldingRange(begin, end - 1) for begin, end in document.index.folds if end - 1 > begin]
 
 
 def completions(document: Document, position: types.TextPosition) -> list[types.Completion]:
-    """Return the names that may stand at a position: values that are visible there, and all others of the kind."""
+    """Return the names that may be used at a position: visible values, or all definitions with another sigil."""
     lines = document.index.lines
     line = lines[position.line] if position.line < len(lines) else ""
     column = document.column(position)
@@ -412,12 +412,12 @@ def completions(document: Document, position: types.TextPosition) -> list[types.
 
 
 def symbols(document: Document) -> list[types.DocumentSymbol]:
-    """Return the functions, whose details are their levels, with their values."""
+    """Return the outline: functions with their levels as details, and their values."""
     return [_symbol(document, outline) for outline in document.index.outline]
 
 
 def lenses(document: Document, command: str) -> list[types.CodeLens]:
-    """Return a lens above each function for each level that is below its own."""
+    """Return, for each function, one lens per level below the function's own level."""
     found = []
     for function in _functions(document.index.outline):
         begin = level_of(_text(document, function))
@@ -432,7 +432,7 @@ def lenses(document: Document, command: str) -> list[types.CodeLens]:
 def flat(
     uri: str, tree: list[types.DocumentSymbol], container: str | None = None
 ) -> Iterator[types.SymbolInformation]:
-    """Return an outline without a tree, for an editor that knows none."""
+    """Flatten an outline, for an editor that does not support trees."""
     for symbol in tree:
         place = types.TextLocation(uri, symbol.range)
         yield types.SymbolInformation(symbol.name, symbol.kind, place, container)
@@ -465,7 +465,7 @@ def _text(document: Document, outline: Outline) -> str:
 
 
 def _functions(outlines: list[Outline]) -> Iterator[Outline]:
-    """Yield the symbols of a text with a body, modules aside."""
+    """Yield the innermost symbols of an outline, i.e. functions without their modules."""
     for outline in outlines:
         yield from _functions(outline.symbols) if outline.symbols else [outline]
 
@@ -483,7 +483,7 @@ def _with_name(lines: list[str], uses: list[NameUse], name: str) -> str:
     return "\n".join(changed)
 
 
-# A document of the editor at one of its versions, and its positions in the units that the editor counts.
+# One version of a document in the editor, and its positions in the units that the editor counts.
 
 #: The codec of each encoding of positions, and the bytes of its units.
 UNITS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-le", 4)}
@@ -491,7 +491,7 @@ UNITS = {"utf-8": ("utf-8", 1), "utf-16": ("utf-16-le", 2), "utf-32": ("utf-32-l
 
 @dataclass(frozen=True)
 class Document:
-    """The text of a document; ``encoding`` is that of the columns of an editor."""
+    """The text of a document; ``encoding`` determines the units in which the editor counts columns."""
 
     uri: str
     version: int | None
@@ -504,11 +504,11 @@ class Document:
         return _index(self.text)
 
     def name_at(self, position: TextPosition) -> NameUse | None:
-        """Return the name at a position of the editor."""
+        """Return the name at an editor position."""
         return self.index.at(position.line, self.column(position))
 
     def column(self, position: TextPosition) -> int:
-        """Return the column of a position of the editor, in characters; the end of the line for one behind it."""
+        """Convert an editor position to a column in characters; a position after the line is its end."""
         lines = self.index.lines
         line = lines[position.line] if position.line < len(lines) else ""
         codec, size = UNITS[self.encoding]
@@ -517,7 +517,7 @@ class Document:
         return len(line.encode(codec)[: position.character * size].decode(codec, "ignore"))
 
     def position(self, line: int, column: int) -> TextPosition:
-        """Return a position for the editor; within the text, whatever the line and the column are."""
+        """Convert a line and a column to an editor position, clamped to the text."""
         lines = self.index.lines
         line = min(line, len(lines) - 1)
         if lines[line].isascii():
@@ -539,9 +539,9 @@ class Document:
 
 
 def plain_text(source: str) -> str:
-    r"""Return a text whose lines end in ``\n`` alone, and that UTF-8 has bytes for: positions are those of ``source``.
+    r"""Normalize line ends to ``\n`` and replace lone surrogates; positions in ``source`` stay valid.
 
-    The parser ends a line at no other character than the editor does, which ends one at a lone ``\r``, too.
+    The editor ends a line at ``\n``, ``\r\n`` and a lone ``\r``; after this, the parser ends lines at the same places.
     """
     text = source.replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii():
@@ -554,22 +554,22 @@ def _index(text: str) -> TextIndex:
     return TextIndex(text)
 
 
-# JSON-RPC 2.0 over two streams, framed as the Language Server Protocol frames it.
+# JSON-RPC 2.0 over two streams, with the framing of the Language Server Protocol.
 #
-# Written for the standard library alone: the import of a library for it, with a class for each message, takes longer
-# than all else at the start of the server.
+# This uses only the standard library: importing an LSP library, with a class for each message, would take longer than
+# the rest of the start of the server.
 
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = (
     -32700, -32600, -32601, -32602, -32603,
 )  # fmt: skip
 NOT_INITIALIZED, CANCELLED = -32002, -32800
 
-#: A method: it takes the parameters, and returns the result or the future of it.
+#: A method: a function from the parameters to the result, or to a future of the result.
 Method = Callable[[Any], Any]
 
 
 class ProtocolError(Exception):
-    """An error that is the answer to a request."""
+    """An error that is sent as the answer to a request."""
 
     def __init__(self, message: str, code: int = INVALID_PARAMS) -> None:
         super().__init__(message)
@@ -577,14 +577,14 @@ class ProtocolError(Exception):
 
 
 class Connection:
-    """The messages of one session: each is handled before the next one is read, and none waits for a future.
+    """The messages of one session; each message is handled before the next is read, without waiting for futures.
 
     Attributes:
-        lock: Held while a method runs, and to be held where another thread uses what the methods use.
+        lock: Held while a method runs; other threads must hold it to access the state that methods use.
     """
 
     def __init__(self, source: BinaryIO, sink: BinaryIO, fault: Callable[[Exception], str]) -> None:
-        """Keep the streams; ``fault`` returns the sentence about an exception that no method expects."""
+        """Create a connection over two streams; ``fault`` returns the message for an unexpected exception."""
         self.lock = threading.RLock()
         self._source, self._sink, self._fault = source, sink, fault
         self._waiting: dict[object, Future[Any]] = {}
@@ -592,7 +592,7 @@ class Connection:
 
     def serve(self, methods: Mapping[str, Method]) -> None:
         """Handle messages until ``exit`` or the end of the stream."""
-        # A thread writes, so that an editor that writes before it reads stops nothing.
+        # A separate thread writes, so that an editor that writes before it reads does not block the server.
         writer = threading.Thread(target=self._write, daemon=True)
         writer.start()
         methods = {**methods, "$/cancelRequest": self._cancel}
@@ -606,11 +606,11 @@ class Connection:
                 self._refuse(None, ProtocolError("A message is an object.", INVALID_REQUEST))
             elif message.get("method") == "exit":
                 break
-            elif "method" in message:  # and no answer: the server asks nothing
+            elif "method" in message:  # answers are ignored: the server sends no requests
                 with self.lock:
                     self._handle(message, methods)
         self._messages.put(None)
-        writer.join(5)  # an editor that does not read holds up no end
+        writer.join(5)  # with a timeout: an editor that does not read must not block the end
 
     def notify(self, method: str, params: object) -> None:
         """Send a notification."""
@@ -621,7 +621,7 @@ class Connection:
         try:
             if name not in methods:
                 if not is_request:
-                    return  # a notification that the server does not know is nothing that it must do
+                    return  # unknown notifications may be ignored
                 raise ProtocolError(f"The server has no method '{name}'.", METHOD_NOT_FOUND)
             result = methods[name](message.get("params"))
         except Exception as error:
@@ -639,7 +639,7 @@ class Connection:
     def _answer_later(self, number: object, future: Future[Any]) -> None:
         with self.lock:
             if self._waiting.pop(number, None) is None:
-                return  # cancelled, and answered
+                return  # cancelled, and answered already
             try:
                 self._send({"id": number, "result": future.result()})
             except (Exception, CancelledError) as error:
@@ -670,10 +670,10 @@ class Connection:
                 self._sink.write(message)
                 self._sink.flush()
         except OSError:
-            pass  # the editor has left, which the end of its messages says, too
+            pass  # the editor has exited; ``serve`` ends at the end of its messages
 
     def _body(self) -> bytes | None:
-        """Return the body of the next message; None at the end of the stream."""
+        """Read the body of the next message; return None at the end of the stream."""
         length = 0
         while line := self._source.readline():
             name, _, value = line.partition(b":")

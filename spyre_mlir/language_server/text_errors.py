@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Errors of a text as the server reads them, without the bindings that made them."""
+"""Errors of a text as plain values, which the server can read without the MLIR bindings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class TextError:
-    """One message, as ``spyre_mlir.diagnostics.Diagnostic``."""
+    """One message, with the fields of ``spyre_mlir.diagnostics.Diagnostic``."""
 
     severity: str
     location: str

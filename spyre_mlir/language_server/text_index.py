@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Names in a text of MLIR: where each is defined, and where it is used, by its scopes and without a parse.
+"""Index of the names in an MLIR text: definitions and uses, resolved by scopes without parsing.
 
-So it answers while the text is being typed, too. Positions are (line, column), both from zero, columns in characters.
-The parts of a text between lines of ``// -----`` know nothing of each other.
+Without parsing, the index also works while the text is being typed. Positions are (line, column), both from 0, with
+columns in characters. The parts of a text between lines of ``// -----`` are independent.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ Position = tuple[int, int]
 _SUFFIX = r"(?:\d+|[A-Za-z$._-][A-Za-z0-9$._-]*)"
 _NAME = rf"[%^#!]{_SUFFIX}"
 _SYMBOL_NAME = r'@(?:[A-Za-z_][A-Za-z0-9_$.]*|"(?:[^"\\\n]|\\.){0,400}")'
-#: A name that is written anew.
+#: A valid new name for a rename.
 NAME = rf"{_NAME}|{_SYMBOL_NAME}"
 
 _TOKEN = re.compile(
     rf"(?P<open>\{{-\#|\{{)|(?P<close>\#-\}}|\}})|(?P<round>\()|(?P<end>\))"
     rf'|(?P<name>{NAME})(?:\#\d+)?|(?P<skipped>"(?:[^"\\\n]|\\.)*"?|//[^\n]*)'
 )
-#: How much of a line in front of a name says what it is, in characters: those of a bundle have a million.
+#: The number of characters before a name that are used to classify it: lines of a bundle have up to a million.
 _BEFORE = 400
 
-#: What stands behind the first result of an operation, or behind an argument.
+#: The text after the first result of an operation, or after an argument.
 _LIST = re.compile(rf"(?::\d+)?\s*(?:,\s*%{_SUFFIX}(?::\d+)?\s*)*")
 _ASSIGNED = re.compile(r"\s*=(?!=)")
 _ARGUMENT = re.compile(r"\s*:(?!:)")
 _OPERATION = re.compile(r'\s*"?([A-Za-z_]\w*\.[\w.]+)')
-#: What stands in front of the counter of a loop, of the name of a symbol, and of a dictionary.
+#: The text before a loop counter, before the name of a symbol, and before an attribute dictionary.
 _LOOP = re.compile(r"(?<![!#\w$.])[A-Za-z_]\w*\.[\w.]+\s+(?:unsigned\s+)?$")
 _SYMBOL = re.compile(
     r'\b(?:func\.func|module|(?:ml_program|memref)\.global)(?:\s+(?:private|public|nested|constant|mutable|"\w+"))*\s+$'
 )
 _ATTRIBUTES = re.compile(r"\battr(?:ibute)?s\s*=?\s*$")
-#: Arguments of a region in round brackets: those of a reduction with their types, those of parallel loops without.
+#: Region arguments in parentheses: with types for a reduction, without types for parallel loops.
 _REGION_ARGUMENTS = re.compile(rf"(?<![\w>])\(\s*%{_SUFFIX}\s*:(?!:)[^(){{}}]*\)\s*\{{")
 _LOOP_ARGUMENTS = re.compile(rf"(?<!\w)\(\s*%{_SUFFIX}\s*(?:,\s*%{_SUFFIX}\s*)*\)\s*(?:in|=)\s*\(")
 
@@ -55,13 +55,13 @@ class NameUse:
 
     @property
     def end(self) -> int:
-        """The column behind the name."""
+        """The column after the name."""
         return self.column + len(self.name)
 
 
 @dataclass
 class Outline:
-    """A symbol of the text: the values that its operations define, and the symbols in it."""
+    """A symbol of the text: the values that its operations define, and its nested symbols."""
 
     name: NameUse
     end: Position
@@ -77,9 +77,9 @@ class _Scope:
     outline: Outline | None = None
     definitions: dict[str, NameUse] = field(default_factory=dict)
     unknown: list[NameUse] = field(default_factory=list)
-    #: The round brackets that are open: what a name with a type is in each.
+    #: The open parentheses; for each, the kind of a name with a type in it.
     brackets: list[str] = field(default_factory=list)
-    #: What belongs to the next region: the arguments, and the symbol whose body it is.
+    #: The arguments of the next region, and the symbol whose body the region is.
     arguments: list[NameUse] = field(default_factory=list)
     symbol: Outline | None = None
 
@@ -90,17 +90,17 @@ class TextIndex:
     def __init__(self, text: str) -> None:
         self.lines = text.split("\n")
         self.outline: list[Outline] = []
-        #: The regions and dictionaries that take more than a line: the lines of their braces.
+        #: The lines of the braces of each region or dictionary that spans several lines.
         self.folds: list[tuple[int, int]] = []
         self.uses: list[NameUse] = []
         self._by_line: dict[int, list[NameUse]] = {}
         self._definitions: dict[NameUse, NameUse] = {}
         self._references: dict[NameUse, list[NameUse]] = {}
         self._scopes = [_Scope()]
-        #: Where the last list of names that begins a line ends, and what its names are.
+        #: The end of the last list of names at the start of a line, and the kind of its names.
         self._list = (0, "")
         self._scan(text)
-        #: What the operation at the end of the text may use.
+        #: The definitions that are visible at the end of the text, by name.
         self.visible = {name: use for scope in self._scopes for name, use in scope.definitions.items()}
         self._close_all()
 
@@ -109,11 +109,11 @@ class TextIndex:
         return next((use for use in self._by_line.get(line, ()) if use.column <= column <= use.end), None)
 
     def definition(self, use: NameUse) -> NameUse | None:
-        """Return the definition that a name refers to: of its own scope, or of one around it."""
+        """Return the definition of a name, from its scope or an enclosing scope."""
         return self._definitions.get(use)
 
     def references(self, use: NameUse) -> list[NameUse]:
-        """Return all names that refer to the definition of one, that itself included; empty without a definition."""
+        """Return all names with the same definition, including the definition; empty without a definition."""
         definition = self.definition(use)
         if definition is None:
             return []
@@ -121,17 +121,17 @@ class TextIndex:
 
     @property
     def definitions(self) -> list[NameUse]:
-        """All definitions, in the order of the text."""
+        """All definitions, in text order."""
         return [use for use in self.uses if use.is_definition]
 
     def bindings(self) -> list[int | None]:
-        """Return for each name of the text the number of the one that defines it."""
+        """Return, for each name of the text, the index of the name that defines it."""
         numbers = {use: number for number, use in enumerate(self.uses)}
         found = map(self._definitions.get, self.uses)
         return [numbers[definition] if definition else None for definition in found]
 
     def operation(self, use: NameUse) -> str:
-        """Return the name of the operation that a definition is of."""
+        """Return the name of the defining operation, or "argument"."""
         line = self.lines[use.line]
         results = _LIST.match(line, use.end)
         assigned = results and _ASSIGNED.match(line, results.end())
@@ -164,7 +164,7 @@ class TextIndex:
     def _open(self, position: Position, before: str) -> None:
         around = self._scopes[-1]
         self._scopes.append(_Scope(position))
-        # In front of the region of an operation there may be dictionaries, in brackets or called attributes.
+        # This may be a dictionary before the region of an operation: in parentheses, or after ``attributes``.
         if around.brackets or _ATTRIBUTES.search(before):
             return
         for argument in around.arguments:
@@ -185,13 +185,13 @@ class TextIndex:
         self._resolve(scope)
 
     def _close_all(self) -> None:
-        """Close what the end of a part of the text leaves open."""
+        """Close all scopes that are still open at the end of a part of the text."""
         while self._scopes:
             self._resolve(self._scopes.pop())
         self._scopes = [_Scope()]
 
     def _resolve(self, scope: _Scope) -> None:
-        """Find what the names of a scope refer to that is defined behind them; else it is in the scope around."""
+        """Resolve names to definitions after them in the same scope; pass the rest to the enclosing scope."""
         for use in scope.unknown:
             if use.name in scope.definitions:
                 self._refer(use, scope.definitions[use.name])
@@ -228,7 +228,7 @@ class TextIndex:
             self._look_up(use)
 
     def _kind(self, name: str, before: str, text: str, end: int) -> str:
-        """Return what a name defines, "value" or "symbol" for the scope and "region" for the next one; else ""."""
+        """Return the kind of a definition: "value" or "symbol" in this scope, "region" in the next; "" for a use."""
         if name.startswith("@"):
             return "symbol" if _SYMBOL.search(before) else ""
         if name.startswith("^"):
@@ -248,7 +248,7 @@ class TextIndex:
             behind = match.end() if match else end
             self._list = behind, "value" if _ASSIGNED.match(text, behind) else ""
             if self._list[1]:
-                # What an operation in front left open is not of this one.
+                # Arguments and a symbol of an earlier operation do not belong to this operation.
                 self._scopes[-1].arguments, self._scopes[-1].symbol = [], None
             return self._list[1]
         if _ASSIGNED.match(text, end):

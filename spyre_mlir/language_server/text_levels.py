@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Levels of the compiler, and the one that a text is at: by the text alone, for an editor asks for it at once."""
+"""Levels of the compiler, and the level of a text, found without parsing because an editor needs it immediately."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 LEVELS = ("device-ops", "tiled", "laid-out", "divided", "placed", "bundle")
 
-#: What only IR of a level has, the lowest level first.
+#: A text that first occurs in the IR of each level, the lowest level first.
 _MARKS = (
     ("bundle", "sdscbundle."),
     ("placed", "sdsc.placement"),
@@ -20,7 +20,7 @@ _COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*')
 
 
 def level_of(text: str) -> str:
-    """Return the level of a text by what is in it, its comments aside; ``linalg`` in front of the first one."""
+    """Return the level of a text from its content, ignoring comments; ``linalg`` before the first level."""
     if not any(mark in text for _, mark in _MARKS):
         return "linalg"
     code = _COMMENT.sub(lambda match: match[1] or "", text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Parts of a text between lines of ``// -----``: programs of their own, as ``--split-input-file`` takes them."""
+"""Parts of a text between lines of ``// -----``: separate programs, as with ``--split-input-file``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _SEPARATOR = re.compile(r"^// -----[ \t]*(?:\n|\Z)", re.MULTILINE)
 
 
 def part_starts(text: str) -> list[int]:
-    """Return where the parts behind the first one begin."""
+    """Return the offsets at which the second and later parts begin."""
     return [match.end() for match in _SEPARATOR.finditer(text)] if "// -----" in text else []
 
 
 def parts(text: str) -> list[tuple[int, str]]:
-    """Return the parts, each with the number of its first line, from zero."""
+    """Return the parts, each with the number of its first line, counted from 0."""
     bounds = [0, *part_starts(text), len(text)]
     found = []
     for begin, end in itertools.pairwise(bounds):

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tensors in device memory, in layouts that their owner chooses, and views of them."""
+"""Tensors in device memory, in user-chosen layouts, and their views."""

@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Activity of the device: whatever runs an operation or moves a tensor records it here, and listeners count it.
+"""Device activity: code that runs an operation or moves a tensor records it here, and listeners count it.
 
-Four functions are called where the work happens, once for each piece of work, in the order in which the work is done:
+Each piece of work calls one of four functions once, in the order in which the work is done:
 
-- ``record_device(operation, program)``: a program of the device ran the operation. ``operation`` is an ``OpOverload``
-  of PyTorch, or the function of a compiled graph; ``program`` is the ``Program`` that ran.
-- ``record_host(operation, reason)``: PyTorch's kernel on the host ran an operation on tensors of the device.
-  ``reason`` is a sentence for the reader of a report: why the operation has no form on the device.
-- ``record_copy(nbytes, to_device)``: the host copied this number of bytes to the device, or from the device.
-- ``record_compilation(operation, program)``: the compiler made a program, which a later call may take from a cache.
+- ``record_device(operation, program)``: a device program ran the operation. ``operation`` is a PyTorch ``OpOverload``,
+  or the function of a compiled graph; ``program`` is the ``Program`` that ran.
+- ``record_host(operation, reason)``: PyTorch's host kernel ran an operation on device tensors. ``reason`` is a sentence
+  for a report: why the device does not run the operation.
+- ``record_copy(nbytes, to_device)``: the host copied ``nbytes`` bytes to the device, or from the device.
+- ``record_compilation(operation, program)``: the compiler created a program, which later calls may reuse.
 
-Without a listener each of them returns at once. ``listening`` adds a listener for a block of code. Gradients are
-computed in threads of PyTorch, so a listener hears all threads.
+Without a listener, these functions return immediately. ``listening`` adds a listener for a block of code. PyTorch
+computes gradients in its own threads, so a listener receives the activity of all threads.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from typing import Any
 
 
 class Listener:
-    """Receiver of the activity; a subclass overrides the methods that it needs."""
+    """Receiver of device activity; a subclass overrides the methods that it needs."""
 
     def on_device(self, operation: str, program: Any) -> None:
-        """Note that a program ran an operation on the device."""
+        """Handle an operation that a program ran on the device."""
 
     def on_host(self, operation: str, reason: str) -> None:
-        """Note that the host ran an operation, and why."""
+        """Handle an operation that the host ran, with the reason."""
 
     def on_copy(self, nbytes: int, to_device: bool) -> None:
-        """Note that bytes were moved to the device, or from the device."""
+        """Handle a copy of bytes to the device, or from the device."""
 
     def on_compilation(self, operation: str, program: Any) -> None:
-        """Note that a program was compiled."""
+        """Handle the compilation of a program."""
 
 
 _listeners: list[Listener] = []
@@ -60,7 +60,7 @@ def record_device(operation: Any, program: Any) -> None:
 
 
 def record_host(operation: Any, reason: str) -> None:
-    """Record that PyTorch's kernel on the host ran an operation on tensors of the device, and why."""
+    """Record that PyTorch's host kernel ran an operation on device tensors, and why."""
     if _listeners:
         _notify("on_host", name_of(operation), reason)
 
@@ -78,7 +78,7 @@ def record_compilation(operation: Any, program: Any) -> None:
 
 
 def name_of(operation: Any) -> str:
-    """Return the name of an operation as PyTorch writes it: ``aten.add.Tensor``, or ``compiled graph`` for others."""
+    """Return the PyTorch name of an operation, such as ``aten.add.Tensor``, or ``compiled graph`` for a graph."""
     return str(operation) if isinstance(operation, str) or hasattr(operation, "_schema") else "compiled graph"
 
 
@@ -90,10 +90,10 @@ def _notify(method: str, *facts: Any) -> None:
 
 
 def listen(listener: Listener) -> None:
-    """Let a listener receive the activity of all threads, from now on."""
+    """Add a listener for the activity of all threads, permanently."""
     _listeners.append(listener)
 
 
 def predicted_us(program: Any) -> float:
-    """Return the predicted time of one run of a program's bundles in microseconds; the host's part is not predicted."""
+    """Return the predicted time of one run of a program's bundles in microseconds, without host functions."""
     return math.fsum(line.total_ns for line in program.timelines) / 1000

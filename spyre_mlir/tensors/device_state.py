@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""State of a program: tensors that stay in device memory from one call to the next, by the names of its arguments."""
+"""The state of a program: tensors that stay in device memory between calls, by argument name."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor, to_device, to_plain
 
 
 class DeviceState(Mapping[str, DeviceTensor]):
-    """Tensors by name; programs that share a state have the same tensors.
+    """State tensors by name; programs that share a state have the same tensors.
 
-    Read one as ``state[name].numpy()`` or ``.cpu()``, assign an array or a tensor of its shape to it, or ``reset()``
-    all to what they were when they were created. ``CompileError`` for an array of another shape.
+    Read a tensor as ``state[name].numpy()`` or ``.cpu()``, assign an array or a tensor of its shape to ``state[name]``,
+    or ``reset()`` all tensors to their initial values. Assigning another shape raises ``CompileError``.
     """
 
     def __init__(self, tensors: Mapping[str, DeviceTensor] | None = None) -> None:
-        """Create a state of ``tensors`` by name."""
+        """Create a state from ``tensors`` by name, and save their initial values."""
         self._tensors = dict(tensors or {})
         self._initial: dict[str, NDArray[np.uint8]] = {
             name: tensor.data.copy() for name, tensor in self._tensors.items()
@@ -56,7 +56,7 @@ class DeviceState(Mapping[str, DeviceTensor]):
         return f"DeviceState({self._tensors!r})"
 
     def reset(self) -> None:
-        """Give every tensor the value that it had when it was made."""
+        """Reset every tensor to its initial value."""
         for name, tensor in self._tensors.items():
             tensor.data[...] = self._initial[name]
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tensors in device layouts: ``to_device`` lays out an array by the DMA tuples, ``numpy()`` reads it back.
 
-A tensor is a view, by sizes and strides of the host, of a storage in one layout. Views share their storage, as
-PyTorch's do; what computes runs as a program on the simulator and makes a storage of its own.
+A tensor is a view, with host sizes and strides, of a storage in one layout. Views share their storage, as in PyTorch.
+Operations that compute run as programs on the simulator and create a new storage.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_views import DeviceViews, ViewStep, steps_to
 from spyre_mlir.tensors.live_storages import live_storages
 
-#: For each dtype of the host: the MLIR element type, and the format on the device (None: the host's own bytes).
+#: For each host dtype: the MLIR element type, and the device format (None: the same bytes as on the host).
 _DTYPES: dict[str, tuple[str, str | None]] = {
     element.host: (element.name, None if element.name in ONE_BYTE else DATA_FORMATS[element.device])
     for element in ELEMENT_TYPES.values()
     if element.device is not None
 }
 
-#: The numpy type that holds the bits of a dtype which numpy lacks.
+#: The numpy type that holds the bits of a dtype that does not exist in numpy.
 _BITS = {"float8_e4m3fn": "uint8"}
 
 
-#: Numbers of the layouts and dtypes of storages.
+#: A number for each pair of layout and dtype, used in ``Storage.key``.
 _KEYS: dict[Hashable, int] = {}
 
 
 @dataclass(eq=False)
 class Storage:
-    """The memory of a tensor and its views: elements of the host's ``dtype`` in the bytes of a layout.
+    """The memory of a tensor and its views: elements of a host ``dtype``, as bytes in a device layout.
 
-    A storage without a layout has the host's own bytes, dense, in ``plain_shape``: no program reads it where it lies.
-    Dtypes without a form on the device, integers that do not fit in the form and tensors without elements have one.
+    A storage without a layout has dense host bytes in the shape ``plain_shape``; programs cannot read it in place. It
+    is used for dtypes and integers that the device cannot represent, and for tensors without elements.
     """
 
     form: StickLayout | None
@@ -60,7 +60,7 @@ class Storage:
 
     @property
     def layout(self) -> StickLayout:
-        """The layout; ``CompileError`` for a storage without one."""
+        """The layout; raises ``CompileError`` for a storage without a layout."""
         if self.form is None:
             reason = (
                 f"numbers of {self.dtype} in the form of the host"
@@ -72,10 +72,10 @@ class Storage:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The sizes of the dense tensor that has all of the storage."""
+        """The sizes of the dense tensor that covers the whole storage."""
         return self.plain_shape if self.form is None else self.form.shape
 
-    #: The number of ``key`` once it is known.
+    #: The cached value of ``key``.
     _key = None
 
     def __post_init__(self) -> None:
@@ -83,13 +83,13 @@ class Storage:
 
     @property
     def key(self) -> Hashable:
-        """Layout and dtype as a part of keys: a number that stands for them."""
+        """A number that identifies the layout and the dtype, for use in keys."""
         if self._key is None:
             self._key = _KEYS.setdefault((self.form or self.plain_shape, self.dtype), len(_KEYS))
         return self._key
 
     def read(self) -> NDArray[Any]:
-        """Gather the dense host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
+        """Gather the dense host array; bfloat16 is returned as float32, fp8 as its bits in uint8."""
         if self.form is None:
             return _host_numbers(self.data, self.dtype).reshape(self.plain_shape)
         form = _DTYPES[self.dtype][1]
@@ -101,7 +101,7 @@ class Storage:
         return from_raw(host, self.dtype, form, _numerics(self.dtype))
 
     def write(self, host: NDArray[Any]) -> None:
-        """Replace all elements by those of a dense host array as ``read`` gives it."""
+        """Replace all elements by the elements of a dense host array, in the format that ``read`` returns."""
         if self.form is None:
             self.data[...] = _host_bytes(host, self.dtype)
         else:
@@ -110,18 +110,18 @@ class Storage:
                 np.copyto(device, elements)
 
     def give_up_layout(self) -> None:
-        """Keep the elements in the host's own bytes from now on, as views of another dtype read them."""
+        """Convert the storage to dense host bytes without a layout, which views of another dtype need."""
         if self.form is not None:
             shape, data = self.form.shape, _host_bytes(self.read(), self.dtype)
             self.form, self.plain_shape, self.data, self._key = None, shape, data, None
 
 
 class DeviceTensor(DeviceViews):
-    """A tensor of the host's ``dtype`` in the bytes of its device ``layout``, or a view of one.
+    """A tensor of a host ``dtype``, stored as bytes in a device ``layout``, or a view of such a tensor.
 
-    ``data`` are the bytes of its storage; float16 is IEEE there and bfloat16 DL16, as in the simulator's default
-    numerics. Padding is 0. Sizes and strides are those of the host; ``steps`` are the view operations that lead from
-    the storage to a view.
+    ``data`` has the bytes of the storage; float16 is stored as IEEE and bfloat16 as DL16, as in the simulator's default
+    numerics. Padding is 0. Sizes and strides refer to the host; ``steps`` are the view operations that lead from the
+    storage to the tensor.
     """
 
     def __init__(
@@ -139,12 +139,12 @@ class DeviceTensor(DeviceViews):
     def of(
         cls, storage: Storage, strided: StridedView | None = None, steps: tuple[ViewStep, ...] | None = None
     ) -> Self:
-        """Create a tensor in a storage that exists.
+        """Create a tensor in an existing storage.
 
         Args:
             storage: The storage.
-            strided: The elements of the tensor; by default all.
-            steps: The view operations from the whole storage to these elements; by default they are derived.
+            strided: The elements of the tensor; by default all elements.
+            steps: The view operations from the whole storage to these elements; derived by default.
 
         Raises:
             CompileError: The storage does not have all of the elements.
@@ -157,13 +157,13 @@ class DeviceTensor(DeviceViews):
                 f"A view of shape {list(strided.shape)} with strides {list(strided.strides)} from element "
                 f"{strided.offset} on is outside its storage of {math.prod(shape)} elements; clone() the tensor."
             )
-        # A view that undoes those before it is the storage again: no program has to repeat the steps.
+        # A view that undoes the earlier views is the whole storage again and needs no steps.
         steps = () if strided == whole else steps_to(shape, strided) if steps is None else steps
         return cls.viewing(storage, strided, steps)
 
     @classmethod
     def viewing(cls, storage: Storage, strided: StridedView, steps: tuple[ViewStep, ...]) -> Self:
-        """Create a tensor in a storage that has its elements, which ``of`` checks."""
+        """Create a tensor in a storage without the checks of ``of``."""
         tensor = cls.__new__(cls)
         tensor.storage, tensor.strided, tensor.steps = storage, strided, steps
         return tensor
@@ -174,7 +174,7 @@ class DeviceTensor(DeviceViews):
 
     @property
     def dtype(self) -> str:
-        """The name of the type on the host."""
+        """The name of the host dtype."""
         return self.storage.dtype
 
     @property
@@ -184,12 +184,12 @@ class DeviceTensor(DeviceViews):
 
     @property
     def is_view(self) -> bool:
-        """True unless the tensor is its whole storage, in the storage's order."""
+        """True unless the tensor covers its whole storage, in storage order."""
         return bool(self.steps)
 
     @property
     def layout(self) -> StickLayout:
-        """The layout of its elements in the storage; ``CompileError`` for a part of a storage and for a repetition."""
+        """The layout of the elements in the storage; raises ``CompileError`` for a partial or repeating view."""
         layout = layout_of_view(self.storage.layout, self.strided) if self.steps else self.storage.layout
         if layout is None:
             raise CompileError(
@@ -200,16 +200,16 @@ class DeviceTensor(DeviceViews):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its storage on the device, padding included."""
+        """Bytes of the storage on the device, including padding."""
         return self.storage.data.nbytes
 
     @property
     def transfer(self) -> Transfer:
-        """The loops of its transfer between host and device."""
+        """The loops that transfer the tensor between host and device."""
         return transfer_of(self.layout)
 
     def numpy(self) -> NDArray[Any]:
-        """Copy to a host array; bfloat16 comes as float32 numbers, fp8 as bits in uint8."""
+        """Copy to a host array; bfloat16 is returned as float32, fp8 as its bits in uint8."""
         host = self.storage.read()
         if not self.steps:
             return host
@@ -218,9 +218,9 @@ class DeviceTensor(DeviceViews):
     to_host = numpy
 
     def write(self, array: NDArray[Any]) -> None:
-        """Replace its elements, in place, by those of an ``array`` as ``numpy()`` gives it; views of them see it."""
-        # The storage is read and written whole: where an element lies follows from its layout, not from
-        # the view.
+        """Replace the elements in place by an ``array`` in the format of ``numpy()``; views share the change."""
+        # The whole storage is read and written, because the address of an element follows from the storage's
+        # layout, not from the view.
         host = self.storage.read()
         strided_array(host, self.strided)[...] = array
         self.storage.write(host)
@@ -230,14 +230,14 @@ class DeviceTensor(DeviceViews):
         return eager().to_torch(self)
 
     def to(self, device: str, **layout: Any) -> Any:
-        """Copy the tensor to another place.
+        """Copy the tensor to the host or to another layout.
 
         Args:
-            device: "cpu" for a PyTorch tensor there; "spyre" for a tensor in another layout.
+            device: "cpu" for a PyTorch tensor on the host; "spyre" for a device tensor in another layout.
             **layout: The options of ``to_device``.
 
         Raises:
-            CompileError: There is no such device.
+            CompileError: The device is unknown.
         """
         if device == "cpu" and not layout:
             return self.cpu()
@@ -250,11 +250,11 @@ class DeviceTensor(DeviceViews):
         )
 
     def torch(self) -> Any:
-        """Wrap the tensor as one of PyTorch, on its device ``spyre``; it shares the storage."""
+        """Wrap the tensor as a PyTorch tensor on the device ``spyre``, with the same storage."""
         return importlib.import_module("spyre_mlir.frontend.torch_device").SpyreTensor.of(self)
 
     def contiguous(self) -> Self:
-        """Return the tensor itself if its strides are those of a dense array, else a copy made on the device."""
+        """Return the tensor itself if it has the strides of a dense array, else a copy made on the device."""
         if self.is_contiguous():
             return self
         return eager().dense_copy(self)
@@ -278,11 +278,11 @@ class DeviceTensor(DeviceViews):
 
     # -- arithmetic, by a program of one operation ----------------------------------------------------------
 
-    #: An array of numpy leaves arithmetic with a tensor to it, in place of its own, element by element.
+    #: Makes numpy arrays defer to the tensor's operators instead of applying their own to each element.
     __array_ufunc__ = None
 
     def __array__(self, *_: Any, **__: Any) -> NDArray[Any]:
-        """Refuse to be an array of one object: what goes to the host is written."""
+        """Refuse implicit conversion to a numpy array: copies to the host must be explicit."""
         raise CompileError("A tensor on the device is no array of numpy; numpy() copies it to the host.")
 
     def __add__(self, other: Any) -> DeviceTensor:
@@ -328,18 +328,18 @@ def to_device(
 ) -> DeviceTensor:
     """Lay out a numpy array, or a PyTorch tensor on the CPU, in a device layout.
 
-    What is on the device already is laid out anew: a tensor of its own.
+    A ``DeviceTensor`` is copied to a new tensor in the requested layout.
 
     Args:
         array: The array or the tensor.
         stick_dims: The dims in the stick, the innermost last: one, ``[]`` for a stick-sparse tensor, or several
             (docs/layouts.md); the other dims keep their default order.
-        dim_order: The order of all dims, the stick last (-1 after all of them: stick-sparse).
+        dim_order: The order of all dims, the stick dim last (-1 after all of them: stick-sparse).
         stick_outermost: Put the stick count first, as RFC 0047 does.
-        dtype: The host's type to convert to; "bfloat16" also takes bits in uint16, "float8_e4m3fn" takes them in uint8.
+        dtype: The host dtype to convert to; "bfloat16" also accepts bits in uint16, "float8_e4m3fn" bits in uint8.
 
     Raises:
-        CompileError: There is no such layout, or no form of the type on the device.
+        CompileError: The layout is not possible, or the device does not support the dtype.
     """
     fields = {"stick_dims": stick_dims, "dim_order": dim_order, "stick_outermost": stick_outermost}
     if isinstance(array, DeviceTensor):
@@ -354,27 +354,27 @@ def to_device(
 
 
 def laid_out(host: NDArray[Any], dtype: str, layout: StickLayout) -> DeviceTensor:
-    """Lay out a dense host array of a dtype; its padding is 0."""
+    """Lay out a dense host array of a dtype in a layout, with padding 0."""
     tensor = DeviceTensor(layout, dtype, np.zeros(layout.bytes, np.uint8))
     tensor.storage.write(host)
     return tensor
 
 
 def to_plain(array: Any, dtype: str) -> DeviceTensor:
-    """Copy an array or a tensor on the CPU to a storage without a layout, which dtypes without a form may have."""
+    """Copy an array or a CPU tensor to a storage without a layout; the device need not support the dtype."""
     host, dtype = _host_array(array, dtype, has_layout=False)
     return DeviceTensor.of(Storage(None, dtype, _host_bytes(host, dtype), host.shape))
 
 
 def restickify(tensor: DeviceTensor, stick_dims: Sequence[int]) -> DeviceTensor:
-    """Copy a tensor on the device to a layout with other stick dims: every byte is read and written.
+    """Copy a device tensor to a layout with other stick dims; this reads and writes every byte.
 
     Args:
         tensor: The tensor.
-        stick_dims: As ``to_device`` takes them.
+        stick_dims: The stick dims, as for ``to_device``.
 
     Raises:
-        CompileError: It is no tensor on the device, or there is no such layout.
+        CompileError: The value is not a device tensor, or the layout is not possible.
     """
     if not isinstance(tensor, DeviceTensor):
         raise CompileError(f"Only a tensor on the device is restickified, not a {type(tensor).__name__}.")
@@ -382,7 +382,7 @@ def restickify(tensor: DeviceTensor, stick_dims: Sequence[int]) -> DeviceTensor:
 
 
 def element_type(dtype: str) -> str:
-    """Return the MLIR element type of a dtype of the host; ``CompileError`` for one that the device lacks."""
+    """Return the MLIR element type of a host dtype; raise ``CompileError`` if the device does not support it."""
     if dtype not in _DTYPES:
         known = ", ".join(_DTYPES)
         raise CompileError(f"The dtype {dtype} has no form on the device; choose one of {known}.")
@@ -390,14 +390,14 @@ def element_type(dtype: str) -> str:
 
 
 def has_form(dtype: str) -> bool:
-    """Return whether elements of a dtype of the host have a form on the device."""
+    """Return whether the device supports a host dtype."""
     return dtype in _DTYPES
 
 
 def _sides(
     layout: StickLayout, data: NDArray[np.uint8], host: NDArray[Any]
 ) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Views of the elements of each part of a layout, on the device and in a dense array of the host."""
+    """Yield, for each part of a layout, views of its elements in the device data and in a dense host array."""
     raw = host.dtype
     for shape, first, device_strides, host_first, host_strides in _moves_of(layout, raw.itemsize):
         yield (
@@ -408,7 +408,7 @@ def _sides(
 
 @functools.lru_cache(maxsize=1024)
 def _moves_of(layout: StickLayout, itemsize: int) -> list[tuple[Any, ...]]:
-    """Parts of a layout: the shape, and the first byte and the strides in bytes on the device and on the host."""
+    """Return the parts of a layout: shape, then first byte and byte strides on the device and on the host."""
     transfer = transfer_of(layout)
     moves = []
     for part in filled_parts(transfer):
@@ -421,33 +421,33 @@ def _moves_of(layout: StickLayout, itemsize: int) -> list[tuple[Any, ...]]:
 
 
 def host_type(dtype: str) -> np.dtype:
-    """Return the numpy type of the numbers of a dtype, as ``Storage.read`` gives them."""
+    """Return the numpy type of the array that ``Storage.read`` returns for a dtype."""
     return np.dtype("float32" if dtype == "bfloat16" else _BITS.get(dtype, dtype))
 
 
 @functools.lru_cache(maxsize=1024)
 def transfer_of(layout: StickLayout) -> Transfer:
-    """Return the loops that move a tensor of this layout between host and device."""
+    """Return the loops that transfer a tensor of a layout between host and device."""
     tuples = dma_tuples(layout)
     return Transfer(tuples.ranges, tuples.host_strides, tuples.device_strides, tuples.bounds)
 
 
 def eager() -> Any:
-    """Import the module that runs programs of one operation."""
-    # On use: it imports PyTorch, which nothing else here needs, and this module.
+    """Import and return the module that runs single operations."""
+    # On use: it imports this module, and PyTorch, which nothing else here needs.
     return importlib.import_module("spyre_mlir.driver.eager")
 
 
 def strided_array(host: NDArray[Any], view: StridedView) -> NDArray[Any]:
-    """Return a view of a dense host array as a numpy view."""
-    # ``as_strided`` takes no offset.
+    """Return a strided view of a dense host array as a numpy view."""
+    # ``as_strided`` does not have an offset parameter.
     flat = host.reshape(-1)[view.offset :]
     strides = [stride * host.itemsize for stride in view.strides]
     return np.lib.stride_tricks.as_strided(flat, view.shape, strides)
 
 
 def _host_array(array: Any, dtype: Any, has_layout: bool = True) -> tuple[NDArray[Any], str]:
-    """Convert an array to a dense numpy array and the name of its dtype; bfloat16 as bits or as float32 numbers."""
+    """Convert an array to a dense numpy array and the name of its dtype; bfloat16 becomes bits or float32."""
     try:
         if str(getattr(array, "dtype", "")).startswith("torch."):
             array, dtype = _of_torch(array.detach().cpu().resolve_neg(), dtype)
@@ -463,12 +463,12 @@ def _host_array(array: Any, dtype: Any, has_layout: bool = True) -> tuple[NDArra
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype, which may be a name or a type of numpy or PyTorch."""
+    """Return the name of a dtype, given as a name or as a dtype of numpy or PyTorch."""
     return dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")
 
 
 def _converted(host: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """Copy an array, dense, to the numpy type of ``dtype``; ``CompileError`` where that changes values."""
+    """Copy to a dense array of the numpy type of ``dtype``; raise ``CompileError`` if integer values change."""
     if dtype == "bfloat16" and host.dtype == np.uint16:
         return np.array(host, order="C")
     if dtype in _BITS and host.dtype != _BITS[dtype]:
@@ -476,7 +476,7 @@ def _converted(host: NDArray[Any], dtype: str) -> NDArray[Any]:
             f"An array of {host.dtype.name} does not become {dtype}, which is given by its bits."
         )
     target = np.dtype("float32" if dtype == "bfloat16" else _BITS.get(dtype, dtype))
-    # Floats beyond the range become infinite, as in PyTorch; integers that change are refused below.
+    # Floats beyond the range become infinite, as in PyTorch; integers that change are rejected below.
     with np.errstate(over="ignore", invalid="ignore"):
         converted = np.array(host, target, order="C")
     exact = target.kind not in "iub" or np.array_equal(converted, host)
@@ -486,7 +486,7 @@ def _converted(host: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def _of_torch(tensor: Any, dtype: Any) -> tuple[Any, Any]:
-    """Convert a PyTorch tensor for numpy, which lacks bfloat16 (float32 numbers instead) and fp8 (its bits)."""
+    """Convert a PyTorch tensor to a type that numpy supports: bfloat16 to float32, fp8 to its bits."""
     name = str(tensor.dtype).removeprefix("torch.")
     if name == "bfloat16":
         return tensor.float(), name if dtype is None else dtype
@@ -496,15 +496,15 @@ def _of_torch(tensor: Any, dtype: Any) -> tuple[Any, Any]:
 
 
 def _host_numbers(data: NDArray[np.uint8], dtype: str) -> NDArray[Any]:
-    """Return the elements in the host's own bytes as ``Storage.read`` gives them."""
+    """Convert dense host bytes to the array that ``Storage.read`` returns."""
     if dtype == "bfloat16":
         return (data.view(np.uint16).astype(np.uint32) << np.uint32(16)).view(np.float32)
-    # A type that numpy lacks comes as its bytes.
+    # A type that does not exist in numpy is returned as its bytes.
     return data.view(_BITS.get(dtype, dtype)).copy() if hasattr(np, dtype) or dtype in _BITS else data.copy()
 
 
 def _host_bytes(host: NDArray[Any], dtype: str) -> NDArray[np.uint8]:
-    """Return the host's own bytes of elements as ``Storage.read`` gives them."""
+    """Convert an array in the format of ``Storage.read`` to dense host bytes."""
     if dtype == "bfloat16":
         host = (np.ascontiguousarray(host, np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
     return np.ascontiguousarray(host).reshape(-1).view(np.uint8)

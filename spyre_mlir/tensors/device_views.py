@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The view operations of a tensor on the device: those of PyTorch, by name, arguments, sizes and strides."""
+"""View operations of device tensors, with the names, arguments, sizes and strides of PyTorch's operations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from spyre_mlir.layout.strided import StridedView
 
 
 class ViewStep(NamedTuple):
-    """A view operation of PyTorch: the overload of ``torch.ops.aten`` and its arguments after the tensor.
+    """A PyTorch view operation: the overload in ``torch.ops.aten`` and the arguments after the tensor.
 
-    ``number`` is the index of the result, for an operation with several.
+    ``number`` is the index of the result, for an operation with several results.
     """
 
     name: str
@@ -26,7 +26,7 @@ class ViewStep(NamedTuple):
 def steps_to(shape: Sequence[int], view: StridedView) -> tuple[ViewStep, ...]:
     """Return view operations that lead from a dense tensor of ``shape`` to a view of its memory.
 
-    The operations are slices, selections, a permutation and an expansion if these lead to the view, else one
+    The operations are slices, selections, a permutation and an expansion if these produce the view, else a single
     ``as_strided``.
     """
     whole = StridedView.whole(shape)
@@ -65,7 +65,7 @@ def steps_to(shape: Sequence[int], view: StridedView) -> tuple[ViewStep, ...]:
 
 
 def _dims_of(whole: StridedView, view: StridedView) -> dict[int, int]:
-    """Return for dims of a dense tensor the dims of a view that count along them, each at most once."""
+    """Map dims of a dense tensor to the dims of a view that step along them, each at most once."""
     dims: dict[int, int] = {}
     for index, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
         fits = (
@@ -79,7 +79,7 @@ def _dims_of(whole: StridedView, view: StridedView) -> dict[int, int]:
 
 
 class DeviceViews:
-    """Mixin of the view operations; they move no byte, but for ``reshape`` where no strides describe the result."""
+    """Mixin of view operations; they do not move data, except ``reshape`` if no strides describe the result."""
 
     strided: StridedView
 
@@ -110,18 +110,18 @@ class DeviceViews:
         return math.prod(self.shape)
 
     def stride(self) -> tuple[int, ...]:
-        """The strides on the host, in elements, as those of PyTorch."""
+        """The host strides in elements, as in PyTorch."""
         return self.strided.strides
 
     def storage_offset(self) -> int:
-        """The index of its first element in the storage, in the order of the host."""
+        """The index of the first element in the storage, in host order."""
         return self.strided.offset
 
     def is_contiguous(self) -> bool:
-        """Return whether its strides are those of a dense row-major array."""
+        """Return whether the strides are the strides of a dense row-major array."""
         dense = StridedView.whole(self.shape).strides
         strides = zip(self.shape, self.stride(), dense, strict=True)
-        # No step is ever made along a dim of one element, so its stride is free.
+        # The stride of a dim with one element does not matter.
         return all(size == 1 or stride == dense_stride for size, stride, dense_stride in strides)
 
     @property
@@ -130,13 +130,13 @@ class DeviceViews:
         return self.permute(*reversed(range(self.ndim)))
 
     def t(self) -> Self:
-        """Transpose a matrix; a tensor of fewer dims stays as it is, one of more is a ``CompileError``."""
+        """Transpose a matrix; return a tensor of fewer dims unchanged, raise ``CompileError`` for more dims."""
         if self.ndim > 2:
             raise CompileError(f"t() takes a tensor of at most 2 dims, not one of {self.ndim}.")
         return self.T
 
     def permute(self, *dims: Any) -> Self:
-        """Reorder the dims; ``dims`` names each once, or else that is a ``CompileError``."""
+        """Reorder the dims; raise ``CompileError`` unless ``dims`` names each dim once."""
         order = [_dim(dim, self.ndim) for dim in sizes_of(dims)]
         if sorted(order) != list(range(self.ndim)):
             raise CompileError(f"permute takes each of the {self.ndim} dims once, not {order}.")
@@ -150,7 +150,7 @@ class DeviceViews:
         return self.permute(order)
 
     def view(self, *shape: Any) -> Self:
-        """View the elements in another ``shape``; ``CompileError`` where that takes a copy."""
+        """View the elements in another ``shape``; raise ``CompileError`` if that needs a copy."""
         sizes = _sizes(sizes_of(shape), self.shape)
         strided = self.strided.view(sizes)
         if strided is None:
@@ -161,7 +161,7 @@ class DeviceViews:
         return self.view_as(strided, ViewStep("view.default", (sizes,)))
 
     def reshape(self, *shape: Any) -> Self:
-        """View the elements in another ``shape`` where there is a view, else copy them on the device."""
+        """View the elements in another ``shape`` if possible, else copy them on the device."""
         sizes = _sizes(sizes_of(shape), self.shape)
         if self.strided.view(sizes) is None:
             return self.contiguous().view(sizes)
@@ -177,24 +177,24 @@ class DeviceViews:
         return self.view_as(self.strided.unsqueeze(dim), ViewStep("unsqueeze.default", (dim,)))
 
     def squeeze(self, dim: int | None = None) -> Self:
-        """Drop all dims of one element, or one of them, ``dim``."""
+        """Drop all dims of one element, or only ``dim`` if it has one element."""
         dims = list(range(self.ndim)) if dim is None else [_dim(dim, self.ndim)]
         return self.view_as(self.strided.squeeze(dims), ViewStep("squeeze.dims", (dims,)))
 
     def expand(self, *shape: Any) -> Self:
-        """Repeat dims of one element, and add new ones in front.
+        """Repeat dims of one element, and add new outer dims.
 
         Args:
             *shape: The elements of each dim of the result; -1 keeps a size.
 
         Raises:
-            CompileError: A dim of more elements would change.
+            CompileError: A dim with more than one element would change.
         """
         sizes = sizes_of(shape)
         new = len(sizes) - self.ndim
         if new < 0:
             raise CompileError(f"A tensor of {list(self.shape)} does not expand to {sizes}.")
-        # A new dim has no size that -1 could keep: its -1 stays, and is refused as a size.
+        # A new dim does not have a size to keep: its -1 stays and is rejected as a size.
         sources = [*sizes[:new], *self.shape]
         targets = [source if size == -1 else size for size, source in zip(sizes, sources, strict=True)]
         expands = all(source in (1, size) for size, source in zip(targets, sources, strict=True))
@@ -203,14 +203,14 @@ class DeviceViews:
         return self.view_as(self.strided.expand(targets), ViewStep("expand.default", (targets,)))
 
     def select(self, dim: int, index: int) -> Self:
-        """Take one position of a dim, which is dropped.
+        """Select one index of a dim and drop the dim.
 
         Args:
             dim: The dim.
-            index: The position; a negative one counts from the end.
+            index: The index; a negative index counts from the end.
 
         Raises:
-            CompileError: The position is outside the dim.
+            CompileError: The index is outside the dim.
         """
         dim = _dim(dim, self.ndim)
         size = self.shape[dim]
@@ -221,7 +221,7 @@ class DeviceViews:
         )
 
     def __getitem__(self, index: Any) -> Self:
-        """Index by numbers, slices with a positive step, None and ``...``, as in PyTorch."""
+        """Index with numbers, slices with a positive step, None and ``...``, as in PyTorch."""
         view: Any = self
         dim, items = 0, self._expanded(index if isinstance(index, tuple) else (index,))
         for item in items:
@@ -230,14 +230,14 @@ class DeviceViews:
             elif isinstance(item, slice):
                 view = view._sliced(dim, item)
             else:
-                # The dim is gone afterwards, so the next item is about the same position.
+                # The dim is dropped, so the next item applies to the same dim index.
                 view = view.select(dim, operator.index(item))
                 continue
             dim += 1
         return view
 
     def _expanded(self, index: tuple[Any, ...]) -> list[Any]:
-        """Expand ``...`` in an index to slices, so that each item but None is about one dim."""
+        """Expand ``...`` in an index to slices, so that each item except None applies to one dim."""
         for item in index:
             if not (item is None or item is Ellipsis or isinstance(item, slice) or _is_index(item)):
                 raise CompileError(
@@ -264,10 +264,10 @@ class DeviceViews:
 
 
 def _is_index(item: Any) -> bool:
-    # Python counts True as 1, where PyTorch takes it for a mask.
+    # Python treats True as 1, but PyTorch treats it as a mask.
     if isinstance(item, bool):
         return False
-    # An array has the method too, but only one of a single element an index.
+    # An array has __index__ too, but it succeeds only for a single element.
     try:
         operator.index(item)
     except TypeError:
@@ -276,7 +276,7 @@ def _is_index(item: Any) -> bool:
 
 
 def sizes_of(arguments: Sequence[Any]) -> list[int]:
-    """Convert integers that are passed one by one or as one sequence; ``CompileError`` for others."""
+    """Convert integers that are passed one by one or as one sequence; raise ``CompileError`` for other values."""
     values = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], Sequence) else arguments
     try:
         return [operator.index(value) for value in values]
@@ -293,7 +293,7 @@ def _dim(dim: int, rank: int) -> int:
 
 
 def _sizes(sizes: list[int], shape: Sequence[int]) -> list[int]:
-    """Resolve the -1 in ``sizes``, if any, for as many elements as ``shape`` has; ``CompileError`` if they differ."""
+    """Resolve a -1 in ``sizes`` for the elements of ``shape``; raise ``CompileError`` if the numbers differ."""
     elements, known = math.prod(shape), math.prod(size for size in sizes if size != -1)
     if sizes.count(-1) == 1 and known > 0 and elements % known == 0:
         sizes = [elements // known if size == -1 else size for size in sizes]

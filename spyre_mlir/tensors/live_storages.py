@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Counter of the bytes of device storages that are alive, padding included, and of the most that ever were."""
+"""Counter of the bytes of live device storages, including padding, and of their peak."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 
 class LiveStorages:
-    """Bytes of live storages: ``allocated_bytes``, and the largest value since the last reset, ``peak_bytes``.
+    """Bytes of live storages: ``allocated_bytes``, and ``peak_bytes``, their maximum since the last reset.
 
-    ``total_allocated_bytes`` and ``total_freed_bytes`` only grow.
+    ``total_allocated_bytes`` and ``total_freed_bytes`` only grow, until ``reset_totals``.
     """
 
     def __init__(self) -> None:
@@ -22,15 +22,15 @@ class LiveStorages:
         self.total_freed_bytes = 0
         self._references: dict[int, weakref.ref[Any]] = {}
         self._numbers = itertools.count()
-        # Reentrant: a collection of garbage may free storages inside of ``allocate``.
+        # Reentrant: garbage collection may free storages during ``allocate``.
         self._lock = threading.RLock()
 
     def allocate(self, storage: Any, nbytes: int) -> None:
-        """Count the bytes of a storage until it is collected."""
+        """Count the bytes of a storage until it is garbage-collected."""
         number = next(self._numbers)
 
         def free(_: weakref.ref[Any]) -> None:
-            """Count the bytes no longer."""
+            """Stop counting the bytes."""
             with self._lock:
                 self.allocated_bytes -= nbytes
                 self.total_freed_bytes += nbytes
@@ -43,13 +43,13 @@ class LiveStorages:
             self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
 
     def reset_peak(self) -> None:
-        """Let the peak start at the bytes that are allocated now."""
+        """Set the peak to the bytes that are allocated now."""
         self.peak_bytes = self.allocated_bytes
 
     def reset_totals(self) -> None:
-        """Let the bytes that only grow start at 0."""
+        """Set the total allocated and freed bytes to 0."""
         self.total_allocated_bytes = self.total_freed_bytes = 0
 
 
-#: The storages of the one device.
+#: The storages of the only device.
 live_storages = LiveStorages()

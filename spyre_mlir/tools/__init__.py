@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Command line tools: thin mains over the library, each ``main(argv=None) -> int``."""
+"""Command line tools: thin wrappers around the library, each with ``main(argv=None) -> int``."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Command line parsing, input, output and diagnostics, shared by all tools."""
+"""Command line parsing, input, output and diagnostics for all tools."""
 
 from __future__ import annotations
 
@@ -65,25 +65,25 @@ __all__ = [
 Main = Callable[..., int]
 _Result = TypeVar("_Result")
 
-#: New objects between two garbage collections of a tool. Imports make many objects and no garbage, so that Python's
-#: default collects in vain while a tool starts.
+#: The number of new objects that triggers a garbage collection in a tool. Imports create many objects and no garbage,
+#: so collections at Python's default threshold are useless while a tool starts.
 _COLLECTION_THRESHOLD = 200_000
 
-#: The exit status of what SIGINT ends: 128 and the number of the signal.
+#: The exit status after SIGINT: 128 plus the number of the signal.
 _INTERRUPTED = 130
 
-#: The name of the standard input in diagnostics, and the texts that were read, by their names in diagnostics.
+#: The name of the standard input in diagnostics, and the texts that were read, by the names in diagnostics.
 _STDIN = "<stdin>"
 _sources: dict[str, str] = {}
 
-# At exit nothing is searched for cycles any more, which takes as long as a small pipeline.
+# Skip the garbage collection at exit, which takes as long as a small pipeline.
 atexit.register(gc.freeze)
 
 
 def tool(main: Main) -> Main:
-    """Decorate a ``main``: its exceptions become diagnostics on stderr and the exit status 1, Ctrl-C the status 130.
+    """Decorate a ``main``: exceptions become diagnostics on stderr with exit status 1, Ctrl-C exits with status 130.
 
-    ``SPYRE_TRACEBACK=1`` in the environment lets errors of the compiler itself through with their traceback.
+    With ``SPYRE_TRACEBACK=1`` in the environment, internal errors of the compiler are raised with their traceback.
     """
 
     @functools.wraps(main)
@@ -94,13 +94,13 @@ def tool(main: Main) -> Main:
         try:
             with _rare_collections(), warnings.catch_warnings():
                 warnings.showwarning = _show_warning
-                # --device sets the default target of a context: in a copy, so that it ends with the tool.
+                # --device sets the default target in the current context; in a copy, it does not outlive the tool.
                 with faults_kept():
                     return contextvars.copy_context().run(flushed, main, argv)
         except CompileError as error:
             report(error)
         except BrokenPipeError:
-            drop_stdout()  # the reader has left
+            drop_stdout()  # the reader of the pipe has exited
         except Exception as error:
             if os.environ.get("SPYRE_TRACEBACK"):
                 raise
@@ -123,7 +123,7 @@ def _rare_collections() -> Iterator[None]:
     try:
         yield
     finally:
-        # What is young becomes old without a search; the lower threshold would start a search at once.
+        # Move young objects to the old generation; otherwise the lower threshold would start a collection immediately.
         gc.freeze()
         gc.unfreeze()
         gc.set_threshold(*before)
@@ -136,17 +136,17 @@ def _show_warning(message: Warning | str, category: type[Warning], *location: ob
 
 
 def _note_silence() -> None:
-    """Print a note for each topic of the log without a record: mostly a misspelt name."""
+    """Print a note for each requested log topic without a record, which is usually misspelt."""
     for topic in logs.silent_topics():
         print(f"note: Nothing was told about '{topic}', which the log was asked for.", file=sys.stderr)
 
 
 class ArgumentParser(argparse.ArgumentParser):
-    """An argparse parser without abbreviations, whose errors are CompileErrors, with the flags of all tools."""
+    """An argparse parser with the common flags of all tools; it raises ``CompileError`` and rejects abbreviations."""
 
     def __init__(self, prog: str, description: str | None, epilog: str | None = None) -> None:
         formatter = argparse.RawDescriptionHelpFormatter
-        # spyre-opt takes every flag that is not spelt out for a pass, so no tool completes abbreviations.
+        # spyre-opt treats every unknown flag as a pass, so abbreviated flags are not allowed in any tool.
         super().__init__(prog, None, description, epilog, formatter_class=formatter, allow_abbrev=False)
         self.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
         self.add_argument("--load", action=_LoadAction, metavar="FILE.py",
@@ -157,7 +157,7 @@ class ArgumentParser(argparse.ArgumentParser):
                           help="what to tell on stderr, as SPYRE_LOG: debug,passes or progress or ..")  # fmt: skip
 
     def parse_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Parse as argparse does, unless a shell asks for the completions of its command line."""
+        """Parse the arguments, or answer a shell that requests completions of its command line."""
         if "_ARGCOMPLETE" in os.environ:
             from spyre_mlir.tools._completion import complete
 
@@ -167,16 +167,16 @@ class ArgumentParser(argparse.ArgumentParser):
         return super().parse_args(args, namespace)
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
-        """Print help; argparse drops the errors of that."""
+        """Print help; unlike argparse, do not ignore errors of writing."""
         (file or sys.stderr).write(message)
 
     def error(self, message: str) -> NoReturn:
-        """Raise a ``CompileError`` in place of argparse's exit with status 2."""
+        """Raise ``CompileError`` instead of argparse's exit with status 2."""
         hint = self._suggestion(message) or f"see '{self.prog} --help'."
         raise CompileError(f"{message[:1].upper()}{message[1:]}; {hint}")
 
     def _suggestion(self, message: str) -> str:
-        """Return the question after the flag, or the value of one, that is close to the unknown one of a message."""
+        """Return "did you mean .." for the unknown flag or value in an argparse message; empty without a close one."""
         unknown = re.match(r"unrecognized arguments: --([\w-]+)", message)
         if unknown:
             import difflib
@@ -189,7 +189,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
 
 def _require_name(argument: str) -> None:
-    """Raise ``CompileError`` for what neither the system nor MLIR takes as the name of a file."""
+    """Raise ``CompileError`` for an argument that neither the system nor MLIR accepts as a file name."""
     if "\0" in argument:
         raise CompileError(f"The argument {shown_path(argument)} has a NUL character.")
     try:
@@ -203,7 +203,7 @@ def _require_name(argument: str) -> None:
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        import importlib.metadata  # slow, and only of use here
+        import importlib.metadata  # on use: it is slow
 
         print(f"{parser.prog} {VERSION} (torch-mlir {importlib.metadata.version('torch-mlir')})")
         parser.exit()
@@ -215,7 +215,7 @@ class _Log(argparse.Action):
 
 
 class _Device(argparse.Action):
-    """Makes the device of a file the default one, to the end of the tool; the namespace has its path."""
+    """Set the default device from a file until the end of the tool; the namespace holds the path."""
 
     def __call__(self, parser, namespace, values, option_string=None) -> None:
         from spyre_mlir.target.target import Target, set_default_target
@@ -228,13 +228,13 @@ class _LoadAction(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None) -> None:
         from spyre_mlir.loading import load
 
-        # What the file prints is not the output of the tool, which another program may read.
+        # Text that the file prints must not mix with the output of the tool, which another program may read.
         with contextlib.redirect_stdout(sys.stderr):
             load(str(values))
 
 
 def require_folder(path: str) -> str:
-    """Return the folder of a bundle to write; ``CompileError`` for what cannot be one, before work that takes long."""
+    """Check, before long work, that a bundle can be written to a folder; return it, or raise ``CompileError``."""
     from spyre_mlir.bundle.replacing import require_replaceable
 
     if path == "-":
@@ -244,14 +244,14 @@ def require_folder(path: str) -> str:
 
 
 def number(kind: Callable[[str], float], low: float, high: float) -> Callable[[str], float]:
-    """Return the ``type`` of an argparse flag: a number of ``kind`` from ``low`` to ``high``, both included."""
+    """Return the ``type`` of an argparse flag: a number of ``kind`` from ``low`` to ``high``, inclusive."""
 
     def parse(text: str) -> float:
         try:
             value = kind(text)
         except ValueError:
             value = None
-        # Also refuses NaN, which is neither below nor above anything.
+        # This form also rejects NaN, for which all comparisons are false.
         if value is None or not low <= value <= high:
             raise argparse.ArgumentTypeError(f"a number from {low} to {high} was expected, not '{text}'")
         return value
@@ -260,48 +260,48 @@ def number(kind: Callable[[str], float], low: float, high: float) -> Callable[[s
 
 
 def _of_loaded_file(error: Exception) -> CompileError | None:
-    """Return the diagnostic of an error in a file of ``--load``, whose traceback is printed; None for another error."""
-    # Without a file there is nothing to import for it.
+    """Print the traceback of an error in a ``--load`` file and return its diagnostic; None for any other error."""
+    # If the module is not imported, no file was loaded.
     loading = sys.modules.get("spyre_mlir.loading")
     return None if loading is None else loading.error_of_file(error)
 
 
 def _of_system(error: Exception) -> CompileError | None:
-    """Return the diagnostic of a file that the system refuses; None for another error."""
+    """Return the diagnostic for an ``OSError`` about a file; None for any other error."""
     if not isinstance(error, OSError) or error.filename is None:
         return None
     return CompileError(f"The file {shown_path(error.filename)} cannot be used: {error.strerror}.")
 
 
 def report(error: CompileError, source: str = _STDIN) -> None:
-    """Print all diagnostics of an error on stderr; ``source`` names a text that came without a file."""
+    """Print all diagnostics of an error on stderr; ``source`` names a text without a file."""
     show(_text(error), source)
 
 
 def show(diagnostics: str, source: str = _STDIN) -> None:
-    """Print diagnostics, with their source lines once a program has been read.
+    """Print diagnostics, with source lines if a program has been read.
 
-    The bindings call a text without a file ``-``, the user knows it as ``source``.
+    The bindings use the name ``-`` for a text without a file; it is replaced by ``source``.
     """
     text = re.sub(r"^-:", lambda _: f"{source}:", diagnostics, flags=re.MULTILINE)
-    # What a tool reads without a program is written by tools: a line of it says nothing to the user.
+    # Without a program, all inputs were written by tools, and their source lines do not help the user.
     if _sources:
-        from spyre_mlir.tools._source_lines import with_source_lines  # of use to what fails only
+        from spyre_mlir.tools._source_lines import with_source_lines  # on use: only errors need it
 
         text = with_source_lines(text, _sources)
     print(text, file=sys.stderr)
 
 
 def keep_source(name: str, text: str) -> None:
-    """Keep the text of a program, or of a pipeline, for the diagnostics that name it."""
+    """Keep the text of a program or of a pipeline for diagnostics that refer to it by ``name``."""
     _sources[name] = text
 
 
 def show_warnings(remarks: Iterable[Remark], source: str = _STDIN) -> None:
-    """Print the warnings of passes, unless the log is for errors alone."""
+    """Print the warnings of passes, unless the log level is error."""
     printed = [remark for remark in remarks if remark.kind == WARNING and logs.shows(logging.WARNING)]
     if printed:
-        # Imports the bindings, which tools that only read bundles do without.
+        # On use: it imports the bindings, which tools that only read bundles do not need.
         from spyre_mlir.diagnostics import of_remark
 
         for remark in printed:
@@ -309,7 +309,7 @@ def show_warnings(remarks: Iterable[Remark], source: str = _STDIN) -> None:
 
 
 def _text(error: CompileError) -> str:
-    # Without a cause there is one diagnostic, and no need to load the bindings for it.
+    # An error without a cause is a single diagnostic, which does not need the bindings.
     if error.__cause__ is None:
         return str(error)
     from spyre_mlir.diagnostics import diagnostics_of
@@ -318,9 +318,9 @@ def _text(error: CompileError) -> str:
 
 
 def parse_module(path: str, context: ir.Context, content: str | bytes | None = None) -> ir.Module:
-    """Parse the file at ``path``, in text or bytecode, whose ``content`` may have been read.
+    """Parse the file at ``path``, text or bytecode, or its ``content`` if the caller has read it.
 
-    A text that came without a file, or is a part of one, has locations with the file name ``-``.
+    The locations in a text without a file, or in a part of a file, have the file name ``-``.
     """
     content = read_bytes(path) if content is None else content
     if isinstance(content, bytes) and is_bytecode(content):
@@ -333,7 +333,7 @@ def parse_module(path: str, context: ir.Context, content: str | bytes | None = N
 
 
 def parse_operation(path: str, context: ir.Context, text: str | None = None) -> ir.OpView:
-    """Parse one operation as ``parse_module`` does a module, without one around it."""
+    """Parse one operation like ``parse_module``, without adding a module around it."""
     from spyre_mlir.dialects import parsed_operation
 
     content = read_bytes(path) if text is None else text
@@ -343,7 +343,7 @@ def parse_operation(path: str, context: ir.Context, text: str | None = None) -> 
 
 
 def _parsed(path: str, context: ir.Context, content: bytes | str, parse: Callable[..., _Result]) -> _Result:
-    """Parse the bytes of a file, or a text that came without one."""
+    """Parse the bytes of a file, or a text without a file, with ``parse``."""
     from spyre_mlir.diagnostics import compile_error
     from spyre_mlir.mlir import ir
 
@@ -358,14 +358,14 @@ def _parsed(path: str, context: ir.Context, content: bytes | str, parse: Callabl
 
 def is_bytecode(data: bytes) -> bool:
     """Return whether a file is a module in bytecode."""
-    # Here, and not beside the parser of it, which loads the bindings.
+    # Defined here and not next to the bytecode parser, whose module loads the bindings.
     return data.startswith(b"ML\xefR")
 
 
 def lx_fraction(option: float | None) -> float | None:
-    """Return the part of LX that the backend reserves: ``option``, else ``DXP_LX_FRAC_AVAIL``, else None.
+    """Return the fraction of LX that the backend reserves: ``option``, else ``DXP_LX_FRAC_AVAIL``, else None.
 
-    ``CompileError`` unless it is a number in [0, 1).
+    Raise ``CompileError`` if it is not a number in [0, 1).
     """
     text = os.environ.get("DXP_LX_FRAC_AVAIL") if option is None else option
     if text is None:
@@ -379,15 +379,15 @@ def lx_fraction(option: float | None) -> float | None:
     return fraction
 
 
-# The standard streams of a tool: closed ones, full disks, readers that leave, and locales that are not UTF-8.
+# The standard streams of a tool: closed streams, full disks, readers that exit, and locales other than UTF-8.
 
-#: What writing to a file that is open fails with; another error of the system is none of stdout.
+#: The errors of writing to an open file; any other ``OSError`` is not about stdout.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 def prepare() -> None:
-    """Make what tools print UTF-8, as files are; open closed streams: a file opened next would be taken for one."""
-    # Reading stdin, or writing stdout, is then an error; what is said on stderr is lost.
+    """Set stdout to UTF-8, and reopen closed standard streams, so that no other file gets their descriptors."""
+    # Reading a closed stdin, or writing a closed stdout, is then an error; output to a closed stderr is lost.
     flags = {"stdin": os.O_WRONLY, "stdout": os.O_RDONLY, "stderr": os.O_WRONLY}
     for name, flag in flags.items():
         if getattr(sys, name) is None:
@@ -397,7 +397,7 @@ def prepare() -> None:
 
 
 def flushed(main: Callable[..., int], argv: Sequence[str] | None) -> int:
-    """Run a tool to the end of what it prints, so that an error of that is one of the tool."""
+    """Run a tool and flush stdout, so that errors of writing are reported as errors of the tool."""
     try:
         try:
             status = main(argv)
@@ -414,5 +414,5 @@ def flushed(main: Callable[..., int], argv: Sequence[str] | None) -> int:
 
 
 def drop_stdout() -> None:
-    """Drop what is not written yet: a second error when Python flushes stdout at exit would only be noise."""
+    """Discard unwritten output, so that Python's flush of stdout at exit does not report a second error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Completion of a shell's command line, by the package argcomplete: flags, choices, files, passes and levels.
+"""Shell completion with the package argcomplete: flags, choices, files, passes and levels.
 
     eval "$(register-python-argcomplete spyre-opt)"
 
-It asks the tool at each TAB, so the bindings of MLIR are not loaded for it: names of passes are read from files.
+The shell runs the tool at each TAB, so completion does not load the MLIR bindings; pass names are read from files.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def complete(parser: argparse.ArgumentParser) -> None:
         if action.dest == "to_level":
             action.choices = LEVELS
         elif action.dest == "invocations":
-            # A pipeline may stand alone, which is rewritten where arguments are parsed.
+            # A pipeline flag needs no value; argument parsing adds the default.
             action.nargs = "?"
         elif action.dest in ("list_passes", "mlir_print_ir_before", "mlir_print_ir_after"):
-            # Without choices, which would be checked: each of these takes more than the names.
+            # Not as ``choices``, which argparse would check: these flags accept more than pass names.
             vars(action)["completer"] = lambda **_: pass_names()
     if any(action.dest == "invocations" for action in parser._actions):
         _add_passes(parser)
@@ -42,7 +42,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_passes(parser: argparse.ArgumentParser) -> None:
-    """Add the passes, which are flags that the parser does not know by name."""
+    """Add flags for the passes, which the parser does not list."""
     known = {flag for action in parser._actions for flag in action.option_strings}
     for name in pass_names():
         if f"--{name}" not in known:
@@ -50,7 +50,7 @@ def _add_passes(parser: argparse.ArgumentParser) -> None:
 
 
 def pass_names() -> Iterable[str]:
-    """Return the names of our passes, then of upstream's."""
+    """Return the names of our passes, then the names of upstream's passes."""
     texts = (path.read_text(encoding="utf-8") for path in sorted((_PACKAGE / "passes").glob("[a-z]*.py")))
     ours = [match[1] for text in texts if (match := _NAME.search(text)) and match[1]]
     upstream = (_PACKAGE / "pipelines" / "upstream_passes.txt").read_text(encoding="utf-8").split()

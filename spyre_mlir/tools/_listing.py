@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Listings of spyre-opt: our passes with their options, our dialects and upstream's."""
+"""Listings of spyre-opt: passes with their options, and dialects, ours and upstream's."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def passes(name: str = "") -> str:
-    """List our passes: name, first sentence, options with defaults; then upstream's. For one ``name``, its manual.
+    """List our passes (name, first sentence, options with defaults), then upstream's; for a ``name``, its manual.
 
-    ``spyre-pipeline`` lists the passes of the pipeline in the order in which they run, with the level that they make.
+    The name ``spyre-pipeline`` lists the passes of the pipeline in execution order, with the level that they produce.
     """
     if name == "spyre-pipeline":
         return _pipeline()
@@ -50,7 +50,7 @@ def _upstream_passes() -> Iterator[str]:
 
     with ir.Context():
         for name in upstream.names():
-            # A pass on functions shows them around it, as a pipeline has to.
+            # A pass on functions is shown nested in func.func, as in a pipeline.
             nested, options = upstream.nested(name, name), upstream.options(name)
             yield f"--{name}" + (f"  {nested}" if nested != name else "")
             if options:
@@ -58,7 +58,7 @@ def _upstream_passes() -> Iterator[str]:
 
 
 def _pipeline() -> str:
-    """List the passes of the pipeline, with their options where these are not the defaults of the pass."""
+    """List the passes of the pipeline, with the options that differ from the defaults of the pass."""
     from spyre_mlir.pipelines import SpyrePipeline
 
     known = our_passes.load_all()
@@ -85,7 +85,7 @@ def _first_line(pass_: type[our_passes.Pass] | None) -> str:
 
 
 def dialects() -> str:
-    """List our dialects with the first line of their manuals, then the names of upstream's."""
+    """List our dialects with the first line of their manuals, then the names of upstream's dialects."""
     lines = []
     for dialect in our_dialects.DIALECTS:
         manual = inspect.getdoc(sys.modules[dialect.__module__]) or ""
@@ -94,8 +94,8 @@ def dialects() -> str:
 
 
 def _upstream_dialects() -> str:
-    """Names of upstream's dialects, read from a diagnostic."""
-    # The bindings have no list of dialects, but the note on an unknown one names them all.
+    """Return the names of upstream's dialects, read from a diagnostic."""
+    # The bindings do not list dialects, but the note on an unknown dialect names all of them.
     with ir.Context():
         try:
             ir.Module.parse("unknown.op")

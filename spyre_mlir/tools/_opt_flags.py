@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The flags of spyre-opt, with the names and meanings of mlir-opt's: docs/mlir-opt-flags.md compares them."""
+"""The flags of spyre-opt, with the names and meanings of mlir-opt's flags (comparison: docs/mlir-opt-flags.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spyre_mlir.tools import _common
 
 _MARKER = "// -----"
 
-#: Flags whose value is optional, with what they mean without one: it is never the next argument, which is the input.
+#: Flags with an optional value, and their default values. The next argument is never the value: it is the input.
 _VALUES = {
     "--mlir-print-ir-module-scope": "true",
     "--mlir-print-op-on-diagnostic": "true",
@@ -25,25 +25,25 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """Parse the arguments; flags that are not the parser's are passes, in ``invocations``."""
+    """Parse the arguments; flags that the parser does not define are passes, in ``invocations``."""
     return parser.parse_args(_passes_as_flags(argv, parser))
 
 
 def _passes_as_flags(argv: Sequence[str], parser: argparse.ArgumentParser) -> list[str]:
-    """Rewrite every flag that is not the parser's into ``--pass=NAME=OPTIONS``, so that order is kept."""
+    """Rewrite flags that the parser does not define to ``--pass=NAME=OPTIONS``, which keeps their order."""
     actions = {flag: action for action in parser._actions for flag in action.option_strings}
     flags = list(itertools.takewhile(lambda argument: argument != "--", argv))
     rewritten = []
     for argument in flags:
         name, equals, value = argument.partition("=")
-        # As in mlir-opt one dash or two do for every flag.
+        # As in mlir-opt, every flag may have one dash or two.
         if len(name) > 1 and name.startswith("-"):
             name = name.lstrip("-")
             name = f"-{name}" if len(name) == 1 else f"--{name}"
         if name in _VALUES:
             rewritten.append(f"{name}={value if equals else _VALUES[name]}")
         elif equals and value in _BOOLEANS and isinstance(actions.get(name), argparse._StoreTrueAction):
-            # As in mlir-opt, a flag may say that it is not set.
+            # As in mlir-opt, a boolean flag may have the value false.
             rewritten += [name] if _BOOLEANS[value] else []
         elif name in actions or not name.startswith("--"):
             rewritten.append(name + equals + value)
@@ -53,7 +53,7 @@ def _passes_as_flags(argv: Sequence[str], parser: argparse.ArgumentParser) -> li
 
 
 class _AppendInvocation(argparse.Action):
-    """Append (flag, text) to the one list of pipelines and passes: argparse forgets the order of flags."""
+    """Append (flag, text) to a common list of pipelines and passes, because argparse does not keep the flag order."""
 
     def __call__(self, parser, namespace, values, option_string=None) -> None:
         namespace.invocations = [*(namespace.invocations or []), (option_string, values)]

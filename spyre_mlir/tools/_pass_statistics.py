@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``--mlir-pass-statistics``: how many decisions each pass took, by their kind, from its remarks."""
+"""``--mlir-pass-statistics``: the number of decisions of each pass, by kind, counted from its remarks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RULE = f"===-{'-' * 73}-==="
 
 
 def pass_statistics(names: Iterable[str], remarks: Iterable[Remark], display: str = "pipeline") -> str:
-    """Format the table: ``pipeline`` has all passes in the order of their first runs, ``list`` those with decisions."""
+    """Format the table: all passes in execution order for ``pipeline``, passes with decisions by name for ``list``."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in names}
     for remark in remarks:
         counts.setdefault(remark.pass_name, Counter())[remark.kind] += 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``--verify-roundtrip``: a module is the same once it is printed and parsed again, in every form."""
+"""``--verify-roundtrip``: check that printing and parsing a module, in every form, gives the same module."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines.asm_form import AsmForm
 
-#: The form that two modules are compared in.
+#: The form in which two modules are compared.
 _WHOLE = AsmForm(generic=True, debug_info=True, local_scope=True)
 
 
 def verify_roundtrip(operation: ir.Operation, source: str) -> None:
-    """Raise ``CompileError`` for a form from which another module comes back, or none."""
+    """Raise ``CompileError`` for a form that reads back as a different module, or cannot be read."""
     expected = _WHOLE.text(operation)
     for form, module in _read_back(operation, source):
         if _WHOLE.text(module) != expected:

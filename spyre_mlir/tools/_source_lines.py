@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The source line of a diagnostic, and a caret below the column: as clang and mlir-opt print them."""
+"""Source lines of diagnostics, with a caret below the column, in the style of clang and mlir-opt."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from pathlib import Path
 
 _HEAD = re.compile(r"(.+?):(\d+):(\d+): (?:error|warning|remark|note): ")
 
-#: Bytes of a file at most that is read for one of its lines, and characters of a line at most that are shown.
+#: Maximum bytes of a file that is read for a source line, and maximum characters of a line that are shown.
 _MOST_BYTES, _MOST_SHOWN = 1 << 26, 160
 _CUT = "..."
 
 
 def with_source_lines(diagnostics: str, sources: Mapping[str, str]) -> str:
-    """Put behind each line that begins with ``file:line:col`` the line of that file, and a line with the caret.
+    """Add the source line, and a line with a caret, after each line that begins with ``file:line:col``.
 
-    ``sources`` has the texts that were read, or are no files, by the names that they have in locations.
+    ``sources`` has texts by the file names in locations; other files are read from disk.
     """
     text_of = functools.cache(lambda name: sources[name] if name in sources else _text(name))
     lines = []
@@ -31,8 +31,8 @@ def with_source_lines(diagnostics: str, sources: Mapping[str, str]) -> str:
 
 
 def _text(name: str) -> str:
-    """Return the text of a file of MLIR; empty if there is none that is read, for the message is complete without."""
-    # Python shows its own lines.
+    """Return the text of an MLIR file; empty if it cannot be read, because source lines are optional."""
+    # Python tracebacks show their own source lines.
     if not name.endswith(".mlir"):
         return ""
     try:
@@ -45,8 +45,8 @@ def _text(name: str) -> str:
 
 
 def _excerpt(text: str, line: int, column: int) -> list[str]:
-    """Return a line of a text and the line of the caret; nothing for a place that the text does not have."""
-    # Not splitlines, which takes more characters for ends of lines than locations do.
+    """Return a line of a text and the line with the caret; empty for a location outside of the text."""
+    # Not splitlines, which recognizes more line ends than locations do.
     lines = text.split("\n", line)
     if not (0 < line <= len(lines) and column > 0):
         return []
@@ -61,6 +61,6 @@ def _excerpt(text: str, line: int, column: int) -> list[str]:
         end, head = begin + _MOST_SHOWN, _CUT if begin else ""
         shown = head + shown[begin:end] + (_CUT if end < len(shown) else "")
         before = head + before[begin:]
-    # Tabs stay, so that the caret is below its character whatever their width.
+    # Tabs are kept, so that the caret is below its character for any tab width.
     indent = "".join("\t" if character == "\t" else " " for character in before)
     return [shown, f"{indent}^"]

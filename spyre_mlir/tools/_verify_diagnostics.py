@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from spyre_mlir.diagnostics import Diagnostic
 from spyre_mlir.records import dataclass
 
-# A message goes on over the braces of regular expressions in it, and ends where blank, comment or line
-# end follow the closing braces.
+# A message may contain regular expressions in braces; it ends at closing braces before a blank, a comment
+# or the end of the line.
 _EXPECTED = re.compile(
     r"expected-(error|warning|remark|note)(-re)?\s*(?:@([+-]\d+|above|below|unknown))?\s*(\d+)?\s*"
     r"\{\{((?:\{\{.*?\}\}|.)*?)\}\}(?=\s|$|//)"
@@ -26,7 +26,7 @@ _EXPECTED = re.compile(
 
 @dataclass(frozen=True)
 class Expected:
-    """One expectation: ``line`` is that of the diagnostic, None for a diagnostic without a location."""
+    """One expectation: ``line`` is the line of the diagnostic, None for a diagnostic without a location."""
 
     severity: str
     line: int | None
@@ -35,7 +35,7 @@ class Expected:
     comment_line: int
 
     def accepts(self, diagnostic: Diagnostic) -> bool:
-        """Return whether severity, line and message of a diagnostic are the expected ones."""
+        """Return whether severity, line and message of a diagnostic match the expectation."""
         same_line = (diagnostic.severity, line_of(diagnostic)) == (self.severity, self.line)
         return same_line and re.search(self.pattern, diagnostic.message, re.DOTALL) is not None
 
@@ -61,16 +61,15 @@ def mismatches(
     source: str,
     only_expected: bool = False,
 ) -> Iterator[Diagnostic]:
-    """Report expected diagnostics that were not produced, and errors and warnings that were not expected.
+    """Yield errors for expected diagnostics that were not produced, and for unexpected errors and warnings.
 
-    ``remarks``, the decisions of our passes, and notes may be expected but need not be; with ``only_expected`` nothing
-    needs to be.
+    Notes, and the ``remarks`` of our passes, need not be expected; with ``only_expected``, no diagnostic needs to be.
     """
     missing = expectations(text)
     for diagnostic in [*_flat(diagnostics), *remarks]:
         match = next((expected for expected in missing if expected.accepts(diagnostic)), None)
         if match:
-            # Each expectation is used up by one diagnostic, so two equal ones have to be expected twice.
+            # Each diagnostic consumes one expectation, so two equal diagnostics must be expected twice.
             missing.remove(match)
         elif diagnostic.severity in ("error", "warning") and not only_expected:
             unexpected = f"unexpected {diagnostic.severity}: {diagnostic.message}"
@@ -81,8 +80,8 @@ def mismatches(
 
 
 def line_of(diagnostic: Diagnostic) -> int | None:
-    """Return the line of a diagnostic; None for one without a location."""
-    # From the right, as the name of a file may have colons.
+    """Return the line of a diagnostic; None if it has no location."""
+    # Split from the right, because a file name may contain colons.
     parts = diagnostic.location.rsplit(":", 2)
     return int(parts[1]) if len(parts) == 3 else None
 
@@ -91,7 +90,7 @@ def _line_designated(number: int, designator: str, code_lines: list[int]) -> int
     """Resolve the designator of a comment on line ``number``."""
     if designator == "unknown":
         return None
-    # As in mlir-opt, above and below skip lines that are expectations themselves.
+    # As in mlir-opt, above and below skip lines that contain expectations.
     if designator == "above":
         return max((line for line in code_lines if line < number), default=number)
     if designator == "below":
@@ -100,7 +99,7 @@ def _line_designated(number: int, designator: str, code_lines: list[int]) -> int
 
 
 def _pattern(message: str) -> str:
-    """Return the regular expression for ``a {{[0-9]+}} b``: literal text with expressions in braces."""
+    """Return the regular expression for a message such as ``a {{[0-9]+}} b``: text with expressions in braces."""
     parts = re.split(r"\{\{(.*?)\}\}", message)
     return "".join(f"(?:{part})" if index % 2 else re.escape(part) for index, part in enumerate(parts))
 

@@ -3,8 +3,8 @@
 
     python -m spyre_mlir.tools.demo [DIR]
 
-The exit status is 1 when a result is off by more than four times PyTorch's own fp16 error, both against
-float64, or a thousandth of the largest value if that is more.
+The exit status is 1 if the largest error against float64 exceeds both four times PyTorch's own fp16 error and a
+thousandth of the largest value.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FLOOR = 1e-3
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo; 0 when the results are within the bound."""
+    """Run the demo; return 0 if the errors are within the bound."""
     parser = _common.ArgumentParser("demo", __doc__)
     parser.add_argument("folder", nargs="?", default="out/softmax", metavar="DIR", help="where to write")
     folder = parser.parse_args(argv).folder
@@ -79,7 +79,7 @@ def _compiled(example):
 
 
 def _simulate(program, folder: str, x: np.ndarray) -> np.ndarray:
-    """Run the bundle on disk; the program gets the statistics of the run for its summary."""
+    """Run the bundle on disk, and set the result on the program, whose summary then has the statistics."""
     from spyre_mlir.bundle import read_bundle
     from spyre_mlir.simulator import run
 
@@ -106,7 +106,7 @@ def _files(folder: Path) -> str:
 
 
 def _agree(output: np.ndarray, example) -> bool:
-    """Print the largest errors against float64 and the bound; return whether ours is within it."""
+    """Print the largest errors against float64 and the bound; return whether our error is within the bound."""
     ours, theirs = (float(np.abs(numbers - example.exact).max()) for numbers in (output, example.result))
     bound = max(4 * theirs, FLOOR * float(np.abs(example.exact).max()))
     agrees = ours <= bound

@@ -3,8 +3,8 @@
 
     python -m spyre_mlir.tools.man_pages ~/.local/share/man
 
-The folder gets man1/spyre-opt.1 and the like. They are written here, and not by a package for argparse, because those
-flow the examples of a description into one paragraph and would be one more dependency of the build.
+The folder gets man1/spyre-opt.1 and so on. No package for argparse is used, because such packages join the examples of
+a description into one paragraph and would be another build dependency.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ENVIRONMENT = {
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the pages; 0 on success."""
+    """Write the pages; return 0 on success."""
     parser = _common.ArgumentParser("man_pages", __doc__)
     parser.add_argument("folder", metavar="DIR", help="the folder that gets man1/")
     folder = Path(parser.parse_args(argv).folder, "man1")
@@ -50,7 +50,7 @@ def parsers() -> list[argparse.ArgumentParser]:
 
 
 def groups(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[argparse.Action]]]:
-    """Yield the titles of the groups of a parser, with the arguments of each that its help shows."""
+    """Yield the title of each argument group of a parser, with the arguments that its help shows."""
     for group in parser._action_groups:
         actions = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
         if actions:
@@ -58,7 +58,7 @@ def groups(parser: argparse.ArgumentParser) -> Iterator[tuple[str, list[argparse
 
 
 def _page(parser: argparse.ArgumentParser, others: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of the page of one tool, whose description begins with ``name: what it does``."""
+    """Yield the lines of the page of one tool, whose description begins with ``name: title``."""
     title, _, description = (parser.description or "").partition("\n")
     usage = " ".join(parser.format_usage().removeprefix("usage: ").split())
     yield f'.TH {parser.prog.upper()} 1 "" "spyre-mlir {VERSION}" "spyre-mlir"'
@@ -76,7 +76,7 @@ def _page(parser: argparse.ArgumentParser, others: Sequence[str]) -> Iterator[st
 
 
 def _described(text: str) -> Iterator[str]:
-    """Yield the paragraphs of a docstring; lines that are indented stay as they are."""
+    """Yield the paragraphs of a docstring in roff; indented paragraphs are not filled."""
     for paragraph in re.split(r"\n\s*\n", text.strip("\n")):
         lines = paragraph.split("\n")
         is_code = all(line.startswith("    ") for line in lines)
@@ -85,12 +85,12 @@ def _described(text: str) -> Iterator[str]:
 
 
 def help_of(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
-    """Return the help of an argument with its default."""
+    """Return the help of an argument, with its default filled in."""
     return parser._get_formatter()._expand_help(action) if action.help else ""
 
 
 def invocation(action: argparse.Action) -> str:
-    """Return an argument as it is written: ``-o, --output FILE``."""
+    """Return an argument in the form ``-o, --output FILE``."""
     value = action.metavar or "|".join(map(str, action.choices or ())) or action.dest.upper()
     value = " ".join(value) if isinstance(value, tuple) else value
     if not action.option_strings:
@@ -102,7 +102,7 @@ def invocation(action: argparse.Action) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape what roff reads as its own: backslashes, dashes, and dots and quotes at the beginning of a line."""
+    """Escape roff syntax: backslashes, dashes, and dots and quotes at the beginning of a line."""
     text = text.replace("\\", r"\e").replace("-", r"\-")
     return rf"\&{text}" if text[:1] in (".", "'") else text
 

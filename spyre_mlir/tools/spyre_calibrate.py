@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spyre-calibrate: the cost model beside measured times, and constants fitted to them.
+"""spyre-calibrate: compare the cost model with measured times, and fit constants to them.
 
     spyre-calibrate measured.csv
     spyre-calibrate measured.csv --json figures.json --picture measured.svg
     spyre-calibrate measured.csv --device card.toml -o fitted.toml
     spyre-calibrate FOLDER
 
-The table (CSV) has a measured matmul per line: sizes B, M, N, K, slices cores_b, cores_m, cores_n, cores_k, and
-measured_us; source, dtype and lx_backend_fraction may be left out. Or a compiled program per line: the columns are
-bundle, a folder beside the table, and measured_us; of a FOLDER the table is measured.csv in it.
+The table (CSV) has one measured matmul per line, with the columns B, M, N, K (sizes), cores_b, cores_m, cores_n,
+cores_k (slices) and measured_us; the columns source, dtype and lx_backend_fraction are optional. Or it has one
+compiled program per line, with the columns bundle (a folder next to the table) and measured_us. For a FOLDER, the table
+is FOLDER/measured.csv.
 
-Printed are predicted and measured times in microseconds, then the rank correlation, the RMS of the logarithm of
-predicted / measured, the bias (its geometric mean) and the regret of our choice: the measured time of the split that
-the compiler would choose over that of the best one, for each matmul that was measured in several splits.
+The output has predicted and measured times in microseconds, then the rank correlation, the RMS of the logarithm of
+predicted / measured, the bias (geometric mean of the ratio) and the regret of our choice: for each matmul that was
+measured in several splits, the measured time of the compiler's choice divided by the measured time of the best split.
 
--o fits the constants that the device file marks as fitted, which takes up to a minute, and writes a device file with
-them, for --device. What the rows do not identify is said there and here. The errors on shapes that a fit has not seen
+-o fits the constants that the device file marks as fitted, which takes up to a minute, and writes a device file for
+--device. Constants that the rows do not determine are marked in the file and in the output. The errors on unseen shapes
 come from fits to all shapes but one.
 """
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run spyre-calibrate; 0 on success, 1 after a diagnostic on stderr."""
+    """Run spyre-calibrate; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
 
     from spyre_mlir.calibration.fit import fit_quality
@@ -64,14 +65,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.picture:
         name = Path(options.file).name
         _common.write_text(options.picture, picture(name, _points(measurements, device), _quality(figures)))
-    # What is written to stdout stays free of the table.
+    # The table goes to stderr if another output goes to stdout.
     is_stdout = "-" in (options.output, options.json)
     print("\n".join(lines), file=sys.stderr if is_stdout else sys.stdout)
     return 0
 
 
 def _device(path: str | None) -> tuple[str, str, Target]:
-    """Return text, name and target of the device file, by --device, SPYRE_DEVICE, or the packaged one."""
+    """Return text, name and target of the device file: from --device, else SPYRE_DEVICE, else the packaged file."""
     from spyre_mlir.target.target import Target, packaged_text
 
     path = path or os.environ.get("SPYRE_DEVICE")
@@ -82,7 +83,7 @@ def _device(path: str | None) -> tuple[str, str, Target]:
 def _fitted(
     text: str, source: str, device: Target, measurements: Sequence[Measurements], table: str
 ) -> tuple[Fit, str, Target, FitQuality]:
-    """Fit the marked constants: the fit, the new device file, its target and the figures of that."""
+    """Fit the marked constants; return the fit, the text of the new device file, its target and its figures."""
     from spyre_mlir.calibration.constants import device_text, fitted_constants
     from spyre_mlir.calibration.fit import fit, fit_quality
     from spyre_mlir.target.target import Target
@@ -93,7 +94,7 @@ def _fitted(
     notes = {constant.constant.path: constant.note for constant in result.constants}
     head = f"to {sum(len(group.splits) for group in measurements)} rows of {Path(table).name}."
     fitted_text = device_text(text, constants, values, notes, head)
-    # The figures are those of the file: its numbers are rounded.
+    # The figures are computed from the text of the file, whose numbers are rounded.
     fitted = Target.of_text(fitted_text, source)
     return result, fitted_text, fitted, fit_quality([(group, fitted) for group in measurements])
 
@@ -102,7 +103,7 @@ def _fitted(
 
 
 def _rows(measurements: Sequence[Measurements], device: Target) -> Iterator[str]:
-    """Yield a block for each matmul: its rows, our choice marked, and the regret of it."""
+    """Yield a block for each matmul: the regret of our choice, and the rows with our choice marked."""
     yield f"{'split':>14} {'predicted':>11} {'measured':>11} {'ratio':>7}   us"
     for group in measurements:
         is_choice = len(group.splits) > 1

@@ -10,17 +10,16 @@
     spyre-compile softmax.mlir -o changed.bundle --load my_pass.py --passes "laid-out=my-pass{limit=3}"
 
 --layout chooses the layout of an argument, by its name (spyre.name, or arg<k>) or by the position of an input:
-stick-dims=0 puts dim 0 in the stick and keeps the default order of the others (stick-dims= is stick-sparse);
-dim-order=1,0 names the order of all dims, the stick last; stick-outermost puts the stick count first.
+stick-dims=0 puts dim 0 in the stick and keeps the default order of the other dims (stick-dims= is stick-sparse);
+dim-order=1,0 is the order of all dims, the stick dim last; stick-outermost puts the stick count first.
 
---check reads the folder back, runs it on the simulator with seeded random arguments and compares the results
-with those of the CPU: the program as it was given on numpy arrays, sums in float64, each operation rounded once to its
-type. Both the largest error and the largest that is allowed are printed. The arguments of kind "parameter"
-are then saved in the bundle; with --lay-out-weights as the bytes that the device has. The exit status is 1 when
-a result is off; the bundle stays, to be looked at.
+--check reads the folder back, runs it on the simulator with seeded random arguments, and compares the results with
+the CPU, which runs the original program on numpy arrays, with sums in float64 and one rounding per operation. It prints
+the largest error and the allowed error. It also saves the random arguments of kind "parameter" in the bundle; with
+--lay-out-weights, as device images. The exit status is 1 if an error is too large; the bundle is kept for inspection.
 
---target ktir writes a program in KTIR, the tile programs of RFC 0682 (docs/ktir.md); --check then runs
-it by ktir-cpu.
+--target ktir writes a program in KTIR, the tile programs of RFC 0682 (docs/ktir.md); --check then runs the program on
+ktir-cpu.
 
 --autocast casts the operands of matmuls and convolutions of f32, and rounds their results (the pass
 autocast-products); --check compares with the CPU on the same casts.
@@ -51,13 +50,13 @@ if TYPE_CHECKING:
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run spyre-compile; 0 on success, 1 after a diagnostic on stderr or a result that is off."""
+    """Run spyre-compile; return 0 on success, 1 after a diagnostic on stderr or a failed check."""
     options = _parser().parse_args(argv)
 
     if options.report:
         from spyre_mlir.report.report_forms import form_of
 
-        form_of(options.report)  # a wrong name should not cost the wait
+        form_of(options.report)  # report an invalid name before the compilation
     source = _Source(options.input, options.autocast)
     if options.autocast == "dl16" and options.numerics is None:
         options.numerics = "dl16"
@@ -91,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _save_problems(problems: Problems, options: argparse.Namespace) -> None:
-    """Write the problems of the compilation to files, and say how to run solvers on the buffers."""
+    """Write the problems of the compilation to files, and print the command that runs solvers on the buffers."""
     from spyre_mlir.driver.problem_files import save_buffers, save_problems
 
     if options.save_problems:
@@ -106,7 +105,7 @@ def _save_problems(problems: Problems, options: argparse.Namespace) -> None:
 
 
 def _search_for_findings(program: Program, source: _Source, options: argparse.Namespace) -> None:
-    """Let a program have findings: compilations of its source with other options."""
+    """Enable findings for a program, which need compilations of its source with other options."""
     from dataclasses import fields
 
     from spyre_mlir.driver.compilation import compile
@@ -130,13 +129,13 @@ def _search_for_findings(program: Program, source: _Source, options: argparse.Na
 
 
 class _Source:
-    """The program as it was given: its text, and modules of it."""
+    """The source program: its text, and modules parsed from it."""
 
     def __init__(self, path: str, autocast: str | None) -> None:
         self.path = path
         self.autocast = autocast
         self._data = _common.read_bytes(path)
-        #: The text, or characters that stand for the bytes of bytecode.
+        #: The text; for bytecode, one character per byte.
         self.text = (
             self._data.decode("latin-1")
             if _common.is_bytecode(self._data)
@@ -145,16 +144,16 @@ class _Source:
 
     @functools.cached_property
     def module(self) -> ir.Module:
-        """The module, parsed when it is first needed, which compiling changes in place."""
+        """The module, parsed on first use; the compilation changes it in place."""
         return self._parsed()
 
     @functools.cached_property
     def original(self) -> ir.OpView:
-        """The module as it was given, with the casts that are asked for."""
+        """A copy of the source module, with the casts of --autocast."""
         return self._parsed().operation.clone()
 
     def _parsed(self) -> ir.Module:
-        # Behind the parser of flags: a wrong flag and --help do not load the bindings.
+        # Imported after the flags are parsed, so that a wrong flag and --help do not load the bindings.
         from spyre_mlir import dialects
 
         module = _common.parse_module(self.path, dialects.context(), self._data if self.path == "-" else None)
@@ -165,12 +164,12 @@ class _Source:
         return module
 
     def is_unchanged(self) -> bool:
-        """Return whether the file is still the one that was read; stdin is read once."""
+        """Return whether the file has not changed since it was read; always true for stdin."""
         return self.path == "-" or _common.read_bytes(self.path) == self._data
 
 
 def _warn_of_host_work(program: Program) -> None:
-    """Warn on stderr of much work for the host, unless the log is for errors alone."""
+    """Warn on stderr if the host has much work, unless the log level is error."""
     from spyre_mlir.driver.steps_summary import host_work_warning
 
     sentence = host_work_warning(program.steps, program.remarks)
@@ -179,7 +178,7 @@ def _warn_of_host_work(program: Program) -> None:
 
 
 def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program:
-    """Take the program from the cache on disk, or compile it and leave it there."""
+    """Read the program from the cache on disk, or compile it and write it to the cache."""
     from spyre_mlir.driver.build import build
     from spyre_mlir.driver.program_cache import ProgramCache
     from spyre_mlir.driver.stored_program import StoredProgram
@@ -208,7 +207,7 @@ def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program
 
 
 def _needs_passes(options: argparse.Namespace) -> bool:
-    """Return whether the passes have to run: what is asked for is of them, not of the program."""
+    """Return whether the passes must run, because an option requests data about them or disables the cache."""
     return bool(options.no_cache or options.mlir_timing or options.save_problems or options.save_buffers)
 
 
@@ -234,7 +233,7 @@ def _compile(
 
 
 def _plan_text(module: ir.Module) -> str:
-    """Return the text of the plan file, which the pipeline stored on the module."""
+    """Return the text of the plan file, which the pipeline stored in an attribute of the module."""
     from spyre_mlir.dialects import sdsc
     from spyre_mlir.mlir import ir
 
@@ -242,14 +241,14 @@ def _plan_text(module: ir.Module) -> str:
 
 
 def _pipeline(options: argparse.Namespace) -> SpyrePipeline:
-    """Build the pipeline from ``--pipeline`` and from the flags that are options of it."""
+    """Build the pipeline from ``--pipeline`` and from the flags that are pipeline options."""
     from spyre_mlir.options import show_value
     from spyre_mlir.pipelines import SpyrePipeline
 
     names = ("sencores", "precision", "stick_outermost", "order_by_size", "bundle_operations", "use_plan")
     flags = {name: getattr(options, name) for name in names}
     flags["save_plan"] = "" if options.save_plan else None
-    # A flag that is not set leaves the choice to the defaults of the pipeline.
+    # For a flag that is not set, the pipeline uses its default.
     texts = [f"{name}={show_value(value)}" for name, value in flags.items() if value is not None]
     pipeline = SpyrePipeline.parse(" ".join([*texts, options.pipeline]))
     return replace(pipeline, passes=(*pipeline.passes, *options.passes))
@@ -265,7 +264,7 @@ def _layouts(pairs: list[tuple[str, str]], stick_outermost: bool) -> dict[str | 
         if key in layouts:
             raise CompileError(f"--layout names '{name}' twice.")
         request = LayoutRequest.parse(text)
-        # The option of the pipeline is the default of each layout, as ``compile`` has it.
+        # The pipeline option is the default for each layout, as in ``compile``.
         layouts[key] = replace(request, stick_outermost=request.stick_outermost or stick_outermost)
     return layouts
 
@@ -277,7 +276,7 @@ def _save(program: Program, options: argparse.Namespace) -> int:
 
 
 def _check(program: Program, original: ir.OpView, options: argparse.Namespace) -> int:
-    """Save with random parameters, run the bundle on disk, compare with the CPU and print; the exit status."""
+    """Save the program with random parameters, run it from disk, compare with the CPU; return the exit status."""
     from spyre_mlir.driver.checking import DISTRIBUTION, SEED, compare, random_arguments
     from spyre_mlir.driver.program import Program
     from spyre_mlir.host import HostEvaluator
@@ -296,7 +295,7 @@ def _check(program: Program, original: ir.OpView, options: argparse.Namespace) -
         saved = Program.load(options.output, program.numerics)
         outputs = saved.run({**saved.arrays, **inputs})
         for step, saved_step in zip(program.bundles, saved.bundles, strict=True):
-            step.last_run = saved_step.last_run  # the summary shows its statistics
+            step.last_run = saved_step.last_run  # for the statistics in the summary
     print(program.summary())
     print(f"\ncheck against the CPU (seed {SEED}: {DISTRIBUTION})")
     comparisons = compare(program.results, outputs, reference(*arguments.values()), program.numerics)

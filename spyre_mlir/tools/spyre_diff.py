@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spyre-diff: what differs between two SuperDSC bundles, side by side.
+"""spyre-diff: compare two SuperDSC bundles side by side.
 
     spyre-diff before.bundle after.bundle
     spyre-diff before.bundle after.bundle -o diff.html
 
-Totals come first: operations, traffic, LX, predicted time. Then each operation and each buffer that is not the
-same, with what changed: division, memory, layout, bytes, time. Operations are matched by their source line and opcode,
-between those by opcode alone, and buffers by the operation that writes them. The host values of constants and
-parameters are not compared.
+The report begins with totals: operations, traffic, LX, predicted time. Then it lists the operations and buffers that
+differ, with the change: division, memory, layout, bytes, time. Operations are matched by source line and opcode, and
+operations between two matches by opcode only. Buffers are matched by the operation that writes them. The host values of
+constants and parameters are not compared.
 
-It is a report: the exit status is 0 whether or not anything differs, with --exit-code 1 if something does. The status
-after an error is 1 too, with a diagnostic.
+The exit status is 0 whether or not the bundles differ; with --exit-code it is 1 if they differ. After an error, the
+exit status is 1, with a diagnostic.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run spyre-diff; 0 on success, 1 after a diagnostic on stderr, or for a difference with --exit-code."""
+    """Run spyre-diff; return 0 on success, 1 after a diagnostic on stderr, or for a difference with --exit-code."""
     options = _parser().parse_args(argv)
 
     from spyre_mlir.report.difference import facts_difference
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from spyre_mlir.report.difference_text import text
 
     is_page = options.output.endswith(".html")
-    # Before the bundles are read: a wrong name should not cost the wait.
+    # Report an invalid name before the bundles are read.
     if options.output != "-" and not is_page:
         raise CompileError(f"The name '{options.output}' of the page must end in .html.")
     difference = facts_difference(_facts(options.before), _facts(options.after))
@@ -54,7 +54,7 @@ def _facts(folder: str) -> BundleFacts:
     try:
         return bundle_facts(bundle)
     except CompileError as error:
-        # Locations inside of both bundles look alike, so the folder tells which one it is.
+        # Locations in the two bundles look alike, so the message names the folder.
         raise CompileError(error.message, f"{folder}: {error.location}") from None
 
 

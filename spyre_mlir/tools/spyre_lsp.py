@@ -3,8 +3,8 @@
 
     spyre-lsp
 
-An editor starts it: errors while typing, the layout, division, placement and cost of a value, definitions, an outline
-with the level of each function, and lenses that show the IR after a level. editors/vscode is an extension of VS Code.
+An editor starts it. It shows errors while typing; layout, division, placement and cost of a value; definitions; an
+outline with the level of each function; lenses with the IR after a level. editors/vscode is a VS Code extension.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from spyre_mlir.tools import _common
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve until the editor ends the session; 0 if it said so before it did."""
+    """Serve until the editor ends the session; return 0 if the editor requested the shutdown before."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     _prepare(arguments)
-    # Only the answers go to the editor, which takes every byte for one; what else is printed goes to its log.
+    # stdout carries only answers, because the editor parses every byte; all other output goes to stderr, its log.
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
         server = SpyreServer(_prepare, arguments, sys.stdin.buffer, answers)
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare(arguments: Sequence[str]) -> None:
-    """Prepare a process for the arguments, which name a device or files to load."""
+    """Process the arguments in a server or compiler process: set the device and load files."""
     _parser().parse_args(arguments)
 
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spyre-opt: run passes on MLIR and print the result; it feels like mlir-opt.
+"""spyre-opt: run passes on MLIR and print the result, with the flags of mlir-opt.
 
     spyre-opt model.mlir --spyre-pipeline="sencores=4" --to-level=placed -o placed.mlir
     spyre-opt --pass-pipeline="builtin.module(canonicalize,choose-layouts)" < model.mlir
     spyre-opt model.mlir --canonicalize --work-distribution="sencores=4" --mlir-print-ir-after-all
 
-Every pass is a flag, ours and upstream's: --NAME or --NAME="x=1 y=2". Pipelines and passes run in the order
-given. A file is written only if all passes succeed; of a split input, stdout gets the parts without errors.
+Every pass is a flag, ours and upstream's: --NAME or --NAME="x=1 y=2". Pipelines and passes run in the given order. An
+output file is written only if all passes succeed; for a split input, stdout gets the parts without errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run spyre-opt; 0 on success, 1 after diagnostics on stderr."""
+    """Run spyre-opt; return 0 on success, 1 after diagnostics on stderr."""
     parser = _parser()
     options = _opt_flags.parse(parser, sys.argv[1:] if argv is None else argv)
     if options.list_passes is not None or options.show_dialects:
@@ -57,7 +57,7 @@ def _print(text: str) -> int:
 
 @dataclass
 class _ToolRun:
-    """One run of the tool: the pipeline for each chunk of the input, and the remarks of all chunks."""
+    """One run of the tool: the pipeline that runs on each chunk of the input, and the remarks of all chunks."""
 
     options: argparse.Namespace
     context: ir.Context
@@ -67,12 +67,12 @@ class _ToolRun:
     timing: Timing | None
     remarks: Remarks
     reproducer: CrashReproducer | None
-    #: The name in diagnostics of a text that came without a file; locations in a file may have such a name, too.
+    #: The name, in diagnostics, of a text without a file; a file may contain locations with the same name.
     text_source: str = "-"
     is_reproduced: bool = False
 
     def process(self, text: str | None) -> str | bytes | None:
-        """Return the IR of one chunk of the input, None after errors; ``text`` is None for a whole file."""
+        """Return the IR after the pipeline for one chunk, None after errors; ``text`` is None for a whole file."""
         if self.options.verify_diagnostics:
             return self._verified(text)
         self.text_source = "-" if text is None and self.options.input != "-" else self.source
@@ -84,7 +84,7 @@ class _ToolRun:
             self._report(error)
             return None
         finally:
-            # After an error, too: what was collected before may explain it.
+            # Also after an error, which earlier diagnostics may explain.
             self._show_collected(collected, start)
             self._name_reproducer()
 
@@ -103,7 +103,7 @@ class _ToolRun:
             self._show(diagnostic)
 
     def _show_collected(self, collected: list[Diagnostic], start: int) -> None:
-        """Print what is no error, as urgent as it is asked for: diagnostics, and remarks from index ``start`` on."""
+        """Print warnings and remarks, as the verbosity level requests; pass remarks from index ``start`` on."""
         level = self.options.mlir_diagnostic_verbosity_level
         for diagnostic in collected:
             if level not in ("errors", "warnings") or f"{diagnostic.severity}s" == level:
@@ -127,7 +127,7 @@ class _ToolRun:
 
         with collecting(self.context, collected):
             operation = self._parsed(text)
-            # The parser knows no resource of a reproducer, which is no fault of the text.
+            # Drop the parser's warning about an unknown resource of a reproducer.
             collected[:] = [
                 diagnostic for diagnostic in collected if "'mlir_reproducer'" not in diagnostic.message
             ]
@@ -168,18 +168,18 @@ class _ToolRun:
                 self.is_reproduced = self.reproducer.finish(has_failed)
 
     def _name_reproducer(self) -> None:
-        """Say behind an error where its reproducer is."""
+        """Print the path of the reproducer after an error."""
         if self.reproducer and self.is_reproduced:
             path = self.reproducer.path
             text = f"A reproducer is in '{path}'; 'spyre-opt --run-reproducer {path}' runs it."
             print(f"note: {text}", file=sys.stderr)
 
     def _verified(self, text: str | None) -> str | bytes | None:
-        """Check the diagnostics against the comments; an expected error is a success with an empty result."""
+        """Check diagnostics against the comments; return an empty result for an expected error, None for mismatches."""
         from spyre_mlir.diagnostics import diagnostics_of, of_remark
         from spyre_mlir.tools._verify_diagnostics import mismatches
 
-        # The comments are in the text, which the parser drops.
+        # The expectations are in comments, which the parser drops, so the text is read here.
         text = _common.read_text(self.options.input) if text is None else text
         collected: list[Diagnostic] = []
         start, result = len(self.remarks), ""
@@ -209,7 +209,7 @@ def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
         load_irdl(_common.parse_module(options.irdl_file, context))
     chunks = list(_chunks(options))
     pipeline = _reproduced(options, chunks) if options.run_reproducer else _pipeline(options, flags)
-    # Once for all chunks: a misspelt pass is no error of each of them.
+    # Checked once, so that a misspelt pass is not reported for each chunk.
     check(pipeline, context)
     if options.dump_pass_pipeline:
         print(pipeline, file=sys.stderr)
@@ -223,9 +223,9 @@ def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
     )
     results = [run.process(chunk) for chunk in chunks]
     _print_reports(options, run)
-    # An empty result is a success: that of a chunk whose errors were expected.
+    # An empty result is a success: all errors of the chunk were expected.
     has_failed = None in results
-    # A file is whole or not written; a stream gets the chunks without errors, as from mlir-opt.
+    # A file is written only without errors; stdout gets the chunks without errors, as from mlir-opt.
     if has_failed and (options.output != "-" or not any(results)):
         return 1
     if options.emit_bytecode:
@@ -241,14 +241,14 @@ def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
 
 
 def _filtered(remarks: Iterable[Remark], options: argparse.Namespace) -> Iterator[Remark]:
-    """Yield the remarks that --remarks-filter lets through."""
+    """Yield the remarks that match --remarks-filter."""
     for remark in remarks:
         if not options.remarks_filter or options.remarks_filter.search(f"{remark.pass_name}: {remark.kind}"):
             yield remark
 
 
 def _require_consistent(options: argparse.Namespace) -> None:
-    """Raise ``CompileError`` for flags that exclude each other."""
+    """Raise ``CompileError`` for incompatible flags."""
     if options.emit_bytecode and options.split_input_file:
         raise CompileError("--emit-bytecode writes one module, so it does not go with --split-input-file.")
     if options.emit_bytecode and options.output == "-" and sys.stdout.isatty():
@@ -264,7 +264,7 @@ def _require_consistent(options: argparse.Namespace) -> None:
 
 
 def _print_reports(options: argparse.Namespace, run: _ToolRun) -> None:
-    """Print what the flags ask for about the whole run."""
+    """Print the requested reports about the whole run: timing and pass statistics."""
     if run.timing is not None:
         is_json = options.mlir_output_format == "json"
         report = (run.timing.json_report if is_json else run.timing.report)(options.mlir_timing_display)
@@ -277,9 +277,9 @@ def _print_reports(options: argparse.Namespace, run: _ToolRun) -> None:
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[str | None]:
-    """Split the input at lines of the marker; blank lines in front of a chunk keep its line numbers."""
+    """Split the input at lines of the marker; each chunk is preceded by blank lines, which keep its line numbers."""
     if not options.split_input_file:
-        # The text of a reproducer is read twice, which only a file can be.
+        # The text of a reproducer is needed twice, but stdin can be read only once.
         yield _common.read_text("-") if options.run_reproducer and options.input == "-" else None
         return
     text = _common.read_text(options.input)
@@ -292,7 +292,7 @@ def _chunks(options: argparse.Namespace) -> Iterator[str | None]:
 
 
 def _reproduced(options: argparse.Namespace, chunks: Sequence[str | None]) -> Pipeline:
-    """Return the pipeline that the input has as a resource; it says whether the IR is checked, too."""
+    """Return the pipeline in the reproducer resource of the input, which also determines --verify-each."""
     from spyre_mlir.pipelines import Pipeline
     from spyre_mlir.pipelines.reproducer import Reproducer
 
@@ -335,7 +335,7 @@ def _of_flag(text: str, flags: Sequence[str]) -> Pipeline:
             hint = suggestion(name, known) or "'spyre-opt --list-passes' lists all."
             raise CompileError(f"There is no pass named '{name}'; {hint}")
         text = upstream.nested(name, text)
-    # Without a source: this text is put together here, and no user could look up a place in it.
+    # Without a source name: the text is generated here, so locations in it would not help the user.
     return Pipeline.parse(text, "")
 
 
@@ -358,7 +358,7 @@ def _printing(options: argparse.Namespace, form: AsmForm) -> Printing:
         before=frozenset(options.mlir_print_ir_before),
         after=after,
         before_all=options.mlir_print_ir_before_all,
-        # Alone, the flags for changes and failures are about all passes; with names, about those.
+        # The flags for changes and failures apply to all passes, or to the named passes if there are names.
         after_all=options.mlir_print_ir_after_all or ((on_change or on_failure) and not after),
         only_on_change=on_change,
         only_on_failure=on_failure,
@@ -369,7 +369,7 @@ def _printing(options: argparse.Namespace, form: AsmForm) -> Printing:
 
 
 def _require_printed(printing: Printing, pipeline: Pipeline) -> None:
-    """Raise ``CompileError`` for a pass to print at that there is not; note one that does not run."""
+    """Raise ``CompileError`` for an unknown pass in the print flags; print a note for a pass that does not run."""
     names = printing.before | printing.after
     if not names:
         return

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spyre-plan: place a table of buffers in a memory, without a compiler.
+"""spyre-plan: place a table of buffers in a memory, without compiling.
 
     spyre-plan buffers.csv --capacity 1625344 --alignment 128 --output offsets.csv
     spyre-plan buffers.csv --capacity 1048576 --solver firstfit
     spyre-plan scopes.csv --capacity lx=1625344 --capacity l0=65536
     spyre-plan buffers.csv --capacity 1048576 --solver all
 
-The table (CSV) has the columns id, lower, upper, size: a buffer of so many bytes is live at the operations from
-lower to before upper. Columns that may be left out: alignment, in_place_parent, uses, copies, scope, and those of
-traffic that spyre-compile --save-buffers writes. With a scope for each buffer every memory has a name and a plan of its
-own. --output writes a table of id and offset, the offset empty
-for a buffer that stays outside. All plans are checked before that. --solver all compares all solvers in a table; the
-first of those with the least traffic writes the offsets.
+The table (CSV) has the columns id, lower, upper, size: a buffer of size bytes is live at the operations from lower up
+to, but not including, upper. Optional columns are alignment, in_place_parent, uses, copies, scope, and the traffic
+columns that spyre-compile --save-buffers writes. With scopes, each memory has a name and its own plan. --output writes
+a table of id and offset, with an empty offset for a spilled buffer; all plans are checked first. --solver all compares
+all solvers in a table, and the offsets come from the first solver with the least traffic.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ if TYPE_CHECKING:
     from spyre_mlir.scratchpad.memory_plan import MemoryPlan
     from spyre_mlir.scratchpad.solver import MemoryPlanSolver
 
-#: Spilled buffers that the summary names at most.
+#: Maximum number of spilled buffers that the summary names.
 _NAMED_SPILLS = 8
 
-#: Bytes of a table at most.
+#: Maximum bytes of a table.
 _MAX_BYTES = 1 << 26
 
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run spyre-plan; 0 on success, 1 after a diagnostic on stderr."""
+    """Run spyre-plan; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
 
     from spyre_mlir.scratchpad.buffer_table import offsets_table, read_buffers
@@ -54,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PlanError as error:
         raise CompileError(str(error)) from None
     text = _common.read_text(options.file, _MAX_BYTES)
-    # Of several, those that do not plan so many buffers are named in the table.
+    # With several solvers, a solver that does not support the number of buffers is reported in the table.
     most = max(solver.most_buffers for solver in solvers)
     table = read_buffers(text, options.file, options.alignment, most, spaces)
     runs, refusals = [], {}
@@ -75,13 +74,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         _common.write_text(options.output, offsets_table(names, best.addresses))
     stream = sys.stderr if options.output == "-" else sys.stdout
     print(best.summary if len(solvers) == 1 else _comparison(runs, refusals), file=stream)
-    # A solver that lacks a package is no fault; one of the user that fails is.
+    # A failure of a user-defined solver is an error; a solver with a missing package is not.
     return int(any(isinstance(error, AlgorithmError) for error in refusals.values()))
 
 
 @dataclass(frozen=True)
 class _SolverRun:
-    """Plans of one solver, one per memory; ``bound`` is the least traffic of any plan, as far as it knows."""
+    """The plans of one solver for all memories; ``bound`` is the solver's lower bound on the traffic of any plan."""
 
     solver: str
     addresses: dict[str, int]
@@ -94,7 +93,7 @@ class _SolverRun:
 def _planned(
     solver: MemoryPlanSolver, table: Sequence[ScopedBuffer], spaces: dict[str, MemorySpace], path: str
 ) -> _SolverRun:
-    """Plan all memories by a solver."""
+    """Plan all memories with a solver."""
     addresses: dict[str, int] = {}
     summaries, traffic, bound, seconds = [], 0, 0, 0.0
     for scope, space in spaces.items():
@@ -107,7 +106,7 @@ def _planned(
 
 
 def _comparison(runs: Sequence[_SolverRun], refusals: Mapping[str, CompileError]) -> str:
-    """Table of solvers: buffers with an address, traffic and bound in bytes, seconds; or why there is no plan."""
+    """Return a table of solvers: placed buffers, traffic and bound in bytes, seconds; or the error of the solver."""
     lines = [f"{'solver':16}{'placed':>8}{'traffic':>16}{'bound':>16}{'time':>12}"]
     for run in runs:
         figures = f"{len(run.addresses):8}{run.traffic:16}{run.bound:16}{run.seconds:10.4f} s"
@@ -116,7 +115,7 @@ def _comparison(runs: Sequence[_SolverRun], refusals: Mapping[str, CompileError]
 
 
 def _capacities(texts: Sequence[str]) -> dict[str, int]:
-    """Parse ``--capacity``: bytes of each memory by its name, which is empty for the only memory without one."""
+    """Parse ``--capacity``: bytes of each memory by name; a single memory may have the empty name."""
     capacities: dict[str, int] = {}
     for text in texts:
         scope, _, size = text.rpartition("=")
@@ -135,7 +134,7 @@ def _capacities(texts: Sequence[str]) -> dict[str, int]:
 def _plan(
     buffers: list[LifetimeBoundBuffer], space: MemorySpace, solver: MemoryPlanSolver, path: str
 ) -> tuple[MemoryPlan, str, float]:
-    """Plan one memory and check the plan; the plan, its summary and the seconds of the solver."""
+    """Plan one memory and check the plan; return the plan, its summary and the seconds of the solver."""
     from spyre_mlir.scratchpad.buffers import PlanError
     from spyre_mlir.scratchpad.check import check_plan
     from spyre_mlir.scratchpad.spill_bound import spill_and_reload_bound
@@ -143,7 +142,7 @@ def _plan(
     start = time.perf_counter()
     try:
         plan = solver.plan(buffers, space)
-        # The check is no part of the time of the solver.
+        # The time of the solver does not include the check.
         seconds = time.perf_counter() - start
         check_plan(buffers, space, plan)
     except PlanError as error:
@@ -164,7 +163,7 @@ def _solvers(options: argparse.Namespace) -> list[MemoryPlanSolver]:
 
 
 def _summary(plan: MemoryPlan, seconds: float, moving: int) -> str:
-    """Summary of a plan, one figure per line; ``moving`` is the least traffic (bytes) with spills and reloads."""
+    """Return a summary, one figure per line; ``moving`` is the least traffic (bytes) with spills and reloads."""
     quality = "proven: no plan moves less" if plan.proven else f"gap {plan.gap}"
     facts = {
         "solver": plan.solver,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spyre-report: look at what the compiler works with.
+"""spyre-report: draw programs, layouts and scratchpads.
 
     spyre-report DIR -o report.html
     spyre-report --layout 512x240xf16 -o layout.svg
@@ -7,19 +7,18 @@
     spyre-report --layout laid-out.mlir --tensor %4 -o layout.svg
     spyre-report --lx DIR -o lx.html
 
-DIR alone is a page of HTML about the program in a bundle folder: summary, graph, divisions, scratchpads, timeline,
-roofline, and tables of the operations and of the decisions of the compiler, where the folder has its remarks. Of the
-folder of a program of several steps it is one page about all of them. With -o FILE.json it is the figures and the data
-of the page, with -o FILE.svg the timeline.
+DIR alone writes an HTML page about the program in a bundle folder: summary, graph, divisions, scratchpads, timeline,
+roofline, and tables of the operations and, if the folder has remarks, of the compiler's decisions. For a program of
+several steps, one page covers all steps. With -o FILE.json the output is the figures and the data of the page, with
+-o FILE.svg it is the timeline.
 
---layout draws how a tensor lies on the device: the logical grid with the id of each stick, and beside it device
-memory in order, as SVG. The layout is the default one, or that of --stick-dims, --dim-order and
---stick-outermost; or that of a tensor in a module with layouts, by its name in the table of
-spyre-opt --print-layouts.
+--layout draws the layout of a tensor as SVG: the logical grid with the id of each stick, and next to it device memory
+in address order. The layout is the default layout, or the layout that --stick-dims, --dim-order and --stick-outermost
+describe. For a module with layouts, --tensor names the tensor as in the table of spyre-opt --print-layouts.
 
---lx draws the scratchpads of the program in the bundle folder DIR over time: which buffer lies where and when, how
-full they are, and why other buffers are in device memory. It is a page of HTML with tables, or with -o FILE.svg
-the picture alone.
+--lx draws the scratchpads of the program in the bundle folder DIR over time: the address and live range of each buffer,
+the occupancy, and why other buffers are in device memory. The output is an HTML page with tables; with -o FILE.svg it
+is only the picture.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ if TYPE_CHECKING:
 
 _TYPE = re.compile(r"((?:\d+x)*)([a-z]\w*)")
 
-#: Options that choose the layout of a type, and all that go with --layout.
+#: Options that choose the layout of a type, and all options that require --layout.
 _LAYOUT_CHOICES = ("stick_dims", "dim_order", "stick_outermost")
 _LAYOUT_OPTIONS = ("tensor", "function", *_LAYOUT_CHOICES, "show")
 
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run spyre-report; 0 on success, 1 after a diagnostic on stderr."""
+    """Run spyre-report; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
     drawers = {"folder": _draw_report, "lx": _draw_map, "layout": _draw_layout}
     subjects = [name for name in drawers if getattr(options, name) is not None]
@@ -74,7 +73,7 @@ def _draw_report(options: argparse.Namespace) -> str:
 
 
 def _draw_page(options: argparse.Namespace, _: str, name: str) -> str:
-    """Return the page of one bundle, without the bindings that a program of several steps needs."""
+    """Return the page of one bundle, without loading the bindings, which a program of several steps needs."""
     from spyre_mlir.bundle.folder import read_bundle, read_remarks
     from spyre_mlir.report.page import page
     from spyre_mlir.report.program_facts import program_facts
@@ -119,7 +118,7 @@ def _draw_map(options: argparse.Namespace) -> str:
     from spyre_mlir.report.lx_picture import picture
 
     _refuse_layout_options(options, "--lx")
-    # Before the bundle is read: a wrong name should not cost the wait.
+    # Report an invalid name before the bundle is read.
     if options.output != "-" and not options.output.endswith((".svg", ".html")):
         raise CompileError(f"The name '{options.output}' of the map must end in .svg or .html.")
     try:
@@ -131,13 +130,13 @@ def _draw_map(options: argparse.Namespace) -> str:
 
 
 def _flags(options: argparse.Namespace, names: Sequence[str]) -> list[str]:
-    """The flags of those options that the command line sets."""
-    # Not by truth: the empty dims of ``--stick-dims none`` are a choice.
+    """Return the flags of the named options that the command line sets."""
+    # Compared with None and False: the empty dims of ``--stick-dims none`` count as set.
     return [f"--{name.replace('_', '-')}" for name in names if getattr(options, name) not in (None, False)]
 
 
 def _layout(options: argparse.Namespace) -> tuple[StickLayout, str]:
-    """Return the layout to draw and the name of its tensor, which is empty for a type."""
+    """Return the layout to draw, and the name of its tensor, which is empty for a type."""
     type_match = _TYPE.fullmatch(options.layout)
     flags = _flags(options, _LAYOUT_CHOICES)
     if type_match is None and flags:
@@ -165,7 +164,7 @@ def _of_type(match: re.Match[str], options: argparse.Namespace) -> StickLayout:
 
 
 def _of_module(path: str, name: str | None, function: str | None) -> StickLayout:
-    """Return the layout of a tensor with its own buffer in the module at ``path``; ``CompileError`` for others."""
+    """Return the layout of a tensor in the module at ``path``; ``CompileError`` unless it has its own buffer."""
     tensors = _tensors(path, function)
     known = [tensor.name for tensor in tensors]
     if name is None:
@@ -198,7 +197,7 @@ def _tensors(path: str, function: str | None) -> list[ListedTensor]:
 
 
 def _first_names(names: Sequence[str] | dict[str, list[ListedTensor]]) -> str:
-    """List at most twelve names, so that a diagnostic stays one line to read."""
+    """List at most twelve names, so that a diagnostic stays on one line."""
     first = list(names)[:12]
     return ", ".join(first) + (", .." if len(names) > len(first) else "")
 

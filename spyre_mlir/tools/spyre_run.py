@@ -5,19 +5,18 @@
     spyre-run softmax.bundle --inputs in.npz --stats --numerics dl16
     spyre-run softmax.bundle --timeline trace.json
 
-The arrays of in.npz are named as the bundle's arguments, or arr_0, arr_1, .. in the order of its inputs;
-constants and parameters come from the bundle's own constants.npz, or as bytes of the device from its
-device_weights.npy, where in.npz does not name them. The arrays of a folder without a manifest.json, which another
-writer made, are named as the tensors of its design, such as Tensor0, as spyre-validate prints them. The folder is
-validated first, as spyre-validate does, unless --no-validate is given. Any
-misuse of memory is one diagnostic that names the operation, the tensor, the core and the address. The
-output file is written on success only.
+The arrays of in.npz have the names of the bundle's arguments, or arr_0, arr_1, .. in the order of its inputs. Constants
+and parameters that in.npz does not have are read from the bundle's constants.npz, or as device images from its
+device_weights.npy. For a folder of another writer, without a manifest.json, the arrays have the names of the tensors of
+its design, such as Tensor0, which spyre-validate prints. The folder is validated first, as by spyre-validate, unless
+--no-validate is given. An invalid memory access is reported with the operation, the tensor, the core and the address.
+The output file is written only on success.
 
-A folder of KTIR (spyre-compile --target ktir) is run by ktir-cpu, where that can be imported
-(docs/ktir.md); --stats then prints the time of the plan by its model and by ours.
+A folder of KTIR (spyre-compile --target ktir) runs on ktir-cpu, if that is installed (docs/ktir.md); --stats then
+prints the time of the plan by the model of ktir-cpu and by ours.
 
---timeline predicts the time of the bundle, which takes no numbers: alone it runs nothing and wants no inputs. The file
-opens in ui.perfetto.dev and in chrome://tracing. It promises the ranking of plans, not microseconds.
+--timeline predicts the time of the bundle, which needs no inputs. Without --inputs, --outputs and --stats, the bundle
+does not run. Open the file in ui.perfetto.dev or chrome://tracing. Use the times to rank plans, not as predictions.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ Value = TypeVar("Value")
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run spyre-run; 0 on success, 1 after a diagnostic on stderr."""
+    """Run spyre-run; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
     fraction = _common.lx_fraction(options.lx_backend_fraction)
     if is_program(options.folder):
@@ -69,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     bundle = read_bundle(options.folder)
     if not options.no_validate:
         _require_valid(bundle, options.folder, fraction)
-    # A timeline alone takes no numbers, so that nothing runs.
+    # If only a timeline is requested, the bundle does not run.
     runs = options.inputs or options.outputs or options.stats or not options.timeline
     result = _run(bundle, options, fraction) if runs else None
     if options.timeline:
@@ -81,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(bundle: Bundle, options: argparse.Namespace, fraction: float | None) -> Result:
     require_first(bundle.manifest)
-    # An argument with a source is another one's array in a second layout: no array of its own comes in.
+    # An argument with a source is the array of another argument in a second layout, so it needs no array.
     arguments = [argument for argument in bundle.manifest.arguments if argument.source is None]
     is_numeric = is_foreign(options.folder)
     at_sizes = partial(_arguments_at, bundle)
@@ -101,7 +100,7 @@ def _show(result: Result, options: argparse.Namespace) -> None:
 
 
 def _run_ktir(options: argparse.Namespace) -> int:
-    """Run a folder of KTIR by ktir-cpu; statistics are the time of the plan by its model and by ours."""
+    """Run a KTIR folder on ktir-cpu; statistics are the time of the plan by the model of ktir-cpu and by ours."""
     from spyre_mlir.driver.ktir_folder import latency_table, read_ktir
     from spyre_mlir.driver.ktir_interpreter import run_interpreter
 
@@ -133,7 +132,7 @@ def _run_program(options: argparse.Namespace) -> int:
         step.lx_frac_avail = fraction
         if not options.no_validate:
             _require_valid(step.bundle, f"{options.folder}/{step.name}", fraction)
-    # Bundles that are valid one by one may still disagree about what stays in LX from one to the next.
+    # Bundles that are valid individually may still disagree about the LX content passed between them.
     for unit in () if options.no_validate else sequences(program.steps):
         if not isinstance(unit, HostStep):
             names, bundles = [step.name for step in unit], [step.bundle for step in unit]
@@ -153,13 +152,13 @@ def _run_program(options: argparse.Namespace) -> int:
 
 
 def _require_valid(bundle: Bundle, folder: str, lx_backend_fraction: float | None) -> None:
-    """Raise ``CompileError`` with the first finding of the validator, at its file if files contradict each other."""
+    """Raise ``CompileError`` for a broken structure rule, at its file, or with the validator's first finding."""
     sound_context(bundle, lx_backend_fraction)
     _require_none(validate(bundle, lx_backend_fraction), folder)
 
 
 def _require_none(findings: Sequence[Finding], folder: str) -> None:
-    """``CompileError`` with the first of some findings."""
+    """Raise ``CompileError`` with the first finding, if there are findings."""
     if findings:
         more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
         text = f"{findings[0]}{more}; spyre-validate lists all, and --no-validate runs it nevertheless."
@@ -167,7 +166,7 @@ def _require_none(findings: Sequence[Finding], folder: str) -> None:
 
 
 def table(statistics: Statistics) -> str:
-    """Table of HBM bytes per operation in program order and in all, LX high water of the fullest core, ring bytes."""
+    """Return a table of HBM bytes per operation and in total, the largest LX use of a core, and ring bytes."""
     rows: list[tuple[str, ...]] = [("operation", "op", "runs", "cores", "HBM read", "HBM written")]
     for execute in sorted(statistics.executes.values(), key=lambda execute: execute.index):
         counts = (execute.runs, execute.cores, execute.read_bytes, execute.write_bytes)
@@ -189,7 +188,7 @@ def table(statistics: Statistics) -> str:
 
 
 def _write_timeline(bundle: Bundle, path: str, lx_backend_fraction: float | None) -> None:
-    """Write the trace of a bundle and print where its time goes, by the modules of a model too."""
+    """Write the trace of a bundle, and print the breakdown of its time, also by the modules of a model."""
     facts = program_facts(bundle, lx_backend_fraction=lx_backend_fraction)
     lx_loads = [facts.map.occupancy(group[0]).load for group in facts.timeline.core_groups]
     _common.write_text(path, trace_text(facts.timeline, lx_loads))
@@ -198,7 +197,7 @@ def _write_timeline(bundle: Bundle, path: str, lx_backend_fraction: float | None
 
 
 def times(timeline: Timeline) -> str:
-    """Table of the predicted time, its bounds, its shares by limiting part, and the roofline of the program."""
+    """Return a table of the predicted time, its bounds, its shares by limiting resource, and the roofline."""
     shares = timeline.shares
     rows = [
         ("predicted time", f"{timeline.total_ns / 1000:,.1f} us"),
@@ -217,13 +216,13 @@ def times(timeline: Timeline) -> str:
 
 
 def _named(arguments: Sequence[HostArray], arrays: Mapping[str, Value]) -> dict[str, Value]:
-    """Rename ``arr_<k>``, numpy's name for the k-th positional array, to the k-th input; arguments keep their names."""
+    """Rename ``arr_<k>``, numpy's name for the k-th positional array, to the k-th input; keep argument names."""
     known = {argument.name for argument in arguments}
     inputs = [argument.name for argument in arguments if argument.kind == "input"]
     named: dict[str, Value] = {}
     for key, array in arrays.items():
         position = re.fullmatch(r"arr_(\d{1,6})", key)
-        # An argument may be called arr_0 itself, so names come first.
+        # An argument may itself be called arr_0, so argument names take precedence.
         if key in known or position is None:
             name = key
         elif int(position[1]) < len(inputs):
@@ -237,7 +236,7 @@ def _named(arguments: Sequence[HostArray], arrays: Mapping[str, Value]) -> dict[
 
 
 def _arguments_at(bundle: Bundle, headers: Mapping[str, Header]) -> Sequence[HostArray]:
-    """Return the arguments of a bundle at the run-time sizes of arrays by name."""
+    """Return the arguments of a bundle at the run-time sizes that the arrays have."""
     return at_arrays(bundle, headers).manifest.arguments
 
 
@@ -248,10 +247,10 @@ def _read(
     *,
     is_numeric: bool = False,
 ) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an archive by argument name; ``CompileError`` before unpacking any that does not fit.
+    """Read the arrays of an archive by argument name; raise ``CompileError`` before unpacking an unsuitable array.
 
-    ``at_sizes`` gives the arguments at the sizes of the arrays, where these have several. With ``is_numeric`` an input
-    takes floats of any width: the bundle of another writer has no types of the host.
+    ``at_sizes`` returns the arguments at the run-time sizes of the arrays. With ``is_numeric``, an input accepts floats
+    of any width, because the bundle of another writer does not specify host types.
     """
     inputs = {argument.name: argument for argument in arguments if argument.kind != "result"}
 
@@ -278,12 +277,12 @@ def _read(
 
 
 def _is_float(argument: HostArray, array: Header | NDArray[Any]) -> bool:
-    """Return whether argument and array are numbers of float types that numpy has."""
+    """Return whether both the argument and the array have float types that exist in numpy."""
     return argument.host_dtype in ("float16", "float32") and array.dtype.kind == "f"
 
 
 def _write(path: str, arrays: dict[str, NDArray[Any]]) -> None:
-    """Write the archive whole or not at all."""
+    """Write the archive atomically."""
     with _common.writing(path) as stream:
         np.savez(stream, **arrays)  # type: ignore[arg-type]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spyre-sweep: programs, options and devices, every combination of them, as a table.
+"""spyre-sweep: compile every combination of programs, options and devices, and print a table.
 
     spyre-sweep spec.toml
     spyre-sweep spec.toml --csv results.csv --plot results.svg
@@ -17,11 +17,11 @@ The file has the programs, the axes and the store (docs/experiments.md):
     y = "predicted_us"
     by = "layout-solver"
 
-Results are written to the store as they come, so a sweep that is started again goes on where it stopped. Paths are
+Each result is written to the store immediately, so a sweep that is restarted continues where it stopped. Paths are
 relative to the folder of the file.
 
-The exit status is 0 if every point has its figures or was refused by the compiler; 1 after a diagnostic, and where an
-error of code or the death of workers ended a point.
+The exit status is 0 if every point has figures or was rejected by the compiler. It is 1 after a diagnostic, and if a
+point failed because of an exception or because its workers died.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run spyre-sweep; 0 on success, 1 after a diagnostic on stderr and for points that failed."""
+    """Run spyre-sweep; return 0 on success, 1 after a diagnostic on stderr or if points failed."""
     options = _parser().parse_args(argv)
 
     from spyre_mlir.experiments.sweep_spec import SweepSpec
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _check_outputs(spec: SweepSpec, draws: bool) -> None:
-    """Raise ``CompileError`` for what could not be shown: before the sweep, which may take hours."""
+    """Raise ``CompileError`` for invalid columns and plots before the sweep, which may take hours."""
     from spyre_mlir.experiments.extras import imported
     from spyre_mlir.experiments.plots import KINDS
     from spyre_mlir.experiments.results import Results
@@ -113,7 +113,7 @@ def _swept(spec: SweepSpec, workers: int | None, retry_lost: bool) -> Results:
 
 @contextlib.contextmanager
 def _executor(scheduler: str | None) -> Iterator[Executor | None]:
-    """Connect to the scheduler of dask, if there is one."""
+    """Connect to a dask scheduler, if one is given."""
     if scheduler is None:
         yield None
         return
@@ -130,7 +130,7 @@ def _executor(scheduler: str | None) -> Iterator[Executor | None]:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[int, int], None] | None]:
-    """Show a bar on a terminal."""
+    """Show a progress bar if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -5,9 +5,9 @@
     spyre-opt --spyre-pipeline=target=ktir softmax.mlir | spyre-translate - --to-ktir softmax.ktir.mlir
     spyre-translate softmax.ktir.mlir --from-ktir
 
-A bundle is a folder, written whole or not at all, in place of a bundle that is there already. Values of parameters
-are not in MLIR: ``spyre-run`` takes them as inputs. --from-ktir checks a program in KTIR, of any writer, and prints it
-with the operations of the dialect ktdp in generic form.
+A bundle is a folder, written atomically; an existing bundle is replaced. The values of parameters are not part of MLIR:
+``spyre-run`` takes them as inputs. --from-ktir checks a KTIR program of any writer, and prints it with the operations
+of the dialect ktdp in generic form.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spyre_mlir.tools import _common
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run spyre-translate; 0 on success, 1 after a diagnostic on stderr."""
+    """Run spyre-translate; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
 
     from spyre_mlir import dialects

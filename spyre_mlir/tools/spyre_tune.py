@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spyre-tune: search a better plan of a program by trials, and write it as a plan file.
+"""spyre-tune: search for a better plan of a program by trials, and write it as a plan file.
 
     spyre-tune program.mlir --trials 100 -o plan.json
     spyre-tune zoo:suite/mlp --objective hbm_read_bytes -o plan.json
     spyre-compile program.mlir --use-plan plan.json
 
-The first trial is the default plan, so the result is never worse. With --storage trials are kept in a file, from which
-the same command goes on. docs/tuning.md is the manual.
+The first trial is the default plan, so the result is never worse than the default. With --storage, trials are kept in a
+file, and the same command continues from it. docs/tuning.md is the manual.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _ZOO = "zoo:"
 
 @_common.tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run spyre-tune; 0 on success, 1 after a diagnostic on stderr."""
+    """Run spyre-tune; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
 
-    # Behind the parser of flags: a wrong flag and --help do not load the bindings.
+    # Imported after the flags are parsed, so that a wrong flag and --help do not load the bindings.
     from spyre_mlir.experiments.tuning import tune
 
     tuned = tune(
@@ -53,7 +53,7 @@ def _program(source: str) -> tuple[Any, Any]:
 
 
 def _compile_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of the pipeline that are no defaults."""
+    """Return the pipeline options that differ from their defaults."""
     from dataclasses import fields
 
     from spyre_mlir.pipelines import SpyrePipeline

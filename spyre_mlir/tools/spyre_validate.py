@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-validate: check a SuperDSC bundle folder against the semantic rules of the format.
 
-With --conformance the designs are compared field by field with what torch-spyre writes instead: every
-difference is printed with its file and field, how much it matters to the back end, and the source of the rule.
+With --conformance, the designs are instead compared field by field with the output of torch-spyre: every difference is
+printed with its file and field, its severity for the back end, and the source of the rule.
 
-A folder of another writer, without a manifest.json, may hold bundle.mlir and its designs, or designs alone, which are
-executed in their order. Of a valid one the names, types and shapes of the arrays of spyre-run are printed, and the
-fields that change nothing and are ignored.
+A folder of another writer, without a manifest.json, may contain bundle.mlir and its designs, or only designs, which are
+executed in order. For a valid folder, the output has the names, types and shapes of the arrays for spyre-run, and the
+fields that are ignored because they have no effect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spyre_mlir.tools._common import ArgumentParser, lx_fraction, tool
 
 @tool
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the findings of the validator; the exit status is 1 if there are any."""
+    """Print the findings of the validator; return 1 if there are any, else 0."""
     arguments = _parser().parse_args(argv)
     if arguments.conformance:
         return 0 if _conforms(Path(arguments.folder)) else 1
@@ -56,7 +56,7 @@ def _parser() -> ArgumentParser:
 
 
 def _conforms(folder: Path) -> bool:
-    """Print where designs differ from those of torch-spyre; return whether no difference may matter."""
+    """Print the differences from the designs of torch-spyre; return whether none of them may matter."""
     if not folder.is_dir():
         raise CompileError("There is no bundle folder with this name.", str(folder))
     count, findings = check_folder(folder)
@@ -69,7 +69,7 @@ def _conforms(folder: Path) -> bool:
 
 
 def _signature(bundle: Bundle) -> str:
-    """Return the names, types and shapes of the arrays that spyre-run takes and gives."""
+    """Return the names, types and shapes of the arrays that spyre-run reads and writes."""
     return "\n".join(
         f"{argument.kind} {argument.name}: {argument.host_dtype} {list(argument.host_shape)}"
         for argument in bundle.manifest.arguments
@@ -77,14 +77,14 @@ def _signature(bundle: Bundle) -> str:
 
 
 def _validate_program(folder: Path, lx_backend_fraction: float | None) -> bool:
-    """Validate each bundle of a program by itself, and if all are valid, what goes from each to the next."""
+    """Validate each bundle of a program, and if all are valid, the LX content passed between them."""
     from spyre_mlir.driver.program_folder import read_program
     from spyre_mlir.driver.steps import HostStep, sequences
 
     built, _ = read_program(folder)
     units = [unit for unit in sequences(built.steps) if not isinstance(unit, HostStep)]
     steps = [step for unit in units for step in unit]
-    # A list, not a generator: the findings of every bundle are printed, not of the first bad one alone.
+    # A list, not a generator, so that the findings of all bundles are printed.
     if not all([_validate(folder / step.name, step.bundle, lx_backend_fraction) for step in steps]):
         return False
     findings = []

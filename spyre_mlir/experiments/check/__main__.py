@@ -4,8 +4,8 @@
     python -m spyre_mlir.experiments.check my_algorithm.py
     python -m spyre_mlir.experiments.check my_algorithm.py --problems DIR --seeds 100
 
-The file registers its algorithms, of any kind (docs/writing-an-algorithm.md). DIR has problems of
-``spyre-compile --save-problems``. A table has a line for each check; the exit status is 1 if one fails.
+The file registers algorithms of any kind (docs/writing-an-algorithm.md). DIR has problems of
+``spyre-compile --save-problems``. The output has one line per check; the exit status is 1 if a check fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spyre_mlir.loading import load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the checks; 0 if all pass, 1 after one that fails or a diagnostic on stderr."""
+    """Run the checks; return 0 if all pass, 1 after a failed check or a diagnostic on stderr."""
     options = _parser().parse_args(argv)
     try:
         classes = list(registered_by(options.file))
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def registered_by(path: str) -> Iterator[type[Algorithm]]:
-    """Import a file and yield the algorithms that it registers; ``CompileError`` if there is none."""
+    """Import a file and yield the algorithms that it registers; raise ``CompileError`` if there are none."""
     before = {option: dict(registry.classes) for option, registry in REGISTRIES.items()}
     load(path)
     classes = [
@@ -63,7 +63,7 @@ def registered_by(path: str) -> Iterator[type[Algorithm]]:
 
 
 def failure_of(check: Check) -> str | None:
-    """Run a check and return why it fails, with the place in the user's file if there is one; None if it passes."""
+    """Run a check and return why it fails, with the location in the user's file if known; None if it passes."""
     try:
         check.run()
     except (CheckFailure, CompileError) as error:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The base test suite of algorithms, for those of anybody: ``checks_of`` a class, each to be run by pytest or alone.
+"""The base test suite for any algorithm: ``checks_of`` returns the checks of a class, for pytest or for direct calls.
 
     @pytest.mark.parametrize("check", checks_of(MyDivision), ids=str)
     def test_my_division(check):
         check.run()
 
-An answer has to be legal, the same for the same problem, leave the problem as it was and come in bounded time; the
-algorithm pickles; programs that it decides about compute what the host does.
+The checks: an answer is legal, deterministic, computed in bounded time and does not modify the problem; the algorithm
+pickles; programs compiled with the algorithm compute the same results as the host.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.target.target import packaged_target
 from spyre_mlir.tiling.tiling_choice import TilingCandidate, TilingChoice, TilingProblem
 
-# Seeded random problems of each kind of algorithm: small ones, the edges among them.
+# Seeded random problems for each kind of algorithm: small problems, including edge cases.
 
 _TARGET = packaged_target()
 
-#: A sum that eliminations of random problems stay below.
+#: The limits of entries and width in random layout problems.
 _ENTRIES, _WIDTH = 1 << 16, 50
 
 
 def random_buffers(seed: int) -> tuple[tuple[LifetimeBoundBuffer, ...], MemorySpace]:
-    """Return buffers with live ranges that compete for a memory; none at the first seed."""
+    """Return buffers with live ranges that compete for a memory; seed 0 has no buffers."""
     rng = random.Random(seed)
     buffers: list[LifetimeBoundBuffer] = []
     for index in range(rng.randrange(1, 40) if seed else 0):
@@ -67,7 +67,7 @@ def random_buffers(seed: int) -> tuple[tuple[LifetimeBoundBuffer, ...], MemorySp
 
 
 def random_division(seed: int) -> DivisionOfOperation:
-    """Return an operation of one to four dims, with committed and blocked ones."""
+    """Return an operation of one to four dims, some of them committed or blocked."""
     rng = random.Random(seed)
     dims = rng.randrange(1, 5)
     units = tuple(rng.choice((1, 2, 3, 5, 8, 12, 24, 64, 100)) for _ in range(dims))
@@ -103,7 +103,7 @@ def _split_table(
 
 
 def random_layouts(seed: int) -> LayoutProblem:
-    """Return tensors in a graph, of which some states do not go together; one choice always is possible."""
+    """Return a graph of tensors in which some states are incompatible; at least one choice is possible."""
     rng, numbers = random.Random(seed), np.random.default_rng(seed)
     counts = tuple(rng.randrange(1, 6) for _ in range(rng.randrange(1, 14)))
     possible = [rng.randrange(count) for count in counts]
@@ -142,7 +142,7 @@ def random_joint(seed: int) -> JointProblem:
 def _random_costs(
     numbers: np.random.Generator, shape: list[int] | tuple[int, ...], possible: list[int] | tuple[int, ...]
 ):
-    """Return costs of which a fifth is infinite, but not that of a possible choice."""
+    """Return costs of which a fifth is infinite, except for the cost of one possible choice."""
     costs = numbers.integers(0, 10_000, shape).astype(float)
     costs[numbers.random(shape) < 0.2] = math.inf
     costs[tuple(possible)] = 5000.0
@@ -150,7 +150,7 @@ def _random_costs(
 
 
 def random_tiling(seed: int) -> TilingProblem:
-    """Return candidates of which some cannot be compiled; one out of reach always has one that can."""
+    """Return candidates of which some cannot be compiled; if tiling is required (span), at least one can."""
     rng = random.Random(seed)
     purpose = rng.choice(("span", "lx"))
     counts = sorted(rng.sample(range(2, 64), rng.randrange(1, 8)))
@@ -166,7 +166,7 @@ def random_tiling(seed: int) -> TilingProblem:
 
 
 def random_works(seed: int) -> Iterator[OperationWork]:
-    """Yield the work of an operation, of the array or of the vector unit, and again on twice as many cores."""
+    """Yield the work of an operation on the array or the vector unit, and the same work on twice as many cores."""
     rng = random.Random(seed)
     on_array = rng.random() < 0.5
     cores, size = rng.choice((1, 2, 4, 8, 16)), rng.choice((_TARGET.stick_bytes, 4096, 1 << 20, 1 << 26))
@@ -187,16 +187,16 @@ def random_works(seed: int) -> Iterator[OperationWork]:
     yield replace(work, cores=2 * cores)
 
 
-#: Seconds of a problem at most, and of a program.
+#: Maximum seconds for a problem, and for a program.
 _MOST_SECONDS, _MOST_PROGRAM_SECONDS = 20, 120
 
 
 class CheckFailure(AssertionError):
-    """A property that an algorithm lacks; the text is a sentence."""
+    """A failed check: a property that an algorithm does not have; the text is a sentence."""
 
 
 class _OutOfTime(BaseException):
-    """The end of the time of a check: no code of a user catches it as an ``Exception``."""
+    """The time limit of a check; a ``BaseException``, so that user code does not catch it as an ``Exception``."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,8 @@ class Check:
     """One check of an algorithm.
 
     Attributes:
-        name: What is checked.
-        run: It raises ``CheckFailure``, or the ``CompileError`` of the algorithm.
+        name: The property that is checked.
+        run: Run the check; raises ``CheckFailure``, or the ``CompileError`` of the algorithm.
     """
 
     name: str
@@ -217,7 +217,7 @@ class Check:
 
 @dataclass(frozen=True)
 class ProblemTask:
-    """A problem for an algorithm: ``solve`` gives the checked answer, ``describe`` the problem as it is now."""
+    """A problem for an algorithm: ``solve`` returns the checked answer, ``describe`` the state of the problem."""
 
     problem: Any
     solve: Callable[[Any, Any], Any]
@@ -225,12 +225,12 @@ class ProblemTask:
 
 
 def checks_of(cls: type[Algorithm], seeds: int = 30, saved: Sequence[Any] = ()) -> list[Check]:
-    """Return the checks of an algorithm: random problems, saved ones, those of programs, programs.
+    """Return the checks of an algorithm: random problems, saved problems, problems of programs, and programs.
 
     Args:
         cls: The class of the algorithm.
-        seeds: The number of random problems of each form.
-        saved: Problems of ``read_problem``; those of other kinds are left out.
+        seeds: The number of seeds for random problems.
+        saved: Problems from ``read_problem``; problems of other kinds are skipped.
     """
     kind = next(kind for kind in _TASKS if issubclass(cls, kind))
     random_tasks = [task for seed in range(seeds) for task in _TASKS[kind](seed)]
@@ -260,7 +260,7 @@ def _solve(cls: type[Algorithm], tasks: Sequence[ProblemTask]) -> None:
     for number, task in enumerate(tasks):
         with _limited(_MOST_SECONDS, f"problem {number}"):
             before = task.describe(task.problem)
-            # Another object each time: nothing may be left over from an answer before.
+            # A new instance each time, so that no state is left over from the previous answer.
             answers = [task.solve(cls(), task.problem) for _ in range(2)]
         if answers[0] != answers[1]:
             raise CheckFailure(f"It is not deterministic: the answers to problem {number} differ.")
@@ -270,7 +270,7 @@ def _solve(cls: type[Algorithm], tasks: Sequence[ProblemTask]) -> None:
 
 @contextlib.contextmanager
 def _limited(seconds: int, what: str) -> Iterator[None]:
-    """Context that ends with a failure after so many seconds, where signals can be had."""
+    """Context that fails after a number of ``seconds``; without limit if signals are unavailable."""
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -322,7 +322,7 @@ def _costs(model: CostModel, work: Any) -> list[float]:
 
 
 def _task_of(kind: type[Algorithm], problem: Any) -> ProblemTask | None:
-    """Return the task of a problem; None if it is not one of the kind."""
+    """Return the task of a problem; None if the problem is not of the kind."""
     text = repr if kind in (CostModel, TilingChoice) else problem_text
     if kind is MemoryPlanSolver:
         return ProblemTask(problem, _place, _describe_buffers) if isinstance(problem, tuple) else None
@@ -338,7 +338,7 @@ def _task_of(kind: type[Algorithm], problem: Any) -> ProblemTask | None:
         WorkDivision: "DivisionOfOperation", LayoutChoice: "LayoutProblem", JointDivider: "JointProblem",
         TilingChoice: "TilingProblem",
     }  # fmt: skip
-    # Not that of the base: one that an algorithm has overridden is what the compiler calls.
+    # Looked up by name, so that overridden methods are called, as in the compiler.
     call = lambda algorithm, asked: getattr(algorithm, solve.__name__)(asked)  # noqa: E731
     return ProblemTask(problem, call, text) if type(problem).__name__ == names[kind] else None
 
@@ -355,7 +355,7 @@ def _maker(kind: type[Algorithm], make: Callable[[int], Any]) -> Callable[[int],
     return lambda seed: _tasks(kind, make, seed)
 
 
-#: What makes the random tasks of a seed.
+#: Functions from a seed to random tasks, by kind.
 _TASKS: dict[type[Algorithm], Callable[[int], Iterator[ProblemTask]]] = {
     kind: _maker(kind, make)
     for kind, make in (
@@ -368,14 +368,14 @@ _TASKS: dict[type[Algorithm], Callable[[int], Iterator[ProblemTask]]] = {
     )
 }
 
-#: Kinds whose problems a compilation tells, and by which name.
+#: Kinds whose problems a compilation collects, with the name under which they are collected.
 _COLLECTED: dict[type[Algorithm], str] = {
     MemoryPlanSolver: "buffers", WorkDivision: "division", LayoutChoice: "layout", JointDivider: "joint",
 }  # fmt: skip
 
 
 def _tasks_of_programs(kind: type[Algorithm]) -> list[ProblemTask]:
-    """Return the problems that the compiler's own algorithms get for the programs."""
+    """Return the problems that the compiler's own algorithms receive for the programs."""
     problems = Problems()
     for text, options in PROGRAMS.values():
         with collecting(problems):
@@ -388,7 +388,7 @@ def _tasks_of_programs(kind: type[Algorithm]) -> list[ProblemTask]:
 
 
 def _run(cls: type[Algorithm], name: str) -> None:
-    """Compile a program with an algorithm, twice, run it on the simulator of bytes, and compare with the host."""
+    """Compile a program twice with an algorithm, run it on the byte-level simulator, and compare with the host."""
     text, options = PROGRAMS[name]
     option = next(option for option, registry in REGISTRIES.items() if registry is cls.registry)
     with _limited(_MOST_PROGRAM_SECONDS, f"program '{name}'"):
@@ -435,7 +435,7 @@ func.func @main(%x: tensor<96x192xf16>) -> tensor<96x192xf16> {
 }
 """
 
-#: Intermediates that do not fit, of which tiles are made.
+#: A program with intermediates that do not fit, so that they are tiled.
 _CHAIN = """
 func.func @main(%x: tensor<1024x1024xf16>) -> tensor<1024x1024xf16> {
   %e = tensor.empty() : tensor<1024x1024xf16>
@@ -449,7 +449,7 @@ func.func @main(%x: tensor<1024x1024xf16>) -> tensor<1024x1024xf16> {
 }
 """
 
-#: Programs by name, each with options that leave much to decide.
+#: Programs by name, each with options that leave many decisions open.
 PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "projection": (_PROJECTION, {}),
     "rows": (_ROWS, {"sencores": 6}),
