@@ -3,9 +3,8 @@
 
     access_ns = 967         # C: least squares, five rows of softmax; fitted 10 to 10000
 
-LOW and HIGH bound the constant; if both are above 0, it is fitted on a logarithmic scale. Any number alone on its line
-may be marked. A fit writes a new file with the same lines and other numbers; ``[fit: ..]`` after the mark says how
-well the number is known.
+LOW and HIGH bound the constant; if both are above 0, the scale is logarithmic. Any number alone on its line may be
+marked. A new file has the same lines with other numbers; ``[fit: ..]`` after the mark says how well each is known.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ The error of a row is log(predicted / measured), so a factor of two counts alike
 the values of the device file and minimises the sum of squared errors over the constants between their bounds
 (``scipy.optimize.least_squares``). Then each constant is varied alone: values for which the sum grows by at most its
 variance per row are as good. If this range spans the bounds, the rows do not identify the constant, and it keeps its
-value. The rows also do not identify constants that can change together at no cost: a singular direction of the Jacobian.
+value. Nor do the rows identify constants that can change together at no cost: a singular direction of the Jacobian.
 """
 
 from __future__ import annotations

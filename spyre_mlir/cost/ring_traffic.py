@@ -243,7 +243,7 @@ def transfers_of(relayout: Relayout) -> CoreTransfers:
 
 @dataclass(frozen=True)
 class _Extents:
-    """Half-open range of sticks along each dim on each core that ``owns`` a part; ``strides`` in LX are of whole shares."""
+    """Sticks along each dim that each core ``owns``, half open; ``strides`` are strides in LX, of whole shares."""
 
     owns: NDArray[np.bool_]
     begins: Integers

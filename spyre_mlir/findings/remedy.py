@@ -20,7 +20,7 @@ class Resize:
 
 @dataclass(frozen=True)
 class Batch:
-    """Multiply the samples by ``times``, in the first dim of the inputs if it has ``size`` elements."""
+    """Multiply the number of samples by ``times`` in every input whose first dim has ``size`` elements."""
 
     size: int
     times: int

@@ -62,10 +62,9 @@ def remedies(program: PlannedProgram) -> list[Remedy]:
 def search(
     program: PlannedProgram, trial: Callable[[Remedy], PlannedProgram | None]
 ) -> tuple[ProgramFinding, ...]:
-    """Return the findings that save at least ``LEAST_SAVING`` of the time, largest saving first.
+    """Return the findings that save at least ``LEAST_SAVING`` of the time, largest saving first; ``trial`` compiles.
 
-    ``trial`` compiles the program with a change. Of the changes of one kind only the best is a finding. A change that
-    cannot be made, or that a trial refutes, is not a finding.
+    Of the changes of one kind only the best is returned, and no change that cannot be made or that a trial refutes.
     """
     best: dict[str, tuple[float, ProgramFinding]] = {}
     for remedy in remedies(program):
