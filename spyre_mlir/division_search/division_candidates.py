@@ -41,9 +41,8 @@ class DividedOp:
 class SharedBuffer:
     """A buffer that could be on chip. ``accesses`` are (operation, operand) in program order.
 
-    The first access writes the buffer, unless the buffer comes ``from_host``. A buffer can also have a copy in device
-    memory, for readers whose views do not match, and for the host if it is a ``result``. The copy then runs ``copies``
-    times.
+    The first access writes the buffer, unless the buffer comes ``from_host``. For readers whose views do not match, and
+    for the host if it is a ``result``, a copy of the buffer in device memory is possible, which runs ``copies`` times.
 
     ``space`` is the iteration space of a copy of the whole buffer; None if the ring cannot copy the buffer. ``values``
     has for each access the number of the buffer's value that it reads or writes, and how often a relayout before it
