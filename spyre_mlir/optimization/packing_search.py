@@ -13,10 +13,9 @@ base of the unplaced shapes over it, because no shape can begin below (``_settle
 Branching rule. A valley is a run of sections with equal floor f between higher floors. Choose a section s of some
 valley, by default the one with the least slack, and branch on the shape that begins at f over s. This shape lies inside
 the valley, so there are few candidates; in each branch one of them is placed at f. In the last branch none of them
-begins at f. Then all begin at least at the lowest height at which a shape that reaches over the walls can begin, or a
-shape can stand on a shape next to s, and the floor rises to that height (``_height_if_none``). The branches exclude
-each other, and each solution considered is in one of them, so a search that ends without a solution is a proof. Of
-equal shapes over s only one is tried.
+begins at f: the floor rises to the lowest height at which a shape that reaches over the walls can begin, or a shape can
+stand on a shape next to s (``_height_if_none``). The branches exclude each other, and each solution considered is in
+one of them, so a search that ends without a solution is a proof. Of equal shapes over s only one is tried.
 
 Parts. A border between sections that no unplaced shape crosses separates two independent parts. A node belongs to one
 part, and later nodes stay inside it until it is completely placed. If a part fails, later nodes of other parts did not
@@ -28,7 +27,7 @@ because it depends neither on the order of the branches nor on the choice of sec
 
 Sections are chosen by the fewest branches per failure so far, ties by slack, or vice versa. A section with a single
 branch comes first, because it is not a choice. Failures are counted within one search (the weighted degree of
-constraint programming): weights learnt in another order of branches mislead it. ``packing`` describes the whole.
+constraint programming): weights learnt in another order of branches mislead it. ``packing`` has an overview.
 
 Literature: canonical solutions, section-wise bounds and decomposition as in Moffitt, "MiniMalloc: A Lightweight
 Memory Allocator for Hardware-Accelerated Machine Learning", 2023; skyline and "nothing begins here" as in exact
