@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A picture of a stick layout as SVG: the logical grid with stick ids, and beside it device memory in order.
+"""A picture of a stick layout as SVG: the logical grid with stick ids, and next to it device memory in order.
 
-Text in, nothing else: the same layout gives the same picture, byte for byte. Every box carries its numbers
+The same layout gives the same picture, byte for byte. Every box has its numbers as attributes
 (``data-stick``, ``data-row``, ``data-column``, ``data-elements``) and a tooltip.
 """
 
@@ -19,12 +19,12 @@ from spyre_mlir.report.svg import CHARACTER, GAP, MARGIN, GridTrack, Page
 
 #: Pixels: a line of text, a row and a box of a grid (of one position, of several).
 _LINE, _ROW, _TALL_ROW, _BOX, _WIDE_BOX = 19, 26, 44, 46, 84
-#: How many rows are drawn before a gap takes their place, and how wide a grid may be in pixels: a picture
-#: has room on a laptop's screen.
+#: Maximum number of rows that are drawn before a gap replaces the others, and maximum width of a grid in pixels: a
+#: picture fits on a laptop's screen.
 _LIMIT, _TALL_LIMIT, _GRID_WIDTH = 9, 8, 540
 
-#: Fills of the rows of device memory, each with a second shade for every other stick. Neighbours differ in
-#: luminance too, and dark text has a contrast of at least 7 on each.
+#: Fills of the rows of device memory, each with a second shade for every other stick. Neighbours also differ in
+#: luminance, and dark text has a contrast of at least 7 on each fill.
 _FILLS = (
     ("#9ecae1", "#b7d7ea"),
     ("#ffeda0", "#fff6cf"),
@@ -40,10 +40,10 @@ _Words = Callable[[int], str]
 
 
 def picture(layout: StickLayout, dims: Sequence[int] | None = None, name: str = "") -> str:
-    """The picture of a layout as the text of an SVG file.
+    """Return the picture of a layout as the text of an SVG file.
 
-    ``dims`` are the two dims to show, rows first; ``name`` is the tensor's, for the title. ``ValueError``
-    for dims that cannot be shown and for a tensor without elements.
+    ``dims`` are the two dims to show, rows first; ``name`` is the name of the tensor, for the title. Raises
+    ``ValueError`` for dims that cannot be shown and for a tensor without elements.
     """
     if sticks(layout) == 0:
         raise ValueError("A tensor without elements takes no memory: there is nothing to show.")
@@ -75,13 +75,13 @@ def _description(layout: StickLayout, part: TensorSlice) -> str:
 
 @dataclass(frozen=True)
 class _Paint:
-    """The look of the sticks of one layout; sticks outside the part that is shown are white."""
+    """Colours of the sticks of one layout; sticks outside the displayed part are white."""
 
     layout: StickLayout
     part: TensorSlice
 
     def fill(self, stick: int) -> str:
-        """The colour of the row of device memory in which a stick lies; shades alternate along it."""
+        """Return the colour of a stick: one per row of device memory; shades alternate along the row."""
         if not self.part.has(stick):
             return _ELSEWHERE
         rows, columns = device_grid(self.layout)
@@ -102,7 +102,7 @@ def _columns(part: TensorSlice) -> list[int | None]:
 
 
 def _that_fit(width: float) -> int:
-    """The number of columns of a width in pixels that fit in a grid."""
+    """Return the number of columns of ``width`` pixels that fit in a grid."""
     return min(_LIMIT, int(_GRID_WIDTH / width))
 
 
@@ -112,7 +112,7 @@ def _logical_width(part: TensorSlice) -> float:
 
 
 def _device_rows_and_columns(part: TensorSlice, width: float) -> tuple[list[int | None], list[int | None]]:
-    """Rows and columns of device memory to draw: as far as there is room those of the logical grid."""
+    """Return the rows and columns of device memory to draw: those in the logical grid, as far as they fit."""
     down, across = device_grid(part.layout)
     here = [part.stick(r, c) for r in _rows(part) if r is not None for c in _columns(part) if c is not None]
     rows, columns = ({divmod(stick, across)[k] for stick in here} for k in (0, 1))
@@ -121,7 +121,7 @@ def _device_rows_and_columns(part: TensorSlice, width: float) -> tuple[list[int 
 
 
 def _few(positions: set[int], limit: int) -> list[int]:
-    """All positions where they are not more than the limit, else the first ones and the last one."""
+    """Return all positions if there are at most ``limit``, else the first ones and the last one."""
     ordered = sorted(positions)
     return ordered if len(ordered) <= limit else [*ordered[: limit // 2], ordered[-1]]
 
@@ -130,7 +130,7 @@ def _few(positions: set[int], limit: int) -> list[int]:
 
 
 def _logical(page: Page, paint: _Paint, x: float, y: float) -> tuple[float, float]:
-    """The logical grid at (x, y); gives its right and bottom end."""
+    """Draw the logical grid at (x, y); return its right and bottom end."""
     part = paint.part
     page.text(x, y, "Logical index", "name")
     page.text(x, y + _LINE, _axes(part))
@@ -172,7 +172,7 @@ def _hatch(page: Page, x: float, y: float, width: float, height: float) -> None:
 
 
 def _device(page: Page, paint: _Paint, x: float, y: float) -> tuple[float, float]:
-    """Device memory at (x, y), sticks row by row; gives its right and bottom end."""
+    """Draw device memory at (x, y), sticks row by row; return its right and bottom end."""
     layout = paint.layout
     across = device_grid(layout)[1]
     width = max(_BOX, _id_width(layout))
@@ -205,7 +205,7 @@ def _device_box(page: Page, paint: _Paint, row: int, column: int, place: tuple[f
 
 
 def _hatch_lanes(page: Page, lanes: _Lanes, place: tuple[float, ...]) -> None:
-    """Hatch the lanes without an element of a stick drawn at ``place``."""
+    """Hatch the element slots without an element of a stick drawn at ``place``."""
     x, y, width, height = place
     scale = width / len(lanes)
     for first, count, valid in _runs(lanes):
@@ -225,7 +225,7 @@ def _grid_labels(
 
 
 def _boxes(page: Page, rows: GridTrack, columns: GridTrack) -> Iterator[tuple[int, int, float, float]]:
-    """Row, column, left and top of each box; draws the dots of gaps."""
+    """Yield (row, column, left, top) of each box; draw the dots of gaps."""
     for row, top in rows.starts():
         for column, x in columns.starts():
             if row is not None and column is not None:
@@ -249,7 +249,7 @@ def _id_width(layout: StickLayout) -> float:
 
 
 def _one_stick(page: Page, paint: _Paint, y: float, right: float) -> None:
-    """The lanes of one stick: the last one along the stick dims, where padding is."""
+    """Draw the element slots of one stick: the last stick along the stick dims, which has the padding."""
     part, width = paint.part, max(right - MARGIN, 460)
     row, column = (side.valid_cells - 1 if side.step > 1 else 0 for side in (part.rows, part.columns))
     stick = part.stick(row, column)
@@ -269,7 +269,7 @@ def _one_stick(page: Page, paint: _Paint, y: float, right: float) -> None:
 
 
 def _stick_lines(lanes: _Lanes) -> list[str]:
-    """The elements of a stick as text, a line per run; of more than four runs the first ones."""
+    """Format the elements of a stick, a line per run; of more than four runs only the first four."""
     runs = list(_runs(lanes))
     lines = []
     for first, count, valid in runs[:4]:
@@ -295,7 +295,7 @@ def _legend(page: Page, paint: _Paint, x: float, y: float) -> None:
 
 
 def _runs(lanes: _Lanes) -> Iterator[tuple[int, int, bool]]:
-    """(first lane, count, whether they hold elements) of neighbours that are alike."""
+    """Yield (first slot, count, whether the slots have elements) of runs of element slots."""
     index = 0
     for valid, group in groupby(lanes, key=lambda slot: slot is not None):
         count = len(list(group))
@@ -333,7 +333,7 @@ def _device_axes(layout: StickLayout) -> str:
 
 
 def _device_row(layout: StickLayout, stick: int) -> str:
-    """The coordinate of a row of sticks: device dims but the one along the row and those inside the stick."""
+    """Format the coordinate of a row of sticks: all device dims except along the row and inside the stick."""
     outer = coordinate(layout, stick)[: len(layout.outer_digits) - 1]
     return f"({', '.join(map(str, outer))})" if outer else ""
 

@@ -382,7 +382,7 @@ def _is_paired(instance: Instance) -> NDArray[np.bool_]:
 
 
 def _with_deadlines(items: Sequence[Item], need: int) -> list[Item]:
-    """Return the items of a stop, each with the bytes that must be free before it so that the rest can cover the need."""
+    """Return the items of a stop, each with the bytes that must be free before it so that the rest covers the need."""
     rest, dated = 0, []
     for item in reversed(items):
         dated.append(item._replace(freed_before=need - rest))

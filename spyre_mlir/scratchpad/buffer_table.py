@@ -66,7 +66,7 @@ def read_buffers(
 
 
 def offsets_table(names: Iterable[str], addresses: Mapping[str, int]) -> str:
-    """Return a table of the columns id and offset (bytes), in the order of ``names``; a spilled buffer has no offset."""
+    """Return a table of the columns id and offset (bytes), in the order of ``names``; spilled buffers have no offset."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(("id", "offset"))

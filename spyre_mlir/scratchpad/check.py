@@ -104,7 +104,7 @@ def _check_overlaps(blocks: Sequence[_PlacedBlock]) -> None:
 
 
 def _hands_over(parent: _PlacedBlock, child: _PlacedBlock) -> bool:
-    """Return whether the child may take over the bytes of the parent: single copies, equal base, and no time between."""
+    """Return whether the child may take over the parent's bytes: single copies, at one operation, with equal begin."""
     return (
         parent.buffer.name in child.buffer.in_place_parents
         and parent.buffer.last == child.buffer.first

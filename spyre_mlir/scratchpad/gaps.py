@@ -26,8 +26,7 @@ from spyre_mlir.scratchpad.selection_problem import Group
 class Gap:
     """A gap from one use of a buffer to the next: the saving, and the ``extra`` saving if all gaps are kept.
 
-    ``buffer`` is the index of the buffer in the instance, ``number`` the index of the gap in the buffer; savings are in
-    bytes.
+    ``buffer`` is the index of the buffer in the instance, ``number`` the index of the gap in the buffer. Unit: bytes.
     """
 
     buffer: int

@@ -114,7 +114,7 @@ class _Attempts:
 
 
 def _joined(instance: Instance, joining: Joining) -> Shapes:
-    """Return the chains of a joining and single buffers as shapes. A parent, at least as large, hides its child's begin."""
+    """Return the chains of a joining, and single buffers, as shapes. A (not smaller) parent hides its child's begin."""
     child_of = {parent: child for child, parent in joining.items()}
     chains = [list(_followed(root, child_of)) for root in range(len(instance)) if root not in joining]
     members = np.array([buffer for chain in chains for buffer in chain], np.int64)
