@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Legality checks of a user-defined division."""
+"""Legality checks of divisions that users write."""
 
 from __future__ import annotations
 

@@ -247,7 +247,7 @@ class _CandidateLists:
         return not self.ops[index].fixed and len(self.candidates[index]) < self.limit
 
     def _add(self, index: int, mapping: Mapping) -> None:
-        """Add the candidate of a mapping to those of an operation, if it is legal and new."""
+        """Add the candidate of a mapping to the candidates of an operation, if it is legal and new."""
         op = self.ops[index]
         blocked = tuple((dim, op.division.splits[dim]) for dim in sorted(op.blocked))
         candidate = _candidate(op.opcode, op.space, mapping, blocked) if self._is_open(index) else None

@@ -61,8 +61,8 @@ class BufferFacts:
 class BundleFacts:
     """Facts of a bundle: totals, the number of operations of each opcode, operations in program order, buffers.
 
-    ``map`` and ``timeline`` are the sources of the facts. ``least_bytes`` are the bytes that have to move: each argument
-    and result once, or the accessed bytes if the program accesses only a part.
+    ``map`` and ``timeline`` are the sources of the facts. ``least_bytes`` are the bytes that have to move: each
+    argument and result once, or at most the bytes that move if the program accesses only a part.
     """
 
     map: LxMap

@@ -13,7 +13,7 @@ _WIDTH = 96
 
 
 def finding_rows(findings: Sequence[ProgramFinding]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each line about the findings, in the given order."""
+    """Yield the name and the text of each line about the findings, the largest saving first."""
     for number, finding in enumerate(findings, 1):
         yield from _lines(f"finding {number}", finding.problem)
         yield from _lines("  cause", finding.cause)

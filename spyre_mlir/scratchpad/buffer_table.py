@@ -66,7 +66,7 @@ def read_buffers(
 
 
 def offsets_table(names: Iterable[str], addresses: Mapping[str, int]) -> str:
-    """Return a table of the columns id and offset (bytes), in the order of ``names``; spilled buffers have no offset."""
+    """Return a table of the columns id and offset (bytes), in the order of ``names``; no offset for spilled buffers."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(("id", "offset"))
