@@ -31,7 +31,7 @@ class ProgramBound:
         return sum(self.by_format.values())
 
     def ns(self, target: Target) -> float:
-        """Nanoseconds of the bytes in one direction or of the multiply-adds on all cores, whichever is longer.
+        """Return the time of the bytes in one direction or of the multiply-adds on all cores, whichever is longer.
 
         Both rates come from the device description: ``hbm.one_way_bytes_per_ns`` and
         ``array.multiply_adds_per_ns``.

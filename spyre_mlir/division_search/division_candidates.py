@@ -122,7 +122,7 @@ def _splits_and_owners(division: Division) -> Division:
 
 
 def _first_candidates(op: DividedOp, cores: int, limit: int) -> list[DivisionCandidate]:
-    """Return the operation's division, then it without split reduction (result on few cores), then cheap ones."""
+    """Return the operation's division, the same without split reduction (few cores hold its result), and cheap ones."""
     candidates = [DivisionCandidate(op.division)]
     if op.fixed or any(op.division.splits[dim] > 1 for dim in op.blocked):
         return candidates

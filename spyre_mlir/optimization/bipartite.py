@@ -69,8 +69,8 @@ def _augment(child: int, parents: Mapping[int, Sequence[int]], child_of: dict[in
 def covers(children: Sequence[Child]) -> tuple[dict[int, int], dict[int, int]]:
     """Return two covers: bytes per buffer, such that the bytes of a pair are at least the bytes that it could share.
 
-    The sum of a cover bounds the shared bytes. For each component of linked pairs, a cover has either the bytes of all
-    children, or for each parent the bytes of its largest child; the first cover has the smaller of these two.
+    The sum of a cover bounds the shared bytes. For each component of linked pairs there are two choices: the bytes of
+    all children, or the largest child of each parent. The first cover has the smaller one, the second the larger one.
     """
     cheap: dict[int, int] = {}
     dear: dict[int, int] = {}

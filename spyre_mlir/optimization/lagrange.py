@@ -74,7 +74,7 @@ def multipliers(problem: Rows) -> Multipliers:
 
 
 def _parts(problem: Rows) -> list[tuple[int, int]]:
-    """Return ranges of rows with at most ``_MOST_CELLS`` cells each."""
+    """Return ranges of rows with at most ``_MOST_CELLS`` cells each, but at least one row."""
     height = len(problem.needs)
     items = max(1, len(np.unique(problem.items)))
     rows = max(1, _MOST_CELLS // items)

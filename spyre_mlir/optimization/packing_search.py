@@ -11,8 +11,8 @@ is dead if ``floor[s] + rest[s]`` exceeds the capacity; the difference is the sl
 base of the unplaced shapes over it, because no shape can begin below (``_settle``).
 
 Branching rule. A valley is a run of sections with equal floor f between higher floors. Choose a section s of some
-valley, by default the one with the least slack, and branch on the shape that begins at f over s. This shape lies inside
-the valley, so there are few candidates; in each branch one of them is placed at f. In the last branch none of them
+valley, such as the one with the least slack, and branch on the shape that begins at f over s. This shape is inside the
+valley, so there are few candidates; in each branch one of them is placed at f. In the last branch none of them
 begins at f: the floor rises to the lowest height at which a shape that reaches over the walls can begin, or a shape can
 stand on a shape next to s (``_height_if_none``). The branches exclude each other, and each solution considered is in
 one of them, so a search that ends without a solution is a proof. Of equal shapes over s only one is tried.

@@ -179,7 +179,7 @@ class LxMap:
         return sorted(self.spilled, key=lambda buffer: -buffer.traffic)
 
     def nests(self) -> list[tuple[int, ...]]:
-        """The iteration counts of each innermost loop and the loops around it, outermost first."""
+        """Return the iteration counts of each innermost loop and the loops around it, outermost first."""
         nests: list[tuple[int, ...]] = []
         around: list[int] = []
         for number, loop in enumerate(self.loops):
@@ -200,7 +200,7 @@ class LxMap:
         return max((buffer.end for buffer in self.placed), default=0)
 
     def core_groups(self) -> list[tuple[int, int]]:
-        """First and last core of each group of cores that hold the same buffers, of all used cores."""
+        """Return the first and last core of each group of used cores that hold the same buffers."""
         used = [max(step.cores for step in self.steps)] if self.steps else []
         counts = sorted({*used, *(buffer.cores for buffer in self.placed)})
         return [(first, last - 1) for first, last in zip([0, *counts], counts, strict=False)]
