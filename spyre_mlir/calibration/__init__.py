@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The cost model beside times that a card measured: tables of them, figures of the agreement, fitted constants."""
+"""Comparison of the cost model with times measured on a card: tables of measurements, fit quality, fitted constants."""

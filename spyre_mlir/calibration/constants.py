@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Constants of a device file that are marked as fitted, by words in their comments: ``fitted LOW to HIGH``.
+"""Fitted constants of a device file, marked by words in their comments: ``fitted LOW to HIGH``.
 
     access_ns = 967         # C: least squares, five rows of softmax; fitted 10 to 10000
 
-LOW and HIGH bound the constant; both above 0 it is fitted on a logarithmic scale. Any number alone on its line may be
-marked. A new file has the same lines with other numbers; ``[fit: ..]`` behind the mark says how well they are known.
+LOW and HIGH bound the constant; if both are above 0, the scale is logarithmic. Any number alone on its line may be
+marked. A new file has the same lines with other numbers; ``[fit: ..]`` after the mark says how well each is known.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FittedConstant:
 
     @property
     def is_logarithmic(self) -> bool:
-        """Return whether equal factors are equal steps."""
+        """Return whether the constant is fitted on a logarithmic scale: equal factors are equal steps."""
         return self.low > 0
 
     def fraction_of(self, value: float) -> float:
@@ -50,18 +50,18 @@ class FittedConstant:
         return (value - self.low) / (self.high - self.low)
 
     def value_of(self, fraction: float) -> float:
-        """Return the value that lies there between the bounds."""
+        """Return the value at a ``fraction`` (0 to 1) of the way between the bounds."""
         if self.is_logarithmic:
             return self.low * (self.high / self.low) ** fraction
         return self.low + fraction * (self.high - self.low)
 
     def text(self, value: float) -> str:
-        """Return a value as the file has it: a whole number, or four digits."""
+        """Return a value as text for the file: a whole number, or four digits."""
         return str(round(value)) if self.is_integer else f"{value:.4g}"
 
 
 def fitted_constants(text: str, source: str) -> list[FittedConstant]:
-    """Return the marked constants of a device file; ``CompileError`` if there is none, or for senseless bounds."""
+    """Return the marked constants of a device file; ``CompileError`` if there are none or bounds are invalid."""
     constants, section = [], ""
     for number, line in enumerate(text.splitlines()):
         if header := _SECTION.match(line):
@@ -92,7 +92,7 @@ def device_text(
     notes: Mapping[str, str],
     head: str,
 ) -> str:
-    """Return a device file with other values of constants; ``notes`` by path go behind comments, ``head`` is line 1."""
+    """Return a device file with new values of constants; ``notes`` by path follow comments, ``head`` is line 1."""
     lines = text.splitlines()
     for constant, value in zip(constants, values, strict=True):
         match = _MARKED.fullmatch(lines[constant.line])

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""FitQuality of predicted and measured times, and the constants of a device that make it best. No IR.
+"""Fit quality of predicted against measured times, and the device constants that fit best. No IR.
 
-The error of a row is log(predicted / measured), so a factor of two counts alike in both directions. A fit minimises
-the sum of their squares over the constants between their bounds (``scipy.optimize.least_squares``), from the values of
-the device file. Each constant is then looked at alone: the range in which the sum grows by no more than its variance
-per row is as good. A constant whose range spans its bounds is not identified by the rows, and keeps its value. Nor are
-constants identified that can change together at no cost: a direction in which the Jacobian is singular.
+The error of a row is log(predicted / measured), so a factor of two counts alike in both directions. A fit starts from
+the values of the device file and minimises the sum of squared errors over the constants between their bounds
+(``scipy.optimize.least_squares``). Then each constant is varied alone: values for which the sum grows by at most its
+variance per row are as good. If this range spans the bounds, the rows do not identify the constant, and it keeps its
+value. Nor do the rows identify constants that can change together at no cost: a singular direction of the Jacobian.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from spyre_mlir.target.target import Target
 
 Floats = NDArray[np.float64]
 
-#: Halvings of the way from the best value of a constant to a bound that find the end of its range.
+#: Bisection steps between the best value of a constant and a bound that find the end of its range.
 _HALVINGS = 9
-#: A direction of the Jacobian is singular below this part of the largest one; constants of it have such a share.
+#: A direction of the Jacobian is singular below this part of the largest one; its constants have at least this share.
 _SINGULAR, _SHARE = 1e-3, 0.3
-#: Difference for a derivative, as a part of the range between bounds: larger than the kinks of a maximum are sharp.
+#: Step of the finite differences, as a part of the range between bounds: larger than the kink of a maximum.
 _STEP = 1e-4
-#: Relative change of the constants, and of the sum of squares, below which a fit is over.
+#: Relative change of the constants, and of the sum of squares, below which a fit stops.
 _TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class FitQuality:
-    """Figures of predicted beside measured times; None where there are too few of them.
+    """Figures that compare predicted with measured times; a figure is None if there are too few times.
 
-    ``bias`` is the geometric mean of predicted / measured. Regrets are the measured time of the split that we choose
-    over that of the best one, of each matmul that was measured in several splits.
+    ``bias`` is the geometric mean of predicted / measured. The regret of a matmul measured in several splits is the
+    measured time of the split that we choose divided by the measured time of the best split.
     """
 
     rows: int
@@ -53,9 +53,9 @@ class FitQuality:
 
 @dataclass(frozen=True)
 class ConstantFit:
-    """The fitted value of a constant; those from ``low`` to ``high`` are as good.
+    """The fitted value of a constant; values from ``low`` to ``high`` are as good.
 
-    ``problem`` says why the rows do not identify it, and is empty if they do.
+    ``problem`` says why the rows do not identify the constant; it is empty if they do.
     """
 
     constant: FittedConstant
@@ -74,7 +74,7 @@ class ConstantFit:
 
 @dataclass(frozen=True)
 class Fit:
-    """Fitted constants, and the agreement on shapes that the fit has not seen: of all, and by shape."""
+    """Fitted constants, and the fit quality on shapes excluded from the fit: overall (``unseen``) and by shape."""
 
     constants: tuple[ConstantFit, ...]
     unseen: FitQuality | None
@@ -85,7 +85,7 @@ Predictions = Sequence[tuple[Measurements, Target]]
 
 
 def spearman(first: Sequence[float] | Floats, second: Sequence[float] | Floats) -> float:
-    """Return the correlation of the ranks; equal values share the mean of theirs. NaN if all are equal."""
+    """Return the correlation of the ranks; equal values get the mean of their ranks. NaN if all values are equal."""
     ranks = [_ranks(np.asarray(values)) for values in (first, second)]
     deviations = [values - values.mean() for values in ranks]
     scale = math.sqrt(math.prod(float(values @ values) for values in deviations))
@@ -98,7 +98,7 @@ def _ranks(values: NDArray[Any]) -> Floats:
 
 
 def fit_quality(predictions: Predictions) -> FitQuality:
-    """Return the figures of measurements, each predicted for the target beside it."""
+    """Return the fit quality of pairs of measurements and the target that they are predicted for."""
     predicted = np.concatenate([measured.predicted_ns(target) for measured, target in predictions])
     times = np.concatenate([measured.measured_ns for measured, _ in predictions])
     errors = np.log(predicted / times)
@@ -115,12 +115,12 @@ def fit_quality(predictions: Predictions) -> FitQuality:
 
 
 def regret(measured: Measurements, target: Target) -> float:
-    """Return the measured time of the split that we choose over that of the best one."""
+    """Return the measured time of the split that we choose divided by the measured time of the best split."""
     return float(measured.measured_ns[measured.choice(target)] / measured.measured_ns.min())
 
 
 def fit(measurements: Sequence[Measurements], target: Target, constants: Sequence[FittedConstant]) -> Fit:
-    """Fit the constants of a target to all measurements, and again without those of each shape in turn."""
+    """Fit the constants of a target to all measurements, then once per shape to all measurements of other shapes."""
     problem = _LeastSquares(measurements, target, constants)
     best, jacobian = problem.solve([constant.value for constant in constants])
     fits = problem.identify(best, jacobian)
@@ -138,9 +138,9 @@ def fit(measurements: Sequence[Measurements], target: Target, constants: Sequenc
 
 
 class _LeastSquares:
-    """The least squares of measurements over constants, by their place between the bounds.
+    """The least-squares problem of measurements over constants; a variable is a constant's place between its bounds.
 
-    Places are shifted to 1 .. 2: scipy takes differences relative to a variable, which 0 would spoil.
+    Places are shifted to 1 .. 2, because scipy takes differences relative to a variable, which fails at 0.
     """
 
     def __init__(
@@ -150,13 +150,13 @@ class _LeastSquares:
         self.measured = np.concatenate([measured.measured_ns for measured in measurements])
 
     def errors(self, values: Sequence[float]) -> Floats:
-        """Return log(predicted / measured) of each row with these values of the constants."""
+        """Return log(predicted / measured) of each row for the given values of the constants."""
         target = self.target.with_numbers(_numbers(self.constants, values))
         predicted = np.concatenate([measured.predicted_ns(target) for measured in self.measurements])
         return np.log(predicted / self.measured)
 
     def solve(self, start: Sequence[float]) -> tuple[list[float], Floats]:
-        """Return the best values, and the Jacobian of the errors by the places of the constants there."""
+        """Return the best values, and the Jacobian there of the errors with respect to the constants' places."""
         solution = _least_squares()(
             lambda places: self.errors(self._values(places)),
             [1 + constant.fraction_of(value) for constant, value in zip(self.constants, start, strict=True)],
@@ -174,10 +174,10 @@ class _LeastSquares:
         ]
 
     def identify(self, best: Sequence[float], jacobian: Floats) -> list[ConstantFit]:
-        """Return the fits of all constants from their best values: range, and what the rows do not tell."""
+        """Return the fits of all constants from their best values: the range, and why rows do not identify it."""
         errors = self.errors(best)
         square = float(errors @ errors)
-        # Rows fitted exactly leave no variance; what rounding leaves of it must not narrow a range to nothing.
+        # An exact fit has no variance except for rounding, which must not narrow a range to nothing.
         limit = square + max(square / max(1, len(errors) - len(best)), 1e-9)
         partners = _singular(jacobian)
         fits = []
@@ -194,7 +194,7 @@ class _LeastSquares:
         return fits
 
     def _range(self, best: Sequence[float], number: int, limit: float) -> tuple[float, float]:
-        """Return the least and largest value of a constant with which the squares stay within a limit."""
+        """Return the least and largest value of a constant for which the sum of squares is within ``limit``."""
         constant = self.constants[number]
 
         def is_good(value: float) -> bool:
@@ -218,7 +218,7 @@ def _numbers(constants: Sequence[FittedConstant], values: Sequence[float]) -> di
 
 
 def _singular(jacobian: Floats) -> list[list[int]]:
-    """For each column the others with which it can change at no cost; flat columns are in no such direction."""
+    """Return for each column the others with which it can change at no cost; constant columns have none."""
     partners: list[list[int]] = [[] for _ in range(jacobian.shape[1])]
     norms = np.linalg.norm(jacobian, axis=0)
     varying = np.flatnonzero(norms > 1e-9)

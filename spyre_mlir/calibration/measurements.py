@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Measured programs as a table (CSV): one per line, below a line with the names of the columns.
+"""Tables (CSV) of measured programs: a line with the column names, then one line per program.
 
     lx_backend_fraction,cores_b,cores_m,cores_n,cores_k,B,M,N,K,measured_us
     0.2,1,4,8,1,1,512,4096,4096,317.36
 
-A line is a matmul of ``B`` batches of M x K by K x N in so many slices of each dim; ``measured_us`` is the time of one
-run in microseconds. Columns that may be left out: ``source`` (a name), ``dtype`` (f16), ``lx_backend_fraction`` (the
-part of LX that the back end had; that of the device). Or a line is a compiled program: the columns are ``bundle``, a
-folder beside the table, ``measured_us`` and ``source``.
+A line is a matmul of ``B`` batches of M x K by K x N; ``cores_b`` .. ``cores_k`` are the slices of each dim, and
+``measured_us`` is the time of one run in microseconds. Optional columns: ``source`` (a name), ``dtype`` (default f16),
+``lx_backend_fraction`` (the part of LX that the back end had; default: the device's). Alternatively, a line is a
+compiled program: the columns are ``bundle``, a folder next to the table, ``measured_us`` and ``source``.
 
-Operands of a matmul lie as torch-spyre lays them out by default: of a single one blocks of rows, of a batched one the
-batch innermost before the stick. It is priced as the search for its split does (``division_search/matmul_splits.py``).
+Operands of a matmul have the default layouts of torch-spyre: blocks of rows for one matrix; the batch innermost before
+the stick for a batch. Costs are computed as in the search for splits (``division_search/matmul_splits.py``).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OPERANDS = ((BATCH, ROWS, DEPTH), (BATCH, DEPTH, COLUMNS), (BATCH, ROWS, COLUMN
 #: Device dims of A, W and C, outermost first.
 Orders = Sequence[Sequence[int]]
 
-#: Blocks of adjacent rows, as the array takes them; the default layouts of a batched product.
+#: Blocks of adjacent rows, as the array loads them; the default layouts of a batched product.
 BLOCKS: Orders = ((DEPTH, ROWS), (COLUMNS, DEPTH), (COLUMNS, ROWS))
 BATCH_INNERMOST: Orders = ((ROWS, DEPTH, BATCH), (DEPTH, COLUMNS, BATCH), (ROWS, COLUMNS, BATCH))
 
@@ -60,25 +60,25 @@ _SIZES = ("B", "M", "N", "K")
 _TIME = "measured_us"
 _MATMUL_COLUMNS = (*_CORES, *_SIZES, _TIME, "source", "lx_backend_fraction", "dtype")
 _BUNDLE_COLUMNS = ("bundle", _TIME, "source")
-#: The table of a folder of bundles.
+#: File name of the table in a folder of bundles.
 _FOLDER_TABLE = "measured.csv"
 
 _MAX_BYTES, _MAX_ROWS = 1 << 24, 20_000
-#: A time below this part of what the bytes take at the peak of the memory is in another unit.
+#: A time below this part of the bytes' time at the memory's peak rate must be in another unit.
 _IMPOSSIBLE = 0.1
 
 
 class Measurements(Protocol):
-    """Measured programs that differ in nothing but their split, so that one of them is our choice."""
+    """Measured programs that differ only in their split, so that one of them is our choice."""
 
     @property
     def name(self) -> str:
-        """What was measured, all but the split."""
+        """Name of the measured program, without the split."""
         ...
 
     @property
     def shape(self) -> str:
-        """The sizes alone, by which a fit leaves measurements out."""
+        """The sizes; a fit excludes the measurements of one shape at a time."""
         ...
 
     @property
@@ -96,7 +96,7 @@ class Measurements(Protocol):
         ...
 
     def choice(self, target: Target) -> int:
-        """Return the row whose split the search would choose."""
+        """Return the index of the row whose split the search would choose."""
         ...
 
 
@@ -116,12 +116,12 @@ class MatmulMeasurements:
 
     @functools.cached_property
     def work(self) -> OperationWork:
-        """The work of all rows: what depends on the split is an array."""
+        """The work of all rows: fields that depend on the split are arrays."""
         return even_work(_MATMUL, self._space(self.device), tuple(self.slices))
 
     def predicted_ns(self, target: Target) -> NDArray[np.float64]:
         work = replace(self.work, target=target.with_backend_fraction(self.fraction))
-        # No program is faster than its bytes at the peak; the timeline looks at this floor last, too.
+        # No program is faster than its bytes at the peak rate; the timeline also applies this floor last.
         return np.maximum(operation_cost(work).total_ns, least_ns(work)) + np.zeros(len(self.splits))
 
     def choice(self, target: Target) -> int:
@@ -162,11 +162,11 @@ def matmul_space(target: Target, sizes: Sequence[int], orders: Orders, dtype: st
 
 
 def read_measurements(path: str, device: Target) -> list[Measurements]:
-    """Read a table, or that of a folder; ``CompileError`` with the place of a line that cannot be priced."""
+    """Read a table, or the table of a folder; ``CompileError`` with the place of a line that has no cost."""
     if path != "-" and Path(path).is_dir():
         path = str(Path(path) / _FOLDER_TABLE)
     text = read_text(path, _MAX_BYTES)
-    # The first line alone tells which of the two tables it is.
+    # The first line determines which of the two kinds of table it is.
     names = [name.strip() for name in text.removeprefix("\ufeff").partition("\n")[0].split(",")]
     columns, required = (
         (_BUNDLE_COLUMNS, _BUNDLE_COLUMNS[:2])
@@ -191,12 +191,12 @@ def _bundle(row: TableRow, folder: Path) -> Measurements:
     measured = BundleMeasurement(
         name, name, np.array([_nanoseconds(row, 0)]), read_bundle(str(folder / name))
     )
-    measured.predicted_ns(measured.bundle.target)  # a bundle that cannot be priced is an error of its line
+    measured.predicted_ns(measured.bundle.target)  # a bundle without a cost is an error of its line
     return measured
 
 
 def _matmuls(rows: Sequence[TableRow], device: Target) -> list[Measurements]:
-    """The measurements of each shape, type and part of LX, in the order of the table."""
+    """Return the measurements of each shape, type and part of LX, in the order of the table."""
     groups: dict[tuple[tuple[int, ...], str, float], list[TableRow]] = {}
     for row in rows:
         groups.setdefault((_sizes(row, device), _dtype(row), _fraction(row, device)), []).append(row)
@@ -265,7 +265,7 @@ def _slices(row: TableRow, space: Space, device: Target) -> tuple[int, ...]:
 
 
 def _nanoseconds(row: TableRow, floor: float) -> float:
-    """Return the measured time; ``floor`` (ns) is what the bytes take at the peak of the memory."""
+    """Return the measured time; ``floor`` (ns) is the time of the bytes at the memory's peak rate."""
     text = row.cells[_TIME]
     try:
         time = row.decimal(_TIME) * 1000

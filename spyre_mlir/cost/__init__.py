@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The cost of plans: one model of time, which ranks them. Pure Python and numpy, no IR."""
+"""The cost model: one model of time, by which plans are ranked. Pure Python and numpy, without IR."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The least that a program takes on a device, from what it computes, whatever its plan."""
+"""A lower bound of a program's time on a device. The bound depends on the computation, not on the plan."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from spyre_mlir.target.target import Target
 
 @dataclass(frozen=True)
 class ProgramBound:
-    """What a program needs: logical bytes of its inputs, weights and results, and multiply-adds.
+    """Minimal work of a program: logical bytes of its inputs, weights and results, and multiply-adds.
 
-    ``by_format`` are the multiply-adds by the data format of their factors, for the array does some formats faster.
+    ``by_format`` maps the data format of the factors to multiply-adds, because the array is faster with some formats.
     """
 
     read_bytes: int
@@ -31,9 +31,9 @@ class ProgramBound:
         return sum(self.by_format.values())
 
     def ns(self, target: Target) -> float:
-        """The bytes at the rate of one direction, or the multiply-adds on all cores, whatever takes longer.
+        """Return the time of the bytes in one direction or of the multiply-adds on all cores, whichever is longer.
 
-        Both rates are those of the device description, ``hbm.one_way_bytes_per_ns`` and
+        Both rates come from the device description: ``hbm.one_way_bytes_per_ns`` and
         ``array.multiply_adds_per_ns``.
         """
         array = target.array

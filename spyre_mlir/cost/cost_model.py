@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The cost of an operation, in nanoseconds: one model for every pass, to rank plans, not to predict times.
+"""The cost of an operation in nanoseconds. All passes rank plans by this one model; it does not predict times.
 
-The target of a work names the model. The formulas here are those of ``analytic``, the default; functions that are
-``replaceable`` ask another model (``replaced_model.py``) where the target names one.
+The target of an operation's work names the model. This file has the formulas of the default model, ``analytic``. A
+function marked ``replaceable`` calls another model (``replaced_model.py``) if the target names one.
 
-Layouts are chosen by it (``of_tensor.py``), splits of a matmul, joint divisions, and the timeline. The numbers
-of a work may be numpy arrays, one entry per division (``of_space.py``, ``even_work``): so are its costs then.
+The model chooses layouts (``of_tensor.py``), splits of a matmul and joint divisions, and gives the times of the
+timeline. Fields of a work may be numpy arrays, one entry per division (``even_work``); its costs are then arrays too.
 
 All constants are in ``spyre.toml``, each with its source. The parts of a cost:
 
@@ -20,13 +20,13 @@ stream    of an operand of the vector unit:
               waiting = max(1, stream_lx_bytes / (fan_out * bytes of LX of the back end))^stream_exponent of an input
           bursts = (1 + overhead / run) / (1 + overhead / burst)
 memory    the streams of all operands, and the turnaround of the bus per byte of min(read, written); a restickify
-          has its own rate, and is no faster than a copy
-ring      (parts - 1) * outputs per core * cost of a hop; of a shuffle that of its relayout (``ring_traffic.py``)
+          has its own rate, and takes at least the time of a copy
+ring      (parts - 1) * outputs per core * cost of a hop; for a shuffle, the cost of its relayout (``ring_traffic.py``)
 overhead  a wait for the first byte of each access to device memory
 
-Compute and memory overlap, but each slows the other: together they take hypot(compute, memory). No rate is above its
-peak: nothing takes less than its bytes at that of the memory (``least_ns``, the floor of the timeline) or its
-multiply-adds at that of the array.
+Compute and memory overlap, but each slows the other: together they take hypot(compute, memory). No rate exceeds its
+peak: an operation takes at least the time of its bytes at the memory's peak (``least_ns``, the floor of the timeline)
+and of its multiply-adds at the array's peak.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ from spyre_mlir.target.target import ANALYTIC, Target
 
 @dataclass(frozen=True)
 class OperationCost:
-    """Nanoseconds of one execution, by what takes them.
+    """Nanoseconds of one execution, by part.
 
     Attributes:
-        compute_ns: Those of the busiest core, with its operands at hand.
-        memory_ns: Those to move all operands that are not in LX.
-        ring_ns: Those of a relayout over the ring, or to add up partial results.
-        overhead_ns: Those until the first byte of each access.
+        compute_ns: Compute time of the busiest core, without waiting for operands.
+        memory_ns: Time to move all operands that are not in LX.
+        ring_ns: Time of a relayout over the ring, or to add up partial results.
+        overhead_ns: Time until the first byte of each access arrives.
     """
 
     compute_ns: float
@@ -65,9 +65,9 @@ class OperationCost:
 
     @property
     def total_ns(self) -> float:
-        """The nanoseconds of all: compute and memory overlap, as an operation streams its tiles through LX.
+        """Total nanoseconds. Compute and memory overlap, because an operation streams its tiles through LX.
 
-        The ring comes after the last product and the first byte before all work, so neither overlaps.
+        The ring is used after the last product, and the first byte arrives before all work: neither overlaps.
         """
         return overlapped(self.compute_ns, self.memory_ns) + self.ring_ns + self.overhead_ns
 
@@ -78,7 +78,7 @@ class OperationCost:
 
     @property
     def bound_by(self) -> str:
-        """Return the part that takes longest: 'compute', 'memory', 'ring' or 'overhead'; of equals the first."""
+        """Return the longest part: 'compute', 'memory', 'ring' or 'overhead'; the first one if several are equal."""
         parts = {
             "compute": self.compute_ns,
             "memory": self.memory_ns,
@@ -90,13 +90,13 @@ class OperationCost:
 
 @dataclass(frozen=True)
 class OperationCosts:
-    """Operations one after the other. ``lower_ns``: all of them overlapped; ``upper_ns``: nothing overlapped."""
+    """Costs of consecutive operations. ``lower_ns``: all of them overlap; ``upper_ns``: nothing overlaps."""
 
     operations: tuple[OperationCost, ...]
 
     @property
     def total_ns(self) -> float:
-        """Operations follow each other; inside each one compute and memory overlap."""
+        """Sum over operations; within each operation compute and memory overlap."""
         return math.fsum(cost.total_ns for cost in self.operations)
 
     @property
@@ -107,26 +107,26 @@ class OperationCosts:
 
     @property
     def upper_ns(self) -> float:
-        """Every part of every operation after the other."""
+        """Sum of every part of every operation."""
         return math.fsum(cost.serial_ns for cost in self.operations)
 
 
 def overlapped(compute: Any, memory: Any) -> Any:
-    """Time of compute and memory that overlap, numbers or arrays: hypot(compute, memory).
+    """Return the time of overlapping compute and memory, hypot(compute, memory), of numbers or arrays.
 
-    Between the longer of the two and their sum, since each slows the other. A root is rounded alike on any machine,
-    which ``hypot`` of a library need not be.
+    The result is between the longer of the two and their sum, since each slows the other. The square root is rounded
+    alike on all machines; the ``hypot`` of a library may not be.
     """
     return _root(compute * compute + memory * memory)
 
 
 def program_cost(operations: Sequence[OperationWork]) -> OperationCosts:
-    """The cost of a program, with its bracket."""
+    """Return the cost of a program, with its lower and upper bound."""
     return OperationCosts(tuple(map(operation_cost, operations)))
 
 
 def operation_cost(work: OperationWork) -> OperationCost:
-    """Return the cost of one execution, in nanoseconds, of a ``work`` by the cost model of its target."""
+    """Return the cost in nanoseconds of one execution of ``work`` under the cost model of its target."""
     in_memory = [operand for operand in work.operands if not operand.in_lx]
     return OperationCost(
         compute_ns(work),
@@ -138,7 +138,7 @@ def operation_cost(work: OperationWork) -> OperationCost:
 
 @replaceable
 def compute_ns(work: OperationWork) -> float:
-    """Time of the busiest core with its operands at hand."""
+    """Return the compute time of the busiest core, without waiting for operands."""
     if not work.on_array:
         return work.sticks_per_core / work.target.vector_sticks_per_ns
     array = work.target.array
@@ -150,14 +150,14 @@ def compute_ns(work: OperationWork) -> float:
 
 
 def multiply_adds_per_ns(target: Target, opcode: str) -> float:
-    """Multiply-adds per nanosecond that the array of a core sustains with the formats of an operation."""
+    """Return the multiply-adds per nanosecond that a core's array sustains with the data formats of an operation."""
     array, op = target.array, DEVICE_OPS.get(opcode)
     return array.multiply_adds_per_ns * (array.speedup_of(op.formats[0]) if op else 1)
 
 
 @replaceable
 def ring_ns(work: OperationWork) -> float:
-    """Time of a shuffle, or to add up the partial results of a split reduction, one hop after the other."""
+    """Return the time of a shuffle, or to add up the partial results of a split reduction hop by hop."""
     if work.relayout is not None:
         return relayout_ns(work.relayout)
     return (work.parts - 1) * work.outputs_per_core * work.target.ring.partial_sum_ns
@@ -165,7 +165,7 @@ def ring_ns(work: OperationWork) -> float:
 
 @replaceable
 def memory_ns(work: OperationWork) -> float:
-    """Time of the streams of all operands, which share one memory, and of its turnarounds."""
+    """Return the time of the streams of all operands, which share one memory, and of the bus turnarounds."""
     moving = [operand for operand in work.operands if not operand.in_lx]
     streams = sum(stream_ns(work, operand) for operand in moving)
     if _has_own_rate(work):
@@ -174,7 +174,7 @@ def memory_ns(work: OperationWork) -> float:
         sum(operand.bytes for operand in moving if operand.writes is writes) for writes in (False, True)
     )
     turnaround = _smaller(read, written) * work.target.turnaround_ns_per_byte
-    # A restickify is no faster than a copy that leaves the stick as it is.
+    # A restickify takes at least the time of a copy that keeps the stick dim.
     if work.kind is Kind.RESTICKIFY:
         slower = work.target.one_way_bytes_per_ns / work.target.restickify_bytes_per_ns
         return _larger(streams, streams / slower + turnaround)
@@ -182,7 +182,7 @@ def memory_ns(work: OperationWork) -> float:
 
 
 def least_ns(work: OperationWork) -> float:
-    """Time of all bytes of the plan at the peak of the memory, which no program undercuts."""
+    """Return the time of all bytes of the plan at the memory's peak rate, a lower bound for any program."""
     return (work.read_bytes + work.written_bytes) / work.target.peak_bytes_per_ns
 
 
@@ -193,7 +193,7 @@ class AnalyticModel(CostModel):
     name: ClassVar[str] = ANALYTIC
 
     def compute_ns(self, work: OperationWork) -> float:
-        """Return the formula's time of the busiest core."""
+        """Return the compute time of the busiest core, by the formula."""
         return compute_ns.formula(work)
 
     def memory_ns(self, work: OperationWork) -> float:
@@ -214,17 +214,17 @@ class AnalyticModel(CostModel):
 
 
 def access_ns(work: OperationWork, operand: OperandWork) -> float:
-    """Cost of one operand in device memory by itself: the separable part of an operation's cost.
+    """Return the cost of one operand in device memory alone: the separable part of an operation's cost.
 
-    The wait for its first byte and its stream. What is left out is the turnaround, which takes two operands.
+    The cost is the wait for the first byte and the stream. It excludes the turnaround, which involves two operands.
     """
     return work.target.hbm_access_ns + stream_ns(work, operand)
 
 
 def lx_saving_ns(work: OperationWork, operand: OperandWork) -> float:
-    """Time that an operation saves with an operand in LX in place of device memory, all others being in LX.
+    """Return the time that an operation saves if an operand is in LX, not in device memory, and all others are in LX.
 
-    Where others are in device memory it saves more, the less of the stream is hidden behind compute.
+    If other operands are in device memory it saves more, because less of the stream overlaps with compute.
     """
     compute = compute_ns(work)
     return work.target.hbm_access_ns + overlapped(compute, stream_ns(work, operand)) - compute
@@ -232,7 +232,7 @@ def lx_saving_ns(work: OperationWork, operand: OperandWork) -> float:
 
 @replaceable
 def stream_ns(work: OperationWork, operand: OperandWork) -> float:
-    """Time to move an operand at the rate of its operation, in runs and beside what other cores load."""
+    """Return the time to move an operand at the rate of its operation, by its run length and contention of cores."""
     if work.on_array:
         return _array_stream_ns(work, operand)
     sharing = work.target.sharing
@@ -241,9 +241,9 @@ def stream_ns(work: OperationWork, operand: OperandWork) -> float:
 
 
 def _array_stream_ns(work: OperationWork, operand: OperandWork) -> Any:
-    """Time of an operand of the array: the memory delivers to all cores, and each core takes its part in."""
+    """Return the stream time of an operand of the array: memory delivers to all cores, and each takes in its part."""
     target, array = work.target, work.target.array
-    # Loads wait for room in the LX of the back end; cores that share a load need less of it each.
+    # Loads wait for capacity in the LX of the back end; cores that share a load each need less of it.
     room = operand.fan_out * max(target.backend_lx_bytes, target.stick_bytes)
     waiting = _larger(1.0, 0 if operand.writes else array.stream_lx_bytes / room) ** array.stream_exponent
     delivered = operand.bytes * waiting / target.peak_bytes_per_ns
@@ -252,7 +252,7 @@ def _array_stream_ns(work: OperationWork, operand: OperandWork) -> Any:
 
 
 def _run_bytes(work: OperationWork, operand: OperandWork) -> Any:
-    """Contiguous bytes of as many matrices of a batched matmul as the back end loads together."""
+    """Return the contiguous bytes of the matrices of a batched matmul that the back end loads together."""
     fitting = work.target.array.batch_lx_fraction * work.target.backend_lx_bytes
     together = _larger(1.0, fitting / _larger(work.tile_bytes, 1))
     return _larger(operand.run_bytes, _smaller(operand.batch_run_bytes, operand.run_bytes * together))
@@ -261,32 +261,32 @@ def _run_bytes(work: OperationWork, operand: OperandWork) -> Any:
 def transfer_ns(
     target: Target, operand: OperandWork, cores: int, bytes_per_ns: float, contention: float = 1.0
 ) -> float:
-    """Time to move an operand in runs, at a rate that all cores together attain."""
+    """Return the time to move an operand in runs, at a rate that all cores together attain."""
     whole = operand.bytes * contention / saturation(target, cores)
-    # No core is faster among others than alone.
+    # A core that shares the memory is not faster than a core alone.
     busiest = operand.core_bytes / saturation(target, 1)
     return _larger(whole, busiest) / bytes_per_ns * _burst_slowdown(target, operand.run_bytes)
 
 
 @replaceable
 def burst_slowdown(work: OperationWork, operand: OperandWork) -> float:
-    """Ratio of the time of an operand in its runs to that in whole bursts."""
+    """Return the ratio of the time to move an operand in its runs to the time in whole bursts."""
     return _burst_slowdown(work.target, _run_bytes(work, operand) if work.on_array else operand.run_bytes)
 
 
 def _burst_slowdown(target: Target, run_bytes: Any) -> Any:
-    """Ratio of the time of a transfer in runs of so many bytes to that in whole bursts.
+    """Return the ratio of the time of a transfer in runs of ``run_bytes`` to the time in whole bursts.
 
-    Device memory moves bursts of at most ``burst_bytes``; each costs its bytes and a fixed
-    ``burst_overhead_bytes`` (spyre.toml says what they are fitted to).
+    Device memory moves bursts of at most ``burst_bytes``. A burst costs its bytes and a fixed
+    ``burst_overhead_bytes`` (spyre.toml names the measurements that they are fitted to).
     """
-    # At least 1 byte, since an operand without a run has no quotient.
+    # At least 1 byte: the run of an operand without a run is 0, which cannot divide.
     burst, overhead = target.burst_bytes, target.burst_overhead_bytes
     return _larger(1.0, (1 + overhead / _larger(run_bytes, 1)) / (1 + overhead / burst))
 
 
 def saturation(target: Target, cores: Any) -> Any:
-    """The part of the bandwidth of all cores that so many attain."""
+    """Return the fraction of the bandwidth of all cores that ``cores`` cores attain."""
     return _saturation_of_count(target, cores) if isinstance(cores, int) else _saturation(target, cores)
 
 
@@ -297,14 +297,14 @@ def _saturation_of_count(target: Target, cores: int) -> float:
 
 def _saturation(target: Target, cores: Any) -> Any:
     steps = zip(target.saturation_cores, target.saturation, strict=True)
-    # Products in place of conditions, so that ``cores`` may be an array.
+    # Products instead of conditions, so that ``cores`` may be an array.
     return (
         functools.reduce(_larger, (part * (cores >= least) for least, part in steps)) / target.saturation[-1]
     )
 
 
 def stream_bytes_per_ns(work: OperationWork) -> float:
-    """Rate of the memory for an operation of this kind, with all cores and in whole bursts."""
+    """Return the memory rate for an operation of this kind, with all cores and whole bursts."""
     memory = work.target
     if work.kind is Kind.RESTICKIFY:
         return memory.restickify_bytes_per_ns
@@ -316,19 +316,19 @@ def stream_bytes_per_ns(work: OperationWork) -> float:
 
 
 def _has_own_rate(work: OperationWork) -> bool:
-    """Return whether the rate was measured with its own mix of reads and writes, turnarounds included."""
+    """Return whether the rate was measured with the operation's mix of reads and writes, turnarounds included."""
     return work.kind is Kind.REDUCE_STICK or work.broadcast
 
 
 def _larger(one: Any, other: Any) -> Any:
-    """The larger of two numbers, or of each two entries of arrays."""
+    """Return the larger of two numbers, elementwise for arrays."""
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.maximum(one, other)
     return max(one, other)
 
 
 def _smaller(one: Any, other: Any) -> Any:
-    """The smaller of two numbers, or of each two entries of arrays."""
+    """Return the smaller of two numbers, elementwise for arrays."""
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.minimum(one, other)
     return min(one, other)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sets of elements of a tensor as boxes, one range of indices per dim, to count what a program needs of it.
+"""Sets of tensor elements as boxes, one range of indices per dim, to count the elements that a program needs.
 
-Where a set has no exact form here, the result is a part of it: what is counted is never more than what is needed.
+If boxes cannot represent a set exactly, the result is a subset: the count never exceeds the elements needed.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-#: One range per dim of a tensor; of a scalar it is empty.
+#: One range per dim of a tensor; empty for a scalar.
 Box = tuple[range, ...]
 
-#: More boxes than these of one tensor, or single indices in place of a range, are dropped.
+#: Maximum number of boxes of one tensor, or of single indices that replace a range; further ones are dropped.
 _MOST = 64
 
 
 def whole(shape: Sequence[int]) -> Box:
-    """The box of all elements of a tensor."""
+    """Return the box of all elements of a tensor."""
     return tuple(range(size) for size in shape)
 
 
 def elements(box: Box) -> int:
-    """Number of elements of one box."""
+    """Return the number of elements of one box."""
     return math.prod(len(dim) for dim in box)
 
 
 def union(boxes: Iterable[Box]) -> tuple[Box, ...]:
-    """Boxes with the same elements, those that lie in others dropped and neighbours joined."""
+    """Return boxes with the same elements: contained boxes are dropped, neighbours are joined."""
     joined: list[Box] = []
     for box in boxes:
         if not elements(box):
@@ -41,7 +41,7 @@ def union(boxes: Iterable[Box]) -> tuple[Box, ...]:
 
 
 def disjoint(boxes: Iterable[Box]) -> list[Box]:
-    """Boxes without a common element that are the union of some, or only a part where a range has steps."""
+    """Return disjoint boxes whose union is the union of ``boxes``, or a subset of it if a range has steps."""
     parts: list[Box] = []
     for box in boxes:
         rest = [box]
@@ -52,7 +52,7 @@ def disjoint(boxes: Iterable[Box]) -> list[Box]:
 
 
 def without(box: Box, other: Box) -> list[Box]:
-    """Elements of a box that are not in another one; nothing where the common part has no exact form."""
+    """Return the elements of a box that are not in another box; empty if the intersection has no exact form."""
     common = tuple(_common(a, b) for a, b in zip(box, other, strict=True))
     if any(dim is not None and not dim for dim in common):
         return [box]
@@ -68,7 +68,7 @@ def without(box: Box, other: Box) -> list[Box]:
 
 
 def split(indices: range, sizes: Sequence[int]) -> list[Box]:
-    """The boxes, over dims of these sizes, of a range of row-major positions."""
+    """Return the boxes, over dims of ``sizes``, of a range of row-major indices."""
     if not sizes:
         return [()] if indices else []
     if len(sizes) == 1 or not indices:
@@ -87,7 +87,7 @@ def split(indices: range, sizes: Sequence[int]) -> list[Box]:
 
 
 def joined(box: Box, sizes: Sequence[int]) -> list[range]:
-    """The row-major positions, in a dim as large as all of these, of a box over them: the inverse of ``split``."""
+    """Return the row-major indices of a box when dims of ``sizes`` become one dim: the inverse of ``split``."""
     if not box:
         return [range(1)]
     positions = [box[-1]]
@@ -99,7 +99,7 @@ def joined(box: Box, sizes: Sequence[int]) -> list[range]:
 
 
 def _rows(outer: range, columns: range, size: int) -> list[range]:
-    """Positions in rows of so many elements of these columns of some rows."""
+    """Return the row-major indices of the given columns in the rows ``outer``, each ``size`` elements long."""
     if outer.step == 1 and columns == range(size):
         return [range(outer.start * size, outer.stop * size)]
     if len(columns) == 1 and len(outer) > 1:
@@ -111,7 +111,7 @@ def _rows(outer: range, columns: range, size: int) -> list[range]:
 
 
 def _split_run(indices: range, sizes: Sequence[int], inner: int) -> list[Box]:
-    """As ``split``: the end of a first row, whole rows, the begin of a last one."""
+    """Split a contiguous range as ``split`` does: the end of a first row, whole rows, the start of a last row."""
     first, last = -(-indices.start // inner), indices.stop // inner
     rest = [range(size) for size in sizes[1:]]
     boxes: list[Box] = [(range(first, last), *rest)] if first < last else []
@@ -128,7 +128,7 @@ def _split_run(indices: range, sizes: Sequence[int], inner: int) -> list[Box]:
 
 
 def _joined_with_one(box: Box, others: Sequence[Box]) -> tuple[Box, Box] | None:
-    """The union of a box and one of others that is a box, and that one."""
+    """Return the union of ``box`` and one of ``others`` if the union is a box, and that other box; else None."""
     for other in others:
         differ = [dim for dim, (a, b) in enumerate(zip(box, other, strict=True)) if a != b]
         if not differ or _contains(other, box):
@@ -144,7 +144,7 @@ def _joined_with_one(box: Box, others: Sequence[Box]) -> tuple[Box, Box] | None:
 
 
 def _range_of_both(one: range, other: range) -> range | None:
-    """The range of the elements of two; None if they are none."""
+    """Return the union of two ranges as a range; None if the union is not a range."""
     low, high = sorted((one, other), key=lambda each: each.start)
     step = low.step if len(low) > 1 else high.step
     if step not in (low.step, high.step) or (len(low) > 1 and len(high) > 1 and low.step != high.step):
@@ -165,7 +165,7 @@ def _contains(box: Box, part: Box) -> bool:
 
 
 def _common(one: range, other: range) -> range | None:
-    """The common elements of two ranges; None where they are no range that is found here."""
+    """Return the intersection of two ranges; None if this function does not find it as a range."""
     if one.step == other.step == 1:
         return range(max(one.start, other.start), max(min(one.stop, other.stop), max(one.start, other.start)))
     if one == other:
@@ -176,7 +176,7 @@ def _common(one: range, other: range) -> range | None:
 
 
 def _without_stepped(box: Box, other: Box) -> list[Box]:
-    """Of boxes with steps only one dim may differ from the other's, and that one without steps."""
+    """Subtract ``other`` from a box with steps. Only one dim may differ, and this dim must have step 1."""
     differ = [dim for dim, (a, b) in enumerate(zip(box, other, strict=True)) if a != b]
     if len(differ) != 1 or box[differ[0]].step != 1:
         return []

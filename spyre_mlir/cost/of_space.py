@@ -30,16 +30,16 @@ def operation_work(
     in_lx: frozenset[int] = frozenset(),
     relayout: Relayout | None = None,
 ) -> OperationWork:
-    """Return the work of one execution; ``in_lx`` are the numbers of the operands in LX, the output is the last.
+    """Return the work of one execution; ``in_lx`` are the indices of the operands in LX, the output is the last one.
 
-    A shuffle, whose operands are always there, has a ``relayout``. ``KeyError`` for an opcode that the interface
-    does not have, ``ValueError`` for a shuffle without a relayout or for another operation with one.
+    A shuffle has a ``relayout``; its operands are always in LX. Raises ``KeyError`` for an opcode that the interface
+    does not have, and ``ValueError`` for a shuffle without a relayout or another operation with one.
     """
     if (KINDS[opcode] is Kind.RELAYOUT) != (relayout is not None):
         raise ValueError(f"{opcode} has {'no' if relayout is None else 'a'} relayout.")
     cores = division.cores
     if relayout is not None:
-        # Cores that only send take part, too.
+        # Cores that only send also take part.
         in_lx, cores = frozenset(range(len(space.views))), len(relayout.target.owners)
     moved = [hbm_bytes(space, operand, division)[0] for operand in range(len(space.views))]
     operands = _operands(opcode, space, division.splits, cores, moved, in_lx)
@@ -49,7 +49,7 @@ def operation_work(
 def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork:
     """Return the work of one execution with slices that divide the units of the space, all operands in device memory.
 
-    ``splits`` may be arrays, one entry per division, to see many at once: what depends on them is an array then.
+    ``splits`` may be arrays, one entry per division; all fields that depend on the division are then arrays too.
     """
     undivided = (1,) * len(space.units)
     moved = [share_bytes(space, operand, undivided) for operand in range(len(space.views))]
@@ -61,7 +61,7 @@ def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork
 
 
 def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
-    """The runs of a tile, or of each of many where sizes of it are arrays."""
+    """Return the run of a tile in bytes; an array of runs if sizes of the tile are arrays."""
     if not any(isinstance(size, np.ndarray) for size in tile):
         return view.run_bytes(tile)
     return run_bytes_of_tiles(view, np.array(np.broadcast_arrays(*tile)))
@@ -123,16 +123,16 @@ def _operands(
 
 
 def _elements_of_shares(space: Space, splits: Sequence[int]) -> tuple[int, ...]:
-    """Elements of the largest slice of each dim, padding included."""
+    """Return the elements of the largest slice of each dim, padding included."""
     return tuple(map(operator.mul, shares_of(space.units, splits), space.granules))
 
 
 def _runs(opcode: str, space: Space, splits: Sequence[int]) -> tuple[list[Any], list[Any]]:
-    """The contiguous bytes of each operand that a core takes in one go: of one matrix, and of all it has."""
+    """Return the contiguous bytes of each operand that a core loads at once: of one matrix, and of all its matrices."""
     dims, shares = _dims(opcode, space), _elements_of_shares(space, splits)
     granules = space.granules
     tiles = [dims.tile(enumerate(shares), granules)]
-    # Without batches one matrix is all there is.
+    # Without batches there is only one matrix.
     if dims.batches:
         tiles.append(dims.tile(enumerate(shares), granules, batched=True))
     footprints = [space.footprint(operand) for operand in range(len(space.views))]
@@ -147,5 +147,5 @@ def _runs(opcode: str, space: Space, splits: Sequence[int]) -> tuple[list[Any], 
 
 
 def _lanes(space: Space) -> int:
-    """Elements per stick of the operand with the most; 1 if no operand has a dim in its stick."""
+    """Return the largest number of elements per stick of any operand; 1 if no operand has a stick dim."""
     return max((view.elements_per_stick for view in space.views if view.stick_dim is not None), default=1)

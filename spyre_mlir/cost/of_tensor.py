@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Cost to move and to convert whole tensors, before it is decided how operations are divided.
+"""Cost to move and to convert whole tensors, before operations are divided.
 
-Prices are whole picoseconds by ``model.py``.
+Costs are whole picoseconds from ``cost_model.py``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from spyre_mlir.target.target import Target
 
 @functools.cache
 def pass_cost(target: Target, moved_bytes: int, run_bytes: int) -> int:
-    """To move an operand of an operation once: its bytes in its runs, all cores at work in one direction.
+    """Return the cost to move an operand once: its bytes in its runs, with all cores and in one direction.
 
-    Not the wait for its first byte: that does not depend on the layout, and what stays in LX waits for none.
+    The wait for the first byte is excluded: it does not depend on the layout, and an operand in LX does not wait.
     """
-    # Reading or writing makes no difference: all of it goes in one direction.
+    # Reading and writing cost the same, because all bytes go in one direction.
     operand = OperandWork(False, moved_bytes, -(-moved_bytes // target.cores), 1, run_bytes)
     work = OperationWork(
         target, "identity", target.cores, sticks_per_core=0, multiply_adds_per_core=0, rows_per_core=0, parts=1,
@@ -33,14 +33,14 @@ def pass_cost(target: Target, moved_bytes: int, run_bytes: int) -> int:
 
 
 def wait_cost(target: Target) -> int:
-    """To wait for the first byte of an operand in device memory."""
+    """Return the cost of the wait for the first byte of an operand in device memory."""
     return picoseconds(target.hbm_access_ns)
 
 
 def copy_cost(opcode: str, space: Space) -> int:
-    """An operation that reads one layout of a tensor and writes another, divided as ``work-distribution`` does.
+    """Return the cost of a copy from one layout of a tensor to another, divided as ``work-distribution`` does.
 
-    Both are in device memory, so it waits for the first byte of each: few bytes less are no reason for a copy.
+    Both layouts are in device memory, so the copy waits for the first byte of each: it does not pay for few bytes.
     """
     splits = work_distribution(space.units, space.reduced, space.target.cores)
     return picoseconds(operation_cost(even_work(opcode, space, splits)).total_ns)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Cost models of users: the interface, and the dispatch of the functions of ``cost_model.py`` by the target."""
+"""User-defined cost models: the interface, and the dispatch of the functions of ``cost_model.py`` by target."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _Arguments = ParamSpec("_Arguments")
 class CostModel(Algorithm):
     """Times of the parts of an operation, in nanoseconds, by which everything in the compiler ranks plans.
 
-    A work is plain data (``cost/work.py``), all of whose numbers are single ones. Compute and memory overlap, the ring
-    and the wait for the first byte of each access do not: ``OperationCost`` adds them up. The times of the streams of
-    a work together are at most its ``memory_ns``, or else bounds of searches are none.
+    A work is plain data (``cost/work.py``) whose fields are single numbers. Compute and memory overlap, the ring and
+    the wait for the first byte of each access do not: ``OperationCost`` adds them up. The sum of a work's stream times
+    must not exceed its ``memory_ns``, or the bounds of searches are wrong.
     """
 
     registry: ClassVar[Registry[CostModel]] = REGISTRIES["cost_model"]
 
     @abc.abstractmethod
     def compute_ns(self, work: OperationWork) -> float:
-        """Return the nanoseconds of the busiest core for a ``work``, with its operands at hand."""
+        """Return the compute nanoseconds of the busiest core for ``work``, without waiting for operands."""
 
     @abc.abstractmethod
     def memory_ns(self, work: OperationWork) -> float:
@@ -43,7 +43,7 @@ class CostModel(Algorithm):
     def stream_ns(self, work: OperationWork, operand: OperandWork) -> float:
         """Return the nanoseconds to move one operand, in LX or not.
 
-        By default those of the work with nothing else to move.
+        By default, the ``memory_ns`` of the work if this operand is the only one to move.
 
         Args:
             work: The operation.
@@ -52,7 +52,7 @@ class CostModel(Algorithm):
         return self.memory_ns(replace(work, operands=(replace(operand, in_lx=False),)))
 
     def burst_slowdown(self, work: OperationWork, operand: OperandWork) -> float:
-        """Return the ratio of the time to move an ``operand`` of a ``work`` in its runs to that in whole bursts."""
+        """Return the ratio of the time to move an ``operand`` of ``work`` in its runs to the time in whole bursts."""
         burst = work.target.burst_bytes
         longer = replace(
             operand,
@@ -63,7 +63,7 @@ class CostModel(Algorithm):
         return self.stream_ns(work, operand) / least if least else 1.0
 
     def evaluate(self, part: str, work: OperationWork, *operands: OperandWork) -> Any:
-        """Return a checked part of the cost of a work; an array where numbers of the work are arrays."""
+        """Return a checked part of the cost of a work; an array if fields of the work are arrays."""
         arrays = [value for value in _numbers(work, *operands) if isinstance(value, np.ndarray)]
         if not arrays:
             return self._checked(part, work, operands)
@@ -82,21 +82,21 @@ class CostModel(Algorithm):
 
 
 class ReplaceableFormula(Generic[_Arguments]):
-    """A formula of a work and its operands, in whose place another model is asked where the target names one."""
+    """A formula of a work and its operands that another model replaces if the target names one."""
 
     def __init__(self, formula: Callable[_Arguments, Any]) -> None:
         functools.update_wrapper(self, formula)
         self.formula, self.part = formula, formula.__name__
 
     def __call__(self, *arguments: _Arguments.args, **named: _Arguments.kwargs) -> Any:
-        """Return the number of the formula, or that of the other model."""
+        """Return the result of the formula, or of the model that replaces it."""
         name = arguments[0].target.cost_model  # type: ignore
         if name == ANALYTIC:
             return self.formula(*arguments, **named)
         return _model(CostModel.registry.find(name)).evaluate(self.part, *arguments)  # type: ignore
 
 
-#: The decorator of a formula.
+#: Decorator of a formula that a user-defined model can replace.
 replaceable = ReplaceableFormula
 
 

@@ -4,8 +4,8 @@
 Core ``c`` is node ``c`` of a ring of all cores of the device. Link ``l`` joins the nodes ``l`` and ``l + 1``; it
 carries bytes clockwise, to ``l + 1``, and counter-clockwise, to ``l``, at the same time.
 
-What a core sends takes the shorter way round, clockwise if both are equal, and what
-goes to several cores in one direction crosses each link once.
+A transfer takes the shorter direction, clockwise if both are equally long. Data that goes to several cores in one
+direction crosses each link once.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LinkLoads:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all links together: each byte as often as it crosses one."""
+        """Bytes over all links together: a byte counts once for each link that it crosses."""
         return sum(self.clockwise) + sum(self.counterclockwise)
 
 
@@ -53,10 +53,10 @@ class RelayoutTraffic:
 
     Attributes:
         links: Bytes over each link of the ring.
-        moved_bytes: Bytes that cores get from others, once for each core.
+        moved_bytes: Bytes that cores receive from other cores, counted once for each receiving core.
         bytes_per_core: Bytes of a core's source part.
-        runs_per_core: The contiguous runs that the busiest core takes, from itself too.
-        split: The most cores that one core takes from, itself among them.
+        runs_per_core: The contiguous runs that the busiest core receives, including runs from itself.
+        split: The largest number of cores from which one core receives, itself included.
     """
 
     links: LinkLoads
@@ -68,13 +68,13 @@ class RelayoutTraffic:
 
 @functools.lru_cache(maxsize=1 << 14)
 def relayout_ns(relayout: Relayout) -> float:
-    """Return the nanoseconds of a ``relayout``: the fit to measured ones, or its busiest link if that takes longer.
+    """Return the nanoseconds of ``relayout``: the fit to measurements, or the time of its busiest link if longer.
 
     The fit (torch-spyre #3844): ``runs_per_core * (-1.14 + 3.92 log2(split)) +
-    bytes_per_core * split / 547 bytes per ns``, split clamped to 2 .. 8. It does not say whether a core's bytes are
-    those of its source or of its target part. Here they are those of the source: K [1, 4, 4096, 128] that 8
-    neighbours gather then takes 128 KiB * 8 / 547 = 1.9 us, and the 4.8 us of its busiest link decide. With the 1 MiB
-    of the target it would be 15 us, with all links idle most of the time.
+    bytes_per_core * split / 547 bytes per ns``, split clamped to 2 .. 8. The source does not say whether a core's bytes
+    are its source part or its target part. We take the source part: K [1, 4, 4096, 128] that 8 neighbours gather then
+    takes 128 KiB * 8 / 547 = 1.9 us, and the 4.8 us of its busiest link decide. With the 1 MiB of the target part it
+    would take 15 us, with all links idle most of the time.
     """
     rates, traffic = relayout.device.ring, relayout_traffic(relayout)
     least, largest = rates.relayout_splits
@@ -85,14 +85,14 @@ def relayout_ns(relayout: Relayout) -> float:
 
 
 def link_ns(target: Target, moved_bytes: int) -> float:
-    """Time of a link for so many bytes in one direction."""
+    """Return the nanoseconds that a link takes to move ``moved_bytes`` in one direction."""
     return moved_bytes / target.ring.link_bytes_per_ns
 
 
 def cheapest(relayouts: Sequence[Relayout]) -> int:
-    """Return the index of the relayout that takes least time; of equal ones that with the least busy links, the first.
+    """Return the index of the fastest relayout; ties are decided by the least busy links, then by the index.
 
-    For core orders of the target division that are equally good for its reader, but not for the links.
+    Chooses between core orders of the target division that are equally good for its reader, but not for the links.
 
     Args:
         relayouts: The relayouts, at least one.
@@ -113,7 +113,7 @@ def relayout_traffic(relayout: Relayout) -> RelayoutTraffic:
         relayout: The relayout, of a buffer of at most as many cores as the ring has nodes.
 
     Raises:
-        ValueError: A distribution has more cores than that.
+        ValueError: A distribution has more cores than the ring has nodes.
     """
     nodes, transfers = relayout.device.device_cores, transfers_of(relayout)
     moved = np.zeros((nodes, nodes), np.int64)
@@ -131,9 +131,9 @@ def relayout_traffic(relayout: Relayout) -> RelayoutTraffic:
 
 
 def reduce_links(target: Target, groups: Sequence[Sequence[int]], part_bytes: int) -> LinkLoads:
-    """The partial sums of a split reduction: each core of a group passes one of so many bytes on to the next.
+    """Return the link loads of a split reduction: each core of a group passes ``part_bytes`` on to the next core.
 
-    ``groups`` are the cores that add up the same values, in the order in which they do (``Division.groups``).
+    ``groups`` are the cores that add up the same values, in the order in which they add (``Division.groups``).
     """
     hops = np.zeros((target.device_cores,) * 2, dtype=np.int64)
     for group in groups:
@@ -146,10 +146,10 @@ def reduce_links(target: Target, groups: Sequence[Sequence[int]], part_bytes: in
 
 
 def _loads(moved: np.ndarray, parts: np.ndarray) -> LinkLoads:
-    """The loads of bytes ``moved`` from node to node; to nodes of the same part go the same bytes."""
+    """Return the loads of bytes ``moved`` from node to node; nodes of the same part receive the same bytes."""
     nodes = len(moved)
     offsets = np.where(moved > 0, ring_offsets(nodes), 0)
-    # Clockwise where both ways are equally long.
+    # Clockwise if both directions are equally long.
     up = offsets <= nodes // 2
     volume = _largest(moved, parts)
     clockwise = _carried(volume, _largest(np.where(up, offsets, 0), parts))
@@ -162,14 +162,14 @@ def _loads(moved: np.ndarray, parts: np.ndarray) -> LinkLoads:
 
 
 def _largest(numbers: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """For each row the largest number of each part."""
+    """Return for each row the largest number of each part."""
     largest = np.zeros_like(numbers)
     np.maximum.at(largest.T, parts, numbers.T)
     return largest
 
 
 def _carried(volume: np.ndarray, far: np.ndarray) -> np.ndarray:
-    """Bytes that cross the k-th link from each node, of bytes that go so ``far``."""
+    """Return the bytes that cross the k-th link from each node, given the number of links that they go (``far``)."""
     nodes = len(volume)
     by_distance = np.zeros((nodes, nodes + 1), dtype=np.int64)
     np.add.at(by_distance, (np.arange(nodes)[:, None], far), volume)
@@ -177,15 +177,15 @@ def _carried(volume: np.ndarray, far: np.ndarray) -> np.ndarray:
     return by_distance[:, :0:-1].cumsum(axis=1)[:, ::-1]
 
 
-# The transfers of a relayout: which core sends which sticks to which, and where they lie in LX on both. No IR.
+# Transfers of a relayout: the sticks that each core sends to each other core, and their LX offsets on both. No IR.
 #
-# A *piece* is what a part of the source's distribution and one of the target's have in common. It goes to all cores
-# that want it, to each from the nearest core of the ring that holds it; of equally near ones from the lower core id. A
-# core that holds a piece takes it from itself.
+# A *piece* is the intersection of a part of the source distribution with a part of the target distribution. Every core
+# that needs the piece gets it from the nearest core of the ring that holds it, or from the lower core id if several
+# are equally near. A core that holds a piece takes it from itself.
 
 Integers = NDArray[np.int64]
 
-#: For each core the slice of each dim, None where it has no part.
+#: For each core the slice of each dim; None if the core has no part.
 Owners = Sequence["tuple[int, ...] | None"]
 
 
@@ -193,9 +193,9 @@ Owners = Sequence["tuple[int, ...] | None"]
 class CoreTransfers:
     """Transfers of sticks between cores, one for each pair of cores, a core and itself included; all arrays alike.
 
-    Transfer ``t`` takes ``counts[t]`` sticks along each dim from the core ``sources[t]`` to ``targets[t]``. Its first
-    stick is number ``source_offsets[t]`` of what the source has in LX, and ``target_offsets[t]`` of what the target
-    gets; it consists of ``runs[t]`` parts that are contiguous in both.
+    Transfer ``t`` moves ``counts[t]`` sticks along each dim from the core ``sources[t]`` to ``targets[t]``. The first
+    stick has offset ``source_offsets[t]`` in the source's part in LX, and ``target_offsets[t]`` in the target's part.
+    The transfer consists of ``runs[t]`` runs that are contiguous in both.
     """
 
     sources: Integers
@@ -221,12 +221,12 @@ def transfers_of(relayout: Relayout) -> CoreTransfers:
     source, target = (_extents(relayout, part, nodes) for part in (relayout.source, relayout.target))
     begins = np.maximum(source.begins[:, None], target.begins)
     counts = np.maximum(np.minimum(source.ends[:, None], target.ends) - begins, 0)
-    # A value of one stick has no dims, so that counts alone do not say which cores have it.
+    # A value of one stick has no dims, so counts alone do not determine which cores have it.
     common = np.logical_and.outer(source.owns, target.owns) & (counts.prod(axis=2) > 0)
     sends = _nearest(parts_of(relayout.source.owners, nodes), common)
     sources, targets = np.nonzero(sends)
     begins, counts = begins[sends], counts[sends]
-    # Sticks lie one behind the other in both up to the first dim of which a piece is not all in both.
+    # Sticks are contiguous in both up to the first dim of which the piece does not cover all in both.
     runs, broken = np.ones(len(sources), np.int64), np.zeros(len(sources), bool)
     for dim in relayout.order:
         runs *= np.where(broken, counts[:, dim], 1)
@@ -243,7 +243,7 @@ def transfers_of(relayout: Relayout) -> CoreTransfers:
 
 @dataclass(frozen=True)
 class _Extents:
-    """Sticks along each dim that each core ``owns``, half open; ``strides`` are those in LX, of whole shares."""
+    """Sticks along each dim that each core ``owns``, half open; ``strides`` are strides in LX, of whole shares."""
 
     owns: NDArray[np.bool_]
     begins: Integers
@@ -273,19 +273,19 @@ def _extents(relayout: Relayout, distribution: Distribution, nodes: int) -> _Ext
 
 
 def _with_halo(halo: Sliding, begins: Integers, ends: Integers) -> tuple[Integers, Integers]:
-    """The begins and ends of slices together with what is around them; at the ends of the dim there is nothing."""
+    """Return the begins and ends of slices with their halo, clipped at the ends of the dim."""
     return np.maximum(begins - halo.before, 0), np.minimum(ends - 1 + halo.extent - halo.before, halo.size)
 
 
 def parts_of(owners: Owners, nodes: int) -> Integers:
-    """Return a number for each node of a ring, equal ones where cores have the same part."""
+    """Return a number for each node of a ring; cores with the same part have equal numbers."""
     numbers: dict[tuple[int, ...] | None, int] = {}
     filled = [*owners, *[None] * (nodes - len(owners))]
     return np.array([numbers.setdefault(slices, len(numbers)) for slices in filled])
 
 
 def _nearest(parts: Integers, useful: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Mask of the ``useful`` pairs of cores (from, to) that move something: of holders of one part the nearest does."""
+    """Return the mask of the ``useful`` core pairs (from, to) that transfer: the nearest holder of a part sends it."""
     nodes = len(parts)
     # One number orders by distance, then by core id.
     rank = _distances(nodes) * nodes + np.arange(nodes)[:, None]
@@ -298,7 +298,7 @@ def _nearest(parts: Integers, useful: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 @functools.cache
 def _distances(nodes: int) -> Integers:
-    """Links between two nodes, the shorter way round."""
+    """Return the number of links between two nodes in the shorter direction."""
     clockwise = ring_offsets(nodes)
     return np.minimum(clockwise, nodes - clockwise)
 

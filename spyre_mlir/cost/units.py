@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Times that compare exactly."""
+"""Conversion of times to whole picoseconds, which compare exactly."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ PICOSECONDS = 1000  # per nanosecond
 
 
 def picoseconds(nanoseconds: float) -> int:
-    """A time as a whole number: sums of these are exact in any order, so equal ones are equal."""
+    """Convert nanoseconds to whole picoseconds: integer sums are exact in any order, so equal sums compare equal."""
     return round(PICOSECONDS * nanoseconds)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The work of an operation as facts without IR or bundle, so that ``cost_model.py`` can cost either.
+"""The work of an operation, independent of IR and bundles, so that ``cost_model.py`` can compute the cost of both.
 
-``of_space.py`` takes the facts from a divided iteration space, ``timeline/of_design.py`` from a design of a bundle. The
-rules that follow from the dims of the operands are here, for both.
+``of_space.py`` derives the work from a divided iteration space, ``timeline/of_design.py`` from a design of a bundle.
+This file has the rules that both share, which follow from the dims of the operands.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class OperandWork:
     """One access of an operation to a buffer.
 
     Attributes:
-        writes: It writes the buffer.
-        bytes: Bytes of the device buffer that are accessed, padding included, of all cores; what several cores load
-            alike counts once.
-        core_bytes: Bytes of the busiest core.
-        fan_out: The cores that share each load (1: none).
-        run_bytes: Bytes that a core moves contiguously, of a batched matmul those of one matrix.
-        in_lx: It moves nothing through device memory.
-        batch_run_bytes: Bytes that a core moves contiguously of all matrices of a batched matmul.
+        writes: Whether the access writes the buffer.
+        bytes: Bytes of the device buffer that all cores access, padding included; a load that several cores share
+            counts once.
+        core_bytes: Bytes that the busiest core accesses.
+        fan_out: The number of cores that share each load (1: none share).
+        run_bytes: Bytes that a core moves contiguously; for a batched matmul, within one matrix.
+        in_lx: Whether the buffer is in LX, so that nothing moves through device memory.
+        batch_run_bytes: Bytes that a core moves contiguously over all matrices of a batched matmul.
     """
 
     writes: bool
@@ -45,28 +45,28 @@ class OperandWork:
 
     @property
     def moved_bytes(self) -> int:
-        """Bytes of device memory by the plan."""
+        """Bytes that move through device memory under the plan."""
         return 0 if self.in_lx else self.bytes
 
 
 @dataclass(frozen=True)
 class OperationWork:
-    """One execution of a divided operation on a target; everything ``per_core`` is of the busiest core.
+    """One execution of a divided operation on a target; fields ``..._per_core`` are of the busiest core.
 
     Attributes:
         target: The device.
         opcode: The name of the device operation.
         cores: The cores that it is divided over.
-        sticks_per_core: Sticks that the vector unit passes: positions of the iteration space, 64 of a 2-byte stick
+        sticks_per_core: Sticks that the vector unit processes: points of the iteration space, 64 of a 2-byte stick
             dim at a time; 0 on the array.
-        multiply_adds_per_core: Those of a matmul, else 0.
+        multiply_adds_per_core: Multiply-adds of a matmul, else 0.
         rows_per_core: Rows of the first matrix of a matmul, else 0.
-        parts: The slices of the reduced dims, whose partial results are added over the ring.
-        outputs_per_core: The elements of the result.
+        parts: The number of slices of the reduced dims, whose partial results are added over the ring.
+        outputs_per_core: The elements of a core's result.
         results: The elements of the result of all cores.
-        broadcast: An operand is repeated along a dim of the result.
+        broadcast: Whether an operand is repeated along a dim of the result.
         operands: The accesses; the output is the last one.
-        relayout: What a shuffle does, and all that it does: both its operands are in LX.
+        relayout: The relayout of a shuffle, which is its only work: both its operands are in LX.
         tile_bytes: Bytes of LX that the back end needs for one matrix of a matmul at a time.
         kind: The kind of the operation, by its ``opcode``.
     """
@@ -91,36 +91,36 @@ class OperationWork:
 
     @property
     def on_array(self) -> bool:
-        """Return whether the array of multiply-adds computes, not the vector unit."""
+        """Return whether the multiply-add array computes the operation, not the vector unit."""
         return self.kind.on_array
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of device memory read by the plan."""
+        """Bytes read from device memory under the plan."""
         return sum(operand.moved_bytes for operand in self.operands if not operand.writes)
 
     @property
     def written_bytes(self) -> int:
-        """Bytes of device memory written by the plan."""
+        """Bytes written to device memory under the plan."""
         return sum(operand.moved_bytes for operand in self.operands if operand.writes)
 
 
-#: A number in a space, a label in a design.
+#: A dim: an index in an iteration space, a label in a design.
 _Dim = TypeVar("_Dim", int, str)
 _DimIn = TypeVar("_DimIn", contravariant=True)
 
 
 class PerDim(Protocol[_DimIn]):
-    """A number for each dim: a sequence for numbered dims, a mapping for labels; or an array, an entry per division."""
+    """A number, or an array of one entry per division, for each dim: a sequence by index or a mapping by label."""
 
     def __getitem__(self, dim: _DimIn, /) -> Any: ...
 
 
 @dataclass(frozen=True)
 class OperationDims(Generic[_Dim]):
-    """The dims of each operand of an operation along which it varies, the output last.
+    """The dims along which each operand of an operation varies, the output last.
 
-    A gather has the dims of the positions for its table, of which it moves one row for each position.
+    The table of a gather has the dims of the indices, because the gather moves one row of the table for each index.
     """
 
     kind: Kind
@@ -128,7 +128,7 @@ class OperationDims(Generic[_Dim]):
 
     @functools.cached_property
     def all(self) -> frozenset[_Dim]:
-        """The dims of any operand; a dim of none counts copies of the result."""
+        """The dims of any operand; a dim in no operand counts copies of the result."""
         return frozenset[_Dim]().union(*self.present)
 
     @property
@@ -149,11 +149,11 @@ class OperationDims(Generic[_Dim]):
     def tile(
         self, shares: Iterable[tuple[_Dim, Any]], granules: PerDim[_Dim], *, batched: bool = False
     ) -> dict[_Dim, Any]:
-        """Sizes in elements of what a core with these ``shares`` takes of the operands in one go.
+        """Return the sizes in elements of the tile that a core with these ``shares`` loads of the operands at once.
 
-        That is its share; of a gather one row; of a matmul one matrix, all of them if ``batched``, of it all rows and
-        a granule each of the reduced dim and of the columns: the sticks of a block follow each other along rows
-        (docs/layouts.md, sticks).
+        The tile is the core's share; for a gather, one row; for a matmul, one matrix (all matrices if ``batched``),
+        with all rows and one granule each of the reduced dim and of the columns, because the sticks of a block follow
+        each other along rows (docs/layouts.md, sticks).
         """
         if self.kind is Kind.GATHER:
             return {dim: share if dim in self.present[-1] else 1 for dim, share in shares}
@@ -166,9 +166,9 @@ class OperationDims(Generic[_Dim]):
         }
 
     def tile_elements(self, shares: PerDim[_Dim], lanes: int, most_rows: int) -> Any:
-        """Elements of the tiles of both matrices and the result that are in LX at a time; 0 if there are none.
+        """Return the elements of a matmul's tiles (both matrices, result) in LX at a time; 0 for other operations.
 
-        Some rows and a stick of columns, with all of the reduced dim.
+        A tile has at most ``most_rows`` rows and a stick of columns, with all of the reduced dim.
         """
         if self.kind is not Kind.MATMUL:
             return 0
@@ -176,7 +176,7 @@ class OperationDims(Generic[_Dim]):
         return rows * depth + depth * lanes + rows * lanes
 
     def arithmetic(self, shares: PerDim[_Dim], lanes: int) -> dict[str, Any]:
-        """Fields of ``OperationWork`` for what the array or the vector unit of a core with these shares computes."""
+        """Return the ``OperationWork`` fields for the computation on the array or vector unit of a core."""
         elements = product(shares, self.all)
         if self.kind.on_array:
             rows = product(shares, self.rows)
@@ -186,7 +186,7 @@ class OperationDims(Generic[_Dim]):
         return {"sticks_per_core": sticks, "multiply_adds_per_core": 0, "rows_per_core": 0}
 
     def fan_out(self, operand: int, slices: PerDim[_Dim], cores: Any) -> Any:
-        """Cores that share each load of an operand; 1 for the output."""
+        """Return the number of cores that share each load of an operand; 1 for the output."""
         if operand == len(self.present) - 1:
             return 1
         return cores // product(slices, self.present[operand])
@@ -200,7 +200,7 @@ class OperationDims(Generic[_Dim]):
 
 
 def product(numbers: PerDim[_Dim], dims: Iterable[_Dim]) -> Any:
-    """The product of the numbers of some dims."""
+    """Return the product of the numbers of the given dims."""
     return math.prod(numbers[dim] for dim in dims)
 
 
@@ -217,10 +217,10 @@ def work_of(
     operands: Iterable[OperandWork],
     relayout: Relayout | None = None,
 ) -> OperationWork:
-    """Return the work of one execution with so many ``slices`` of each dim.
+    """Return the work of one execution with the given number of ``slices`` of each dim.
 
-    ``shares`` are the elements of the largest slice of each dim, padding included, ``sizes`` those of the whole
-    without padding, ``lanes`` the elements per stick of the operand with the most.
+    ``shares`` are the elements of the largest slice of each dim, padding included. ``sizes`` are the elements of each
+    whole dim, without padding. ``lanes`` is the largest number of elements per stick of any operand.
     """
     return OperationWork(
         target,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Work division over cores: how many slices per dim, which core owns which, and what that costs. No IR."""
+"""Work division over cores: the slices per dim, the core that owns each slice, and the memory traffic. No IR."""
 
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.distribute import work_distribution

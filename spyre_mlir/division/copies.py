@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The division of a copy whose cores get of a buffer what a view says: several the same part if it says so. No IR."""
+"""The division of a copy after which cores hold a given view of a buffer; cores may hold equal parts. No IR."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Digit = tuple[int, int]
 
 @dataclass(frozen=True)
 class CopyDivision:
-    """``copies`` cores get each part. Slices per dim, the copies last if there are several; the digits of core ids.
+    """Slices per dim, the digits of core ids that count them, and the number of ``copies`` (cores with each part).
 
-    The slice of a dim is a number in mixed radix of its digits, the first one fastest. With ``halos`` cores get what is
-    around their slices, too: only the ring carries that.
+    If ``copies`` > 1, the copies are the last dim. The slice index of a dim is a mixed-radix number of its digits, the
+    first digit fastest. With ``halos``, cores also get the surroundings of their slices, which only the ring can do.
     """
 
     splits: tuple[int, ...]
@@ -36,16 +36,16 @@ class CopyDivision:
 
     @functools.cached_property
     def division(self) -> Division:
-        """The division with the slices of each core."""
+        """Return the division with the slices of each core."""
         cores = range(math.prod(self.splits))
         owners = tuple(tuple(_slice(core, digits) for digits in self.digits) for core in cores)
         return Division(self.splits, owners)
 
 
 def copy_division(space: Space, view: CoreView) -> CopyDivision | None:
-    """Return the division of a copy of a whole buffer, of ``space``, whose cores then have ``view``.
+    """Return the division of a copy of a whole buffer, with iteration ``space``, after which the cores have ``view``.
 
-    None if that are no slices of its dims, not the whole buffer, or if core ids do not count them.
+    None if the regions are not slices of the space's dims or not the whole buffer, or if core ids do not count them.
     """
     division = ring_division(space, view)
     return None if division is None or division.halos else division
@@ -53,7 +53,7 @@ def copy_division(space: Space, view: CoreView) -> CopyDivision | None:
 
 @functools.lru_cache(maxsize=1 << 13)
 def ring_division(space: Space, view: CoreView) -> CopyDivision | None:
-    """Return the division of a copy over the ring, whose cores may have what is around their slices, too."""
+    """Return the division of a copy over the ring, whose cores may also have the surroundings of their slices."""
     distribution, halos = distribution_of(space, 0, view), ()
     if distribution is None:
         distribution, halos = _without_halos(space, view)
@@ -61,7 +61,7 @@ def ring_division(space: Space, view: CoreView) -> CopyDivision | None:
         return None
     owners = [slices for slices in distribution.owners if slices is not None]
     copies, rest = divmod(len(owners), math.prod(distribution.splits))
-    # Every part needs as many copies as every other: digits of core ids cannot say anything else.
+    # All parts need the same number of copies: digits of core ids cannot express anything else.
     if rest:
         return None
     dims = [_digits(owners, dim, split) for dim, split in enumerate(distribution.splits)]
@@ -75,27 +75,27 @@ def ring_division(space: Space, view: CoreView) -> CopyDivision | None:
 
 
 def _matches(space: Space, copy: CopyDivision, view: CoreView) -> bool:
-    """Return whether the cores get just what the view says, each of the copies on a core of its own."""
-    # Digits were read off single cores; the division that they make has to give all of the view.
+    """Return whether the cores get exactly the regions of the view, each of the copies on a different core."""
+    # Digits were derived from single cores; the resulting division has to give the whole view.
     if len(set(copy.division.owners)) != len(copy.division.owners):
         return False
     try:
         copied = replace(space, halos=copy.halos).repeated(copy.copies)
         if not copy.halos:
-            # The source may be a part of a buffer: readers see where that lies, not the copy.
+            # The source may be a part of a buffer: readers check where it lies, the copy does not.
             return same_owners(core_view(copied, 0, copy.division), view)
         copied_view = core_view(copied, 1, copy.division)
-        # A halo makes LX wider: readers find rows by the steps of what a core holds.
+        # A halo widens the region in LX: readers find rows by the steps of the region that a core holds.
         return same_owners(copied_view, view) and copied_view.image == view.image
     except ViewError:
         return False
 
 
 def _without_halos(space: Space, view: CoreView) -> tuple[Distribution | None, Halos]:
-    """Return the slices that cores have in the middle of what a view says, and what they have around them.
+    """Return the slices in the middle of the regions of a view, and the halos around these slices.
 
-    The first slice has nothing before it, so its end says what is behind a slice, and the begin of the second what is
-    before it. Whether the others agree, and all are there, is for the caller to see.
+    The first slice has no halo before it, so its end gives the halo after a slice; the begin of the second slice gives
+    the halo before it. The caller has to check that the other slices have the same halos and that none is missing.
     """
     regions = [region for region in view.regions if region is not None]
     begins = [_position(space, region.start) for region in regions]
@@ -120,13 +120,13 @@ def _without_halos(space: Space, view: CoreView) -> tuple[Distribution | None, H
 
 
 def _position(space: Space, element: int) -> tuple[int, ...]:
-    """Return where an element of the copy is along each dim; () where it is before all."""
+    """Return the position of an element of the copy along each dim; () if it is before the first element."""
     (begin,) = begins_of(space.views[1], len(space.sizes), [CoreRegion(element, ())])
     return begin or ()
 
 
 def _digits(owners: Sequence[tuple[int, ...]], dim: int, split: int) -> tuple[Digit, ...]:
-    """The digit that counts the slices of a dim: they change after so many cores."""
+    """Return the digit that counts the slices of a dim; its step is the number of cores until the slice changes."""
     if split == 1:
         return ()
     step = next((core for core, slices in enumerate(owners) if slices[dim] != owners[0][dim]), len(owners))
@@ -134,10 +134,10 @@ def _digits(owners: Sequence[tuple[int, ...]], dim: int, split: int) -> tuple[Di
 
 
 def _free_digits(used: Sequence[Digit], cores: int) -> tuple[Digit, ...] | None:
-    """The digits of a core id that no dim counts, the fastest first; None if digits overlap."""
+    """Return the digits of a core id that no dim uses, the fastest first; None if digits overlap."""
     digits, weight = [], 1
     for step, count in (*used, (cores, 1)):
-        # Then two dims would count with the same digit.
+        # Two dims would use the same digit.
         if step % weight:
             return None
         if step > weight:
@@ -147,7 +147,7 @@ def _free_digits(used: Sequence[Digit], cores: int) -> tuple[Digit, ...] | None:
 
 
 def _slice(core: int, digits: Sequence[Digit]) -> int:
-    """Return the slice that the digits of a core id count."""
+    """Return the slice index that the digits of a core id give."""
     number, weight = 0, 1
     for step, count in digits:
         number += weight * (core // step % count)

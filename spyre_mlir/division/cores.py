@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which core owns which slices: core ids as a mixed radix over the split dims.
+"""Mapping of slices to cores: core ids are mixed-radix numbers over the split dims.
 
-A split reduction dim comes first, so that the cores that add up parts of one value are neighbours on the
-ring, as by torch-spyre #1986. The finished value is on the core of the last reduction slice.
+A split reduction dim is the fastest digit, so that the cores that add up parts of one value are neighbours on the
+ring, as in torch-spyre #1986. The finished value is on the core of the last reduction slice.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from spyre_mlir.records import dataclass
 
 
 def core_order(splits: Sequence[int], reduced: Collection[int]) -> tuple[int, ...]:
-    """All dims, the fastest first: split reduction dims, then the others as they stand."""
+    """Return all dims, the fastest first: split reduction dims, then the other dims in order."""
     return tuple(sorted(range(len(splits)), key=lambda dim: (dim not in reduced or splits[dim] == 1, dim)))
 
 
 def core_steps(splits: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
-    """For each dim how many cores its neighbouring slices are apart: ``slice = core floordiv step mod split``."""
+    """Return for each dim the distance in cores of neighbouring slices: ``slice = core floordiv step mod split``."""
     steps, step = [1] * len(splits), 1
     for dim in order:
         steps[dim] = step
@@ -37,7 +37,7 @@ class Division:
     Attributes:
         splits: The slices of each dim.
         owners: For each core the index of its slice of each dim.
-        shares: The units of the largest slice of each dim; empty where only the core mapping is known.
+        shares: The units of the largest slice of each dim; empty if only the core mapping is known.
         reduced: The dims that the result does not have.
     """
 
@@ -51,7 +51,7 @@ class Division:
 
     @functools.cached_property
     def _hash(self) -> int:
-        """Divisions are keys of caches; owners make them long."""
+        """Cached hash: divisions are keys of caches, and ``owners`` is long."""
         return hash((self.splits, self.owners, self.shares, self.reduced))
 
     @classmethod
@@ -74,7 +74,7 @@ class Division:
 
         Args:
             splits: The slices of each dim.
-            order: The dims, of which the first is counted fastest; without an order they are as they come.
+            order: The dims, the fastest first; by default in index order.
         """
         order = range(len(splits)) if order is None else order
         return cls(tuple(splits), _owners(tuple(splits), tuple(order)))
@@ -86,12 +86,12 @@ class Division:
 
     @property
     def partial(self) -> bool:
-        """Return whether each core has only a part of the sums that make its values of the result."""
+        """Return whether each core has only partial sums of its result values."""
         return any(self.splits[dim] > 1 for dim in self.reduced)
 
     @functools.cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The cores that add up the same values, by rising reduction slice; single cores without a split one."""
+        """Groups of cores that add up the same values, by rising reduction slice; single cores if none is split."""
         members: dict[tuple[int, ...], list[int]] = {}
         parts = sorted(self.reduced, reverse=True)
         dims = [dim for dim in range(len(self.splits)) if dim not in self.reduced]
@@ -102,14 +102,14 @@ class Division:
 
     @property
     def finishers(self) -> tuple[int, ...]:
-        """For each group the core that holds the finished value: that of the last reduction slice."""
-        # Partial results go along the group by rising slice: the last core is the one that has all of them.
+        """For each group the core that holds the finished value: the core of the last reduction slice."""
+        # Partial results go along the group by rising slice, so the last core has the complete sum.
         return tuple(group[-1] for group in self.groups)
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def finishers_of(division: Division, reduced: frozenset[int]) -> tuple[int, ...]:
-    """Return the ``finishers`` of a division whose ``reduced`` dims are these."""
+    """Return the ``finishers`` of a division with the given ``reduced`` dims."""
     return replace(division, reduced=reduced).finishers
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How many slices each dim of an operation has: output dims by size, then one reduction dim.
+"""Greedy choice of the number of slices of each dim: output dims by size, then one reduction dim.
 
-The greedy distribution of "Work Division Planning" (``prioritize_dimensions``, ``multi_dim_iteration_space_split``),
-and beyond it slices that need not be equal.
+The algorithm is the greedy distribution of "Work Division Planning" (``prioritize_dimensions``,
+``multi_dim_iteration_space_split``), extended by slices that need not be equal.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ def work_distribution(
     blocked: frozenset[int] = frozenset(),
     uneven: bool = False,
 ) -> tuple[int, ...]:
-    """Slices per dim of ``units``, together at most ``cores``.
+    """Return the slices per dim of ``units``, whose product is at most ``cores``.
 
-    Output dims come first, the largest first; each takes its largest divisor that fits the cores left. Then
-    at most one reduction dim does, the one with the largest such divisor. ``committed`` splits (those of span
-    reduction) are lower bounds: a dim takes a multiple of its own, and a reduction dim that has one is the only
-    one that is split. ``blocked`` dims keep their committed splits.
+    Output dims are split first, the largest first, each by the largest divisor that fits the remaining cores. Then at
+    most one reduction dim is split, the one with the largest such divisor. ``committed`` splits (from span reduction)
+    are lower bounds: a dim gets a multiple of its committed split, and a reduction dim with a committed split is the
+    only reduction dim that is split. ``blocked`` dims keep their committed splits.
 
-    With ``uneven`` slices need not be equal: the largest one, the product of ``ceil(units / slices)`` over the
-    output dims, is the smallest possible, and none is larger than committed splits make it; of divisions that
-    reach that the one with the fewest cores, which is an even one if there is any. No slice is empty.
+    With ``uneven``, slices need not be equal. The largest slice, the product of ``ceil(units / slices)`` over the
+    output dims, is then the smallest possible, and no slice exceeds its size under the committed splits. Of divisions
+    with this largest slice the one with the fewest cores is chosen: an even one if there is any. No slice is empty.
 
-    ``ValueError`` if the committed splits need more cores, or if slices have to be equal and those are not.
+    Raises ``ValueError`` if committed splits need more cores, or if they are uneven and slices have to be equal.
     """
     splits = list(checked(units, cores, committed))
     output_dims = [dim for dim in range(len(units)) if dim not in reduced and dim not in blocked]
@@ -42,7 +42,7 @@ def work_distribution(
         _distribute_unevenly(units, splits, output_dims, cores)
     else:
         _distribute_evenly(units, splits, output_dims, cores)
-    # A reduction that span reduction has split is the only one, as in "Work Division Planning".
+    # If span reduction has split a reduction dim, no other one is split, as in "Work Division Planning".
     parts = [dim for dim in reduced if splits[dim] > 1]
     _split_one_reduction(units, splits, sorted(frozenset(parts or reduced) - blocked), cores, uneven)
     return tuple(splits)
@@ -60,14 +60,14 @@ def _distribute_evenly(units: tuple[int, ...], splits: list[int], output_dims: l
 def _distribute_unevenly(
     units: tuple[int, ...], splits: list[int], output_dims: list[int], cores: int
 ) -> None:
-    """The best choice for each number of cores used, one dim after the other.
+    """Split output dims unevenly, by the best choice for each number of used cores, dim by dim.
 
-    A choice is its largest share and its slices, negative so that of equals the first dims are split most.
+    A choice is its largest share and its slices, negated so that ties split the first dims most.
     """
     budget = cores // math.prod(split for dim, split in enumerate(splits) if dim not in output_dims)
     best: dict[int, tuple[int, tuple[int, ...]]] = {1: (1, ())}
     for dim in output_dims:
-        # A count that leaves slices empty is the same as a smaller one.
+        # A count that leaves slices empty is equivalent to a smaller count.
         options = {filled(units[dim], count) for count in range(splits[dim], budget + 1)}
         grown: dict[int, tuple[int, tuple[int, ...]]] = {}
         for used, (share, chosen) in best.items():
@@ -77,7 +77,7 @@ def _distribute_unevenly(
                     choice = (share * -(-units[dim] // slices), (*chosen, -slices))
                     grown[total] = min(choice, grown.get(total, choice))
         best = grown
-    # Of equal largest shares the fewest cores: an even division if there is one.
+    # Of choices with equal largest shares take the fewest cores: an even division if there is one.
     _, _, chosen = min((share, used, chosen) for used, (share, chosen) in best.items())
     for dim, slices in zip(output_dims, chosen, strict=True):
         splits[dim] = -slices
@@ -86,7 +86,7 @@ def _distribute_unevenly(
 def _split_one_reduction(
     units: tuple[int, ...], splits: list[int], candidates: list[int], cores: int, uneven: bool
 ) -> None:
-    """Several slices of the candidate that takes the most; one with slices already has a multiple of them."""
+    """Split the candidate that allows the most slices; a dim with slices gets a multiple of them."""
     cores_left = cores // math.prod(splits)
     slices = {
         dim: max(splits[dim], filled(units[dim], splits[dim] * cores_left))
@@ -95,6 +95,6 @@ def _split_one_reduction(
         for dim in candidates
     }
     if slices:
-        # Of equal counts the first dim.
+        # Ties go to the first dim.
         dim = max(slices, key=lambda dim: (slices[dim], -dim))
         splits[dim] = slices[dim]

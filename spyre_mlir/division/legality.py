@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Legality of a division that a person wrote down."""
+"""Legality checks of divisions that users write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def division_problem(
     combines: bool = True,
     exempt: frozenset[int] = frozenset(),
 ) -> str | None:
-    """Why an operation cannot have ``splits`` slices per dim on at most ``cores`` cores; None if it can.
+    """Return why an operation cannot have ``splits`` slices per dim on at most ``cores`` cores; None if it can.
 
     The last slice of a dim may be smaller. ``blocked`` dims stay whole; ``combines`` says whether partial results of
     the operation can be combined; ``exempt`` operands may span any distance.
@@ -44,7 +44,7 @@ def division_problem(
 
 
 def core_order_problem(splits: Sequence[int], order: Sequence[int]) -> str | None:
-    """Why the core ids cannot count slices in an order of dims, the fastest first; None if they can."""
+    """Return why core ids cannot count slices in the given order of dims, the fastest first; None if they can."""
     split = [dim for dim, count in enumerate(splits) if count > 1]
     return (
         None if sorted(order) == split else f"it must name each of the dims in several slices once, {split}"

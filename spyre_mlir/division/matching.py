@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The division of an operation whose cores touch of a buffer what the cores of another operation do."""
+"""The division with which an operation accesses a buffer on each core as another operation does."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ Mapping = tuple[tuple[int, ...], tuple[int, ...]]
 def matching_division(space: Space, operand: int, view: CoreView, in_parts: bool = False) -> Mapping | None:
     """Return the mapping of ``space`` with which the cores access ``view`` of the buffer of an operand.
 
-    ``in_parts``: or what that is a part of on each core, or a part of that. Dims that the operand does not have stay
-    whole. None if there is no such division: where cores share a region or have none, or own pieces that are no
-    slices of the operation's dims.
+    With ``in_parts``, the accessed regions may also be subviews of ``view`` or contain it, on each core. Dims that the
+    operand does not have stay whole. None if there is no such division: cores share a region or have none, or own
+    regions that are not slices of the operation's dims.
     """
     begins = _begins(space.footprint(operand), len(space.sizes), view.regions)
     if begins is None:
         return None
     starts = [sorted({begin[dim] for begin in begins}) for dim in range(len(space.sizes))]
-    # Slices are known by where they begin: so many different begins are so many slices.
+    # A slice is identified by its begin: the number of different begins is the number of slices.
     splits = tuple(len(starts_of_dim) for starts_of_dim in starts)
     if any(split > units for split, units in zip(splits, space.units, strict=True)):
         return None
     if not space.has_equal_slices(splits):
         return None
     order = tuple(sorted(core_order(splits, ()), key=lambda dim: _step(begins, dim)))
-    # The order of dims is free, but along a dim core ids count slices upwards: the only mappings that IR has.
+    # The order of dims is free, but along a dim core ids count slices upwards: IR has no other mappings.
     mapped = Division.mixed_radix(splits, order)
     if mapped.owners != tuple(tuple(map(list.index, starts, begin)) for begin in begins):
         return None
@@ -50,7 +50,7 @@ def matching_division(space: Space, operand: int, view: CoreView, in_parts: bool
 
 
 def _contain(one: CoreView, other: CoreView) -> bool:
-    """Return whether one view is a subview of the other, in one place on all cores."""
+    """Return whether one view is a subview of the other, at the same offset on all cores."""
     return subview_mismatch(one, other) is None or subview_mismatch(other, one) is None
 
 
@@ -60,8 +60,8 @@ def same_slices(
 ) -> Mapping | None:
     """Return the mapping of ``space`` that slices its part of a buffer as another operation slices its own part.
 
-    ``division`` is that of the ``other`` operation, whose operand ``other_operand`` lies in the buffer. Dims are the
-    same if they go on by as many elements. None if the parts have no such dims in common.
+    ``division`` belongs to the operation of space ``other``, whose operand ``other_operand`` is in the buffer. Dims
+    with equal strides correspond. None if a split dim has no corresponding dim.
     """
     dim_of_stride = {axis.stride: axis.dim for axis in space.views[operand].axes}
     stride_of_dim = {axis.dim: axis.stride for axis in other.views[other_operand].axes}
@@ -73,7 +73,7 @@ def same_slices(
     splits, slices = [1] * len(space.sizes), [[0] * len(division.owners) for _ in space.sizes]
     for source, dim in dims.items():
         split = division.splits[source]
-        # A shorter dim may not fill as many slices.
+        # A shorter dim may not fill this number of slices.
         if dim is None or split > space.units[dim] or filled(space.units[dim], split) < split:
             return None
         splits[dim], slices[dim] = split, [owner[source] for owner in division.owners]
@@ -97,8 +97,8 @@ def _begins(
 def begins_of(
     view: BufferView, rank: int, regions: Iterable[CoreRegion | None]
 ) -> list[tuple[int, ...] | None]:
-    """Return where each region begins along each of ``rank`` dims, in elements; None where there is none."""
-    # By falling stride: what is left of a division belongs to the smaller strides.
+    """Return where each region begins along each of ``rank`` dims, in elements; None for a core without a region."""
+    # By falling stride: the remainder of a division belongs to the smaller strides.
     axes = [(axis.stride, axis.dim, axis.divisor) for axis in view.axes]
     axes.sort(key=operator.itemgetter(0), reverse=True)
     begins: list[tuple[int, ...] | None] = []
@@ -115,12 +115,12 @@ def begins_of(
 
 
 def _step(begins: list[tuple[int, ...]], dim: int) -> int:
-    """Count the cores before the one at which the slice of a dim changes; all cores where it never does."""
+    """Return the number of cores before the slice of a dim changes; all cores if it never changes."""
     return next((core for core, begin in enumerate(begins) if begin[dim] != begins[0][dim]), len(begins))
 
 
 def view_of(space: Space, operand: int, division: Division) -> CoreView | None:
-    """Return what the cores access of an operand, None if that is no region of its buffer."""
+    """Return the view of an operand that the cores access; None if a core's part is not a region of the buffer."""
     try:
         return core_view(space, operand, division)
     except ViewError:

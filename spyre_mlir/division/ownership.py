@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What each core owns of a buffer under a division, comparable between operations.
+"""The part of a buffer that each core owns under a division, in a form comparable between operations.
 
-Operations see a buffer through dims of their own, so a view is told in the buffer's coordinates: for each
-core where its part begins and how far it goes along each device dim. Dims that continue each other are one,
-so equal parts are written alike, whatever the operation calls its dims.
+Operations access a buffer through different dims, so a view uses the buffer's coordinates: for each core the begin
+of its part and the extent along each device dim. Dims that continue each other are merged, so equal parts have equal
+representations, whatever the dims of the operation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Steps = tuple[tuple[int, int], ...]
 class CoreRegion(NamedTuple):
     """The sticks at ``start + sum of position_k * stride_k`` elements, each position below its count.
 
-    ``steps`` are by falling stride, without counts of 1; one that goes on where the next ends is merged with it.
+    ``steps`` are by falling stride, without counts of 1; a step that continues the next step is merged with it.
     """
 
     start: int
@@ -44,11 +44,11 @@ class CoreRegion(NamedTuple):
 
 @dataclass(frozen=True)
 class CoreView:
-    """The region of a buffer that each core owns, None where its slice lies in nothing but padding.
+    """The region of a buffer that each core owns; None for a core whose slice consists only of padding.
 
-    ``partial`` says that cores hold parts of sums there. ``slices`` tells which device dims are sliced, as
-    (stride in elements, slices); the regions follow from it, so it is not compared. ``image`` is how LX holds a
-    region: the steps of a full share, without what lies between them in the buffer.
+    ``partial`` says that the cores hold partial sums. ``slices`` lists the device dims that are sliced, as
+    (stride in elements, slices); regions follow from it, so it is not compared. ``image`` is the layout of a region in
+    LX: the steps of a full share, without the elements between them in the buffer.
     """
 
     regions: tuple[CoreRegion | None, ...]
@@ -61,17 +61,17 @@ class CoreView:
 
     @functools.cached_property
     def _hash(self) -> int:
-        """Views are keys of caches; regions make them long."""
+        """Cached hash: views are keys of caches, and ``regions`` is long."""
         return hash((self.regions, self.partial, self.image))
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def core_view(space: Space, operand: int, division: Division) -> CoreView:
-    """Return what each core of a division owns of the buffer of an operand, whole sticks, its padding included.
+    """Return the part of an operand's buffer that each core of a division owns: whole sticks, padding included.
 
-    A core owns what it reads or writes: a buffer without a split dim (broadcast) is owned by every core.
-    The output of a division that splits a reduction dim is ``partial``. ``ViewError`` if slices do not fall on
-    the pieces of a dim that lies in several.
+    A core owns the part that it reads or writes: every core owns a buffer without a split dim (broadcast). The output
+    is ``partial`` if the division splits a reduction dim. Raises ``ViewError`` if a dim lies in several axes and the
+    slices do not fall on their boundaries.
     """
     # Cores hold whole sticks, so shares count the padding.
     elements = tuple(map(operator.mul, shares_of(space.units, division.splits), space.granules))
@@ -83,15 +83,15 @@ def core_view(space: Space, operand: int, division: Division) -> CoreView:
 
 @functools.lru_cache(maxsize=1 << 12)
 def local_bytes(space: Space, operand: int, division: Division) -> int:
-    """Bytes that an operand takes in the LX of each core: whole sticks of a full share.
+    """Return the bytes of an operand in the LX of each core: whole sticks of a full share.
 
-    All cores run one program with one set of strides, so a smaller last slice takes as much.
+    All cores run one program with one set of strides, so a smaller last slice needs as many bytes.
     """
     return share_bytes(space, operand, division.splits)
 
 
 def share_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
-    """Bytes of an operand in a full share, whole sticks, with so many slices of each dim."""
+    """Return the bytes of an operand in a full share, whole sticks, with ``splits`` slices of each dim."""
     view, sticks = space.views[operand], 1
     shares = map(operator.mul, shares_of(space.units, splits), space.granules)
     accessed = space.accessed(operand, shares)
@@ -101,21 +101,21 @@ def share_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
 
 
 def same_owners(one: CoreView, other: CoreView) -> bool:
-    """Return whether each core owns the same part of the buffer in both."""
+    """Return whether each core owns the same part of the buffer in both views."""
     return one.regions == other.regions
 
 
 @functools.lru_cache(maxsize=1 << 13)
 def mismatch(writer: CoreView, reader: CoreView) -> str | None:
-    """Why a reader cannot take a buffer from where the writer's cores left it; None if it can.
+    """Return why a reader cannot read a buffer in LX as the writer's cores left it; None if it can.
 
-    In LX the sticks of a region lie one behind the other, by the steps of a full share: the stick ``sum of
-    position_k * stride_k`` elements behind the first one is number ``sum of position_k * (product of the counts
-    of all smaller strides)``. That depends on the image alone (merging two steps keeps the number), so where
-    regions and images are equal both find each stick at the same address, also on a core with a smaller last
-    slice: its positions are some of a full share's. Equal regions have equal images unless an operation goes
-    beyond the room of the buffer. No number depends on the count of the largest stride, so a reader may take
-    fewer positions of that: the writer's room for padding is larger than what the reader iterates over.
+    In LX the sticks of a region are contiguous, by the steps of a full share: the stick at ``sum of position_k *
+    stride_k`` elements after the first stick has the index ``sum of position_k * (product of the counts of all
+    smaller strides)``. The index depends only on the image (merging two steps keeps it), so with equal regions and
+    images reader and writer find each stick at the same address. This holds also on a core with a smaller last slice,
+    whose positions are a subset of a full share. Equal regions have equal images unless an operation exceeds the
+    buffer's extent. No index depends on the count of the largest stride, so a reader may read fewer positions of the
+    largest stride: the writer's padding may extend beyond the iteration space of the reader.
     """
     if writer.partial:
         return "core division mismatch: the writer leaves parts of sums on its cores, not the finished values"
@@ -137,7 +137,7 @@ def mismatch(writer: CoreView, reader: CoreView) -> str | None:
 
 
 def _holds(written: CoreRegion | None, read: CoreRegion | None) -> bool:
-    """Return whether a core reads what it wrote, or the first positions of it along the outermost step."""
+    """Return whether a core reads the region that it wrote, or its first positions along the outermost step."""
     if written is None or read is None:
         return written is read
     return written.start == read.start and _leads(written.steps, read.steps)
@@ -147,7 +147,7 @@ def _leads(whole: Steps, part: Steps) -> bool:
     """Return whether ``part`` is all of ``whole``, or fewer positions of its outermost step."""
     if not whole or part == whole:
         return part == whole
-    # A count of 1 is no step, so a reader of one outermost position has only the inner ones.
+    # A count of 1 is not a step, so a reader of one outermost position has only the inner steps.
     outermost, *inner = whole
     rest = (
         list(part[1:]) if part and part[0][0] == outermost[0] and part[0][1] <= outermost[1] else list(part)
@@ -174,9 +174,9 @@ def _core_view(
     partial: bool,
     slid: Halos,
 ) -> CoreView:
-    """``shares`` are the elements of a slice of each dim, of ``padded`` elements in all.
+    """Return the view of slices of ``shares`` elements per dim; each dim has ``padded`` elements.
 
-    ``view`` has the positions of memory; a slice of a dim that is ``slid`` over touches those of its neighbours, too.
+    ``view`` has the positions in memory. A slice of a dim in ``slid`` also accesses positions of its neighbours.
     """
     dims = sorted({axis.dim for axis in view.axes})
     sliding = dict(slid)
@@ -203,12 +203,12 @@ def _core_view(
 
 @functools.lru_cache(maxsize=1 << 13)
 def _unique(view: CoreView, _slices: tuple[tuple[int, int], ...]) -> CoreView:
-    """The one object for equal views with equal slices: keys of caches are then compared by identity."""
+    """Return one object for all equal views with equal slices, so that cache keys are compared by identity."""
     return view
 
 
 def _touched(shares: tuple[int, ...], slid: Halos) -> tuple[int, ...]:
-    """Positions of memory that a full share of each dim touches."""
+    """Return the number of positions in memory that a full share of each dim accesses."""
     touched = list(shares)
     for dim, window in slid:
         touched[dim] = window.most_accessed(shares[dim])
@@ -216,13 +216,13 @@ def _touched(shares: tuple[int, ...], slid: Halos) -> tuple[int, ...]:
 
 
 def _pieces(extent: int, share: int, slices: int, window: Sliding | None) -> list[tuple[int, int]]:
-    """Return for each slice of a dim its first position in memory, and how many it touches."""
+    """Return for each slice of a dim its first position in memory, and the number of positions that it accesses."""
     pieces = [(first, min(share, extent - first)) for first in range(0, slices * share, share)]
     return pieces if window is None else [window.accessed(*piece) for piece in pieces]
 
 
 def _image(view: BufferView, shares: tuple[int, ...]) -> Steps:
-    """The steps of a full share of every dim; a dim with one axis has all its positions, beyond its room too."""
+    """Return the steps of a full share of every dim; a dim with one axis has all positions, even beyond its extent."""
     dims = [axis.dim for axis in view.axes]
     steps = []
     for axis in view.axes:
@@ -235,7 +235,7 @@ def _image(view: BufferView, shares: tuple[int, ...]) -> Steps:
 
 
 def _parts(view: BufferView, dim: int, pieces: Sequence[tuple[int, int]]) -> list[CoreRegion | None]:
-    """Contribution of each slice of a dim to a region: where it begins, and its steps."""
+    """Return the contribution of each slice of a dim to a region: the begin and the steps."""
     axes = [axis for axis in view.axes if axis.dim == dim]
     room = max(axis.divisor * axis.size for axis in axes)
     parts: list[CoreRegion | None] = []
@@ -252,11 +252,11 @@ def _parts(view: BufferView, dim: int, pieces: Sequence[tuple[int, int]]) -> lis
 
 
 def _range(axis: Axis, first: int, last: int) -> tuple[int, int]:
-    """The positions of an axis, half open, that elements ``first`` to ``last`` of its dim touch.
+    """Return the half-open range of positions of an axis that elements ``first`` to ``last`` of its dim access.
 
-    Slices follow each other from 0 on: one that begins inside a position comes after one that ends there. So
-    one that is let through lies in one position, or is a run of whole ones that does not go beyond the last
-    and on from the first unless it has them all.
+    Slices follow each other from 0 on: a slice that begins inside a position follows a slice that ends there. So an
+    accepted slice lies within one position, or is a run of whole positions that does not wrap from the last position
+    to the first unless it has all of them.
     """
     begin, end = first // axis.divisor, last // axis.divisor
     if begin != end and (last + 1) % axis.divisor:
@@ -268,7 +268,7 @@ def _range(axis: Axis, first: int, last: int) -> tuple[int, int]:
 
 
 def _merged(parts: Sequence[Steps]) -> Steps:
-    """By falling stride, those that go on where the next one ends as one with it."""
+    """Return the steps by falling stride; a step that continues the next step is merged with it."""
     merged: list[tuple[int, int]] = []
     for stride, count in sorted((step for part in parts for step in part), reverse=True):
         if merged and merged[-1][0] == stride * count:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A buffer in LX that other cores want than have it: what each core holds before and after. No IR.
+"""Relayout of a buffer in LX to other cores than those that hold it: the parts of each core before and after. No IR.
 
-The ring carries it from one *distribution* to another, an LX relayout of the "LX Relayout SHUFFLE Contract":
-all-to-all where each core ends up with a part of its own, all-gather where cores of a group end up with the same part.
+The ring moves the buffer from one *distribution* to another, an LX relayout of the "LX Relayout SHUFFLE Contract":
+all-to-all if each core ends up with a different part, all-gather if the cores of a group end up with the same part.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ class Distribution:
 
     Attributes:
         splits: The slices of each dim.
-        owners: For each core the index of its slice of each dim; None: it holds nothing.
-        halos: For each dim what a core holds of its neighbours' slices, None where that is nothing; empty where no
-            dim has one.
+        owners: For each core the index of its slice of each dim; None for a core that holds nothing.
+        halos: For each dim the part of the neighbours' slices that a core holds, or None; empty if no dim has a halo.
     """
 
     splits: tuple[int, ...]
@@ -40,22 +39,22 @@ class Distribution:
     halos: tuple[Sliding | None, ...] = ()
 
     def on(self, cores: int) -> Distribution:
-        """Return the distribution over so many ``cores``, of which those that it does not name hold nothing."""
+        """Return the distribution over ``cores`` cores; additional cores hold nothing."""
         missing = cores - len(self.owners)
         return replace(self, owners=self.owners + (None,) * missing) if missing > 0 else self
 
 
 @dataclass(frozen=True)
 class Relayout:
-    """A buffer goes from one distribution to another.
+    """The change of a buffer from one distribution to another.
 
-    A position of the dims is one stick, a dim without sticks has one. Slice ``s`` of a dim covers the units ``[s *
-    share, min((s + 1) * share, units))`` with ``share = ceil(units / splits)``. In the LX of a core the sticks of its
-    slices lie one behind the other, with whole shares.
+    A position of the dims is one stick; a dim without sticks has one position. Slice ``s`` of a dim covers the units
+    ``[s * share, min((s + 1) * share, units))`` with ``share = ceil(units / splits)``. In the LX of a core the sticks
+    of its slices are contiguous, with whole shares.
 
     Attributes:
         units: The sticks along each dim.
-        order: The dims as they lie in LX, the innermost first.
+        order: The order of the dims in LX, the innermost first.
         source: The distribution before.
         target: The distribution after.
         device: The target that has the ring.
@@ -74,11 +73,11 @@ class Relayout:
 
 
 def relayout(space: Space, written: CoreView, division: Division) -> Relayout | None:
-    """Return the relayout of a buffer in LX, as ``written``, to the cores of a copy with a ``division``.
+    """Return the relayout of a buffer in LX from its ``written`` distribution to the cores of a copy.
 
-    ``space`` is that of the copy, source and target two views of one buffer's layout; dims that neither has are
-    copies. Both distributions are over the cores that have something before or after. None if the cores hold no slices
-    of the copy's dims, or if some stick is held by no core.
+    ``space`` and ``division`` belong to the copy, whose source and target are two views of one buffer's layout. Dims
+    in neither view are copies. Both distributions are over the cores that have something before or after. None if the
+    parts of the cores are not slices of the copy's dims, or if no core holds some stick.
     """
     source = distribution_of(space, 0, written)
     if source is None:
@@ -93,15 +92,15 @@ def relayout(space: Space, written: CoreView, division: Division) -> Relayout | 
 
 @functools.lru_cache(maxsize=1 << 10)
 def _owners_of(division: Division, dims: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    """Return for each core the slices of some dims that it owns."""
+    """Return for each core its slices of the given dims."""
     return tuple(tuple(slices[dim] for dim in dims) for slices in division.owners)
 
 
 @functools.lru_cache(maxsize=1 << 13)
 def distribution_of(space: Space, operand: int, view: CoreView) -> Distribution | None:
-    """Return what the cores hold of the buffer of an operand, in slices of the dims that the operand has.
+    """Return the distribution of an operand's buffer over the cores, in slices of the operand's dims.
 
-    None if their regions are no such slices, or if they are not the whole buffer together.
+    None if the regions of the cores are not such slices, or if they do not cover the whole buffer.
     """
     dims = sorted(space.present[operand])
     begins = begins_of(space.views[operand], len(space.sizes), view.regions)
@@ -116,7 +115,7 @@ def distribution_of(space: Space, operand: int, view: CoreView) -> Distribution 
         tuple(starts[dim].index(slices[dim]) if dim in starts else 0 for dim in range(len(splits)))
         for slices in (begin or begins_in_lx[0] for begin in begins)
     )
-    # Begins do not say how far regions go: the division that they suggest has to give the same regions.
+    # Begins do not determine the extent of regions: check that the division gives the same regions.
     try:
         divided = core_view(space, operand, Division(splits, owners))
     except ViewError:
@@ -133,9 +132,9 @@ def distribution_of(space: Space, operand: int, view: CoreView) -> Distribution 
 
 
 def held_view(space: Space, operand: int, division: Division) -> CoreView:
-    """Return what each core has in its LX at the end of an operation: of a split reduction the finishing cores alone.
+    """Return the view that the cores have in LX after an operation; after a split reduction, only finishing cores.
 
-    ``ViewError`` if slices do not fall on the pieces of a dim that lies in several.
+    Raises ``ViewError`` if a dim lies in several axes and the slices do not fall on their boundaries.
     """
     view = core_view(space, operand, division)
     if not view.partial:
@@ -146,14 +145,14 @@ def held_view(space: Space, operand: int, division: Division) -> CoreView:
 
 
 def _order(view: BufferView, dims: Sequence[int]) -> tuple[int, ...]:
-    """The dims of a buffer by rising stride, as numbers of ``dims``; one that has no stride is outermost."""
+    """Return the dims of a buffer by rising stride, as indices into ``dims``; dims without a stride are outermost."""
     by_stride = [axis.dim for axis in sorted(view.axes, key=lambda axis: axis.stride)]
     order = dict.fromkeys([*by_stride, *dims])
     return tuple(list(dims).index(dim) for dim in order)
 
 
 def _is_whole(distribution: Distribution, units: Sequence[int]) -> bool:
-    """Return whether the slices that cores hold are all that there are."""
+    """Return whether the cores together hold all slices."""
     filled = 1
     for count, share in zip(units, shares_of(units, distribution.splits), strict=True):
         filled *= -(-count // share)

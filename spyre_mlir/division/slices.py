@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Slices of one dim: which counts divide it, and how much of it each slice gets. All in units.
+"""Slices of one dim: the possible slice counts, and the size of each slice. All sizes are in units.
 
-A unit is what cannot be divided: a whole stick, or a row of a dim in no stick (``layout/space.py``).
+A unit cannot be divided: a whole stick, or a row of a dim that is not a stick dim (``layout/space.py``).
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-#: Slices of each dim in every split that is compared: [dims, splits].
+#: Slices of each dim in every compared split: [dims, splits].
 Splits = NDArray[np.int64]
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def divisors(units: int, limit: int) -> tuple[int, ...]:
-    """The slice counts up to ``limit`` that give every slice equally many units, ascending."""
+    """Return the slice counts up to ``limit`` that give every slice the same number of units, ascending."""
     return tuple(count for count in range(1, min(units, limit) + 1) if units % count == 0)
 
 
 def shares_of(units: Sequence[int], splits: Sequence[int]) -> tuple[int, ...]:
-    """Units of the largest slice of each dim: all slices but the last have so many."""
+    """Return the units of the largest slice of each dim; only the last slices can be smaller."""
     return tuple(-(-count // split) for count, split in zip(units, splits, strict=True))
 
 
 def filled(units: int, slices: int) -> int:
-    """Count the slices that have work if each takes the largest share: 65 units in 32 slices make 22 of 3."""
+    """Count the nonempty slices if each has the largest share: 65 units in 32 slices make 22 slices of 3."""
     # Shares are rounded up, so the last slices may be empty.
     share = -(-units // slices)
     return -(-units // share)
@@ -37,7 +37,7 @@ def filled(units: int, slices: int) -> int:
 
 @functools.lru_cache(maxsize=1 << 14)
 def slice_counts(units: int, limit: int, uneven: bool) -> tuple[int, ...]:
-    """Slice counts up to ``limit``, ascending: divisors, or, if slices may be ``uneven``, all that leave none empty."""
+    """Return the slice counts up to ``limit``, ascending: divisors, or, if ``uneven``, all without empty slices."""
     if not uneven:
         return divisors(units, limit)
     return tuple(count for count in range(1, min(units, limit) + 1) if filled(units, count) == count)
@@ -51,9 +51,9 @@ def legal_splits(
     blocked: frozenset[int] = frozenset(),
     uneven: bool = False,
 ) -> Splits:
-    """All splits by ``slice_counts`` of the units, together at most ``cores``, in lexicographic order.
+    """Return all splits whose counts are in ``slice_counts`` and whose product is at most ``cores``, lexicographically.
 
-    Each dim has at least its ``least`` slices; ``blocked`` dims have just these.
+    Each dim has at least its ``least`` slices; ``blocked`` dims have exactly these.
     """
     options = (
         (least[dim],)
@@ -64,18 +64,18 @@ def legal_splits(
     rows, used = [], np.ones(1, np.int64)
     for counts in options:
         grown = np.multiply.outer(used, np.array(counts, np.int64))
-        # ``nonzero`` goes row by row, which keeps the lexicographic order.
+        # ``nonzero`` returns indices row by row, which keeps the lexicographic order.
         before, option = np.nonzero(grown <= cores)
         rows = [*(row[before] for row in rows), np.array(counts, np.int64)[option]]
         used = grown[before, option]
     splits = np.array(rows, np.int64).reshape(len(units), -1)
-    # The array is in a cache: a caller that changed it would change all later results.
+    # The array is in a cache: a change by a caller would change all later results.
     splits.setflags(write=False)
     return splits
 
 
 def checked(units: Sequence[int], cores: int, committed: Sequence[int] | None) -> tuple[int, ...]:
-    """The committed splits, all 1 without any; ``ValueError`` if they are not legal on so many cores."""
+    """Return the committed splits, by default all 1; ``ValueError`` if they are not legal on ``cores`` cores."""
     if cores < 1:
         raise ValueError(f"An operation needs at least one core, not {cores}.")
     if committed is None:
@@ -88,7 +88,7 @@ def checked(units: Sequence[int], cores: int, committed: Sequence[int] | None) -
 
 
 def splits_text(splits: Sequence[int], units: Sequence[int]) -> str:
-    """Format the slices of each dim that is cut; ``units`` are the rows or sticks of all slices of it together."""
+    """Format the slices of each split dim; ``units`` are the rows or sticks of the whole dim."""
     cut = [
         f"dim {dim} of {size} in {count} slices"
         for dim, (count, size) in enumerate(zip(splits, units, strict=True))

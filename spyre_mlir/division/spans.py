@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How much memory one core spans of each operand, and the splits that keep it within the limit.
+"""The memory span of one core in each operand, and the splits that keep spans within the limit.
 
-A core addresses a tensor from one base, and only so far from it: ``span_bytes`` of ``spyre.toml`` is the one limit, for
-plans and for checks. "Work Division Planning" has a rounder one, 256 MiB, and counts the device dim that a core has
-several positions of as a whole; here a span is what the core reaches, so what fits there and is less than 4 KiB below
-256 MiB may need more slices here, and what a second dim shortens fewer.
+A core addresses a tensor from one base and reaches a limited distance: ``span_bytes`` of ``spyre.toml``, for plans and
+for checks. "Work Division Planning" has a rounder limit, 256 MiB, and counts a device dim as a whole if a core has
+several of its positions. Here a span is the distance that the core reaches. So a span less than 4 KiB below 256 MiB
+may need more slices here, and a span that a second dim shortens may need fewer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spyre_mlir.layout.view import Axis, BufferView
 
 
 class SpanError(ValueError):
-    """No legal splits keep ``operand`` within the limit; the text is a sentence."""
+    """Error if no legal splits keep ``operand`` within the limit; the text is a sentence."""
 
     def __init__(self, operand: int, text: str) -> None:
         super().__init__(text)
@@ -28,7 +28,7 @@ class SpanError(ValueError):
 
 
 def span_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
-    """Bytes of an operand from the first to the last stick that one core touches, at most."""
+    """Return the maximum number of bytes of an operand from the first to the last stick that one core accesses."""
     view, shares = space.views[operand], _share_elements(space, splits)
     steps = sum((_positions(view, axis, shares[axis.dim]) - 1) * axis.stride for axis in view.axes)
     return bytes_of(steps + view.elements_per_stick, view.dtype)
@@ -37,10 +37,10 @@ def span_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
 def out_of_reach(
     space: Space, splits: Sequence[int], exempt: frozenset[int] = frozenset(), limit_bytes: int | None = None
 ) -> int | None:
-    """The first operand of which a core would span more than the limit; None if there is none.
+    """Return the first operand of which a core would span more than the limit; None if there is none.
 
-    The limit is that of the device description unless given; ``exempt`` operands (those that are accessed indirectly)
-    may span any distance.
+    The default limit comes from the device description. ``exempt`` operands, which are accessed indirectly, may span
+    any distance.
     """
     limit = space.target.span_bytes if limit_bytes is None else limit_bytes
     operands = (operand for operand in range(len(space.views)) if operand not in exempt)
@@ -56,26 +56,26 @@ def required_splits(
     blocked: frozenset[int] = frozenset(),
     exempt: frozenset[int] = frozenset(),
 ) -> tuple[int, ...]:
-    """The fewest slices per dim with which no core spans more than ``limit_bytes`` of any operand.
+    """Return the fewest slices per dim with which no core spans more than ``limit_bytes`` of any operand.
 
-    Of all slice counts (divisors of the units, at least what is committed, together at most ``cores``, at most one
-    reduction dim split) with which every operand fits, those with the fewest cores, then with the largest spans,
-    the first operand first. Where one operand needs what another does not allow, no order of them decides.
+    Slice counts are divisors of the units, at least the committed splits, with a product of at most ``cores``; at most
+    one reduction dim is split. Of those with which all operands fit together (their order does not matter), the result
+    has the fewest cores, then the largest spans, compared operand by operand.
 
-    The limit is that of the device description unless given. ``blocked`` dims are not split beyond what is
-    committed; ``exempt`` operands may span any distance.
+    The default limit comes from the device description. ``blocked`` dims keep their committed splits; ``exempt``
+    operands may span any distance.
 
-    ``SpanError`` if an operand does not fit, or if more than one reduction dim would have to be split.
+    Raises ``SpanError`` if an operand does not fit, or if more than one reduction dim would have to be split.
     """
     limit = space.target.span_bytes if limit_bytes is None else limit_bytes
     least = checked(space.units, cores, committed)
-    # Most operations fit as they are, and need no list of candidates.
+    # Most operations fit without further splits, and need no list of candidates.
     if out_of_reach(space, least, exempt, limit) is None and len(_parts(space, least)) <= 1:
         return least
     candidates = list(_candidates(space, cores, least, blocked))
     fitting = [splits for splits in candidates if out_of_reach(space, splits, exempt, limit) is None]
     legal = [splits for splits in fitting if len(_parts(space, splits)) <= 1]
-    # The fewest cores: all others are for work distribution to give.
+    # Use the fewest cores: work distribution assigns the others.
     if legal:
         return min(legal, key=lambda splits: (math.prod(splits), *(-span for span in _spans(space, splits))))
     if fitting:
@@ -95,7 +95,7 @@ def _spans(space: Space, splits: Sequence[int]) -> tuple[int, ...]:
 
 
 def _parts(space: Space, splits: Sequence[int]) -> list[int]:
-    """The reduction dims in several slices."""
+    """Return the reduction dims in several slices."""
     return [dim for dim in sorted(space.reduced) if splits[dim] > 1]
 
 
@@ -109,10 +109,10 @@ def _share_elements(space: Space, splits: Sequence[int]) -> tuple[int, ...]:
 
 
 def _positions(view: BufferView, axis: Axis, share: int) -> int:
-    """Positions of an axis from the first to the last that ``share`` elements of its dim touch, at most."""
+    """Return the maximum number of positions of an axis from the first to the last that ``share`` elements access."""
     room = axis.divisor * axis.size
     if room < view.shape[axis.dim] and room % share:
-        return axis.size  # a share may go beyond the last position and on from the first
+        return axis.size  # a share may wrap from the last position to the first
     before = axis.divisor - math.gcd(axis.divisor, share)
     return min(axis.size, (before + share - 1) // axis.divisor + 1)
 
@@ -136,10 +136,10 @@ def _too_large(
     blocked: frozenset[int],
     exempt: frozenset[int],
 ) -> SpanError:
-    """The error of the candidate whose largest span is the smallest."""
+    """Return the error for the candidate with the smallest largest span."""
     operands = [operand for operand in range(len(space.views)) if operand not in exempt]
     span, operand, splits = min(
-        # Negative, so that of operands with equal spans the first one is named.
+        # Negative, so that ties name the first operand.
         (*max((span_bytes(space, index, splits), -index) for index in operands), splits)
         for splits in candidates
     )

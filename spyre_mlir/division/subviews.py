@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Subviews of buffers in LX: where each core finds a part of the region that it holds. No IR.
+"""Subviews of buffers in LX: the location of a part of the region that each core holds. No IR.
 
-A core's LX has its region of a buffer stick behind stick, by the steps of a full share (``ownership.mismatch``). An
-operation may access a subview of that. Its address is one number, the same on all cores, so the subview has to begin
-equally far behind the region's first stick on each of them, and its sticks must follow each other alike on all.
+In a core's LX the sticks of its region of a buffer are contiguous, by the steps of a full share
+(``ownership.mismatch``). An operation may access a subview of the region. The address of a subview is one number for
+all cores, so its offset from the region's first stick and its strides must be the same on all cores.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _MISMATCH = "core division mismatch: "
 
 @dataclass(frozen=True)
 class Subview:
-    """A subview ``offset`` sticks behind the first one that a core holds; ``image`` is how LX holds the region."""
+    """A subview ``offset`` sticks after the region's first stick; ``image`` is the layout of the region in LX."""
 
     offset: int
     image: Steps
 
     def stride(self, stride: int) -> int:
-        """Sticks of LX between two that are ``stride`` elements of the buffer apart; ``ValueError`` if none are."""
+        """Return the stride in LX sticks for a ``stride`` in buffer elements; ``ValueError`` if there is none."""
         step = _step_of(self.image, stride)
         if step is None:
             raise ValueError(f"no two sticks of {CoreRegion(0, self.image)} are {stride} elements apart")
@@ -36,11 +36,11 @@ class Subview:
 
 @functools.lru_cache(maxsize=1 << 13)
 def subview_mismatch(resident: CoreView, accessed: CoreView, *, writes: bool = False) -> str | None:
-    """Return why cores cannot access a buffer, or a subview of it, as it is ``resident`` in LX; None if they can.
+    """Return why cores cannot access a buffer, or a subview, that is ``resident`` in LX; None if they can.
 
     An operation that ``writes`` a subview has to write it on every core that holds it.
     """
-    # Mostly an operation accesses the whole region.
+    # In most cases an operation accesses the whole region.
     reason = mismatch(resident, accessed)
     if reason is None:
         return None
@@ -51,7 +51,7 @@ def subview_mismatch(resident: CoreView, accessed: CoreView, *, writes: bool = F
 
 
 def subview_of(resident: CoreView, accessed: CoreView) -> Subview:
-    """Return where in LX the cores find what they access; ``ValueError`` where they cannot (``subview_mismatch``)."""
+    """Return the subview of LX that the cores access; ``ValueError`` if they cannot (``subview_mismatch``)."""
     subview = _located(resident, accessed)
     if not isinstance(subview, Subview):
         raise ValueError(subview or mismatch(resident, accessed))
@@ -60,7 +60,7 @@ def subview_of(resident: CoreView, accessed: CoreView) -> Subview:
 
 @functools.lru_cache(maxsize=1 << 13)
 def _located(resident: CoreView, accessed: CoreView) -> Subview | str | None:
-    """Return where a subview is, or why cores have it at several places; None if they do not have it."""
+    """Return the subview, or why cores have it at different offsets; None if they do not hold it."""
     if resident.partial or accessed.partial or len(resident.regions) != len(accessed.regions):
         return None
     offset = None
@@ -72,7 +72,7 @@ def _located(resident: CoreView, accessed: CoreView) -> Subview | str | None:
         distance = _offset(resident.image, region.start - whole.start, accessed.image)
         if distance is None:
             return None
-        # One address serves all cores, and idle ones need none.
+        # All cores share one address; idle cores do not need one.
         if offset is not None and distance != offset:
             return (
                 f"{_MISMATCH}core {core} touches what is {distance} sticks behind the first that it holds, but core 0"
@@ -84,7 +84,7 @@ def _located(resident: CoreView, accessed: CoreView) -> Subview | str | None:
 
 
 def _unaddressable(subview: Subview, accessed: Steps) -> str | None:
-    """Return why a design cannot walk a subview: a gap is whole steps of the dim inside it."""
+    """Return why a design cannot address a subview: a gap must be a multiple of the step of the next inner dim."""
     strides = sorted(subview.stride(stride) for stride, count in accessed if count > 1)
     for inner, outer in itertools.pairwise(strides):
         if outer % inner:
@@ -93,7 +93,7 @@ def _unaddressable(subview: Subview, accessed: Steps) -> str | None:
 
 
 def _unwritten(resident: CoreView, written: CoreView) -> str | None:
-    """Why some core that holds what is written does not write it: parts are held more than once."""
+    """Return why some core holds the written part but does not write it: several cores hold equal parts."""
     writers: dict[CoreRegion | None, int] = {}
     for core, (region, part) in enumerate(zip(resident.regions, written.regions, strict=True)):
         first = writers.setdefault(region, core)
@@ -112,10 +112,10 @@ def _contains(whole: CoreRegion, part: CoreRegion) -> bool:
 
 
 def _offset(image: Steps, distance: int, accessed: Steps) -> int | None:
-    """Sticks of LX up to one that is ``distance`` elements of the buffer away; None if they are not in the image.
+    """Return the offset in LX sticks of ``distance`` elements of the buffer; None if it is not in the image.
 
-    Where a share goes beyond the room of the buffer, what follows its last stick in LX is not what follows it in the
-    buffer, so no position may reach the next one of the step above.
+    If a share exceeds the buffer's extent, the successors of its last stick in LX and in the buffer differ, so no
+    position may reach the next position of the next larger step.
     """
     reached = _reach(image, distance, accessed)
     if reached is None:
@@ -128,11 +128,11 @@ def _offset(image: Steps, distance: int, accessed: Steps) -> int | None:
 
 
 def _reach(steps: Steps, distance: int, accessed: Steps) -> list[tuple[int, int]] | None:
-    """For each step the positions of the first stick that is touched and of the last; None if it is none of them."""
+    """Return for each step the positions of the first and the last accessed stick; None if not on the steps."""
     if distance < 0:
         return None
     first = []
-    # Steps are by falling stride, so a division leaves to the next what the larger ones do not reach.
+    # Steps are by falling stride, so the remainder of a division belongs to the smaller steps.
     for stride, _ in steps:
         position, distance = divmod(distance, stride)
         first.append(position)
@@ -149,7 +149,7 @@ def _reach(steps: Steps, distance: int, accessed: Steps) -> list[tuple[int, int]
 
 
 def _step_of(steps: Steps, stride: int) -> tuple[int, int] | None:
-    """The largest step of which a stride is a multiple, and how many times it is that."""
+    """Return the index of the largest step that divides a stride, and the quotient; None if no step does."""
     for index, (step, _) in enumerate(steps):
         if stride % step == 0:
             return index, stride // step
@@ -158,7 +158,7 @@ def _step_of(steps: Steps, stride: int) -> tuple[int, int] | None:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _stick_strides(image: Steps) -> tuple[int, ...]:
-    """Sticks of LX between neighbours along each step: as many as all smaller ones have."""
+    """Return the LX sticks between neighbours along each step: the product of the counts of all smaller steps."""
     return tuple(_counts(image))
 
 

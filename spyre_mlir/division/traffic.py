@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bytes of device memory that one execution of a divided operation moves. No IR.
 
-Whole sticks, padding included. Cores that load the same slices share one load (multicast), which counts once;
-what each core gets is counted beside it. Where cores add up parts of a value, one of them writes it.
+Bytes are of whole sticks, padding included. Cores that load the same slices share one load (multicast), which counts
+once; the bytes that each core gets are counted in addition. If cores add up parts of a value, one core writes it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from spyre_mlir.layout.space import Space
 
 @functools.lru_cache(maxsize=1 << 12)
 def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]:
-    """Return the bytes that move for one operand in device memory, and those of all cores; the output is the last one.
+    """Return the bytes that move for one operand, and the sum of all cores' bytes; the output is the last operand.
 
-    The two differ only where several cores load the same.
+    The two differ only if several cores load the same slices.
     """
     dims = sorted(space.present[operand])
     units, view = shares_of(space.units, division.splits), space.views[operand]
@@ -31,7 +31,7 @@ def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]
     sticks = [
         accessed_by_slices(windows[dim], space.padded[dim], shares[dim], division.splits[dim])
         if dim in windows
-        # What windows touch is counted with the dim that they slide along.
+        # Positions that windows access are counted with the dim that the windows slide along.
         else [1]
         if dim in kernels
         else sticks_of_slices(space.padded[dim], shares[dim], division.splits[dim], view.stick_elements(dim))
@@ -50,17 +50,17 @@ def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]
 
 
 def sticks_of_slices(extent: int, share: int, slices: int, per_stick: int) -> list[int]:
-    """For each slice of a dim of ``extent`` elements its positions: rows, or sticks for the dim in the stick."""
+    """Return for each slice of a dim of ``extent`` elements the number of rows, or of sticks for the stick dim."""
     return [-(-count // per_stick) for _, count in slice_ranges(extent, share, slices)]
 
 
 def slice_ranges(extent: int, share: int, slices: int) -> list[tuple[int, int]]:
-    """For each slice of a dim of ``extent`` elements the first one and their number."""
+    """Return the first element and the number of elements of each slice of a dim of ``extent`` elements."""
     return [(index * share, max(0, min(share, extent - index * share))) for index in range(slices)]
 
 
 def accessed_by_slices(window: SlidingWindow, extent: int, share: int, slices: int) -> list[int]:
-    """For each slice of ``extent`` windows the positions that they touch."""
+    """Return for each slice of ``extent`` windows the number of positions that the windows access."""
     ranges = slice_ranges(extent, share, slices)
     return [window.accessed(first, count)[1] if count else 0 for first, count in ranges]
 
@@ -68,7 +68,7 @@ def accessed_by_slices(window: SlidingWindow, extent: int, share: int, slices: i
 def shared_sticks(
     sticks: Sequence[Sequence[int]], owned: Iterable[tuple[int, ...]]
 ) -> dict[tuple[int, ...], int]:
-    """Sticks that each of the distinct ``owned`` slices has, by ``sticks`` of each slice of each dim.
+    """Return the sticks of each distinct tuple of ``owned`` slices, given the ``sticks`` of each slice of each dim.
 
     Cores with equal slices share one load (multicast).
     """

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The cheapest divisions of operations over cores, one by one and jointly with the placements of buffers. No IR."""
+"""Search for the cheapest divisions of operations, one by one and jointly with buffer placements. No IR."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Division candidates of an operation: its division, other good ones, and those that match its neighbours'."""
+"""Division candidates of an operation: its division, other good ones, and divisions that match its neighbours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from spyre_mlir.target.ops import DEVICE_OPS, KINDS
 class DividedOp:
     """A divided operation that runs ``executions`` times; ``blocked`` dims keep their slices.
 
-    ``fixed``: the division is not to be changed.
+    If ``fixed``, the division must not change.
     """
 
     opcode: str
@@ -41,13 +41,13 @@ class DividedOp:
 class SharedBuffer:
     """A buffer that could be on chip. ``accesses`` are (operation, operand) in program order.
 
-    The first access of a buffer writes it, unless it comes ``from_host``. A buffer can be in device memory
-    too, for readers whose views do not match and for the host if it is a ``result``: then one copy more moves it, which
-    runs ``copies`` times.
+    The first access writes the buffer, unless the buffer comes ``from_host``. For readers whose views do not match, and
+    for the host if it is a ``result``, a copy of the buffer in device memory is possible, which runs ``copies`` times.
 
-    ``space`` is that of a copy of the whole buffer; None if the ring cannot copy it. ``values`` has for each access
-    the value of the buffer that it reads or writes, by a number, and how often a relayout before it would run; values
-    are copied each for itself. The access ``holder`` covers all of the buffer; if it is ``in_parts`` others do not.
+    ``space`` is the iteration space of a copy of the whole buffer; None if the ring cannot copy the buffer. ``values``
+    has for each access the number of the buffer's value that it reads or writes, and how often a relayout before it
+    would run; each value is copied separately. The access ``holder`` covers the whole buffer; with ``in_parts``,
+    other accesses do not.
     """
 
     accesses: tuple[tuple[int, int], ...]
@@ -60,11 +60,11 @@ class SharedBuffer:
     in_parts: bool = False
 
     def value(self, access: int) -> tuple[int, int]:
-        """Return the value that an access takes, and how often a relayout before it would run."""
+        """Return the number of the value that an access uses, and how often a relayout before it would run."""
         return self.values[access] if self.values else (0, self.copies)
 
     def share(self, access: int) -> float:
-        """Return how often an access pays for a relayout of its value if all reads of that share it."""
+        """Return an access's share in the runs of a relayout of its value, if all reads of the value share it."""
         number, runs = self.value(access)
         return runs / max(1, self._reads_of_values[number])
 
@@ -77,7 +77,7 @@ class SharedBuffer:
 
 @dataclass(frozen=True)
 class DivisionCandidate:
-    """A division, and the order of its core ids where it is not the default one."""
+    """A division, and the order of its core ids if it is not the default order."""
 
     division: Division
     mapping: Mapping | None = None
@@ -86,16 +86,16 @@ class DivisionCandidate:
 def division_candidates(
     ops: Sequence[DividedOp], buffers: Sequence[SharedBuffer], limit: int
 ) -> list[tuple[DivisionCandidate, ...]]:
-    """Return each operation's division first, then other good ones, then those with the views of its neighbours.
+    """Return the candidates of each operation: its division, other good ones, then ones that match its neighbours.
 
-    Before these, what leaves whole the dims of which a buffer has subviews. At most ``limit`` per operation, half of
-    them for the neighbours, on as many cores as the widest operation has.
+    Divisions that keep dims with subviews whole come before the matching ones. At most ``limit`` per operation, half of
+    them for the neighbours, on the largest number of cores of any operation.
     """
     lists = _CandidateLists(ops, limit)
     for buffer in buffers:
         if buffer.in_parts:
             lists.share_whole_dims(buffer)
-    # A view spreads along a chain of operations in either direction, and back to what came first.
+    # A view propagates along a chain of operations in either direction, and back to the first operations.
     for sweep in (buffers, buffers[::-1], buffers):
         for buffer in sweep:
             lists.match_views(buffer)
@@ -103,13 +103,13 @@ def division_candidates(
 
 
 def read_view(op: DividedOp, operand: int, candidate: DivisionCandidate) -> CoreView | None:
-    """Return what the cores read of an operand; None if that is no region of its buffer."""
+    """Return the view of an operand that the cores read; None if a core's part is not a region of the buffer."""
     view = view_of(op.space, operand, candidate.division)
     return None if view is None or view.partial else view
 
 
 def written_view(op: DividedOp, candidate: DivisionCandidate) -> CoreView | None:
-    """Return what the cores have of the result at the end; None if that is no region of its buffer."""
+    """Return the view of the result that the cores hold at the end; None if a part is not a region of the buffer."""
     try:
         return held_view(op.space, len(op.space.views) - 1, candidate.division)
     except ViewError:
@@ -117,12 +117,12 @@ def written_view(op: DividedOp, candidate: DivisionCandidate) -> CoreView | None
 
 
 def _splits_and_owners(division: Division) -> Division:
-    """Return a division without all but splits and owners."""
+    """Return a division reduced to its splits and owners."""
     return Division(division.splits, division.owners)
 
 
 def _first_candidates(op: DividedOp, cores: int, limit: int) -> list[DivisionCandidate]:
-    """The division as it is; without its split reduction, whose result is on few cores; the cheapest of a matmul."""
+    """Return the operation's division, the same without split reduction (few cores hold its result), and cheap ones."""
     candidates = [DivisionCandidate(op.division)]
     if op.fixed or any(op.division.splits[dim] > 1 for dim in op.blocked):
         return candidates
@@ -138,7 +138,7 @@ def _first_candidates(op: DividedOp, cores: int, limit: int) -> list[DivisionCan
 
 
 def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
-    """Splits with the order of their core ids, the best ones first."""
+    """Yield splits with the order of their core ids, the best first."""
     space, splits = op.space, op.division.splits
     whole = tuple(1 if dim in space.reduced else n for dim, n in enumerate(splits))
     if whole != splits:
@@ -146,7 +146,7 @@ def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
     for option in _uneven_splits(op, cores):
         yield option, core_order(option, space.reduced)
     if space.windows:
-        # Cores that have all rows and columns of their channels need nothing of their neighbours.
+        # Cores that have all rows and columns of their channels need no data of their neighbours.
         slid = op.blocked | {window.output for window in space.windows}
         option = work_distribution(space.units, space.reduced, cores, blocked=slid)
         yield option, core_order(option, space.reduced)
@@ -162,7 +162,7 @@ def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
 
 
 def _uneven_splits(op: DividedOp, cores: int) -> tuple[tuple[int, ...], ...]:
-    """Return splits into slices of which the last may be smaller, with which the busiest core has less to do."""
+    """Return splits whose last slices may be smaller, with which the busiest core has less work."""
     space = op.space
     if space.symbolic:
         return ()
@@ -174,7 +174,7 @@ def _uneven_splits(op: DividedOp, cores: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _columns_first(space: Space, splits: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
-    """The order in which cores that share rows of the first matrix are neighbours on the ring."""
+    """Return the order in which cores that share rows of the first matrix are neighbours on the ring."""
     columns = space.present[1] - space.present[0]
     return tuple(
         sorted(order, key=lambda dim: (dim not in space.reduced or splits[dim] == 1, dim not in columns))
@@ -197,7 +197,7 @@ class _CandidateLists:
     def __init__(self, ops: Sequence[DividedOp], limit: int) -> None:
         self.ops, self.limit = ops, limit
         self.cores = max((op.space.target.cores for op in ops), default=1)
-        # The other half is for those that match neighbours.
+        # The other half is for candidates that match neighbours.
         self.candidates = [_first_candidates(op, self.cores, -(-limit // 2)) for op in ops]
         self._known = [
             {_splits_and_owners(candidate.division) for candidate in candidates}
@@ -205,7 +205,7 @@ class _CandidateLists:
         ]
 
     def share_whole_dims(self, buffer: SharedBuffer) -> None:
-        """Divide the operations of all accesses of a buffer along those dims alone that each access covers whole."""
+        """Add divisions of all operations that access a buffer along only those dims that each access covers whole."""
         dims = [_dims_by_step(self.ops[index].space, operand) for index, operand in buffer.accesses]
         shared, cores = {}, self.cores
         # By falling stride: outermost dims are divided first, as long as cores are left.
@@ -220,9 +220,9 @@ class _CandidateLists:
             self._add(index, (tuple(splits), tuple(order)))
 
     def match_views(self, buffer: SharedBuffer) -> None:
-        """Give each access of a buffer the views that other accesses with the same first element have of it.
+        """Give each access of a buffer the views of other accesses of the buffer with the same first element.
 
-        Of a buffer that is accessed in subviews, the views of all others.
+        If the buffer is accessed in subviews, an access gets the views of all others.
         """
         views: dict[CoreView, tuple[Space, int, Division]] = {}
         for index, operand in buffer.accesses:
@@ -247,7 +247,7 @@ class _CandidateLists:
         return not self.ops[index].fixed and len(self.candidates[index]) < self.limit
 
     def _add(self, index: int, mapping: Mapping) -> None:
-        """Add the candidate of a mapping to those of an operation, if it is legal and new."""
+        """Add the candidate of a mapping to the candidates of an operation, if it is legal and new."""
         op = self.ops[index]
         blocked = tuple((dim, op.division.splits[dim]) for dim in sorted(op.blocked))
         candidate = _candidate(op.opcode, op.space, mapping, blocked) if self._is_open(index) else None
@@ -257,16 +257,16 @@ class _CandidateLists:
 
 
 def _dims_by_step(space: Space, operand: int) -> dict[tuple[int, int], int]:
-    """The dims of an operand that are not reduced, by their stride in the buffer and how many units they have."""
+    """Return the dims of an operand that are not reduced, keyed by (stride in the buffer, number of units)."""
     axes = (axis for axis in space.views[operand].axes if axis.dim not in space.reduced)
     return {(axis.stride, space.units[axis.dim]): axis.dim for axis in axes}
 
 
 @functools.lru_cache(maxsize=1 << 12)
 def _first_element(view: CoreView) -> int:
-    """The first element that any core touches; every core has a region.
+    """Return the first element that any core accesses; every core has a region.
 
-    Of a buffer that is read in many parts, only the views of one part can be those of an operation.
+    If a buffer is read in many parts, an operation can only have the views of one part.
     """
     return min(region.start for region in view.regions if region is not None)
 
@@ -275,12 +275,12 @@ def _first_element(view: CoreView) -> int:
 def _candidate(
     opcode: str, space: Space, mapping: Mapping, blocked: tuple[tuple[int, int], ...]
 ) -> DivisionCandidate | None:
-    """Return the candidate of a mapping, None if it is not legal; ``blocked`` dims have the given slices."""
+    """Return the candidate of a mapping; None if it is not legal. ``blocked`` dims have the given slices."""
     splits, order = mapping
     if any(splits[dim] != split for dim, split in blocked):
         return None
     if any(filled(units, split) < split for units, split in zip(space.units, splits, strict=True)):
-        return None  # slices of a whole, of which a part does not have so many
+        return None  # slices of the whole buffer, of which a part does not fill this number
     if sum(splits[dim] > 1 for dim in space.reduced) > 1:
         return None
     if not _in_reach(space, splits, DEVICE_OPS[opcode].indirect):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Joint division that can be replaced: a division of each operation and a placement of each buffer, by tables of times.
+"""Replaceable joint division: choose a division of each operation and a placement of each buffer by tables of times.
 
-An operation takes hypot(compute, memory), its compute and its memory time overlapped. For any angle ``a`` that is at
-least ``cos(a) * compute + sin(a) * memory``, which is a sum over operands, so placements make every cost a table of two
-variables and ``optimization/elimination.py`` finds the smallest sum. It bounds what any choice takes. Angles that
-follow the ratio of memory to compute of each operation in the choice before (a subgradient of the Lagrangian dual)
-raise the bound and better the choice; the best choice by its real time counts. Whether all placements fit the
-scratchpads at once is left to their planner, so the bound holds for every plan with these candidates.
+The time of an operation is hypot(compute, memory), its overlapped compute and memory time. For any angle ``a`` the time
+is at least ``cos(a) * compute + sin(a) * memory``. This is a sum over operands, so with placements every cost is a
+table of two variables, and ``optimization/elimination.py`` finds the smallest sum, a lower bound for any choice. Angles
+that follow the ratio of memory to compute of each operation in the previous choice (a subgradient of the Lagrangian
+dual) raise the bound and improve the choice; the result is the best choice by its real time. The memory planner decides
+whether all placements fit the scratchpads together, so the bound holds for every plan with these candidates.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from spyre_mlir.records import dataclass
 
 Table = NDArray[np.float64]
 
-#: How far the angles follow the ratio of memory to compute, from one round to the next.
+#: Step sizes with which the angles follow the ratio of memory to compute, per round.
 _STEPS = (0.8, 0.5, 0.3)
 
-#: Angles keep this distance from compute alone and from memory alone, so that of plans equal in one the other counts.
+#: Minimum distance of an angle from compute alone and memory alone, so that the other one decides between ties.
 _LEAST_ANGLE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class JointTable:
-    """Times of one or two variables, [3, states..]: waits that nothing overlaps, compute and memory, in nanoseconds.
+    """Times of one or two variables, [3, states..], in nanoseconds: waits that nothing overlaps, compute, memory.
 
-    The last two are of the ``operation``, None if it is of none. Infinite for states that do not go together.
+    Compute and memory belong to ``operation``, which may be None. Times of incompatible states are infinite.
     """
 
     scope: tuple[int, ...]
@@ -50,7 +50,7 @@ class JointTable:
 
 @dataclass(frozen=True)
 class JointTimes:
-    """Nanoseconds of a choice, and of each operation those of compute and of memory."""
+    """Nanoseconds of a choice in total, and the compute and memory nanoseconds of each operation."""
 
     total_ns: float
     compute_ns: tuple[float, ...]
@@ -61,15 +61,15 @@ class JointTimes:
 class JointProblem:
     """Operations with division candidates, and buffers with placements; variables are operations, then buffers.
 
-    Candidate 0 is the division as it came, placement 0 is device memory, which go together. A function takes the
-    waits of all tables, and hypot(compute, memory) of each operation.
+    Candidate 0 is the original division, placement 0 is device memory; they are compatible. The time of a function is
+    the sum of the waits of all tables and of hypot(compute, memory) of each operation.
 
     Attributes:
         counts: The numbers of candidates of the operations and of placements of the buffers.
-        counts_as_is: How many of these, the first ones, are without another division or a relayout.
+        counts_as_is: The numbers of first candidates and placements that keep the division and need no relayout.
         splits: The slices of each candidate of each operation.
-        tables: The times in nanoseconds of states that belong together.
-        measure: Times of a choice as the compiler knows them; None for a problem of a file.
+        tables: The times in nanoseconds of states of one or two variables.
+        measure: Computes the compiler's exact times of a choice; None for a problem read from a file.
     """
 
     counts: tuple[int, ...]
@@ -84,9 +84,9 @@ class JointProblem:
         return len(self.splits)
 
     def times(self, states: Sequence[int]) -> JointTimes:
-        """Return the times of a choice by the tables, infinite if it is none.
+        """Return the times of a choice by the tables; infinite if states are incompatible.
 
-        The compiler knows the turnarounds of the bus and relayouts that readers share besides.
+        The compiler's exact times (``measured``) also include bus turnarounds and relayouts that readers share.
 
         Args:
             states: The state of each variable.
@@ -103,7 +103,7 @@ class JointProblem:
         return JointTimes(total, tuple(compute), tuple(memory))
 
     def measured(self, states: tuple[int, ...]) -> JointTimes:
-        """Return the times of ``states`` as the compiler knows them; those of the tables for a problem of a file."""
+        """Return the compiler's exact times of ``states``; the times of the tables for a problem of a file."""
         return self.times(states) if self.measure is None else self.measure(states)
 
     def minimum(self, angles: NDArray[np.float64], *, as_is: bool) -> tuple[tuple[int, ...], float]:
@@ -111,12 +111,12 @@ class JointProblem:
 
         Args:
             angles: For each operation the angle in radians of the weights, cos of compute and sin of memory.
-            as_is: With the divisions as they came, and without relayouts.
+            as_is: Keep the original divisions, without relayouts.
         """
         sizes = self.counts_as_is if as_is else self.counts
         weighted, total = {}, Sum(sizes)
         for table in self.tables:
-            # Equal tables are one object: so the elimination recognises equal sums by identity.
+            # Equal tables are one object, so the elimination recognises equal sums by identity.
             angle = None if table.operation is None else angles[table.operation]
             key = id(table.planes), angle
             if key not in weighted:
@@ -124,18 +124,18 @@ class JointProblem:
                 weighted[key] = sums[tuple(slice(0, sizes[variable]) for variable in table.scope)]
             total.add(table.scope, weighted[key])
         minimum = total.minimize()
-        # States 0 are the divisions as they came and device memory, which always go together.
+        # States 0 are the original divisions and device memory, which are always compatible.
         if minimum.cost == math.inf:
             return (0,) * len(sizes), minimum.bound / PICOSECONDS
         return minimum.states, minimum.bound / PICOSECONDS
 
     @functools.cached_property
     def as_is(self) -> tuple[int, ...]:
-        """The states with the divisions as they came and buffers in their best placements."""
+        """The states with the original divisions and the best placements of buffers."""
         return self.minimum(np.full(self.operations, math.pi / 4), as_is=True)[0]
 
     def unchangeable(self) -> JointProblem:
-        """Return the problem with tables that nobody can change, for those are in caches."""
+        """Return the problem with read-only tables, because the tables are in caches."""
         tables = []
         for table in self.tables:
             view = table.planes.view()
@@ -151,14 +151,14 @@ class JointDivider(Algorithm):
 
     @abc.abstractmethod
     def choose(self, problem: JointProblem) -> Sequence[int]:
-        """Return the index of a candidate for each operation, then that of a placement for each buffer.
+        """Return the index of a candidate for each operation, then the index of a placement for each buffer.
 
         Args:
             problem: The operations and buffers of a function.
         """
 
     def solve(self, problem: JointProblem) -> tuple[tuple[int, ...], float]:
-        """Return the checked answer, and nanoseconds that no choice undercuts."""
+        """Return the checked answer, and a lower bound in nanoseconds of every choice."""
         text = f"{problem.operations} operations and {len(problem.counts) - problem.operations} buffers"
         with self.guarded(text):
             answer = self.choose(problem.unchangeable())
@@ -188,7 +188,7 @@ class LagrangianDivider(JointDivider):
             bound, times = max(bound, least), problem.measured(states)
             if times.total_ns < least_ns:
                 best, least_ns = states, times.total_ns
-            # The last round has no successor to choose angles for.
+            # No round follows the last one, so it needs no new angles.
             if step is None:
                 break
             angles = _next_angles(angles, times, step)
@@ -196,13 +196,13 @@ class LagrangianDivider(JointDivider):
 
 
 def joint_states(name: str, problem: JointProblem) -> tuple[tuple[int, ...], float]:
-    """Return the states that the joint division of a name takes, and a bound in nanoseconds."""
+    """Return the states that the joint divider ``name`` chooses, and a lower bound in nanoseconds."""
     problems.offer("joint", problem)
     return JointDivider.registry.make(name).solve(problem)
 
 
 def _next_angles(angles: NDArray[np.float64], times: JointTimes, step: float) -> NDArray[np.float64]:
-    """Angles nearer to those of each operation in a choice, with which its weighted sum is its time."""
+    """Move each angle towards the angle at which the weighted sum of the operation equals its time in the choice."""
     own = [
         math.atan2(memory, compute) for memory, compute in zip(times.memory_ns, times.compute_ns, strict=True)
     ]
@@ -211,12 +211,12 @@ def _next_angles(angles: NDArray[np.float64], times: JointTimes, step: float) ->
 
 
 def _weighted(table: Table, angle: float) -> Table:
-    """Waits, and compute and memory by the cosine and the sine of an angle."""
-    # Libraries differ in the last digit of a sine, and equal plans on all machines are worth more than that.
+    """Return the sum of waits, compute weighted by the cosine, and memory weighted by the sine of an angle."""
+    # Libraries differ in the last digit of a sine; rounding gives equal plans on all machines.
     cosine, sine = round(math.cos(angle), 9), round(math.sin(angle), 9)
     return _whole(table[0] + cosine * table[1] + sine * table[2])
 
 
 def _whole(costs: Table) -> Table:
-    """Nanoseconds as whole picoseconds: their sums are exact in any order, so equal ones are equal."""
+    """Round nanoseconds to whole picoseconds: sums are exact in any order, so equal sums compare equal."""
     return np.rint(costs * PICOSECONDS)

@@ -26,12 +26,11 @@ def cheapest_split(
     blocked: frozenset[int] = frozenset(),
     uneven: bool = False,
 ) -> tuple[int, ...]:
-    """The slices per dim of the smallest ``split_cost``, together at most ``cores``, with which cores reach all.
+    """Return the slices per dim with the smallest ``split_cost`` on at most ``cores`` cores, within the span limit.
 
-    Slices are at least what is ``committed``, and equal unless they may be ``uneven``; ``blocked`` dims are not split
-    further.
-    Of equal costs the one whose cores read the fewest bytes, then the first in lexicographic order.
-    ``ValueError`` if the committed splits need more cores, or if there are no such slices.
+    A dim has at least its ``committed`` slices, all equal unless ``uneven``; ``blocked`` dims are not split further.
+    Of equal costs the split whose cores read the fewest bytes, then the first in lexicographic order.
+    Raises ``ValueError`` if the committed splits need more cores, or if there are no such slices.
     """
     least = checked(space.units, cores, committed)
     splits = reaching_splits(opcode, space, cores, least, blocked, uneven)
@@ -47,9 +46,9 @@ def cheapest_split(
 def cheapest_splits(
     opcode: str, space: Space, cores: int, blocked: frozenset[int] = frozenset(), limit: int = 4
 ) -> tuple[tuple[int, ...], ...]:
-    """The ``limit`` splits with the smallest ``split_cost`` with which cores reach all, the cheapest first.
+    """Return the ``limit`` splits with the smallest ``split_cost`` within the span limit, the cheapest first.
 
-    Slices are equal, ``blocked`` dims stay whole. Of equal costs the first in lexicographic order.
+    Slices are equal, ``blocked`` dims stay whole. Ties are in lexicographic order.
     """
     splits = reaching_splits(opcode, space, cores, (1,) * len(space.units), blocked)
     if not splits.size:
@@ -62,9 +61,9 @@ def cheapest_splits(
 def cheapest_on_chip(
     opcode: str, space: Space, cores: int, blocked: frozenset[int] = frozenset(), limit: int = 3
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the ``limit`` splits with which an operation takes least time if LX has all its operands.
+    """Return the ``limit`` splits with which an operation takes least time if all its operands are in LX.
 
-    Of equal ones first those whose cores have the fewest bytes of all operands: less is in LX twice.
+    Of equal times, the fewest operand bytes per core come first, so that fewer bytes are in LX twice.
     """
     splits = reaching_splits(opcode, space, cores, (1,) * len(space.units), blocked)
     if not splits.size:
@@ -79,7 +78,7 @@ def cheapest_on_chip(
 def cheapest_uneven(
     opcode: str, space: Space, cores: int, blocked: frozenset[int] = frozenset()
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the cheapest splits with operands in device memory and in LX that are cheaper than all equal slices."""
+    """Return the cheapest uneven splits, for operands in device memory and in LX, that beat all equal slices."""
     even, uneven = (
         reaching_splits(opcode, space, cores, (1,) * len(space.units), blocked, is_uneven)
         for is_uneven in (False, True)
@@ -93,7 +92,7 @@ def cheapest_uneven(
 
 
 def _on_chip_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]:
-    """Picoseconds per split with all operands in LX."""
+    """Return the picoseconds per split with all operands in LX."""
     work = even_work(opcode, space, tuple(splits))
     return np.rint(PICOSECONDS * (compute_ns(work) + ring_ns(work)))
 
@@ -106,9 +105,9 @@ def reaching_splits(
     blocked: frozenset[int],
     uneven: bool = False,
 ) -> Splits:
-    """The legal splits with which no core spans too much; all of them where one core reaches all."""
+    """Return the legal splits with which no core exceeds the span limit; all splits if one core reaches everything."""
     splits, exempt = legal_splits(space.units, cores, least, blocked, uneven), DEVICE_OPS[opcode].indirect
-    # Slices only shorten spans.
+    # Slicing only shortens spans.
     if out_of_reach(space, (1,) * len(space.units), exempt) is None:
         return splits
     fits = [out_of_reach(space, tuple(row), exempt) is None for row in splits.T.tolist()]
@@ -116,12 +115,12 @@ def reaching_splits(
 
 
 def by_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.int64]:
-    """Return the columns of splits by rising cost; of equal ones first those whose cores read the fewest bytes."""
+    """Return the indices of splits by rising cost; of equal costs, the fewest bytes read per core come first."""
     reads = (operand for operand in even_work(opcode, space, tuple(splits)).operands if not operand.writes)
     loaded = np.array([operand.core_bytes for operand in reads]).sum(axis=0)
     return np.lexsort((loaded, split_cost(opcode, space, splits)))
 
 
 def split_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]:
-    """Picoseconds per split with all operands in device memory (``cost/cost_model.py``)."""
+    """Return the picoseconds per split with all operands in device memory (``cost/cost_model.py``)."""
     return np.rint(PICOSECONDS * operation_cost(even_work(opcode, space, tuple(splits))).total_ns)

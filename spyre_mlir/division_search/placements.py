@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Placements of a buffer: device memory, LX as its writer leaves it, and LX again as its readers need it."""
+"""Placements of a buffer: device memory, LX as its writer leaves it, and LX relaid out as its readers need it."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from spyre_mlir.division_search.division_candidates import (
 from spyre_mlir.layout.space import Space
 from spyre_mlir.records import dataclass
 
-#: Views of a writer, and of each reader, between which relayouts are considered: the first ones are the best alone.
+#: Number of views of a writer, and of each reader, between which relayouts are considered: the first ones, the best.
 _RELAYOUT_VIEWS = 4
 
 
 @dataclass(frozen=True)
 class BufferPlacement:
-    """A view of a buffer on chip; with ``in_hbm`` a copy of it is in device memory, too.
+    """A view of a buffer on chip; with ``in_hbm`` a copy of the buffer is also in device memory.
 
-    A clone makes the copy in ``copy_ns``, or brings in what the host gives. ``relayout_view`` is what the cores get of
-    it over the ring in ``relayout_ns``, for readers that need it so.
+    A clone makes the copy in ``copy_ns``, or loads the argument from device memory. ``relayout_view`` is the view that
+    the cores get over the ring in ``relayout_ns``, for readers that need it.
     """
 
     view: CoreView
@@ -44,22 +44,22 @@ class BufferPlacement:
     relayout_ns: float = 0.0
 
     def accepts_reader(self, view: CoreView | None) -> bool:
-        """Return whether cores that read this view find it on chip."""
+        """Return whether cores can read this view on chip."""
         return is_resident(self.view, view) or is_resident(self.relayout_view, view)
 
     def accepts_writer(self, view: CoreView | None) -> bool:
-        """Return whether cores that write this view, of all or a part of the buffer, write what is on chip."""
+        """Return whether cores that write this view, of all or a part of the buffer, can write it on chip."""
         return view is not None and (
             view == self.view or subview_mismatch(self.view, view, writes=True) is None
         )
 
     def needs_relayout(self, view: CoreView | None) -> bool:
-        """Return whether cores that read this view find it only after the relayout."""
+        """Return whether cores can read this view only after the relayout."""
         return is_resident(self.relayout_view, view) and not is_resident(self.view, view)
 
 
 def is_resident(resident: CoreView | None, view: CoreView | None) -> bool:
-    """Return whether cores that have one view of a buffer on chip can read another there."""
+    """Return whether cores that hold the view ``resident`` of a buffer on chip can read ``view`` there."""
     return resident is not None and view is not None and subview_mismatch(resident, view) is None
 
 
@@ -67,8 +67,8 @@ def is_resident(resident: CoreView | None, view: CoreView | None) -> bool:
 class BufferSource:
     """A buffer without its accesses: ``from_host`` is an argument, a ``result`` is read by the host.
 
-    ``space`` is that of a copy of it; None if the ring cannot copy it. ``holder`` is the index of the access that says
-    how the cores hold it in LX.
+    ``space`` is the iteration space of a copy of the buffer; None if the ring cannot copy it. ``holder`` is the index
+    of the access that determines how the cores hold it in LX.
     """
 
     from_host: bool
@@ -79,7 +79,7 @@ class BufferSource:
 
 @dataclass(frozen=True)
 class BufferAccess:
-    """An operand of an operation with division candidates that writes a buffer or reads it."""
+    """An operand that reads or writes a buffer, with the division candidates of its operation."""
 
     op: DividedOp
     operand: int
@@ -91,17 +91,17 @@ class BufferAccess:
 
     @functools.cached_property
     def _hash(self) -> int:
-        """The hash, computed once: accesses are keys of caches, and candidates make them long."""
+        """Cached hash: accesses are keys of caches, and ``candidates`` is long."""
         return hash((self.op, self.operand, self.writes, self.candidates))
 
     def view(self, candidate: DivisionCandidate) -> CoreView | None:
-        """Return what the cores write of the buffer, or read of it; None if that is no region of it."""
+        """Return the view that the cores write or read; None if a core's part is not a region of the buffer."""
         if self.writes:
             return written_view(self.op, candidate)
         return read_view(self.op, self.operand, candidate)
 
     def fitting(self, capacity: int, limit: int | None = None) -> Iterator[CoreView]:
-        """Yield the views that fit LX."""
+        """Yield the views that fit in ``capacity`` bytes of LX."""
         for candidate in self.candidates[:limit]:
             view = self.view(candidate)
             if view is not None and local_bytes(self.op.space, self.operand, candidate.division) <= capacity:
@@ -112,10 +112,10 @@ class BufferAccess:
 def placements_of(
     accesses: tuple[BufferAccess, ...], buffer: BufferSource, capacity: int, relayouts: bool
 ) -> tuple[BufferPlacement | None, ...]:
-    """Return the placements of a buffer, device memory first, ``capacity`` being the bytes of LX.
+    """Return the placements of a buffer, device memory first; ``capacity`` is the size of LX in bytes.
 
-    In LX it is as its holder has it, its writer if one operation makes it, or, if the host gives it, as any reader
-    reads it; then also where the ring carries it. Equal buffers of a program have the same tuple, which is one object.
+    In LX the buffer has a view of its holder (its writer, if one operation makes it), or of any reader if it comes from
+    the host; then also views that the ring can produce. Equal buffers of a program get the same tuple object.
     """
     if buffer.from_host:
         views = dict.fromkeys(view for access in accesses for view in access.fitting(capacity))
@@ -128,7 +128,7 @@ def placements_of(
         requested = dict.fromkeys(
             view for access in reads for view in _requested(access, buffer.space, capacity)
         )
-        # Behind all others: the comparison without relayouts cuts the list before the first of these.
+        # Relayouts come last: the comparison without relayouts cuts the list before the first of them.
         for source, target, nanoseconds in _relayouts(
             buffer.space, written[:_RELAYOUT_VIEWS], list(requested)
         ):
@@ -140,7 +140,7 @@ def placements_of(
 
 
 def _requested(access: BufferAccess, space: Space, capacity: int) -> Iterator[CoreView]:
-    """Yield the views that a relayout could give a reader; for one of a part the views of all in its slices."""
+    """Yield views that a relayout could give a reader; for a reader of a part, views of the whole in its slices."""
     for candidate in access.candidates[:_RELAYOUT_VIEWS]:
         view = access.view(candidate)
         if view is None or local_bytes(access.op.space, access.operand, candidate.division) > capacity:
@@ -155,15 +155,15 @@ def _requested(access: BufferAccess, space: Space, capacity: int) -> Iterator[Co
 
 
 def _as_written(buffer: BufferSource, view: CoreView, readers_differ: bool) -> list[BufferPlacement]:
-    """Placements as the writer leaves it: on chip alone unless the host reads it; with a copy if readers may differ."""
+    """Return placements with the writer's view: only on chip, or with a copy if the host or other readers need it."""
     alone = [] if buffer.result else [BufferPlacement(view, in_hbm=False)]
     return [*alone, *_with_clone(buffer, view)] if buffer.result or readers_differ else alone
 
 
 def _with_clone(buffer: BufferSource, view: CoreView) -> list[BufferPlacement]:
-    """Placements with a clone, from device memory if the host gives the buffer, else to there.
+    """Return placements with a clone, from device memory if the buffer comes from the host, else to device memory.
 
-    [] if no clone has cores with such views: where only the finishing cores of a split reduction hold any.
+    [] if no clone has cores with such views, as when only the finishing cores of a split reduction hold the buffer.
     """
     division = None if buffer.space is None else copy_division(buffer.space, view)
     if buffer.space is None or division is None:
@@ -176,7 +176,7 @@ def _with_clone(buffer: BufferSource, view: CoreView) -> list[BufferPlacement]:
 def _relayouts(
     space: Space, written: Sequence[CoreView], requested: Sequence[CoreView]
 ) -> Iterator[tuple[CoreView, CoreView, float]]:
-    """Yield from which view to which the ring can carry a buffer, and how long that takes."""
+    """Yield (source view, target view, nanoseconds) of each relayout that the ring can do."""
     for target in requested:
         copy = ring_division(space, target)
         if copy is None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Strategy B: divisions and scratchpads chosen together, by planning every combination.
+"""Strategy B: choose divisions and scratchpad placements together, by planning every combination.
 
-The co-optimisation of "Scratchpad (LX) optimization", kept to compare with: each operation has few divisions
-(``dim_flips``), a leaf is one of them for each, and its score is the number of bytes that are left in device memory
-once a solver has planned it.
+The co-optimisation of "Scratchpad (LX) optimization", kept for comparison. Each operation has few divisions
+(``dim_flips``). A leaf is one division for each operation; its score is the number of bytes that remain in device
+memory after a solver has planned the leaf.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, Plan
 from spyre_mlir.scratchpad.solvers import DEFAULT, solver
 from spyre_mlir.target.ops import DEVICE_OPS
 
-# The variants of strategy B: an operation's only split, moved to another dim of its result.
+# Division candidates of strategy B: an operation's only split, moved to another dim of its result.
 
-#: Variants of an operation, its seed included, as in "Scratchpad (LX) optimization".
+#: Maximum number of candidates of an operation, its seed included, as in "Scratchpad (LX) optimization".
 DEFAULT_VARIANT_CAP = 6
 
 
@@ -35,12 +35,11 @@ def dim_flips(
     cap: int = DEFAULT_VARIANT_CAP,
     exempt: frozenset[int] = frozenset(),
 ) -> tuple[Division, ...]:
-    """The seed, then its split factor on each other output dim that can have it, by rising dim, ``cap`` in all.
+    """Return the seed, then its split factor on each other legal output dim, by rising dim, at most ``cap`` in all.
 
-    A dim can have it if the factor divides its rows or whole sticks, it is not ``blocked``, each core stays
-    inside the span limit (but for ``exempt`` operands), and what a core touches of every operand is a region
-    of its buffer. A seed with several split dims, or a split reduction, or whose split dim is blocked, has no
-    other variant.
+    An output dim is legal if the factor divides its rows or whole sticks, it is not ``blocked``, each core stays
+    within the span limit (except for ``exempt`` operands), and each core's part of every operand is a region of the
+    buffer. A seed with several split dims, a split reduction or a blocked split dim has no other candidates.
     """
     split = [dim for dim, slices in enumerate(seed.splits) if slices > 1]
     if len(split) != 1 or split[0] in space.reduced | blocked:
@@ -50,7 +49,7 @@ def dim_flips(
         if len(divisions) >= cap:
             break
         splits = tuple(factor if other == dim else 1 for other in range(len(seed.splits)))
-        # The seed leads the list already.
+        # The seed is already first in the list.
         if dim in space.reduced or splits == seed.splits:
             continue
         if division_problem(space, splits, factor, blocked, exempt=exempt) is not None:
@@ -66,7 +65,7 @@ Divisions = tuple[Division, ...]
 
 @dataclass(frozen=True)
 class Leaf:
-    """What planning starts from: the buffers that may be in LX, and the bytes that all others move."""
+    """Input of planning: the buffers that may be in LX, and the bytes that all other buffers move."""
 
     buffers: tuple[LifetimeBoundBuffer, ...]
     other_bytes: int
@@ -74,9 +73,9 @@ class Leaf:
 
 @dataclass(frozen=True)
 class CoOptimized:
-    """The best leaf: a division per operation, and the bytes left with the seeds and with these.
+    """The best leaf: a division per operation, and the remaining bytes with the seeds and with these divisions.
 
-    ``scored`` of ``leaves`` were looked at; where that is less, an unseen one may leave fewer bytes.
+    ``scored`` of ``leaves`` were evaluated; if ``scored`` is smaller, an unseen leaf may leave fewer bytes.
     """
 
     divisions: Divisions
@@ -88,11 +87,11 @@ class CoOptimized:
 
 @dataclass(frozen=True)
 class StrategyBCoOptimizingAllocator:
-    """Depth first over the cross product of all division candidates, without pruning.
+    """Depth-first search over the cross product of all division candidates, without pruning.
 
-    Any solver will do (``layout_solver`` is a name of ``scratchpad/solvers.py``): nothing is assumed about how
+    Any solver works (``layout_solver`` is a name in ``scratchpad/solvers.py``): the search assumes nothing about how
     its plans of two leaves compare. An operation has at most ``variant_cap`` candidates. The cross product is
-    exponential, so the search ends after ``leaves``, the seeds first, the last operations varied first.
+    exponential, so the search stops after ``leaves`` leaves; the seeds are first, the last operations vary fastest.
     """
 
     layout_solver: str = DEFAULT
@@ -102,9 +101,9 @@ class StrategyBCoOptimizingAllocator:
     def allocate(
         self, operations: Sequence[DividedOp], leaf_of: Callable[[Divisions], Leaf], space: MemorySpace
     ) -> CoOptimized:
-        """The leaf with the fewest bytes, of equal ones the earliest.
+        """Return the leaf with the fewest bytes; ties go to the earliest leaf.
 
-        ``PlanError`` if there is no such solver, or no leaf to look at.
+        Raises ``PlanError`` if the solver does not exist, or if there is no leaf to evaluate.
         """
         if self.leaves < 1 or self.variant_cap < 1:
             raise PlanError("The search needs at least one leaf, and one variant of each operation.")
@@ -113,7 +112,7 @@ class StrategyBCoOptimizingAllocator:
 
         def score(divisions: Divisions) -> int:
             leaf = leaf_of(divisions)
-            # Many leaves differ in buffers that are not in LX: equal ones are planned once.
+            # Many leaves differ only in buffers that are not in LX: equal buffers are planned once.
             if leaf.buffers not in known:
                 known[leaf.buffers] = chosen_solver.plan(leaf.buffers, space).traffic
             return leaf.other_bytes + known[leaf.buffers]
@@ -121,7 +120,7 @@ class StrategyBCoOptimizingAllocator:
         everything = math.prod(map(len, variants))
         # The cross product is exponential in the operations.
         leaves = itertools.islice(itertools.product(*variants), self.leaves)
-        # The first leaf has the seeds, the divisions as they came.
+        # The first leaf has the seeds, the original divisions.
         best = next(leaves)
         before = after = score(best)
         for divisions in leaves:
@@ -131,7 +130,7 @@ class StrategyBCoOptimizingAllocator:
         return CoOptimized(best, before, after, min(everything, self.leaves), everything)
 
     def variants(self, work: DividedOp) -> Divisions:
-        """The divisions to try for an operation, its own one first."""
+        """Return the divisions to try for an operation, its original division first."""
         if work.fixed:
             return (work.division,)
         exempt = DEVICE_OPS[work.opcode].indirect

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Work division that can be replaced: how many slices each dim of one operation has, as plain data."""
+"""Replaceable work division: choose the number of slices of each dim of one operation, from plain data."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from spyre_mlir.target.ops import COMBINE, DEVICE_OPS
 
 @dataclass(frozen=True)
 class SplitTable:
-    """Legal splits, [splits, dims] in lexicographic order, with what each costs.
+    """Legal splits, [splits, dims] in lexicographic order, with their costs.
 
-    ``cost_ns`` is the time of the operation with all operands in device memory, ``read_bytes`` what a core reads.
+    ``cost_ns`` is the time of the operation with all operands in device memory, ``read_bytes`` the bytes a core reads.
     """
 
     splits: NDArray[np.int64]
@@ -48,7 +48,7 @@ class SplitTable:
         blocked: frozenset[int],
         uneven: bool,
     ) -> SplitTable:
-        """Return the splits of a space with at least the ``least`` slices, at most one reduced dim in several."""
+        """Return the splits of a space with at least the ``least`` slices; at most one reduced dim is split."""
         splits = reaching_splits(opcode, space, cores, least, blocked, uneven)
         if space.reduced:
             splits = splits[:, (splits[sorted(space.reduced)] > 1).sum(axis=0) <= 1]
@@ -65,7 +65,7 @@ class SplitTable:
 
 
 def _unchangeable(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a copy that nobody can change."""
+    """Return a read-only copy."""
     array = np.ascontiguousarray(array).copy()
     array.setflags(write=False)
     return array
@@ -77,16 +77,16 @@ class DivisionOfOperation:
 
     Attributes:
         opcode: The name of the device operation.
-        units: The rows or sticks of a dim, of which a slice has whole ones.
+        units: The rows or sticks of a dim; a slice consists of whole units.
         extents: The elements of a dim.
-        reduced: The dims that are summed up, of which one at most may be in several slices.
-        committed: A dim has at least so many slices.
-        blocked: Dims that have no more slices than ``committed``.
-        cores: The most slices of all dims together.
-        uneven: Slices may differ; none is empty.
-        by_cost: Cores share what they read, so that the rule of thumb (the largest dims first) is not good.
+        reduced: The dims that are summed up; at most one of them may be split.
+        committed: The minimum number of slices of a dim.
+        blocked: Dims whose number of slices must be ``committed``.
+        cores: The maximum product of the slices of all dims.
+        uneven: Whether slices may differ in size; none is empty.
+        by_cost: Whether to choose by cost: if cores share loads, the rule of thumb (largest dims first) is bad.
         make_table: Makes ``table``.
-        find_problem: Says what else is wrong with slices; None for a problem of a file.
+        find_problem: Returns any other reason why slices are illegal; None for a problem read from a file.
     """
 
     opcode: str
@@ -114,7 +114,7 @@ class DivisionOfOperation:
         uneven: bool,
         by_cost: bool,
     ) -> DivisionOfOperation:
-        """Return the problem of an operation over a space; ``ValueError`` for committed slices of more cores."""
+        """Return the problem of an operation over a space; ``ValueError`` if committed slices need more cores."""
         least = checked(space.units, cores, committed)
         combines, exempt = opcode in COMBINE, DEVICE_OPS[opcode].indirect
         table = functools.partial(SplitTable.of_space, opcode, space, cores, least, blocked, uneven)
@@ -124,7 +124,7 @@ class DivisionOfOperation:
 
     @functools.cached_property
     def table(self) -> SplitTable:
-        """The legal splits with their costs."""
+        """Table of the legal splits with their costs."""
         return self.make_table()
 
     @functools.cached_property
@@ -132,7 +132,7 @@ class DivisionOfOperation:
         return {tuple(row): index for index, row in enumerate(self.table.splits.tolist())}
 
     def cost_ns(self, splits: Sequence[int]) -> float:
-        """Return the nanoseconds of ``splits``, operands in device memory; infinite for others than in the table."""
+        """Return the nanoseconds of ``splits`` with operands in device memory; infinite if not in the table."""
         row = self._row_of.get(tuple(splits))
         return math.inf if row is None else float(self.table.cost_ns[row])
 
@@ -163,16 +163,16 @@ def _problem_of(
 
 
 class WorkDivision(Algorithm):
-    """Slices per dim of an operation, chosen for each operation by itself; joint planning may change them later."""
+    """Choice of the slices per dim of each operation separately; joint division may change them later."""
 
     registry: ClassVar[Registry[WorkDivision]] = REGISTRIES["division"]
 
     @abc.abstractmethod
     def divide(self, problem: DivisionOfOperation) -> Sequence[int]:
-        """Return the slices of each dim, together at most as many as there are cores.
+        """Return the slices of each dim; their product is at most the number of cores.
 
         Args:
-            problem: The operation, and what of its division is decided.
+            problem: The operation, and the constraints of its division.
         """
 
     def splits(self, problem: DivisionOfOperation) -> tuple[int, ...]:
@@ -193,9 +193,9 @@ class WorkDivision(Algorithm):
 
 @register
 class PriorityDivision(WorkDivision):
-    """The largest output dims first, as in "Work Division Planning"; where cores share operands the cheapest splits.
+    """Split the largest output dims first, as in "Work Division Planning"; by cost if cores share operands.
 
-    Of equal costs those whose cores read the fewest bytes, then the first in lexicographic order.
+    Ties are decided by the fewest bytes read per core, then by lexicographic order.
     """
 
     name: ClassVar[str] = "priority"
@@ -206,7 +206,7 @@ class PriorityDivision(WorkDivision):
             return self._cheapest(problem)
         dims = problem.units, problem.reduced, problem.cores, problem.committed, problem.blocked
         splits = work_distribution(*dims, problem.uneven)
-        # The larger slices of an uneven split can span more than those of an even one.
+        # The larger slices of an uneven split can have longer spans than the slices of an even split.
         if problem.uneven and not problem.is_legal(splits):
             return work_distribution(*dims)
         return splits

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Findings: what makes a program slow, as changes that trials have shown to make it faster."""
+"""Findings: reasons why a program is slow, with changes that trials have shown to make it faster."""
 
 from spyre_mlir.findings.planned import HostWork, PlannedProgram
 from spyre_mlir.findings.remedy import (

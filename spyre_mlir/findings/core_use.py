@@ -12,16 +12,16 @@ from spyre_mlir.report.program_facts import Operation
 
 IDLE, FEW, MORE = "idle cores", "few rows", "more samples"
 
-#: Samples that a trial puts into one call.
+#: Factor by which a trial multiplies the samples of a call.
 _TIMES = 8
 #: Most samples of a call that a trial multiplies.
 _MOST_SAMPLES = 16
-#: Multiples that a number of rows is tried at beside the number of cores: of rows of a step of the matrix unit, and of
-#: fp16 numbers in a stick.
+#: Besides multiples of the number of cores, trials round a number of rows to multiples of these: the rows of a step
+#: of the matrix unit, and the fp16 numbers in a stick.
 _STEP, _STICK = 8, 64
-#: Operations in a sentence.
+#: Maximum number of operations that a sentence names.
 _NAMED = 3
-#: Rows in which a core's matrix unit attains most of its rate (docs/cost.md).
+#: Rows with which a core's matrix unit attains most of its rate (docs/cost.md).
 _FULL_ROWS = 64
 
 
@@ -106,7 +106,7 @@ def _rows(operation: Operation) -> int:
 
 
 def _longest(operations: list[Operation]) -> str:
-    """The operations of the most time with their cores, as the subject of a sentence."""
+    """Return the longest operations with their cores, as the subject of a sentence."""
     longest = sorted(operations, key=lambda operation: -operation.execution.total_ns)[:_NAMED]
     names = ", ".join(
         f"{operation.opcode} ({operation.cores} of {_device_cores(operation)} cores)" for operation in longest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Inputs that may be buffers of the model: masks above all, of which a plan can then see what they hide."""
+"""Inputs that may become buffers of the model, above all masks: a plan can then see the values that they hide."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spyre_mlir.findings.remedy import Freeze, Remedy
 
 KIND = "mask from the host"
 
-#: Elements of a mask along each of its dims at least.
+#: Minimum number of elements of a mask along each of its dims.
 _LEAST = 16
 
 

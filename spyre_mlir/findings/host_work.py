@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Changes of types: work of the host comes to the device, and what is wider than fp16 takes less of it."""
+"""Changes of types: host work moves to the device, and tensors wider than fp16 need fewer bytes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from spyre_mlir.findings.remedy import Freeze, Halve, Remedy
 
 KIND, WIDE = "work on the host", "wide types"
 
-#: Types of which fp16 takes half of the bytes, or less.
+#: Types that need at least twice the bytes of fp16.
 _WIDE_TYPES = ("float32", "float64")
 
-#: Reasons that a sentence names.
+#: Maximum number of reasons that a sentence names.
 _NAMED = 2
 
 
 def host_work(program: PlannedProgram) -> Iterator[Remedy]:
-    """Yield changes of types, and inputs that may be buffers, for a program of which the host runs a part."""
+    """Yield changes of types, and inputs that may be buffers, for a program that runs partly on the host."""
     if not program.is_model or not program.host.operations:
         return
     first = program.host_remarks[0] if program.host_remarks else None
@@ -56,7 +56,7 @@ def host_work(program: PlannedProgram) -> Iterator[Remedy]:
 
 
 def wide_types(program: PlannedProgram) -> Iterator[Remedy]:
-    """Yield the model in float16 for a program of wider arguments that the device runs."""
+    """Yield the model in float16 for a program that runs on the device and has wider arguments."""
     wide = {
         argument.array_name: argument.bytes
         for argument, _ in program.arguments()
@@ -76,7 +76,7 @@ def wide_types(program: PlannedProgram) -> Iterator[Remedy]:
 
 
 def _cause(program: PlannedProgram) -> str:
-    """The most frequent reasons why operations run on the host."""
+    """Return the most frequent reasons why operations run on the host, as a sentence."""
     reasons = Counter(
         f"{remark.op_name}: {remark.reason.partition(';')[0]}" for remark in program.host_remarks
     )

@@ -13,10 +13,10 @@ from spyre_mlir.report.program_facts import Operation
 
 KIND, TRANSPOSES = "layout of an argument", "transposes"
 
-#: Lines that a sentence names.
+#: Maximum number of lines that a sentence names.
 _LINES = 3
 
-#: Bytes of arguments that are tried: smaller ones cost little whatever their layout.
+#: Minimum size in bytes of arguments that are tried: smaller ones cost little in any layout.
 _LEAST_BYTES = 1 << 15
 
 
@@ -84,13 +84,13 @@ def _converts(operation: Operation) -> bool:
 
 
 def _reduces_sticks(operation: Operation) -> bool:
-    """Whether an operation reduces the dim of its first operand's stick."""
+    """Return whether an operation reduces the stick dim of its first operand."""
     first, *_, last = operation.design.operands
     return operation.category == "reduction" and last.scale.get(first.stick_dim, 1) != 1
 
 
 def _stick_dim(argument: KernelArgument) -> int:
-    """The host dim whose elements are next to one another in a stick; -1 where there is none."""
+    """Return the host dim whose elements are adjacent in a stick; -1 if there is none."""
     moves = argument.transfer
     strides = list(moves.host_strides)
     innermost = strides[-1] if strides else 0

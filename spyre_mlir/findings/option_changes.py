@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Options of the caller that cost time: each is tried at its default."""
+"""Options of the caller that cost time: each option is tried with its default."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from spyre_mlir.findings.planned import PlannedProgram
 from spyre_mlir.findings.remedy import Remedy
 
-#: Options of ``compile`` that say what the program is, or what it may use of the device, and not how fast.
+#: Options of ``compile`` that define the program or the part of the device that it may use; they are not tried.
 _MEANING = frozenset({
     "device", "sencores", "lx_frac_avail", "numerics", "layouts", "plan", "fallback", "autocast", "cache", "insert",
     "passes", "use_plan", "save_plan", "from_level", "verify_each", "reuse", "dynamic",
@@ -16,7 +16,7 @@ _MEANING = frozenset({
 
 
 def costly_options(program: PlannedProgram) -> Iterator[Remedy]:
-    """Yield the default of each option that the caller gave another value."""
+    """Yield the default of each option that the caller set to another value."""
     for name, value in program.options.items():
         if name in _MEANING or value is None:
             continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A compiled program as the search for findings sees it: figures and names alone."""
+"""A compiled program as input of the search for findings: only figures and names."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import HOST, Remark
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 
-#: Work of the host, in operations on floats per nanosecond, and what goes between it and the device, in bytes per
-#: nanosecond. Assumptions about a server, not measurements (docs/findings.md): findings about the host need a price.
+#: Rates of the host: float operations per nanosecond, and bytes per nanosecond between host and device. Both are
+#: assumptions about a server, not measurements (docs/findings.md): findings about the host need a cost.
 HOST_FLOPS_PER_NS = 100.0
 HOST_BYTES_PER_NS = 16.0
 
 
 @dataclass(frozen=True)
 class HostWork:
-    """The host's part of a call: operations on floats, all operations, and bytes to and from its steps."""
+    """The host's part of a call: float operations, all operations, and bytes moved to and from its steps."""
 
     float_operations: int = 0
     operations: int = 0
@@ -35,9 +35,9 @@ class HostWork:
 
 @dataclass(frozen=True)
 class ExampleInput:
-    """An input of a model: its place among the tensors of a call, its name, its shape, and its type on the host.
+    """An input of a model: its index among the tensors of a call, its name, its shape, and its type on the host.
 
-    One that ``is_on_device`` is a ``DeviceTensor``, whose layout the caller chose.
+    If ``is_on_device``, the input is a ``DeviceTensor``, whose layout the caller chose.
     """
 
     position: int
@@ -48,16 +48,16 @@ class ExampleInput:
 
     @property
     def key(self) -> InputKey:
-        """What an edit of the inputs finds it by."""
+        """Key by which an edit of the inputs finds this input."""
         return InputKey(self.position, self.name)
 
 
 @dataclass(frozen=True)
 class PlannedProgram:
-    """A compiled program with the choices that made it.
+    """A compiled program with the inputs and options that it was compiled for.
 
-    ``parts`` are the bundles with their facts, ``inputs`` what a call gives, ``options`` those of ``compile`` that the
-    caller gave. ``is_model`` is true of a PyTorch model, whose inputs can be others.
+    ``parts`` are the bundles with their facts, ``inputs`` the example inputs of a call, ``options`` the options of
+    ``compile`` that the caller set. ``is_model`` is true for a PyTorch model, whose inputs can change.
     """
 
     parts: Sequence[tuple[Bundle, ProgramFacts]]
@@ -71,7 +71,7 @@ class PlannedProgram:
 
     @property
     def ns(self) -> float:
-        """Predicted time on the device and assumed time on the host of one call."""
+        """Time of one call: predicted time on the device plus assumed time on the host."""
         return self.device_ns + self.host.ns
 
     @property
@@ -98,7 +98,7 @@ class PlannedProgram:
         return {module: math.fsum(values) for module, values in times.items()}
 
     def arguments(self) -> Iterator[tuple[KernelArgument, list[Operation]]]:
-        """Yield each argument of a bundle with the operations that read or write it, or a mere copy of it."""
+        """Yield each argument of a bundle with the operations that read or write the argument or a copy of it."""
         for bundle, facts in self.parts:
             bases = {buffer.name: buffer.base for buffer in bundle.manifest.buffers}
             for argument in bundle.manifest.arguments:

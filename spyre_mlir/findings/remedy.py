@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A change of a program that a trial compiles: options of ``compile``, or an edit of the model and its inputs."""
+"""Changes of a program that a trial compiles: options of ``compile``, or an edit of the model and its inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class Resize:
-    """Another size of every dim of the inputs that has ``size`` elements."""
+    """Change the size of every dim of the inputs that has ``size`` elements."""
 
     size: int
     to: int
@@ -20,14 +20,14 @@ class Resize:
 
 @dataclass(frozen=True)
 class Batch:
-    """So many times as many samples in the first dim of the inputs that has ``size`` of them."""
+    """Multiply the number of samples by ``times`` in every input whose first dim has ``size`` elements."""
 
     size: int
     times: int
 
 
 class InputKey(NamedTuple):
-    """An input of a call: its place among the tensors of a call, and its name, by which a mapping has it."""
+    """Key of an input: its index among the tensors of a call, and its name, the key in a mapping of inputs."""
 
     position: int
     name: str
@@ -35,19 +35,19 @@ class InputKey(NamedTuple):
 
 @dataclass(frozen=True)
 class Freeze:
-    """These example inputs as buffers of the model."""
+    """Make the given example inputs buffers of the model."""
 
     inputs: tuple[InputKey, ...]
 
 
 @dataclass(frozen=True)
 class Halve:
-    """A model, and inputs, of float16 in place of wider floating-point types."""
+    """Convert the model and its inputs from wider floating-point types to float16."""
 
 
 @dataclass(frozen=True)
 class MovedStick:
-    """A tensor of the device among the inputs, with dim ``stick_dim`` in its sticks."""
+    """Give a device tensor among the inputs the stick dim ``stick_dim``."""
 
     input: InputKey
     stick_dim: int
@@ -55,7 +55,7 @@ class MovedStick:
 
 @dataclass(frozen=True)
 class Untranspose:
-    """The model without the transposes in the functions that have these ``lines``, each a file and a number."""
+    """Remove the model's transposes in the functions that contain ``lines``, each a file and a line number."""
 
     lines: tuple[tuple[str, int], ...]
 
@@ -65,13 +65,13 @@ ModelEdit: TypeAlias = Resize | Batch | Freeze | Halve | MovedStick | Untranspos
 
 @dataclass(frozen=True)
 class Remedy:
-    """A change with the problem that it is for.
+    """A change with the problem that it solves.
 
-    ``problem`` and ``cause`` are sentences, ``text`` is what the user writes. ``options`` are those of ``compile`` that
-    differ, ``edit`` is what happens to the model and its inputs. ``most_ns`` is about what it can save at most, by
-    which trials are ordered; changes with the same ``kind`` are alternatives, of which the best is told. ``module``
-    and ``location`` say where, if that is known without a trial. ``samples`` is how many times as many samples a run
-    has: times are then those of a sample.
+    ``problem`` and ``cause`` are sentences; ``text`` is what the user has to write. ``options`` are the options of
+    ``compile`` that change, ``edit`` is the change of the model and its inputs. ``most_ns`` is roughly the most that
+    the change can save; it orders the trials. Changes with the same ``kind`` are alternatives, of which only the best
+    is reported. ``module`` and ``location`` say where the problem is, if that is known without a trial. ``samples`` is
+    the factor by which the samples of a run grow: times are then divided by it.
     """
 
     kind: str

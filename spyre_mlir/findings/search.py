@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The search for findings: changes for what the figures of a program show, and trials of those that may pay."""
+"""The search for findings: propose changes from the figures of a program, and try the changes that may pay."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ _SOURCES = (
     few_samples,
 )
 
-#: The parts of the time that a change has to save at least to be told, and may save at least to be tried, 0 to 1.
+#: Minimum saving of a change, as a fraction of the time: to be reported (measured), and to be tried (estimated).
 LEAST_SAVING, _WORTH_A_TRIAL = 0.01, 0.03
-#: Trials of one program at most, each of which compiles it, and operations that all trials together have at most, but
-#: for the first trials.
+#: Maximum number of trials of a program, each of which compiles it; maximum number of operations of all trials
+#: together; number of first trials to which the second limit does not apply.
 _MOST_TRIALS, _MOST_OPERATIONS, _LEAST_TRIALS = 10, 2500, 3
-#: The parts that savings by more samples in a call count in the order: that is another use of the model, which not
-#: every user has. Where matmuls have few rows it is the only remedy.
+#: Weights in the order of trials for savings by more samples in a call. More samples are another use of the model,
+#: which not every user has; if matmuls have few rows, they are the only remedy.
 _WEIGHTS = {FEW: 0.25, MORE: 0.02}
-#: The part of a saving that a module has to have to be named alone, and the modules whose parent is named else.
+#: Fraction of a saving from which a module is named alone; otherwise the common parent of this number of modules.
 _MAIN, _RANKED = 0.5, 3
 
 
 def remedies(program: PlannedProgram) -> list[Remedy]:
-    """Return the remedies worth a trial: one of each kind first, of these the one that may save most first.
+    """Return the remedies worth a trial: first one of each kind, ordered by the largest possible saving.
 
-    Of a large program, which takes long to compile, there are fewer.
+    A large program, which takes long to compile, gets fewer trials.
     """
     ranked: list[tuple[int, float, Remedy]] = []
     counts = Counter[str]()
@@ -62,9 +62,9 @@ def remedies(program: PlannedProgram) -> list[Remedy]:
 def search(
     program: PlannedProgram, trial: Callable[[Remedy], PlannedProgram | None]
 ) -> tuple[ProgramFinding, ...]:
-    """Return what saves at least ``LEAST_SAVING`` of the time, most first; ``trial`` compiles with a change.
+    """Return the findings that save at least ``LEAST_SAVING`` of the time, largest saving first; ``trial`` compiles.
 
-    Of the changes of one kind the best is told. A change that cannot be made, or that a trial refutes, is none.
+    Of the changes of one kind only the best is returned, and no change that cannot be made or that a trial refutes.
     """
     best: dict[str, tuple[float, ProgramFinding]] = {}
     for remedy in remedies(program):
@@ -79,11 +79,11 @@ def search(
 
 
 def _finding(program: PlannedProgram, remedy: Remedy, changed: PlannedProgram) -> ProgramFinding | None:
-    """The finding of a trial; None if it saves too little."""
+    """Return the finding of a trial; None if it saves too little."""
     before, after = program.device_ns, changed.device_ns / remedy.samples
     problem = remedy.problem
     if program.host.ns or changed.host.ns:
-        # On the device alone where that shows it, which needs no assumption about the host.
+        # Compare device times only if they show the saving: then no assumption about the host is needed.
         host_ns = program.host.ns - changed.host.ns / remedy.samples
         if before - after >= LEAST_SAVING * before and host_ns >= 0:
             problem += f" The change also saves about {host_ns / 1000:,.1f} us of the host (an assumed rate)."
@@ -105,7 +105,7 @@ def _finding(program: PlannedProgram, remedy: Remedy, changed: PlannedProgram) -
 
 
 def _place(program: PlannedProgram, changed: PlannedProgram, samples: int) -> tuple[str, str]:
-    """The module that saves most, with those of equal layers, and the line of its longest operation."""
+    """Return the module that saves most, with the modules of equal layers, and the line of its longest operation."""
     after = changed.by_module()
     saved: dict[str, float] = {}
     members: dict[str, list[str]] = {}
@@ -125,7 +125,7 @@ def _place(program: PlannedProgram, changed: PlannedProgram, samples: int) -> tu
 
 
 def _parent(modules: list[str]) -> str:
-    """The module that all of these are in; the empty path of the model if there is no other."""
+    """Return the innermost module that contains all ``modules``; the empty path, the model, if there is no other."""
     paths = [module.split(".") for module in modules]
     common = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
     return ".".join(names[0] for names in common)

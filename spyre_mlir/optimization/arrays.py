@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Types of the arrays that problems and solutions are made of, and what numpy does for them at a price."""
+"""Array types of problems and solutions, and a cheaper replacement of a numpy function."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,7 @@ Floats = NDArray[np.float64]
 
 
 def distinct(values: Array) -> Array:
-    """Return the different values, rising, without the masked arrays that ``np.unique`` imports for it."""
+    """Return the distinct values, ascending, without importing masked arrays as ``np.unique`` does."""
     ordered = np.sort(values)
     is_first = np.ones(len(ordered), bool)
     is_first[1:] = ordered[1:] != ordered[:-1]

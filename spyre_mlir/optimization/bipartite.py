@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bipartite matching of children with parents, by the bytes that pairs can share, and bounds of it.
+"""Bipartite matching of children with parents by the bytes that pairs can share, and bounds of the shared bytes.
 
-At the time at which children begin and their parents end, a child shares its bytes with at most one parent and a
-parent with at most one child; so what is shared at most is a bipartite matching of the heaviest children.
+At the time when children begin and their parents end, a child shares its bytes with at most one parent, and a parent
+with at most one child. So the most shared bytes are a bipartite matching of the heaviest children.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Child(NamedTuple):
-    """A buffer of ``size`` bytes that begins, and the parents that it may share them with."""
+    """A buffer of ``size`` bytes that begins, and the parents with which it may share the bytes."""
 
     item: int
     size: int
@@ -21,9 +21,9 @@ class Child(NamedTuple):
 
 
 def most_shared(children: Sequence[Child]) -> int:
-    """Return the bytes of the heaviest set of children that can all have a parent of their own.
+    """Return the bytes of the heaviest set of children that can all have different parents.
 
-    Such sets form a matroid, so taking the largest child first is optimal (Edmonds and Fulkerson, 1965).
+    Such sets form a matroid, so choosing the largest child first is optimal (Edmonds and Fulkerson, 1965).
     """
     if len(children) == 1:
         return children[0].size if children[0].parents else 0
@@ -33,9 +33,9 @@ def most_shared(children: Sequence[Child]) -> int:
 
 
 def matching(parents: Mapping[int, Sequence[int]]) -> dict[int, int]:
-    """Return a largest set of pairs, parent by child, with different parents.
+    """Return a maximum matching with different parents, as a mapping from child to parent.
 
-    No child goes without for the sake of a later one: if larger children come first, no set of pairs weighs more.
+    No matched child becomes unmatched for a later child: if larger children come first, the matching is the heaviest.
     """
     child_of: dict[int, int] = {}
     for child in parents:
@@ -44,9 +44,9 @@ def matching(parents: Mapping[int, Sequence[int]]) -> dict[int, int]:
 
 
 def _augment(child: int, parents: Mapping[int, Sequence[int]], child_of: dict[int, int]) -> None:
-    """Match a child, if need be by giving the child of its parent another one, and so on: an augmenting path."""
-    # Per parent the child that asks for it, and the parent that this one leaves for it. Breadth first: a free parent
-    # nearby is mostly there, and paths can be as long as programs.
+    """Match a child by an augmenting path: if its parent is taken, move that parent's child to another, and so on."""
+    # For each parent the child that requests it, and the parent that this child leaves. Breadth first: mostly a free
+    # parent is near, and paths can be as long as programs.
     before: dict[int, tuple[int, int | None]] = {}
     queue: deque[tuple[int, int | None]] = deque([(child, None)])
     while queue:
@@ -59,18 +59,18 @@ def _augment(child: int, parents: Mapping[int, Sequence[int]], child_of: dict[in
                 queue.append((child_of[parent], parent))
                 continue
             end: int | None = parent
-            # Back along the path: a parent goes to the child that asked for it, whose old parent is the
-            # next one.
+            # Go back along the path: assign each parent to the child that requested it; the next parent is this
+            # child's old one.
             while end is not None:
                 child_of[end], end = before[end]
             return
 
 
 def covers(children: Sequence[Child]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return two covers: bytes per buffer, of which each pair has at least what it could share.
+    """Return two covers: bytes per buffer, such that the bytes of a pair are at least the bytes that it could share.
 
-    The sum of a cover bounds what is shared. Where buffers are linked by pairs, the first cover has either the
-    bytes of all children or for each parent those of its largest child, whatever is less; the second one the other.
+    The sum of a cover bounds the shared bytes. For each component of linked pairs there are two choices: the bytes of
+    all children, or the largest child of each parent. The first cover has the smaller one, the second the larger one.
     """
     cheap: dict[int, int] = {}
     dear: dict[int, int] = {}
@@ -87,7 +87,7 @@ def covers(children: Sequence[Child]) -> tuple[dict[int, int], dict[int, int]]:
 
 
 def _components(children: Sequence[Child]) -> list[list[Child]]:
-    """Children that have parents in common, directly or through others."""
+    """Return groups of children that have parents in common, directly or through others."""
     components: list[tuple[set[int], list[Child]]] = []
     for child in children:
         parents, linked = set(child.parents), [child]

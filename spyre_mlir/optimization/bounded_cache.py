@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A cache whose values differ much in size: it is bounded by their sizes, not by their number."""
+"""A cache for values of very different sizes, bounded by the sum of the sizes, not by the number of values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Value = TypeVar("_Value")
 
 
 class BoundedCache(Generic[_Value]):
-    """Values by key, those of the last uses, whose sizes together are at most ``limit``."""
+    """A least-recently-used cache of values by key; the sum of the values' sizes is at most ``limit``."""
 
     def __init__(self, limit: int, size: Callable[[_Value], int]) -> None:
         self.limit, self.size = limit, size
@@ -24,13 +24,13 @@ class BoundedCache(Generic[_Value]):
         CACHES.append(self)
 
     def clear(self) -> None:
-        """Forget all values."""
+        """Remove all values."""
         with self._lock:
             self._values.clear()
             self.total = 0
 
     def get(self, key: Hashable, build: Callable[[], _Value]) -> _Value:
-        """Return the value of a key, which is built if it is not there."""
+        """Return the value of a key; build the value if it is missing."""
         with self._lock:
             if key in self._values:
                 self._values.move_to_end(key)

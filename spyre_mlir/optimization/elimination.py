@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Minimal sums of small tables: the combinatorial core of the layout choice.
 
-Variables have a few states each; tables over some of them hold costs (``inf`` where states do not go
-together); the sum of all tables is to be smallest. Bucket elimination (Dechter, 1999) takes one variable
-after the other: it adds up the tables that mention it and minimises it away, which leaves a table over its
-neighbours. On trees and narrow graphs these stay small and the result is exact. Where one would grow beyond
-the limit, the bucket is split and each part is minimised alone (mini-buckets): a lower bound. A beam then
-goes back through the buckets, guided by that bound. Dominated states (``dominance.py``) are left out before.
+Each variable has a few states. Tables over some of the variables hold costs (``inf`` for incompatible states). The
+sum of all tables is minimised. Bucket elimination (Dechter, 1999) eliminates one variable after another: it adds up
+the tables that contain the variable and minimises over it, which leaves a table over its neighbours. On trees and
+narrow graphs these tables stay small and the result is exact. If a table would exceed the limit, the bucket is split
+and each part is minimised alone (mini-buckets), which gives a lower bound. A beam search then goes back through the
+buckets, guided by this bound. Dominated states are removed first.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from numpy.typing import NDArray
 from spyre_mlir.optimization.bounded_cache import BoundedCache
 from spyre_mlir.records import dataclass
 
-# Dominated states: another state of the same variable costs no more, whatever its neighbours are.
+# Dominated states: another state of the same variable does not cost more, for any states of its neighbours.
 #
-# Orders of dims that nothing distinguishes, relayouts that no reader can use: most states of a layout choice are of
-# this kind. Without them the tables of the elimination stay small and its result stays the same.
+# Most states of a layout choice are dominated, for example equivalent orders of dims, or relayouts that no reader can
+# use. Without them the tables of the elimination stay small and its result stays the same.
 
 #: Variables in ascending order.
 Scope = tuple[int, ...]
 Table = NDArray[np.float64]
 
-#: Variables with fewer states are not worth looking at.
+#: Minimum number of states of a variable that is worth examining.
 _FEW = 6
-#: Comparisons for one variable; one with so many neighbours is left as it is.
+#: Maximum number of comparisons for one variable; a variable that needs more keeps all its states.
 _MANY_COMPARISONS = 1 << 22
-#: So few comparisons take less time than the search for equal columns.
+#: Up to this number, comparisons take less time than the search for equal columns.
 _FEW_COMPARISONS = 1 << 16
 
 
 def undominated(
     sizes: Sequence[int], tables: Mapping[Scope, Table]
 ) -> tuple[list[NDArray[np.intp]], dict[Scope, Table]]:
-    """Return the undominated states of each variable, ascending, and the tables over those alone."""
+    """Return the undominated states of each variable, ascending, and the tables over only these states."""
     reduced = dict(tables)
     states = [np.arange(size) for size in sizes]
     touching: list[list[Scope]] = [[] for _ in sizes]
     for scope in reduced:
         for variable in scope:
             touching[variable].append(scope)
-    # A state may become dominated when a neighbour loses states: its neighbours wait again.
+    # A state may become dominated when a neighbour loses states, so neighbours are queued again.
     waiting = deque(variable for variable, size in enumerate(sizes) if size >= _FEW and touching[variable])
     queued = set(waiting)
     cache = _Cache()
@@ -77,7 +77,7 @@ class _Cache:
     def __init__(self) -> None:
         self._needed: dict[tuple[tuple[int, int], ...], NDArray[np.intp] | None] = {}
         self._reduced: dict[tuple[int, int, bytes], Table] = {}
-        self._alive: list[Table] = []  # an id may be given to a new table once its own is freed
+        self._alive: list[Table] = []  # keeps tables alive: Python may reuse the id of a freed table
 
     def needed(self, rows: list[tuple[Table, int]]) -> NDArray[np.intp] | None:
         """Return the undominated states of a variable (None: too many to compare) from its (table, axis) pairs."""
@@ -88,7 +88,7 @@ class _Cache:
         return self._needed[key]
 
     def reduced(self, table: Table, axis: int, states: NDArray[np.intp]) -> Table:
-        """Return a table over some states of one of its axes."""
+        """Return the table restricted to some states of one axis."""
         key = (id(table), axis, states.tobytes())
         if key not in self._reduced:
             self._alive.append(table)
@@ -97,19 +97,19 @@ class _Cache:
 
 
 def _by_state(table: Table, axis: int) -> Table:
-    """One row per state of the variable."""
+    """Return the table as a matrix with one row per state of the variable at ``axis``."""
     return table.swapaxes(0, axis).reshape(table.shape[axis], -1)
 
 
 def _needed(rows: list[tuple[Table, int]]) -> NDArray[np.intp] | None:
-    """The states without another that costs no more anywhere (of equal ones the first); None if too many."""
+    """Return the states that no other state dominates (of equal states the first); None if too many to compare."""
     states = rows[0][0].shape[rows[0][1]]
     if states < _FEW or states * sum(table.size for table, _ in rows) > _MANY_COMPARISONS:
         return None
     costs = np.concatenate([_by_state(table, axis) for table, axis in rows], axis=1)
     columns = np.ascontiguousarray(costs.T)
     if states * columns.size > _FEW_COMPARISONS:
-        # States of a neighbour repeat few columns, and a column counts once.
+        # Many states of a neighbour have equal columns, of which one is enough.
         columns = np.array(list({column.tobytes(): column for column in columns}.values()))
     no_more = (columns[:, :, None] <= columns[:, None, :]).all(axis=0)
     equal = no_more & no_more.T
@@ -119,17 +119,17 @@ def _needed(rows: list[tuple[Table, int]]) -> NDArray[np.intp] | None:
 
 @functools.lru_cache(maxsize=1 << 8)
 def _earlier(states: int) -> NDArray[np.bool_]:
-    """A table that is true where a state (row) comes before another (column)."""
+    """Return a table that is true if the state of the row comes before the state of the column."""
     return np.triu(np.ones((states, states), dtype=bool), 1)
 
 
-#: A variable with more neighbours waits until most of them are gone.
+#: A variable with more neighbours is eliminated only after most of its neighbours.
 _MANY_NEIGHBOURS = 20
 
 
 @dataclass(frozen=True)
 class Minimum:
-    """A state per variable with its ``cost``; no choice costs less than ``bound``."""
+    """A state per variable, the ``cost`` of this choice, and a lower ``bound`` of the cost of any choice."""
 
     states: tuple[int, ...]
     cost: float
@@ -141,12 +141,12 @@ class Minimum:
         return self.cost <= self.bound
 
 
-#: The smallest sums of the last problems, by what they depend on.
+#: Cache of the smallest sums of recent problems, keyed by a digest of the problem.
 MINIMA: BoundedCache[Minimum] = BoundedCache(1 << 18, lambda minimum: 1 + len(minimum.states))
 
 
 class Sum:
-    """Tables to be added up; those over the same variables are added at once."""
+    """A sum of tables; tables over the same variables are added immediately."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes: list[int] = list(sizes)
@@ -154,28 +154,28 @@ class Sum:
 
     def add(self, scope: Scope, table: Table) -> None:
         """Add costs over ``scope`` (ascending, without repetition), one axis per variable."""
-        if 1 in table.shape:  # a variable of one state decides nothing
+        if 1 in table.shape:  # a variable with one state is constant
             scope = tuple(variable for variable in scope if self.sizes[variable] > 1)
             table = table.reshape([self.sizes[variable] for variable in scope])
         known = self.tables.get(scope)
         self.tables[scope] = table if known is None else known + table
 
     def cost(self, states: Sequence[int]) -> float:
-        """Return the sum at one choice of states."""
+        """Return the sum for one choice of states."""
         return float(sum(table[tuple(states[v] for v in scope)] for scope, table in self.tables.items()))
 
     def minimize(self, limit_entries: int = 1 << 20, width: int = 200) -> Minimum:
-        """Return the smallest sum: exact while no table needs more than ``limit_entries``, else by a beam.
+        """Return the smallest sum: exact while no table needs more than ``limit_entries``, else by a beam search.
 
-        ``Minimum.cost`` is ``inf`` if no states go together (or the beam of ``width`` found none). Evaluations ask for
-        the sums of the program that they evaluate, so equal sums of a compilation are minimized once.
+        ``Minimum.cost`` is ``inf`` if no states are compatible (or the beam of ``width`` found none). Evaluations of
+        candidates repeat the sums of their program, so a cache minimises equal sums of a compilation only once.
         """
         return MINIMA.get(self._digest(limit_entries, width), lambda: self._minimized(limit_entries, width))
 
     def _digest(self, *options: int) -> bytes:
-        """Return a digest of all that the smallest sum depends on."""
+        """Return a digest of everything that the smallest sum depends on."""
         digest = hashlib.blake2b(repr((options, self.sizes, list(self.tables))).encode())
-        # Equal parts of a program have the same objects as tables.
+        # Equal parts of a program share their table objects.
         digests: dict[int, bytes] = {}
         for table in self.tables.values():
             if id(table) not in digests:
@@ -197,13 +197,13 @@ class Sum:
         return Minimum(chosen, self.cost(chosen), bound)
 
     def _search(self, limit_entries: int, width: int) -> tuple[list[int] | None, float]:
-        """The best states, None if none go together, and a lower bound of all costs."""
+        """Return the best states (None if no states are compatible) and a lower bound of all costs."""
         elimination = _Elimination(self, limit_entries)
         buckets = elimination.run()
         bound = float(self.tables.get((), 0)) + elimination.constant
         states = _retrace(buckets, self.sizes)
         is_split = any(len(bucket.groups) > 1 for bucket in buckets)
-        # A choice that costs the bound is the one that the beam would find: always the first of its smallest ones.
+        # A choice whose cost equals the bound is the one that the beam would find: always the first of the smallest.
         if is_split and (states is None or not self.cost(states) == bound < math.inf):
             states = _beam(buckets, self.sizes, width)
         return states, bound
@@ -217,7 +217,7 @@ _Terms = list[tuple[Scope, Table]]
 class _Bucket:
     """A variable, the groups of tables minimised over it, and the message (a table over the rest) of each group.
 
-    The sum of a group has many entries, of which few are read again: it is not kept.
+    The sum of a group is not kept, because it has many entries and few of them are read again.
     """
 
     variable: int
@@ -226,7 +226,7 @@ class _Bucket:
 
 
 class _Elimination:
-    """Elimination in the order of the smallest table to build next; variables with many neighbours come last."""
+    """Elimination in the order of the smallest next table; variables with many neighbours come last."""
 
     def __init__(self, source: Sum, limit_entries: int) -> None:
         self.sizes = source.sizes
@@ -234,15 +234,15 @@ class _Elimination:
         self.constant = 0.0  # part of the cost of every choice
         self.tables: dict[Scope, Table] = {}
         self._minima: dict[tuple, tuple[Table, float]] = {}
-        self._sum = np.empty(0)  # the memory of each sum in turn
+        self._sum = np.empty(0)  # buffer that each sum reuses
         self._unique: dict[tuple, Table] = {}
         self.scopes_of: list[dict[Scope, None]] = [{} for _ in source.sizes]
-        self.neighbours: list[dict[int, int]] = [{} for _ in source.sizes]  # and how many scopes they share
+        self.neighbours: list[dict[int, int]] = [{} for _ in source.sizes]  # with the number of shared scopes
         for scope, table in source.tables.items():
             self._insert(scope, table)
 
     def run(self) -> list[_Bucket]:
-        """Eliminate all variables and return their buckets in that order."""
+        """Eliminate all variables and return their buckets in elimination order."""
         variables = [variable for variable, size in enumerate(self.sizes) if size > 1]
         waiting = [(self._effort(variable), variable) for variable in variables]
         heapq.heapify(waiting)
@@ -253,7 +253,7 @@ class _Elimination:
             if variable in eliminated:
                 continue
             current = self._effort(variable)
-            if current > effort:  # it has grown since it was queued; where it fell, it was queued again
+            if current > effort:  # the effort has grown since it was queued; if it fell, it was queued again
                 heapq.heappush(waiting, (current, variable))
                 continue
             eliminated.add(variable)
@@ -264,7 +264,7 @@ class _Elimination:
         return buckets
 
     def _effort(self, variable: int) -> int:
-        """Entries of the table that eliminating a variable builds; with many neighbours more than any of those."""
+        """Return the entries of the table that eliminating a variable builds; 2^64 or more with many neighbours."""
         around = self.neighbours[variable]
         if len(around) > _MANY_NEIGHBOURS:
             return (1 << 64) + len(around)
@@ -275,7 +275,7 @@ class _Elimination:
         for members in self._groups(variable):
             scope = tuple(sorted({variable}.union(*members)))
             rest = tuple(other for other in scope if other != variable)
-            # The smallest first: as few additions as possible are of tables over the whole union.
+            # The smallest tables first, so that few additions are of tables over the whole union.
             members.sort(key=lambda member: (self.tables[member].size, member))
             message, constant = self._minimized(variable, members, scope)
             self.constant += constant
@@ -288,23 +288,23 @@ class _Elimination:
         return _Bucket(variable, groups, messages)
 
     def _minimized(self, variable: int, members: list[Scope], union: Scope) -> tuple[Table, float]:
-        """The minimum of a sum of tables over the variable, and the constant taken out of that minimum."""
-        # Equal parts of a program have the same tables, which are the same objects: each such sum is made once.
+        """Return the minimum over the variable of a sum of tables, and the constant subtracted from the minimum."""
+        # Equal parts of a program share their table objects, so each such sum is computed once.
         axis_of = {other: position for position, other in enumerate(union)}
         parts = [(id(self.tables[scope]), *(axis_of[other] for other in scope)) for scope in members]
         key = (axis_of[variable], self.sizes[variable], *parts)
         if key not in self._minima:
             total = self._total(members, union)
             message = total.min(axis=axis_of[variable])
-            constant = float(message.min())  # infinite: no states go together
-            # What is left is canonical: messages that differ by a constant alone become one object.
+            constant = float(message.min())  # infinite: no states are compatible
+            # The remainder is canonical: messages that differ only by a constant become one object.
             if math.isfinite(constant):
                 message = message - constant
             self._minima[key] = (self._canonical(message), constant)
         return self._minima[key]
 
     def _canonical(self, table: Table) -> Table:
-        """The one object for equal tables, by which equal sums are recognised."""
+        """Return one object for all equal tables, so that equal sums are recognised by identity."""
         return self._unique.setdefault((table.shape, table.tobytes()), table)
 
     def _remove(self, scope: Scope) -> None:
@@ -333,8 +333,8 @@ class _Elimination:
                     around[other] = around.get(other, 0) + 1
 
     def _groups(self, variable: int) -> list[list[Scope]]:
-        """The tables of a variable, in as few groups as the limit allows."""
-        # The widest scopes open the groups, so that narrow ones find a place in them.
+        """Return the tables of a variable, in as few groups as the limit allows."""
+        # The widest scopes open the groups, so that narrower scopes fit into these groups.
         scopes = sorted(self.scopes_of[variable], key=lambda scope: (-len(scope), scope))
         entries = self.sizes[variable] * math.prod([self.sizes[other] for other in self.neighbours[variable]])
         if entries <= self.limit or not scopes:
@@ -353,7 +353,7 @@ class _Elimination:
         return groups
 
     def _total(self, members: list[Scope], union: Scope) -> Table:
-        """The sum of tables over their union, in memory that the next sum overwrites."""
+        """Return the sum of tables over their union, in memory that the next sum overwrites."""
         shape = tuple(self.sizes[v] for v in union)
         if not members:
             return np.zeros(shape)
@@ -373,12 +373,12 @@ class _Elimination:
 
 
 def _added(terms: Sequence[Table], size: int) -> Table:
-    """The sum of tables of which each has a variable of so many states; of none it is zero."""
+    """Return the sum of tables that share a variable of ``size`` states; zero if there are no tables."""
     return functools.reduce(np.add, terms) if terms else np.zeros(size)
 
 
 def _retrace(buckets: list[_Bucket], sizes: Sequence[int]) -> list[int] | None:
-    """The best state of each variable, from the last one back to the first; exact where no bucket is split."""
+    """Return the best state of each variable, from the last variable to the first; exact if no bucket is split."""
     states = [0] * len(sizes)
     for bucket in reversed(buckets):
         rows = [
@@ -404,7 +404,7 @@ def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int]
         for scope, _ in bucket.groups:
             for variable in scope:
                 first_use.setdefault(variable, position)
-    # The variables that are known and still asked for, and their states in each partial choice, a row each.
+    # The variables that are known and still needed, and a row for each with its states in the partial choices.
     alive: list[int] = []
     rows = np.zeros((0, 1), np.intp)
     bounds = np.zeros(1)
@@ -418,7 +418,7 @@ def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int]
         for scope, table in bucket.messages:
             if scope:
                 message = _values_at(table, scope, live, None)
-                # Infinity less infinity is undefined; where a message is infinite its group is as well.
+                # Infinity minus infinity is undefined; if a message is infinite, its group is infinite too.
                 extended -= np.where(np.isinf(message), 0, message)[:, None]
         flat = extended.ravel()
         possible = np.flatnonzero(flat < math.inf)
@@ -428,7 +428,7 @@ def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int]
         parents, chosen = np.divmod(best, sizes[bucket.variable])
         bounds = flat[best]
         trace.append((bucket.variable, parents, chosen))
-        # One selection of rows and columns: there may be hundreds of variables.
+        # Select rows and columns at once, because there may be hundreds of variables.
         known = [*alive, bucket.variable]
         stays = [row for row, variable in enumerate(known) if first_use[variable] < position]
         alive = [known[row] for row in stays]
@@ -442,19 +442,19 @@ def _beam(buckets: list[_Bucket], sizes: Sequence[int], width: int) -> list[int]
 
 
 def _smallest(values: Table, count: int) -> NDArray[np.intp]:
-    """Return the positions of the ``count`` smallest values, from the smallest; of equal ones the first."""
+    """Return the indices of the ``count`` smallest values, ascending; ties keep their order."""
     if len(values) <= count:
         return np.argsort(values, kind="stable")
-    # Few are below the last one that counts: only those need the order.
+    # Few values are at most the ``count``-th smallest: only these need sorting.
     near = np.flatnonzero(values <= np.partition(values, count - 1)[count - 1])
     return near[np.argsort(values[near], kind="stable")][:count]
 
 
 def _values_at(table: Table, scope: Scope, live: dict[int, NDArray[np.intp]], free: int | None) -> Table:
-    """The values of a table at the states of each partial choice; over all states of ``free`` as the last axis."""
+    """Return the values of a table at the states of each partial choice; the last axis is the variable ``free``."""
     index = tuple(slice(None) if v == free else live[v] for v in scope)
     values = table[index]
     if free is not None and scope[0] == free and len(scope) > 1:
-        # Numpy leaves a leading slice in front of the axis of the index arrays.
+        # Numpy puts a leading slice before the axis of the index arrays.
         values = values.T
     return values

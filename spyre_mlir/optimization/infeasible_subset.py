@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Infeasible subsets: a small part of an infeasible set that is infeasible, too (deletion filtering)."""
+"""Infeasible subsets: find a small infeasible subset of an infeasible set (deletion filtering)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: Questions that may be asked for one set.
+#: Maximum number of queries for one set.
 _MOST_QUESTIONS = 64
 
 
 def infeasible_subset(members: list[int], is_infeasible: Callable[[list[int]], bool]) -> list[int]:
-    """A subset of ``members`` (rising, so in order of time) that is infeasible too.
+    """Return a subset of ``members`` (ascending, so in order of time) that is also infeasible.
 
-    Leaves out runs of members, long ones first, wherever ``is_infeasible`` says that it is proven for the rest.
-    Where it knows no proof the members stay, so the result is not always minimal.
+    Removes runs of members, long runs first, if ``is_infeasible`` returns that the rest is proven infeasible. Without
+    a proof the members stay, so the result is not always minimal.
     """
     subset, run, questions = members, len(members) // 2, 0
     while run and questions < _MOST_QUESTIONS:

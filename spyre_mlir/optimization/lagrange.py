@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lower bounds of covering problems from linear programming.
 
-Minimise the sum of costs[i] y[i] over y in {0, 1}, where in every row the coefficients of the chosen items reach
-at least its need. For all multipliers m >= 0
+Minimise the sum of costs[i] y[i] over y in {0, 1}, such that in every row the coefficients of the chosen items add up
+to at least the row's need. For all multipliers m >= 0
 
     sum(m[r] need[r]) + sum(min(0, costs[i] - sum(m[r] coefficient[r, i])))
 
 is a lower bound (Held and Karp, 1971; Fisher, 1981), and the best multipliers are the dual solution of the
-linear relaxation (``simplex.py``). They are made integers before they are used: the bound is exact.
+linear relaxation (``simplex.py``). The multipliers are rounded to integers before use, so the bound is exact.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from spyre_mlir.optimization.arrays import Array, Floats
 from spyre_mlir.optimization.simplex import Simplex
 from spyre_mlir.records import dataclass
 
-#: Rows times items of one linear program. Larger problems are cut into consecutive rows.
+#: Maximum number of rows times items of one linear program. Larger problems are cut into consecutive rows.
 _MOST_CELLS = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A covering problem as a sparse matrix: entry e says that ``items[e]`` gives row ``rows[e]`` ``coefficients[e]``.
+    """A covering problem as a sparse matrix: item ``items[e]`` has ``coefficients[e]`` in row ``rows[e]``.
 
-    ``needs`` has an entry per row, at least 1, ``costs`` one per item, none below 0; no coefficient is above the
-    need of its row. All items together reach every need.
+    ``needs`` has an entry per row, at least 1; ``costs`` has an entry per item, at least 0. A coefficient is at most
+    the need of its row. All items together cover every need.
     """
 
     rows: Array
@@ -41,9 +41,9 @@ class Rows:
 class Multipliers:
     """A lower bound in units of 1 / ``scale``: integers throughout.
 
-    ``of_rows`` are the multipliers, ``reduced`` the costs of the items less what the multipliers pay them,
-    ``bound`` the lower bound of all choices. Choosing an item with reduced cost c > 0, or leaving one with
-    c < 0, raises the bound by abs(c).
+    ``of_rows`` are the multipliers. ``reduced`` are the reduced costs: the costs of the items minus the sum of
+    multiplier times coefficient. ``bound`` is the lower bound of all choices. Choosing an item with reduced cost
+    c > 0, or omitting one with c < 0, raises the bound by abs(c).
     """
 
     of_rows: list[int]
@@ -53,10 +53,10 @@ class Multipliers:
 
 
 def multipliers(problem: Rows) -> Multipliers:
-    """The best multipliers, or good ones where the problem is large.
+    """Return the best multipliers, or good ones if the problem is large.
 
-    A problem that is cut gives each part of its rows the part of an item's cost that its rows have of those of
-    the item.
+    If the problem is cut, each part gets a fraction of an item's cost: the fraction of the item's rows that are in
+    the part.
     """
     count = np.bincount(problem.items, minlength=len(problem.costs))
     weights = np.zeros(len(problem.needs))
@@ -74,7 +74,7 @@ def multipliers(problem: Rows) -> Multipliers:
 
 
 def _parts(problem: Rows) -> list[tuple[int, int]]:
-    """Ranges of rows with few cells each."""
+    """Return ranges of rows with at most ``_MOST_CELLS`` cells each, but at least one row."""
     height = len(problem.needs)
     items = max(1, len(np.unique(problem.items)))
     rows = max(1, _MOST_CELLS // items)
@@ -82,21 +82,21 @@ def _parts(problem: Rows) -> list[tuple[int, int]]:
 
 
 def exact(problem: Rows, weights: Floats) -> Multipliers:
-    """The multipliers rounded to integers, and what follows from them without any rounding."""
+    """Round the multipliers to integers, and compute reduced costs and bound from them without rounding."""
     largest = np.cumsum(weights)[-1:].sum() + problem.costs.max(initial=0)
     scale = 1 << max(0, min(20, 60 - int(largest).bit_length()))  # products stay below 2 ** 63
-    # Any multipliers of 0 or more give a bound, so rounding costs sharpness and no validity.
+    # Any multipliers >= 0 give a bound, so rounding makes the bound weaker but not invalid.
     of_rows = np.floor(weights * scale / problem.needs).astype(np.int64)
     reduced = problem.costs * scale
     np.subtract.at(reduced, problem.items, problem.coefficients * of_rows[problem.rows])
-    # Sums are Python's: each product fits 64 bits, all of them together need not.
+    # Add in Python: each product fits 64 bits, but their sum may not.
     listed = reduced.tolist()
     needed = sum((of_rows * problem.needs).tolist())
     return Multipliers(of_rows.tolist(), listed, needed + sum(cost for cost in listed if cost < 0), scale)
 
 
 def dense(problem: Rows) -> Array:
-    """The coefficients as a matrix of rows and items."""
+    """Return the coefficients as a matrix of rows and items."""
     matrix = np.zeros((len(problem.needs), len(problem.costs)), np.int64)
     matrix[problem.rows, problem.items] = problem.coefficients
     return matrix

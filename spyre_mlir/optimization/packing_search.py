@@ -1,33 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The search of ``packing``: places shapes inside a capacity, or proves that they do not fit. Compiled by numba.
+"""The search of ``packing``: place shapes within a capacity, or prove that they do not fit. Compiled by numba.
 
 Time is a row of sections. A shape covers the sections ``lower`` to ``upper`` (excluded), with a height in each of
-them, and gets one offset. Only solutions are sought in which no shape can be moved down alone, so each stands on 0
-or on another one; every solution can be turned into such a one.
+them, and gets one offset. The search considers only solutions in which no shape can be moved down alone, so that each
+shape stands on 0 or on another shape; every solution can be turned into such a solution.
 
-State. ``floor[s]`` bounds from below where an unplaced shape over section s can begin, ``base[b]`` where shape b
-can: the highest floor it covers. ``rest[s]`` are the heights over s that are still to be placed. A state is dead if
-``floor[s] + rest[s]`` is above the capacity; the difference is the slack of s. A floor rises to the lowest base of
-the unplaced shapes over it, for nothing can begin below (``_settle``).
+State. ``floor[s]`` is a lower bound of the offset of an unplaced shape over section s; ``base[b]`` is a lower bound of
+the offset of shape b: the highest floor that it covers. ``rest[s]`` is the sum of the unplaced heights over s. A state
+is dead if ``floor[s] + rest[s]`` exceeds the capacity; the difference is the slack of s. A floor rises to the lowest
+base of the unplaced shapes over it, because no shape can begin below (``_settle``).
 
-Branching rule. A valley is a run of sections with equal floor f between higher ones. Take a section s of some
-valley, the one with the least slack, and ask which shape begins at f over s. It lies inside the valley, so these
-shapes can be counted; each is a branch, put at f. The last branch is that none does: then all of them begin at least
-at the lowest height at which one that reaches over the walls can begin, or one can stand on a shape beside s, and
-the floor rises to that height (``_height_if_none``). The branches exclude each other, and in each solution that is
-sought one of them is true: so a search that ends without a solution is a proof. Of equal shapes over s one is tried.
+Branching rule. A valley is a run of sections with equal floor f between higher floors. Choose a section s of some
+valley, such as the one with the least slack, and branch on the shape that begins at f over s. This shape is inside the
+valley, so there are few candidates; in each branch one of them is placed at f. In the last branch none of them
+begins at f: the floor rises to the lowest height at which a shape that reaches over the walls can begin, or a shape can
+stand on a shape next to s (``_height_if_none``). The branches exclude each other, and each solution considered is in
+one of them, so a search that ends without a solution is a proof. Of equal shapes over s only one is tried.
 
-Parts. Where no unplaced shape crosses a border between sections, the parts beside it do not touch each other. A node
-belongs to one part, and later nodes stay inside it until it is placed whole. If a part fails, the nodes of
-others since then are not to blame and are dropped (``_retreat``): their other solutions are not tried.
+Parts. A border between sections that no unplaced shape crosses separates two independent parts. A node belongs to one
+part, and later nodes stay inside it until it is completely placed. If a part fails, later nodes of other parts did not
+cause the failure and are dropped (``_retreat``): their other solutions are not tried.
 
-Failed states. Whether a part can be completed depends on its floors and unplaced shapes alone. Those that failed are
-kept in a table by two 64-bit hashes (Zobrist), each new one in place of what was in its slot; it serves all
-restarts, because neither the order of the branches nor the choice of sections matters for it.
+Failed states. Whether a part can be completed depends only on its floors and unplaced shapes. Failed states are kept in
+a table by two 64-bit hashes (Zobrist); a new state replaces the state in its slot. The table stays valid over restarts,
+because it depends neither on the order of the branches nor on the choice of sections.
 
-Sections are chosen by the fewest branches per failure so far, equal ones by slack, or the other way round; one with a
-single branch is no choice, so it comes first. Failures are those of one search (the weighted degree of constraint
-programming): weights learnt in another order of branches mislead this one. More on the whole is in ``packing``.
+Sections are chosen by the fewest branches per failure so far, ties by slack, or vice versa. A section with a single
+branch comes first, because it is not a choice. Failures are counted within one search (the weighted degree of
+constraint programming): weights learnt in another order of branches mislead it. ``packing`` has an overview.
 
 Literature: canonical solutions, section-wise bounds and decomposition as in Moffitt, "MiniMalloc: A Lightweight
 Memory Allocator for Hardware-Accelerated Machine Learning", 2023; skyline and "nothing begins here" as in exact
@@ -44,28 +44,28 @@ from numba import njit
 
 from spyre_mlir.optimization.arrays import Array
 
-#: How a search ends: none exists, found, or the budget of nodes (or the room for them) is spent.
+#: Results of a search: no packing exists, packing found, or the budget of nodes (or the memory for them) is spent.
 IMPOSSIBLE, PLACED, GAVE_UP = 0, 1, 2
 
-#: Ways to choose a section.
+#: Rules to choose a section.
 FEWEST_BRANCHES, LEAST_SLACK = 0, 1
 
-#: Makes a ratio of small numbers an integer that still tells them apart.
+#: Scales a ratio of small numbers to an integer, such that different ratios stay different.
 _SCALE = 1 << 20
 
-#: Columns of ``PackingState.nodes``: the section of a node; the shape of its present branch, or -1; the end of
-#: ``trail`` before it; the end of its choices and the next one to try; its part.
+#: Columns of ``PackingState.nodes``: the section of a node; the shape of its current branch, or -1; the end of
+#: ``trail`` before the node; the end of its choices and the next choice to try; its part.
 _SECTION, _SHAPE, _TRAIL, _END, _NEXT, _LOWER, _UPPER = range(7)
 _COLUMNS = 7
 
-#: Entries of ``PackingState.ends``: how much of each array is in use.
+#: Entries of ``PackingState.ends``: the used length of each array.
 _TRAIL_END, _QUEUE_END, _CHOICES_END, _DEPTH, _UNPLACED = range(5)
 _ENDS = 5
 
 _FAR = 1 << 62
 
-#: For functions that only compiled ones call: without the wrappers for Python, which take a third of the compile time,
-#: and in line, since a call would pass each of the arrays' fields.
+#: For functions that only compiled functions call: without the wrappers for Python, which take a third of the compile
+#: time, and inlined, since a call would pass each of the arrays' fields.
 _inner = njit(  # pyright: ignore[reportCallIssue]
     cache=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
 )
@@ -74,8 +74,8 @@ _inner = njit(  # pyright: ignore[reportCallIssue]
 class PackingProblem(NamedTuple):
     """Shapes over sections.
 
-    ``heights[column[b] + s]`` is the height of shape b over section s, ``least[b]`` its lowest one.
-    ``cover[first[s]:first[s + 1]]`` are the shapes over section s. Shapes of equal ``kind`` can change places.
+    ``heights[column[b] + s]`` is the height of shape b over section s, ``least[b]`` the least height of shape b.
+    ``cover[first[s]:first[s + 1]]`` are the shapes over section s. Shapes of equal ``kind`` are interchangeable.
     """
 
     capacity: int
@@ -90,11 +90,11 @@ class PackingProblem(NamedTuple):
 
 
 class PackingState(NamedTuple):
-    """A partial packing and the way to it; see the module. ``offset`` is -1 for unplaced shapes.
+    """A partial packing and the path to it; see the module docstring. ``offset`` is -1 for unplaced shapes.
 
-    ``crossing[s]`` unplaced shapes cover both s and s + 1. ``trail`` holds old values of ``floor`` and (from index
-    ``len(floor)`` on) of ``base``. ``queue`` are sections to settle, marked in ``queued``. ``codes[s]`` is the hash
-    of the unplaced shapes that begin with section s, ``keys`` that of the state of each node, in two columns.
+    ``crossing[s]`` is the number of unplaced shapes that cover both s and s + 1. ``trail`` holds old values of
+    ``floor`` and (from index ``len(floor)`` on) of ``base``. ``queue`` lists sections to settle, marked in ``queued``.
+    ``codes[s]`` is the hash of the unplaced shapes that begin with section s, ``keys`` the hash of each node's state.
     """
 
     floor: Array
@@ -113,7 +113,7 @@ class PackingState(NamedTuple):
 
 
 def start(problem: PackingProblem) -> PackingState:
-    """Nothing is placed. The room for nodes and trail is far more than a search of any depth seen needs."""
+    """Return a state without placed shapes. Arrays for nodes and trail are much larger than any search seen needs."""
     shapes, sections = len(problem.lower), len(problem.first) - 1
     room = 4 * (shapes + sections) + 4096
     per_node = 1 + int(np.diff(problem.first).max(initial=0))
@@ -151,11 +151,11 @@ def search(
     budget: int,
     failed: np.ndarray,
 ) -> tuple[int, int]:
-    """Depth first: how it ended and its nodes. ``state.offset`` is the packing if there is one.
+    """Search depth first; return the result and the number of nodes. ``state.offset`` is the packing if there is one.
 
-    The state is that of ``start``, or of an earlier search of the same problem, which is taken back. Branches are
-    tried by falling ``scores`` (float64, one per shape). ``failed`` (2**k rows of two uint64) is learnt and serves the
-    next search of the same problem.
+    ``state`` comes from ``start``, or from an earlier search of the same problem, which is undone. Branches are tried
+    by falling ``scores`` (float64, one per shape). ``failed`` (2**k rows of two uint64) collects failed states, also
+    for the next search of the same problem.
     """
     visited = 0
     failures = np.ones(len(state.floor), np.int64)
@@ -188,7 +188,7 @@ def search(
 
 @_inner
 def _advance(problem: PackingProblem, state: PackingState, failures: Array, failed: np.ndarray) -> bool:
-    """Goes to the next branch that is not dead at once, up the tree as far as needed; False if there is none."""
+    """Go to the next branch that is not immediately dead, up the tree as far as needed; False if there is none."""
     while state.ends[_DEPTH] > 0:
         top = state.ends[_DEPTH] - 1
         _take_back(problem, state, top)
@@ -204,7 +204,7 @@ def _advance(problem: PackingProblem, state: PackingState, failures: Array, fail
 
 @_inner
 def _next_branch(problem: PackingProblem, state: PackingState, top: int) -> bool:
-    """Takes the next branch of the last node, that none begins there after all shapes; False if all are tried."""
+    """Take the next branch of the last node: each shape, then that no shape begins there; False if all are tried."""
     node = state.nodes[top]
     position: int = node[_NEXT]
     section: int = node[_SECTION]
@@ -224,7 +224,7 @@ def _next_branch(problem: PackingProblem, state: PackingState, top: int) -> bool
 
 @_inner
 def _retreat(problem: PackingProblem, state: PackingState, lower: int, upper: int) -> None:
-    """Drops the last nodes as far as they belong to other parts than the one that failed."""
+    """Drop the last nodes as long as they belong to other parts than the failed part."""
     while state.ends[_DEPTH] > 0:
         top = state.ends[_DEPTH] - 1
         if state.nodes[top, _LOWER] < upper and lower < state.nodes[top, _UPPER]:
@@ -235,7 +235,7 @@ def _retreat(problem: PackingProblem, state: PackingState, lower: int, upper: in
 
 @_inner
 def _take_back(problem: PackingProblem, state: PackingState, top: int) -> None:
-    """The state as it was before the present branch of the last node."""
+    """Restore the state before the current branch of the last node."""
     node = state.nodes[top]
     if node[_SHAPE] >= 0:
         _add(problem, state, node[_SHAPE])
@@ -253,7 +253,7 @@ def _take_back(problem: PackingProblem, state: PackingState, top: int) -> None:
 
 @_inner
 def _has_room(problem: PackingProblem, state: PackingState) -> bool:
-    """Return whether another node fits into the arrays, with all that its branches may write."""
+    """Return whether another node fits into the arrays, with everything that its branches may write."""
     return (
         state.ends[_DEPTH] < len(state.nodes)
         and state.ends[_CHOICES_END] + len(state.offset) <= len(state.choices)
@@ -263,7 +263,7 @@ def _has_room(problem: PackingProblem, state: PackingState) -> bool:
 
 @_inner
 def _open_range(state: PackingState) -> tuple[int, int]:
-    """The sections of the last node whose part is not yet placed whole; all before the first node."""
+    """Return the sections of the last node whose part is not completely placed; all sections before the first node."""
     for depth in range(state.ends[_DEPTH] - 1, -1, -1):
         for section in range(state.nodes[depth, _LOWER], state.nodes[depth, _UPPER]):
             if state.rest[section] > 0:
@@ -275,7 +275,7 @@ def _open_range(state: PackingState) -> tuple[int, int]:
 def _choose(
     problem: PackingProblem, state: PackingState, lower: int, upper: int, rule: int, failures: Array
 ) -> int:
-    """The section of a valley that is best by the rule, the first of those; any one that has a single branch."""
+    """Return the best section of a valley by the rule, the first in a tie; at once any section with a single branch."""
     best, least, least_tie = -1, _FAR, _FAR
     begin = lower
     while begin < upper:
@@ -317,7 +317,7 @@ def _candidates(problem: PackingProblem, state: PackingState, section: int) -> i
 
 @_inner
 def _part(state: PackingState, section: int, lower: int, upper: int) -> tuple[int, int]:
-    """The sections around one up to the borders that no unplaced shape crosses."""
+    """Return the sections around ``section`` up to the borders that no unplaced shape crosses."""
     begin, end = section, section + 1
     while begin > lower and state.crossing[begin - 1] > 0:
         begin -= 1
@@ -330,7 +330,7 @@ def _part(state: PackingState, section: int, lower: int, upper: int) -> tuple[in
 def _push(
     problem: PackingProblem, state: PackingState, scores: np.ndarray, section: int, lower: int, upper: int
 ) -> None:
-    """A new node: the shapes that may begin at the section, by falling score."""
+    """Push a new node: the shapes that may begin at the section's floor, by falling score."""
     depth, begin = state.ends[_DEPTH], state.ends[_CHOICES_END]
     end = begin
     for entry in range(problem.first[section], problem.first[section + 1]):
@@ -358,8 +358,8 @@ def _height_if_none(
 ) -> int:
     """Return the least height at which shapes over a section can begin if none begins at its floor.
 
-    The lowest of them has its base above the floor, or it stands on a shape that is not over the section but meets
-    the valley; whatever stands on a shape over the section is no lower.
+    The lowest of these shapes has its base above the floor, or it stands on a shape that is not over the section but
+    meets the valley; a shape that stands on a shape over the section is at least as high.
     """
     floor, least = state.floor[section], _FAR
     begin, end = section, section + 1
@@ -381,7 +381,7 @@ def _height_if_none(
 
 @_inner
 def _place(problem: PackingProblem, state: PackingState, shape: int, offset: int) -> None:
-    """Puts a shape down; the floors under it rise to its top."""
+    """Place a shape; the floors under it rise to its top."""
     lower: int = problem.lower[shape]
     upper: int = problem.upper[shape]
     for section in range(lower, upper):
@@ -398,7 +398,7 @@ def _place(problem: PackingProblem, state: PackingState, shape: int, offset: int
 
 @_inner
 def _add(problem: PackingProblem, state: PackingState, shape: int) -> None:
-    """Makes a shape one of those to be placed; the floors are left to the trail."""
+    """Make a shape unplaced; the trail restores the floors."""
     lower, upper = problem.lower[shape], problem.upper[shape]
     for section in range(lower, upper):
         state.rest[section] += problem.heights[problem.column[shape] + section]
@@ -411,7 +411,7 @@ def _add(problem: PackingProblem, state: PackingState, shape: int) -> None:
 
 @_inner
 def _raise(problem: PackingProblem, state: PackingState, section: int, height: int) -> None:
-    """Raises a floor and with it the bases of the unplaced shapes over it; what they cover is to be settled."""
+    """Raise a floor and the bases of the unplaced shapes over it; queue the sections that these shapes cover."""
     _record(state, section, state.floor[section])
     state.floor[section] = height
     _enqueue(state, section)
@@ -422,16 +422,16 @@ def _raise(problem: PackingProblem, state: PackingState, section: int, height: i
             _record(state, len(state.floor) + shape, old)
             state.base[shape] = height
             for other in range(problem.lower[shape], problem.upper[shape]):
-                # A floor is the lowest base over it, so the rise of a higher one does not matter.
+                # A floor is the lowest base over it, so the rise of a higher base does not matter.
                 if old <= state.floor[other]:
                     _enqueue(state, other)
 
 
 @_inner
 def _settle(problem: PackingProblem, state: PackingState, failures: Array) -> bool:
-    """Raises each queued floor to the lowest base over it; False, and one more failure, if the capacity is passed.
+    """Raise each queued floor to the lowest base over it; False, and one more failure, if this exceeds the capacity.
 
-    The bases stay as they are, for they are no lower than the new floor.
+    The bases do not change, because they are at least as high as the new floor.
     """
     alive = True
     while state.ends[_QUEUE_END] > 0:
@@ -439,7 +439,7 @@ def _settle(problem: PackingProblem, state: PackingState, failures: Array) -> bo
         section: int = state.queue[end]
         state.ends[_QUEUE_END] = end
         state.queued[section] = 0
-        # After a failure the queue is emptied all the same: the next branch begins with none.
+        # The queue is emptied even after a failure, because the next branch starts with an empty queue.
         if not alive or state.rest[section] == 0:
             continue
         lowest = _FAR
@@ -473,7 +473,7 @@ def _record(state: PackingState, index: int, value: int) -> None:
 
 @_inner
 def _hash(state: PackingState, lower: int, upper: int) -> tuple[np.uint64, np.uint64]:
-    """Two hashes of the floors and the unplaced shapes of a part."""
+    """Return two hashes of the floors and the unplaced shapes of a part."""
     first, second = np.uint64(0), np.uint64(0)
     for section in range(lower, upper):
         mixed = _mixed(np.uint64(section) << np.uint64(44) ^ np.uint64(state.floor[section]))
@@ -491,7 +491,7 @@ def _toggle(state: PackingState, shape: int, lower: int) -> None:
 
 @_inner
 def _mixed(value: np.uint64) -> np.uint64:
-    """A bijection without visible pattern: the output function of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    """Mix bits by a bijection without visible pattern: the output of SplitMix64 (Steele, Lea and Flood, 2014)."""
     value += np.uint64(0x9E3779B97F4A7C15)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Periodic runs of a sequence: stretches in which each item equals the one a period further on."""
+"""Periodic runs of a sequence: ranges in which each item equals the item one period later."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 
 from spyre_mlir.records import dataclass
 
-#: How many occurrences further on an equal item is looked for: a period may have an item so often.
+#: Maximum number of occurrences of an item within a period: an equal item is searched this many occurrences ahead.
 _OCCURRENCES = 4
 
-#: Distances that are tried, those that most equal items have.
+#: Number of distances that are tried: the distances of the most equal items.
 _DISTANCES = 64
 
 
 @dataclass(frozen=True)
 class PeriodicRun:
-    """``length`` items from index ``first`` on, each equal to the one ``period`` further on if that is in the run."""
+    """``length`` items from index ``first`` on; an item equals the item ``period`` later if that is in the run."""
 
     first: int
     period: int
@@ -32,9 +32,9 @@ class PeriodicRun:
 
 
 def periodic_runs(keys: Sequence[int], least: int = 2) -> list[PeriodicRun]:
-    """Return the maximal runs of at least ``least`` periods, the longest first, of equal ones that of least period.
+    """Return the maximal runs of at least ``least`` periods, the longest first, ties by the shorter period.
 
-    Takes time linear in the sequence but for a sort of the items.
+    The time is linear in the length of the sequence, except for a sort of the items.
     """
     items = np.asarray(keys, np.int64)
     runs = [
@@ -60,7 +60,7 @@ def _distances(items: NDArray[np.int64]) -> list[int]:
 
 
 def _stretches(flags: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the starts and lengths of the stretches of true flags."""
+    """Return the starts and lengths of the ranges of true flags."""
     change = np.flatnonzero(np.diff(np.concatenate([[0], flags.view(np.int8), [0]])))
     starts, ends = change[::2], change[1::2]
     return starts, ends - starts

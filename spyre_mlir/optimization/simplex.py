@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The linear relaxation of covering problems, by the dual simplex method (Lemke, 1954).
 
-Minimise ``costs @ y`` over ``matrix @ y >= 1`` and lower <= y <= upper. With no costs below zero it can begin at
-y = 0, and the bound rises with every pivot; so the duals are valid wherever it stops. A pivot flips variables from
-bound to bound as long as that alone helps (Maros, 2003). Narrower bounds leave the duals valid: a branch and bound
-goes on from where its parent ended.
+Minimise ``costs @ y`` over ``matrix @ y >= 1`` and lower <= y <= upper. Since no cost is below zero, the method starts
+at y = 0, and the bound rises with every pivot; so the duals are valid whenever the method stops. A pivot flips
+variables from bound to bound as long as flipping alone helps (Maros, 2003). Narrower bounds keep the duals valid: a
+node of a branch and bound continues from the final state of its parent.
 
-All is done on single elements in a fixed order, without library sums, so that all machines agree to the bit.
+All arithmetic is on single elements in a fixed order, without library sums, so that all machines agree to the bit.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import numpy as np
 
 from spyre_mlir.optimization.arrays import Array, Floats
 
-#: What counts as zero, in rows that are scaled to need 1.
+#: Tolerance for zero, in rows that are scaled to need 1.
 _TOLERANCE = 1e-9
 
-#: Cells that all pivots of one run may touch.
+#: Maximum number of cells that all pivots of one run change.
 _MOST_WORK = 1 << 28
 
 
 class Simplex:
     """The dictionary: basic variables as functions of the others, basic = constant + table @ nonbasic.
 
-    Variables are the items, then a surplus per row, which has no upper bound. Nonbasic ones are at a bound;
-    ``values`` are those of the basic ones, ``reduced`` the reduced costs of the others.
+    Variables are the items, then a surplus per row, which has no upper bound. Nonbasic variables are at a bound.
+    ``values`` are the values of the basic variables, ``reduced`` the reduced costs of the nonbasic variables.
     """
 
     def __init__(self, matrix: Floats, costs: Floats) -> None:
@@ -42,28 +42,28 @@ class Simplex:
         self.values = np.full(height, -1.0)
 
     def copy(self) -> Simplex:
-        """Return a dictionary with equal values that can be changed independently."""
+        """Return an independent copy of the dictionary."""
         other = copy.copy(self)
         for name, value in vars(self).items():
             setattr(other, name, value.copy())
         return other
 
     def fix(self, item: int, value: float) -> None:
-        """Leaves an item no choice. The next ``run`` makes the solution obey."""
-        # A basic item needs its bounds only: the next pivot finds it out of them.
+        """Fix the value of an item. The next ``run`` makes the solution feasible again."""
+        # For a basic item the bounds are enough: the next pivot finds its value out of bounds.
         for column in np.flatnonzero(self.outside == item).tolist():
             self.values += self.table[:, column] * (value - self._nonbasic()[column])
         self.lower[item] = self.upper[item] = value
 
     def run(self) -> None:
-        """Pivots until the solution is optimal, or the work is too much."""
+        """Pivot until the solution is optimal or the work limit is reached."""
         pivots = _MOST_WORK // max(1, self.table.size)
         for _ in range(min(pivots, 20 * sum(self.table.shape))):
             if not self._pivot():
                 return
 
     def duals(self) -> Floats:
-        """The multipliers of the rows."""
+        """Return the multipliers of the rows."""
         height, width = self.table.shape
         multipliers = np.zeros(height)
         surplus = self.outside >= width
@@ -71,7 +71,7 @@ class Simplex:
         return multipliers
 
     def solution(self) -> Floats:
-        """The values of the items."""
+        """Return the values of the items."""
         values = np.zeros(len(self.lower))
         values[self.outside] = self._nonbasic()
         values[self.basic] = self.values
@@ -92,7 +92,7 @@ class Simplex:
         ranked, slopes = self._candidates(row, rising)
         if not len(ranked):
             return False
-        # Each candidate that can be flipped without mending the row is; the one that mends it enters.
+        # Flip each candidate whose flip does not make the row feasible; the first candidate that does enters the basis.
         ranges = self.upper[self.outside[ranked]] - self.lower[self.outside[ranked]]
         shortfall = wrong[row] - np.cumsum(slopes * ranges)
         entering = min(int(np.searchsorted(-shortfall, 0)), len(ranked) - 1)
@@ -101,7 +101,7 @@ class Simplex:
         return True
 
     def _candidates(self, row: int, rising: bool) -> tuple[Array, Floats]:
-        """Nonbasic variables that can move a basic one, those whose reduced costs reach zero first leading."""
+        """Return the nonbasic variables that can move a basic one, in the order their reduced costs reach zero."""
         effect = np.where(self.at_upper == rising, -self.table[row], self.table[row])
         free = self.upper[self.outside] > self.lower[self.outside]
         able = np.flatnonzero((effect > _TOLERANCE) & free)
@@ -110,13 +110,13 @@ class Simplex:
         return ranked, effect[ranked]
 
     def _flip(self, columns: Array, ranges: Floats) -> None:
-        """Moves nonbasic variables from one bound to the other."""
+        """Move nonbasic variables from one bound to the other."""
         for column, reach in zip(columns.tolist(), ranges.tolist(), strict=True):
             self.values += self.table[:, column] * (-reach if self.at_upper[column] else reach)
         self.at_upper[columns] ^= True
 
     def _exchange(self, row: int, column: int, bound: float, at_upper: bool) -> None:
-        """Basic variable ``row`` leaves at ``bound``, nonbasic ``column`` takes its place."""
+        """Replace basic variable ``row``, which leaves at ``bound``, by nonbasic variable ``column``."""
         step = (bound - self.values[row]) / self.table[row, column]
         entered = self._nonbasic()[column] + step
         self.values += self.table[:, column] * step
@@ -128,7 +128,7 @@ class Simplex:
         self.table[:, column] = 0.0
         self.table[row] = 0.0
         down[row] = 1.0
-        # An outer product has one product per cell, so no library can choose the order of a sum.
+        # An outer product has one product per cell, so the order of sums cannot depend on a library.
         self.table += np.multiply.outer(down, across)
         price = self.reduced[column]
         self.reduced[column] = 0.0

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which operations of a program run on the device and which on the host: the mathematics, without IR."""
+"""Partition of a program's operations into device and host operations: the mathematics, without IR."""

@@ -12,10 +12,10 @@ from spyre_mlir.tiling import TiledLoop
 
 VERSION = 1
 
-#: Bytes of a plan file at most.
+#: Maximum size of a plan file in bytes.
 MAX_BYTES = 1 << 26
 
-#: Columns of a line up to which a value is not broken.
+#: Width in columns up to which a value stays on one line.
 _WIDTH = 100
 
 
@@ -32,7 +32,7 @@ class PlannedPlacement:
 
     @property
     def plain(self) -> Any:
-        """The placement as JSON knows it."""
+        """The placement as a JSON value."""
         return self.memory if self.address is None else {self.memory: self.address}
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class PlannedPlacement:
 class PlannedArgument:
     """An argument of the program.
 
-    ``source`` names the argument whose array it shows in another layout. ``layout`` is the JSON value of the file;
+    ``source`` names the argument whose array this one has in another layout. ``layout`` is the JSON value of the file;
     ``path`` is the entry's path in the file, for errors.
     """
 
@@ -60,11 +60,11 @@ class PlannedArgument:
 class PlannedOperation:
     """A device operation and its result; None leaves a decision to the compiler.
 
-    ``slices`` per iteration dim; ``core_order`` the dims in several slices, that of neighbouring cores first.
-    ``tiling`` are the loops around an operation of level *device ops*, outermost first.
-    ``source`` names the tensor that an inserted operation copies. ``layout`` is the JSON value of the file;
-    ``path`` is the entry's path in the file, for errors. ``opcode``, ``location``, ``source`` and ``spilled`` are for
-    the reader alone.
+    ``slices`` is the number of slices per iteration dim. ``core_order`` lists the dims with several slices; the dim
+    along which neighbouring cores differ is first. ``tiling`` lists the loops around an operation of level *device
+    ops*, outermost first. ``source`` names the tensor that an inserted operation copies. ``layout`` is the JSON value
+    of the file; ``path`` is the entry's path in the file, for errors. ``opcode``, ``location``, ``source`` and
+    ``spilled`` are for the reader alone.
     """
 
     name: str
@@ -92,7 +92,7 @@ class PlanFile:
     filename: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """The plan as JSON knows it, without decisions that are None."""
+        """Return the plan as a JSON value, without decisions that are None."""
         return {
             "version": VERSION,
             "arguments": [_argument(argument) for argument in self.arguments],
@@ -100,14 +100,14 @@ class PlanFile:
         }
 
     def text(self) -> str:
-        """The text of the file; the same plan gives the same text."""
+        """Return the text of the file; the same plan gives the same text."""
         return json_text(self.plain()) + "\n"
 
 
 def json_text(value: Any, indent: str = "") -> str:
     """Format JSON with small values on one line, as people would write it."""
     flat = json.dumps(value, ensure_ascii=False)
-    # The key in front of a value is not counted, so a line may be longer than the width by the key.
+    # The key before a value is not counted, so a line may exceed the width by the length of the key.
     if not isinstance(value, Mapping | list) or len(indent) + len(flat) <= _WIDTH:
         return flat
     inner = indent + "  "
@@ -142,7 +142,7 @@ def _operation(operation: PlannedOperation) -> dict[str, Any]:
 
 
 def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
-    """Drop the fields that are None; tuples become lists, as JSON has them."""
+    """Drop the fields that are None, and convert tuples to lists for JSON."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in fields.items()

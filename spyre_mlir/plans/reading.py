@@ -22,10 +22,10 @@ _RESULT = ("shape", "dtype", "layout", "placement", "spilled")
 
 
 def read_plan(text: str, filename: str) -> PlanFile:
-    """Parse the text of a plan file; ``CompileError`` if it is none. ``filename`` is for errors."""
+    """Parse the text of a plan file; raise ``CompileError`` if it is invalid. ``filename`` is for errors."""
     try:
         root = Field(json.loads(text, object_pairs_hook=_unique_keys), filename)
-        # json accepts escapes of lone surrogates, which no UTF-8 file can have: fails here, not when it is saved.
+        # json accepts escapes of lone surrogates, which UTF-8 cannot encode: fail here, not when the plan is saved.
         json.dumps(root.value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         location = f"{filename}:{error.lineno}:{error.colno}"
@@ -36,11 +36,11 @@ def read_plan(text: str, filename: str) -> PlanFile:
         raise CompileError(f"The plan has the field '{error}' twice in one object.", filename) from None
     except UnicodeEncodeError:
         raise CompileError("The plan has a text with half of a surrogate pair.", filename) from None
-    # Most errors above are ValueErrors as well, so this clause comes last: it is Python's limit on the
+    # Most errors above are ValueErrors as well, so this clause comes last: it catches Python's limit on the
     # digits of an integer.
     except ValueError:
         raise CompileError("The plan has an integer of more than 4300 digits.", filename) from None
-    # First the version: a later one may have fields that are unknown here, and is no mistake of the user.
+    # Check the version first: a later version may have fields that are unknown here, which is not the user's error.
     _check_version(root)
     _check_members(root, _PLAN)
     arguments = root["arguments"].items() if "arguments" in root else []
@@ -51,7 +51,7 @@ def read_plan(text: str, filename: str) -> PlanFile:
 
 
 class _DuplicateKeyError(ValueError):
-    """A key that an object has twice: json would silently take the second value."""
+    """A duplicate key in an object, of which json would silently use the second value."""
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _operation(entry: Field) -> PlannedOperation:
     result = entry["result"] if "result" in entry else Field({}, entry.filename, f"{entry.path}.result")
     _check_members(result, _RESULT)
     slices, core_order = _integers(entry, "slices"), _integers(entry, "core_order")
-    # The order is one of the dims in several slices, so without slices it says nothing.
+    # The order lists the dims with several slices, so it has no meaning without slices.
     if core_order is not None and slices is None:
         entry["core_order"].fail("needs 'slices' beside it")
     return PlannedOperation(

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reports about a program: pages, pictures, the figures behind them."""
+"""Reports about a program: pages, pictures, and their data."""

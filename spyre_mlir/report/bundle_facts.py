@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Facts of each operation and buffer of a bundle, by name, to compare and to print.
 
-The name of a number tells its unit. Bytes of operations are what the simulator counts: padded device bytes, a load
-that several cores share counted once, the runs of loops included. The time of an operation is its part of that of the
-program, by the timeline. Sizes and dims of an operand are in the order of its design, innermost first.
+The name of a number includes its unit. Bytes of operations are counted as in the simulator: padded device bytes, a load
+that several cores share counts once, and all runs of loops count. The time of an operation is its part of the program's
+time, by the timeline. Sizes and dims of an operand are in the order of its design, innermost first.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from spyre_mlir.timeline.of_design import work_of_designs
 Fact = int | float | str
 Facts = Mapping[str, Fact]
 
-#: Names of facts that are told of what only one of two bundles has.
+#: Names of facts that are reported for items that only one of two bundles has.
 CORES, ITERATIONS, READ, WRITTEN, TIME = "cores", "iterations", "bytes read", "bytes written", "time (us)"
 MEMORY, ADDRESS, BYTES = "memory", "address", "bytes"
 
 
 @dataclass(frozen=True)
 class OperationFacts:
-    """One execute: its step of the map, the buffer of each operand, and what is known of it."""
+    """One execute: its step of the map, the buffer of each operand, and its facts."""
 
     step: MapStep
     buffers: tuple[str, ...]
@@ -38,12 +38,12 @@ class OperationFacts:
 
     @property
     def source(self) -> str:
-        """``file:line`` without folders; empty where the bundle does not know."""
+        """``file:line`` without folders; empty if the bundle does not know it."""
         return self.step.source.rpartition("/")[2]
 
     @property
     def module(self) -> str:
-        """Path of its module; empty for that of the model itself, and where the program has no modules."""
+        """Path of its module; empty for the model itself, and if the program has no modules."""
         return self.step.module
 
 
@@ -59,10 +59,10 @@ class BufferFacts:
 
 @dataclass(frozen=True)
 class BundleFacts:
-    """A bundle: its totals, how many operations have each opcode, operations in program order, buffers.
+    """Facts of a bundle: totals, the number of operations of each opcode, operations in program order, buffers.
 
-    ``map`` and ``timeline`` are what all of it is taken from, ``least_bytes`` is what has to move: each argument and
-    result once, of one that the program touches in part no more than it moves.
+    ``map`` and ``timeline`` are the sources of the facts. ``least_bytes`` are the bytes that have to move: each
+    argument and result once, or at most the bytes that move if the program accesses only a part.
     """
 
     map: LxMap
@@ -75,16 +75,16 @@ class BundleFacts:
 
 
 def bundle_facts(bundle: Bundle, lx_backend_fraction: float | None = None) -> BundleFacts:
-    """The facts of a bundle; ``CompileError`` for one whose parts do not belong together.
+    """Return the facts of a bundle; ``CompileError`` if the parts of the bundle are inconsistent.
 
-    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
+    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default the device's part.
     """
     context, work_by_file = sound_context(bundle, lx_backend_fraction), work_of_designs(bundle)
     return _Collector(context, lx_map_of(context, work_by_file), timeline_of(context, work_by_file)).collect()
 
 
 class _Collector:
-    """Goes through the executes of a bundle once and adds up what they move."""
+    """Visits the executes of a bundle once and adds up the bytes that they move."""
 
     def __init__(self, context: Context, map_: LxMap, timeline_: Timeline) -> None:
         self.context = context
@@ -138,7 +138,7 @@ class _Collector:
         }
 
     def _place(self, step: ExecuteStep, operand: Operand, buffer: Buffer) -> str:
-        """The memory of an operand: its address in LX, or the name of the argument or pool and from which byte on."""
+        """Return the memory of an operand: its address in LX, or the argument or pool with a byte offset."""
         if operand.memory == "lx":
             return f"LX {min(operand.start)}"
         offset = min(step.values[start].offset for start in operand.start) - buffer.offset
@@ -158,7 +158,7 @@ class _Collector:
             "not in LX": ", ".join(buffer.reasons),
         }
         for argument in arguments:
-            # What is updated in place is two arguments.
+            # A buffer that is updated in place is two arguments.
             prefix = f"{argument.name} " if len(arguments) > 1 else ""
             facts |= {f"{prefix}{name}": fact for name, fact in _argument(argument).items()}
         return BufferFacts(buffer.name, bool(arguments), self.writers.get(buffer.name), facts)
@@ -172,7 +172,7 @@ class _Collector:
 
     @functools.cached_property
     def _lx_cores(self) -> dict[str, int]:
-        """On how many cores each buffer in LX is; one in device memory is on none."""
+        """The number of cores that hold each buffer in LX; buffers in device memory are missing."""
         return {buffer.name: buffer.cores for buffer in self.map.placed}
 
     # -- totals ----------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ class _Collector:
         )
 
     def _by_parameter(self, moved: Mapping[str, int]) -> Counter[str]:
-        """Bytes that move from or to what each parameter of the program stands for."""
+        """Return the bytes that move from or to the memory of each parameter of the program."""
         totals: Counter[str] = Counter()
         for name, bytes_ in moved.items():
             totals[self.context.buffers[name].base] += bytes_
@@ -210,17 +210,17 @@ class _Collector:
 
 
 def operand_name(operands: Sequence[object], number: int) -> str:
-    """``input 0``, ``input 1``, .. and ``output``, which is the last."""
+    """Return the name of an operand: ``input 0``, ``input 1``, .., or ``output`` for the last one."""
     return "output" if number == len(operands) - 1 else f"input {number}"
 
 
 def _microseconds(nanoseconds: float) -> float:
-    """Rounded to a nanosecond, so that what is told as a change also reads as one."""
+    """Convert to microseconds, rounded to a nanosecond, so that times reported as different also look different."""
     return round(nanoseconds / 1000, 3)
 
 
 def _iterations(design: Design) -> Facts:
-    """The facts of a design besides its operands: space, division, padding, masks, constants."""
+    """Return the facts of a design except its operands: space, division, padding, masks, constants."""
     constants = (
         f"{constant.name} {constant.data_format} {constant.bits:#x}" for constant in design.constants
     )
@@ -238,19 +238,19 @@ def _iterations(design: Design) -> Facts:
 
 
 def slices_text(design: Design) -> str:
-    """The dims that are split, each with its slices and elements per slice; empty if none is."""
+    """Format the split dims, each with its slices and elements per slice; empty if no dim is split."""
     split = (f"{dim} {count} x {design.shares[dim]}" for dim, count in design.slices.items() if count > 1)
     return ", ".join(split)
 
 
 def _core_map(design: Design) -> str:
-    """The slice of each core, by dim."""
+    """Format the slice of each core, by dim."""
     split = (dim for dim, count in design.slices.items() if count > 1)
     return ", ".join(f"{dim} {' '.join(str(slices[dim]) for slices in design.core_slices)}" for dim in split)
 
 
 def _layout(operand: Operand) -> str:
-    """The dims along which an operand varies, innermost first, and that of its stick."""
+    """Format the dims along which an operand varies, innermost first, and its stick dim."""
     varying = [dim for dim in operand.dim_order if operand.scale[dim] == 1]
     sparse = operand.stick_dim not in varying
     return (
@@ -259,7 +259,7 @@ def _layout(operand: Operand) -> str:
 
 
 def _argument(argument: KernelArgument) -> Facts:
-    """The facts of an argument: its view on the host and its layout on the device."""
+    """Return the facts of an argument: its view on the host and its layout on the device."""
     transfer = argument.transfer
     return {
         "kind": argument.kind,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A picture of measured over predicted times as SVG, both axes logarithmic.
 
-The same points give the same text, byte for byte. Each point has its numbers as a tooltip; the diagonal is where both
-times are equal, dashed lines where they differ by a factor of two.
+The same points give the same text, byte for byte. Each point has its numbers as a tooltip. On the diagonal both times
+are equal; on the dashed lines they differ by a factor of two.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from html import escape
 
 from spyre_mlir.report.svg import CHARACTER, MARGIN, Page
 
-#: Pixels: the side of the plot, room for the labels of its axes, a line of the legend.
+#: Pixels: the side of the plot, the space for the labels of its axes, a line of the legend.
 _SIDE, _LABELS, _LINE = 520, 64, 18
 
-#: Fill and shape of a series, the first six colours before the second shape.
+#: Fill and shape of a series; the second shape follows after six colours.
 _FILLS = ("#2171b5", "#d94801", "#238b45", "#6a51a3", "#a50f15", "#737373")
 _SHAPES = ("M -4 0 a 4 4 0 1 0 8 0 a 4 4 0 1 0 -8 0 Z", "M -4 -4 H 4 V 4 H -4 Z", "M 0 -5 L 5 4 H -5 Z")
 
@@ -34,7 +34,7 @@ Point = tuple[str, str, float, float]
 
 
 def picture(name: str, points: Sequence[Point], quality: str) -> str:
-    """Return the picture of the points of the table ``name``, with a line that says how good they are."""
+    """Return the picture of the points of the table ``name``, with the line ``quality`` about the fit."""
     page = Page(_STYLE)
     title = f"Measured over predicted time of {name}"
     page.text(MARGIN, MARGIN, title, "heading")
@@ -53,11 +53,11 @@ def picture(name: str, points: Sequence[Point], quality: str) -> str:
 
 
 class _LogLogPlot:
-    """Pixels of times: both axes span the same times, so equal ones are on the diagonal."""
+    """Mapping of times to pixels: both axes span the same times, so equal times are on the diagonal."""
 
     def __init__(self, points: Sequence[Point]) -> None:
         times = [time for point in points for time in point[2:]]
-        # A little space around, also of a single point.
+        # A little space around the points, also around a single point.
         self.low, self.high = math.log10(min(times)) - 0.1, math.log10(max(times)) + 0.1
         self.left, self.top = MARGIN + _LABELS, MARGIN + 2.6 * _LINE
 

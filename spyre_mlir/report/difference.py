@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Differences between two bundles, A and B: totals, operations and buffers side by side.
 
-Operations are matched in the order of the program by module, source line and opcode, then, between those, by module
-and opcode, at last by opcode alone: lines move when a source is edited, and modules get other names. A buffer
-is matched by the operation that writes it, an argument by its name. The names of symbols, buffers and modules and the
-lines of the source are no differences; the host values of constants and parameters are not looked at.
+Operations are matched in program order by module, source line and opcode; then, between matches, by module and opcode;
+finally by opcode alone, because lines move when a source is edited, and modules may be renamed. A buffer is matched by
+the operation that writes it, an argument by its name. The names of symbols, buffers and modules and the lines of the
+source do not count as differences; the host values of constants and parameters are not compared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spyre_mlir.report.bundle_facts import (
     operand_name,
 )
 
-#: Facts that are not told where one of those behind them differs, which says more.
+#: Facts that are not reported if one of the listed facts differs, because that fact is more informative.
 _FOLLOWS = {
     "core map": (CORES, "slices"),
     "runs": (ITERATIONS,),
@@ -42,7 +42,7 @@ _Key = Callable[[OperationFacts], object]
 
 @dataclass(frozen=True)
 class Change:
-    """A fact in A and in B; an empty text is a fact that only the other has."""
+    """A fact in A and in B; it is an empty text on a side that does not have the fact."""
 
     what: str
     before: Fact
@@ -50,7 +50,7 @@ class Change:
 
     @property
     def percent(self) -> float | None:
-        """By how much a number grew; None for texts and from 0."""
+        """Growth of a number in percent; None for texts, and if the number was 0."""
         if isinstance(self.before, str) or isinstance(self.after, str) or not self.before:
             return None
         return 100 * (self.after - self.before) / self.before
@@ -63,7 +63,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Pair(Generic[_Matched]):
-    """One thing in A and in B, None in the one that has it not, and its changes if both have it."""
+    """An item in A and in B (None if a side does not have it), with its changes if both sides have it."""
 
     before: _Matched | None
     after: _Matched | None
@@ -80,7 +80,7 @@ class Pair(Generic[_Matched]):
 
     @property
     def one(self) -> _Matched:
-        """The thing in B, or in A where B has none."""
+        """The item in B, or in A if B does not have it."""
         side = self.before if self.after is None else self.after
         assert side is not None
         return side
@@ -88,7 +88,7 @@ class Pair(Generic[_Matched]):
 
 @dataclass(frozen=True)
 class Difference:
-    """Two bundles: all totals, the opcodes that either has, all operations and all buffers."""
+    """Difference of two bundles: all totals, the opcodes of either bundle, all operations and all buffers."""
 
     totals: tuple[Change, ...]
     opcodes: tuple[Change, ...]
@@ -102,7 +102,7 @@ class Difference:
 
 
 def difference(before: Bundle, after: Bundle) -> Difference:
-    """Return the difference of A, ``before``, and B; ``CompileError`` for a bundle that does not fit together."""
+    """Return the difference of A (``before``) and B; ``CompileError`` for an inconsistent bundle."""
     return facts_difference(bundle_facts(before), bundle_facts(after))
 
 
@@ -137,7 +137,7 @@ def _by_opcode(operation: OperationFacts) -> object:
 def _aligned(
     before: Sequence[OperationFacts], after: Sequence[OperationFacts], keys: Sequence[_Key]
 ) -> Iterator[tuple[OperationFacts | None, OperationFacts | None]]:
-    """Pairs in the order of both programs: those of equal first keys, between them those of the next key."""
+    """Yield pairs in the order of both programs: operations with equal first keys; between them, by the next key."""
     if not (keys and before and after):
         yield from ((operation, None) for operation in before)
         yield from ((None, operation) for operation in after)
@@ -151,9 +151,9 @@ def _aligned(
 
 
 def _blocks(before: Sequence[object], after: Sequence[object]) -> Iterator[tuple[int, int, int]]:
-    """Runs of equal keys as (position in A, position in B, length), at last an empty one at the ends.
+    """Yield runs of equal keys as (index in A, index in B, length), and finally an empty run at the ends.
 
-    What is equal at both ends is not searched: many repeated keys would take long.
+    Equal keys at both ends are excluded from the search, because many repeated keys would take long.
     """
     shorter = min(len(before), len(after))
     head = _equal(zip(before, after, strict=False))
@@ -168,7 +168,7 @@ def _blocks(before: Sequence[object], after: Sequence[object]) -> Iterator[tuple
 
 
 def _equal(pairs: Iterator[tuple[object, object]]) -> int:
-    """The number of equal pairs before the first that is not."""
+    """Return the number of equal pairs before the first unequal pair."""
     count = 0
     for a, b in pairs:
         if a != b:
@@ -182,21 +182,21 @@ def _matched_buffers(
     after: BundleFacts,
     operations: Sequence[tuple[OperationFacts | None, OperationFacts | None]],
 ) -> Iterator[tuple[BufferFacts | None, BufferFacts | None]]:
-    """Buffers of A with their match, in its order; then those that only B has."""
+    """Yield the buffers of A with their matches, in the order of A; then the buffers that only B has."""
     writers = {a.step.position: b.step.position for a, b in operations if a is not None and b is not None}
     unmatched = {
         _identity(candidate, candidate.writer and candidate.writer.position): candidate
         for candidate in after.buffers
     }
     for buffer in before.buffers:
-        # -1 is no position in B: a buffer whose writer has no match has none either.
+        # -1 is not a position in B: a buffer whose writer has no match has no match either.
         writer = None if buffer.writer is None else writers.get(buffer.writer.position, -1)
         yield buffer, unmatched.pop(_identity(buffer, writer), None)
     yield from ((None, buffer) for buffer in unmatched.values())
 
 
 def _identity(buffer: BufferFacts, writer: int | None) -> object:
-    """The key that a buffer and its match have in common; ``writer`` is a position in B."""
+    """Return the key that a buffer and its match have in common; ``writer`` is a position in B."""
     return buffer.name if buffer.is_argument or writer is None else writer
 
 
@@ -206,11 +206,11 @@ def _identity(buffer: BufferFacts, writer: int | None) -> object:
 def _operations(
     before: OperationFacts | None, after: OperationFacts | None, names: dict[str, str]
 ) -> Pair[OperationFacts]:
-    """``names`` are the buffers of B by those of A that they match."""
+    """Return the pair of two operations; ``names`` maps the buffers of A to the matching buffers of B."""
     if before is None or after is None:
         return Pair(before, after)
     changes = _changes(before.facts, after.facts)
-    # Another memory of an operand says more than the name of its buffer.
+    # A changed memory of an operand is more informative than the name of its buffer.
     names_changed = {change.what for change in changes}
     return Pair(before, after, (*changes, *_other_buffers(before, after, names, names_changed)))
 
@@ -218,7 +218,7 @@ def _operations(
 def _other_buffers(
     before: OperationFacts, after: OperationFacts, names: dict[str, str], reported: set[str]
 ) -> Iterator[Change]:
-    """Operands that are another buffer although they lie in the same memory."""
+    """Yield the operands that are different buffers in the same memory."""
     for number, (a, b) in enumerate(zip(before.buffers, after.buffers, strict=True)):
         name = operand_name(before.buffers, number)
         if names.get(a) != b and name not in reported:
@@ -226,13 +226,13 @@ def _other_buffers(
 
 
 def _changes(before: Facts, after: Facts) -> tuple[Change, ...]:
-    """The facts that differ, without those that follow from others."""
+    """Return the facts that differ, without facts that follow from others."""
     change_by_name = {item.what: item for item in _side_by_side(before, after) if item.is_difference}
     follows = {what for what, causes in _FOLLOWS.items() if change_by_name.keys() & set(causes)}
     return tuple(change for what, change in change_by_name.items() if what not in follows)
 
 
 def _side_by_side(before: Facts, after: Facts, absent: Fact = "") -> Iterator[Change]:
-    """All facts in the order of A, then those that only B has."""
+    """Yield all facts in the order of A, then the facts that only B has."""
     for what in dict.fromkeys((*before, *after)):
         yield Change(what, before.get(what, absent), after.get(what, absent))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The difference of two bundles as one file of HTML, for a screen that is 1280 pixels wide.
+"""The difference of two bundles as one HTML file, for a screen that is 1280 pixels wide.
 
-Nothing is loaded from elsewhere and there is no script. The page is XML too, so that tools can read it.
+The page loads nothing from elsewhere and has no script. The page is also XML, so that tools can read it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CHANGE = ("what", "in A", "in B", "change")
 
 
 def page(difference: Difference, before: str = "A", after: str = "B") -> str:
-    """The page as the text of an HTML file; ``before`` and ``after`` name the bundles."""
+    """Return the page as the text of an HTML file; ``before`` and ``after`` name the bundles."""
     title = escape(f"{before} and {after}")
     parts = [
         "<!DOCTYPE html>",
@@ -112,7 +112,7 @@ def _head(identifier: str, columns: Sequence[str]) -> str:
 
 
 def _group(pair: DifferingPair, cells: Sequence[str], of_one: Sequence[str]) -> str:
-    """The changes of one kind of things: a line for each; of a thing of one bundle only, the facts named."""
+    """Return the changes of a pair, a line for each; for an item of one bundle only, the facts ``of_one``."""
     changes = pair.changes or tuple(_alone(pair, what) for what in of_one)
     over = f' rowspan="{len(changes)}"'
     status = f'<td{over} class="status {pair.status.replace(" ", "-")}">{pair.status}</td>'
@@ -127,7 +127,7 @@ def _alone(pair: DifferingPair, what: str) -> Change:
 
 
 def _sides(change: Change) -> str:
-    """A, B and by how much a number grew; an address does not grow."""
+    """Return the cells of A, B and the growth of a number; an address has no growth."""
     grown = "" if change.what == ADDRESS else percent(change)
     cells = (escape(fact(change.before)), escape(fact(change.after)))
     return "".join(f"<td>{cell}</td>" for cell in (*cells, grown))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The difference of two bundles for the terminal: totals, then one line for each thing that is not the same."""
+"""The difference of two bundles for the terminal: totals, then one line for each item that differs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from spyre_mlir.report.bundle_facts import (
 from spyre_mlir.report.difference import Change, Difference, Pair
 
 SAME = "no difference"
-#: What the tables do not say of themselves.
+#: Explanations of the tables.
 NOTES = (
     "Slices are their number x their size, dims of a layout innermost first.",
     "Bytes of device memory are padded and count what a run moves, a load that several cores share once.",
@@ -32,13 +32,13 @@ NOTES = (
 
 DifferingPair = Pair[OperationFacts] | Pair[BufferFacts]
 
-#: What is told of an operation or buffer that only one bundle has.
+#: Facts that are reported for an operation or buffer that only one bundle has.
 TOLD_OF_OPERATION, TOLD_OF_BUFFER = (CORES, ITERATIONS, READ, WRITTEN, TIME), (MEMORY, ADDRESS, BYTES)
 _STATUSES = ("same", "changed", "only in A", "only in B")
 
 
 def text(difference: Difference, before: str = "A", after: str = "B") -> str:
-    """The difference as lines of text; ``before`` and ``after`` name the bundles."""
+    """Return the difference as lines of text; ``before`` and ``after`` name the bundles."""
     sections = [
         [f"A: {before}", f"B: {after}"],
         _changes_table(difference.totals),
@@ -80,7 +80,7 @@ def _buffers(difference: Difference) -> list[str]:
 
 
 def _description(pair: DifferingPair, of_one: Sequence[str]) -> str:
-    """The changes of a pair; of a thing that only one bundle has, the facts of these names that are not empty."""
+    """Format the changes of a pair; for an item that only one bundle has, its nonempty facts among ``of_one``."""
     if pair.status == "changed":
         return "; ".join(
             f"{change.what} {fact(change.before)} -> {fact(change.after)}" for change in pair.changes
@@ -89,7 +89,7 @@ def _description(pair: DifferingPair, of_one: Sequence[str]) -> str:
     return "; ".join(f"{what} {fact(value)}" for what, value in facts if value != "")
 
 
-# -- words, for the page too -------------------------------------------------------------------------------
+# -- texts, also for the page ------------------------------------------------------------------------------
 
 
 def headline(what: str, pairs: Sequence[Pair]) -> str:
@@ -101,7 +101,7 @@ def headline(what: str, pairs: Sequence[Pair]) -> str:
 
 
 def steps(pair: Pair[OperationFacts]) -> tuple[str, str]:
-    """The position of an operation in A and in B."""
+    """Return the position of an operation in A and in B."""
     before, after = (
         "-" if operation is None else str(operation.step.position) for operation in (pair.before, pair.after)
     )
@@ -109,13 +109,13 @@ def steps(pair: Pair[OperationFacts]) -> tuple[str, str]:
 
 
 def names(pair: Pair[BufferFacts]) -> tuple[str, str]:
-    """The name of a buffer in A and in B."""
+    """Return the name of a buffer in A and in B."""
     before, after = ("-" if buffer is None else buffer.name for buffer in (pair.before, pair.after))
     return before, after
 
 
 def place(pair: Pair[OperationFacts]) -> str:
-    """The line of an operation and its module, both places where they are not the same."""
+    """Return the source line and module of an operation, for both bundles if they differ."""
     known = [_place(operation) for operation in (pair.before, pair.after) if operation is not None]
     return " / ".join(dict.fromkeys(filter(None, known)))
 
@@ -126,7 +126,7 @@ def _place(operation: OperationFacts) -> str:
 
 
 def writer(pair: Pair[BufferFacts]) -> str:
-    """The operation that writes a buffer, in A and in B where it is not the same; of an input the host."""
+    """Return the operation that writes a buffer, for both bundles if it differs; the host for an input."""
     opcodes = [
         buffer.writer.opcode for buffer in (pair.before, pair.after) if buffer is not None and buffer.writer
     ]
@@ -134,7 +134,7 @@ def writer(pair: Pair[BufferFacts]) -> str:
 
 
 def fact(value: Fact) -> str:
-    """A fact as text: numbers with separators, floats to a thousandth."""
+    """Format a fact: numbers with separators, floats with three decimals."""
     if isinstance(value, str):
         return value or "none"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
@@ -148,7 +148,7 @@ def percent(change: Change) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
-    """Columns as wide as their widest cell, to the left (<) or right (>); the last one as long as it is."""
+    """Format columns as wide as their widest cell, aligned left (<) or right (>); the last column is not padded."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths[-1] = 0 if sides[-1] == "<" else widths[-1]
     cells = (

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 
 from spyre_mlir.report.findings import ProgramFinding
 
-#: Characters of a line.
+#: Maximum number of characters of a line.
 _WIDTH = 96
 
 
 def finding_rows(findings: Sequence[ProgramFinding]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each line about the findings, that which saves most first."""
+    """Yield the name and the text of each line about the findings, the largest saving first."""
     for number, finding in enumerate(findings, 1):
         yield from _lines(f"finding {number}", finding.problem)
         yield from _lines("  cause", finding.cause)
@@ -26,6 +26,6 @@ def finding_rows(findings: Sequence[ProgramFinding]) -> Iterator[tuple[str, str]
 
 
 def _lines(name: str, text: str) -> Iterator[tuple[str, str]]:
-    """The text in lines that fit; of a change to copy no word is broken."""
+    """Yield the text in lines that fit, without breaking words, so that a change can be copied."""
     lines = textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
     yield from zip((name, *[""] * len(lines)), lines, strict=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Parts of the panels of a page: tables, figures and numbers as texts. The page is XML too."""
+"""Parts of the panels of a page: tables, figures and formatted numbers. The page is also XML."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ class Steps:
     positions: tuple[int, ...]
 
 
-#: A cell: a text, or a number that is written with separators and sorted by its value, or links.
+#: A cell: a text, a number (written with separators, sorted by value), or links.
 Cell = str | int | float | Steps
 
-#: Links in a cell.
+#: Maximum number of links in a cell.
 _MOST_LINKS = 2
 
-#: Above a table in a listing: shows the rows that have some words.
+#: Filter above a table in a listing: shows the rows that contain the given words.
 FILTER = '<label>Filter <input type="search"/></label> <span class="found"></span>'
 
-#: Below a table in a listing: shows more rows of a large one.
+#: Button below a large table in a listing: shows more rows.
 MORE = '<p><button type="button" class="more" hidden="hidden">Show more rows</button></p>'
 
-#: Pixels across a drawing, which scrolls in a window that is smaller.
+#: Width of a drawing in pixels; it scrolls in a narrower window.
 WIDTH = 1200
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its name, its part of the width, whether it holds numbers, which are put to the right.
+    """A column of a table: its name, its part of the width, and whether it has numbers, which are aligned right.
 
-    ``order`` is that of the rows as they come, in the words of ``aria-sort``.
+    ``order`` is the initial order of the rows, as a value of ``aria-sort``.
     """
 
     name: str
@@ -54,14 +54,14 @@ def table(
     anchors: Iterable[str] = (),
     width: int = 900,
 ) -> str:
-    """A table that the script of the page can sort by any column; ``anchors`` name the rows that links find.
+    """Return a table that the script of the page can sort by any column; ``anchors`` are targets of links, by row.
 
-    Its columns have widths, for a browser measures every cell of a table without, which takes seconds of a large one.
-    It is at least so many pixels wide; in a smaller window it scrolls.
+    The columns have widths, because otherwise a browser measures every cell, which takes seconds for a large table.
+    The table is at least ``width`` pixels wide; it scrolls in a narrower window.
     """
     widths = "".join(f'<col style="width:{column.percent:g}%"/>' for column in columns)
     heads = "".join(_head(column) for column in columns)
-    # The style of a column, for a class in each of ten thousand cells makes a page large.
+    # Style whole columns, because a class in each of ten thousand cells makes a page large.
     numeric = " ".join(f"n{place}" for place, column in enumerate(columns, 1) if column.is_number)
     # Rows of a table without anchors have no identifier.
     named = zip(chain(anchors, repeat("")), rows)  # noqa: B905
@@ -77,7 +77,7 @@ def table(
 
 
 def _label(identifier: str) -> str:
-    """The name of a table for screen readers."""
+    """Return the name of a table for screen readers."""
     return f"{identifier.removesuffix('-table')}: arrow keys go from row to row"
 
 
@@ -86,7 +86,7 @@ def _identifier(name: str) -> str:
 
 
 def anchor(position: int) -> str:
-    """The identifier of an operation in the page."""
+    """Return the identifier of an operation in the page."""
     return f"op-{position}"
 
 
@@ -111,29 +111,29 @@ def _kind(column: Column) -> str:
 
 
 def cell_text(value: str | int | float) -> str:
-    """A number with separators, one that is no integer with three decimals."""
+    """Format a number with separators; a float has three decimals."""
     if isinstance(value, str):
         return value
     return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
 
 
 def figure(page: Page, label: str, walk: bool = False) -> str:
-    """Return a drawn page as a picture inside HTML; with ``walk`` arrow keys go from one item to the next."""
+    """Return a drawn page as a picture in HTML; with ``walk`` the arrow keys move from one item to the next."""
     width, height = round(page.right + 8), round(page.bottom + 8)
-    # The items of a group are there for screen readers, those of an image are not.
+    # Screen readers see the items of a group, but not the items of an image.
     reachable = 'role="group" class="walk" tabindex="0"' if walk else 'role="img"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" {reachable}'
     view = f'viewBox="0 0 {width} {height}" aria-label="{escape(label)}"'
     picture = "\n".join([f"{head} {view}>", *page.elements, "</svg>"])
-    # Where it scrolls, it does so by keys too.
+    # A picture that scrolls can also scroll by keys.
     frame = "" if walk else f' tabindex="0" role="group" aria-label="{escape(label)}, scrolls"'
     return f'<div class="picture"{frame}>{picture}</div>'
 
 
 def chart(identifier: str, label: str, cores: int, stretches: bool = False) -> str:
-    """A picture that the script of the page draws, with the buttons that change what part of it is shown.
+    """Return a picture that the script of the page draws, with buttons that change the displayed part.
 
-    One that ``stretches`` has a view in both directions. ``cores`` are those of the device.
+    With ``stretches``, the view can change in both directions. ``cores`` is the number of cores of the device.
     """
     across = (("in", "zoom in +"), ("out", "zoom out -"), ("left", "←"), ("right", "→"))
     upwards = (("taller", "stretch ]"), ("flatter", "shrink ["), ("up", "↑"), ("down", "↓"))
@@ -154,19 +154,19 @@ def chart(identifier: str, label: str, cores: int, stretches: bool = False) -> s
 
 
 def core_choice(cores: int) -> str:
-    """The choice of one of the cores of a device; all of a page show the same one."""
+    """Return a slider that chooses a core of the device; all sliders of a page show the same core."""
     slider = f'<input class="core" type="range" min="0" max="{cores - 1}" value="0"/>'
     return f'<label class="scripted" hidden="hidden">Core {slider}<output>0</output></label>'
 
 
 def legend_line(fills: Iterable[tuple[str, str]]) -> str:
-    """Boxes with what their colours mean, above a picture that the script draws."""
+    """Return a legend of colours, for above a picture that the script draws."""
     samples = (f'<span><i style="background:{fill}"></i>{escape(name)}</span>' for name, fill in fills)
     return f'<p class="legend">{"".join(samples)}</p>'
 
 
 def legend(page: Page, x: float, y: float, fills: Iterable[tuple[str, str]]) -> float:
-    """Boxes with what their colours mean, from ``x`` on; where the next text may begin."""
+    """Draw a legend of colours from ``x`` on; return the x position at which the next text may begin."""
     for name, fill in fills:
         page.rectangle("sample", x, y - 11, 20, 14, fill)
         page.text(x + 26, y, name)
@@ -175,7 +175,7 @@ def legend(page: Page, x: float, y: float, fills: Iterable[tuple[str, str]]) -> 
 
 
 def fitting(text: str, room: float) -> str:
-    """A text, cut where ``room`` pixels end."""
+    """Cut a text to ``room`` pixels."""
     # By the width of a digit, since the fonts of browsers differ too little to matter.
     characters = int(room / CHARACTER)
     return text if len(text) <= characters else text[: max(characters - 1, 0)] + "…"
@@ -186,7 +186,7 @@ def count(number: int, noun: str) -> str:
 
 
 def bytes_text(number: int) -> str:
-    """Bytes in the unit that reads best, powers of 1024."""
+    """Format bytes in the most readable unit, a power of 1024."""
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if number >= size:
             return f"{number / size:.4g} {unit}" if number / size < 1000 else f"{number / size:,.0f} {unit}"
@@ -194,5 +194,5 @@ def bytes_text(number: int) -> str:
 
 
 def time_text(nanoseconds: float) -> str:
-    """A time in microseconds."""
+    """Format a time in microseconds."""
     return f"{nanoseconds / 1000:,.3f} µs" if nanoseconds < 100_000 else f"{nanoseconds / 1000:,.1f} µs"

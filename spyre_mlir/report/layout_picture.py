@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A picture of a stick layout as SVG: the logical grid with stick ids, and beside it device memory in order.
+"""A picture of a stick layout as SVG: the logical grid with stick ids, and next to it device memory in order.
 
-Text in, nothing else: the same layout gives the same picture, byte for byte. Every box carries its numbers
+The same layout gives the same picture, byte for byte. Every box has its numbers as attributes
 (``data-stick``, ``data-row``, ``data-column``, ``data-elements``) and a tooltip.
 """
 
@@ -19,12 +19,12 @@ from spyre_mlir.report.svg import CHARACTER, GAP, MARGIN, GridTrack, Page
 
 #: Pixels: a line of text, a row and a box of a grid (of one position, of several).
 _LINE, _ROW, _TALL_ROW, _BOX, _WIDE_BOX = 19, 26, 44, 46, 84
-#: How many rows are drawn before a gap takes their place, and how wide a grid may be in pixels: a picture
-#: has room on a laptop's screen.
+#: Maximum number of rows that are drawn before a gap replaces the others, and maximum width of a grid in pixels: a
+#: picture fits on a laptop's screen.
 _LIMIT, _TALL_LIMIT, _GRID_WIDTH = 9, 8, 540
 
-#: Fills of the rows of device memory, each with a second shade for every other stick. Neighbours differ in
-#: luminance too, and dark text has a contrast of at least 7 on each.
+#: Fills of the rows of device memory, each with a second shade for every other stick. Neighbours also differ in
+#: luminance, and dark text has a contrast of at least 7 on each fill.
 _FILLS = (
     ("#9ecae1", "#b7d7ea"),
     ("#ffeda0", "#fff6cf"),
@@ -40,10 +40,10 @@ _Words = Callable[[int], str]
 
 
 def picture(layout: StickLayout, dims: Sequence[int] | None = None, name: str = "") -> str:
-    """The picture of a layout as the text of an SVG file.
+    """Return the picture of a layout as the text of an SVG file.
 
-    ``dims`` are the two dims to show, rows first; ``name`` is the tensor's, for the title. ``ValueError``
-    for dims that cannot be shown and for a tensor without elements.
+    ``dims`` are the two dims to show, rows first; ``name`` is the name of the tensor, for the title. Raises
+    ``ValueError`` for dims that cannot be shown and for a tensor without elements.
     """
     if sticks(layout) == 0:
         raise ValueError("A tensor without elements takes no memory: there is nothing to show.")
@@ -75,13 +75,13 @@ def _description(layout: StickLayout, part: TensorSlice) -> str:
 
 @dataclass(frozen=True)
 class _Paint:
-    """The look of the sticks of one layout; sticks outside the part that is shown are white."""
+    """Colours of the sticks of one layout; sticks outside the displayed part are white."""
 
     layout: StickLayout
     part: TensorSlice
 
     def fill(self, stick: int) -> str:
-        """The colour of the row of device memory in which a stick lies; shades alternate along it."""
+        """Return the colour of a stick: one per row of device memory; shades alternate along the row."""
         if not self.part.has(stick):
             return _ELSEWHERE
         rows, columns = device_grid(self.layout)
@@ -102,7 +102,7 @@ def _columns(part: TensorSlice) -> list[int | None]:
 
 
 def _that_fit(width: float) -> int:
-    """The number of columns of a width in pixels that fit in a grid."""
+    """Return the number of columns of ``width`` pixels that fit in a grid."""
     return min(_LIMIT, int(_GRID_WIDTH / width))
 
 
@@ -112,7 +112,7 @@ def _logical_width(part: TensorSlice) -> float:
 
 
 def _device_rows_and_columns(part: TensorSlice, width: float) -> tuple[list[int | None], list[int | None]]:
-    """Rows and columns of device memory to draw: as far as there is room those of the logical grid."""
+    """Return the rows and columns of device memory to draw: those in the logical grid, as far as they fit."""
     down, across = device_grid(part.layout)
     here = [part.stick(r, c) for r in _rows(part) if r is not None for c in _columns(part) if c is not None]
     rows, columns = ({divmod(stick, across)[k] for stick in here} for k in (0, 1))
@@ -121,7 +121,7 @@ def _device_rows_and_columns(part: TensorSlice, width: float) -> tuple[list[int 
 
 
 def _few(positions: set[int], limit: int) -> list[int]:
-    """All positions where they are not more than the limit, else the first ones and the last one."""
+    """Return all positions if there are at most ``limit``, else the first ones and the last one."""
     ordered = sorted(positions)
     return ordered if len(ordered) <= limit else [*ordered[: limit // 2], ordered[-1]]
 
@@ -130,7 +130,7 @@ def _few(positions: set[int], limit: int) -> list[int]:
 
 
 def _logical(page: Page, paint: _Paint, x: float, y: float) -> tuple[float, float]:
-    """The logical grid at (x, y); gives its right and bottom end."""
+    """Draw the logical grid at (x, y); return its right and bottom end."""
     part = paint.part
     page.text(x, y, "Logical index", "name")
     page.text(x, y + _LINE, _axes(part))
@@ -172,7 +172,7 @@ def _hatch(page: Page, x: float, y: float, width: float, height: float) -> None:
 
 
 def _device(page: Page, paint: _Paint, x: float, y: float) -> tuple[float, float]:
-    """Device memory at (x, y), sticks row by row; gives its right and bottom end."""
+    """Draw device memory at (x, y), sticks row by row; return its right and bottom end."""
     layout = paint.layout
     across = device_grid(layout)[1]
     width = max(_BOX, _id_width(layout))
@@ -205,7 +205,7 @@ def _device_box(page: Page, paint: _Paint, row: int, column: int, place: tuple[f
 
 
 def _hatch_lanes(page: Page, lanes: _Lanes, place: tuple[float, ...]) -> None:
-    """Hatch the lanes without an element of a stick drawn at ``place``."""
+    """Hatch the element slots without an element of a stick drawn at ``place``."""
     x, y, width, height = place
     scale = width / len(lanes)
     for first, count, valid in _runs(lanes):
@@ -225,7 +225,7 @@ def _grid_labels(
 
 
 def _boxes(page: Page, rows: GridTrack, columns: GridTrack) -> Iterator[tuple[int, int, float, float]]:
-    """Row, column, left and top of each box; draws the dots of gaps."""
+    """Yield (row, column, left, top) of each box; draw the dots of gaps."""
     for row, top in rows.starts():
         for column, x in columns.starts():
             if row is not None and column is not None:
@@ -249,7 +249,7 @@ def _id_width(layout: StickLayout) -> float:
 
 
 def _one_stick(page: Page, paint: _Paint, y: float, right: float) -> None:
-    """The lanes of one stick: the last one along the stick dims, where padding is."""
+    """Draw the element slots of one stick: the last stick along the stick dims, which has the padding."""
     part, width = paint.part, max(right - MARGIN, 460)
     row, column = (side.valid_cells - 1 if side.step > 1 else 0 for side in (part.rows, part.columns))
     stick = part.stick(row, column)
@@ -269,7 +269,7 @@ def _one_stick(page: Page, paint: _Paint, y: float, right: float) -> None:
 
 
 def _stick_lines(lanes: _Lanes) -> list[str]:
-    """The elements of a stick as text, a line per run; of more than four runs the first ones."""
+    """Format the elements of a stick, a line per run; of more than four runs only the first four."""
     runs = list(_runs(lanes))
     lines = []
     for first, count, valid in runs[:4]:
@@ -295,7 +295,7 @@ def _legend(page: Page, paint: _Paint, x: float, y: float) -> None:
 
 
 def _runs(lanes: _Lanes) -> Iterator[tuple[int, int, bool]]:
-    """(first lane, count, whether they hold elements) of neighbours that are alike."""
+    """Yield (first slot, count, whether the slots have elements) of runs of element slots."""
     index = 0
     for valid, group in groupby(lanes, key=lambda slot: slot is not None):
         count = len(list(group))
@@ -333,30 +333,30 @@ def _device_axes(layout: StickLayout) -> str:
 
 
 def _device_row(layout: StickLayout, stick: int) -> str:
-    """The coordinate of a row of sticks: device dims but the one along the row and those inside the stick."""
+    """Format the coordinate of a row of sticks: all device dims except along the row and inside the stick."""
     outer = coordinate(layout, stick)[: len(layout.outer_digits) - 1]
     return f"({', '.join(map(str, outer))})" if outer else ""
 
 
 def _held_text(lanes: _Lanes) -> str:
-    """``(0, 192) to (0, 239)``: the logical indices of the first and last element."""
+    """Format the logical indices of the first and last element: ``(0, 192) to (0, 239)``."""
     indices = [slot for slot in lanes if slot is not None]
     first, last = (f"({', '.join(map(str, index))})" for index in (indices[0], indices[-1]))
     return first if first == last else f"{first} to {last}"
 
 
-# Data of a picture of a layout: its sticks, the origin of their elements, what each of them holds.
+# Data of a picture of a layout: its sticks, their positions in device memory, and their elements.
 #
-# Numbers only; ``layout_picture`` draws them. A *stick id* counts the sticks of a tensor in the order of
+# This section has only numbers; the drawing is above. A *stick id* counts the sticks of a tensor in the order of
 # device memory, from 0.
 
 
 @dataclass(frozen=True)
 class Side:
-    """One side of the logical grid: ``dim`` in steps of as many positions as one stick has of it.
+    """One side of the logical grid: ``dim`` in steps of the number of its positions in one stick.
 
-    ``size`` positions exist, ``capacity`` fit on the device. ``dim`` is None where the tensor has no
-    dim for this side.
+    ``size`` positions exist, ``capacity`` positions fit on the device. ``dim`` is None if the tensor has no dim for
+    this side.
     """
 
     dim: int | None
@@ -375,18 +375,18 @@ class Side:
         return -(-self.size // self.step)
 
     def filled(self, cell: int) -> float:
-        """The share of a cell's positions that exist."""
+        """Return the fraction of a cell's positions that exist."""
         return min(max(self.size - cell * self.step, 0), self.step) / self.step
 
     def span(self, cell: int) -> tuple[int, int]:
-        """First and last position that exist in a cell, or that the padding has there."""
+        """Return the first and last position that exist in a cell; in padding, the first and last padded position."""
         first, last = cell * self.step, (cell + 1) * self.step - 1
         return first, last if first >= self.size else min(last, self.size - 1)
 
 
 @dataclass(frozen=True)
 class TensorSlice:
-    """The two-dimensional part of a tensor that is shown: all other dims are at index 0."""
+    """The displayed two-dimensional part of a tensor: all other dims are at index 0."""
 
     layout: StickLayout
     rows: Side
@@ -394,21 +394,21 @@ class TensorSlice:
 
     @property
     def fixed(self) -> list[int]:
-        """The dims at index 0, but for those that have no other."""
+        """The dims that are fixed at index 0, except dims of size 1."""
         sides = (self.rows.dim, self.columns.dim)
         return [dim for dim, size in enumerate(self.layout.shape) if dim not in sides and size > 1]
 
     def has(self, stick: int) -> bool:
-        """Return whether a stick is in this part: its first slot is at 0 in all fixed dims."""
+        """Return whether a stick is in this part: its first slot has index 0 in all fixed dims."""
         digits = zip(self.layout.digits, coordinate(self.layout, stick), strict=True)
         return not any(place for digit, place in digits if digit.dim in self.fixed)
 
     def stick(self, row: int, column: int) -> int:
-        """The id of the stick that holds the first element of a cell."""
+        """Return the id of the stick that contains the first element of a cell."""
         return stick_of(self.layout, self.index(row, column))
 
     def index(self, row: int, column: int) -> list[int]:
-        """The logical index of a cell's first element."""
+        """Return the logical index of a cell's first element."""
         index = [0] * len(self.layout.shape)
         for side, cell in ((self.rows, row), (self.columns, column)):
             if side.dim is not None:
@@ -417,10 +417,10 @@ class TensorSlice:
 
 
 def cut(layout: StickLayout, dims: Sequence[int] | None = None) -> TensorSlice:
-    """The part to show: ``dims`` (rows, columns), by default those whose sticks are neighbours in memory.
+    """Return the part to show: ``dims`` (rows, columns), by default the dims whose sticks are neighbours in memory.
 
-    These are the stick dim and the dim that goes innermost before the stick, in logical order; of a tensor
-    of rank 2 always both. ``ValueError`` for dims that are not two different ones of the tensor.
+    The default dims are the stick dim and the innermost other device dim, in logical order; for a tensor of rank 2,
+    both dims. Raises ``ValueError`` if ``dims`` are not two different dims of the tensor.
     """
     rank = len(layout.shape)
     if dims is None:
@@ -435,7 +435,7 @@ def _telling_dims(layout: StickLayout) -> list[int]:
     rank = len(layout.shape)
     sized = [digit.dim for digit in reversed(layout.digits) if digit.dim is not None]
     order = sorted(dict.fromkeys([*sized, *range(rank)]), key=lambda dim: layout.shape[dim] == 1)
-    # In logical order, as users write an index, not as memory goes.
+    # In logical order, as users write an index, not in the order of memory.
     return sorted(order[:2])
 
 
@@ -445,14 +445,14 @@ def _side(layout: StickLayout, dim: int) -> Side:
 
 
 def stick_of(layout: StickLayout, index: Sequence[int]) -> int:
-    """The id of the stick in which a logical index, or a position of the padding, lies."""
+    """Return the id of the stick that contains a logical index, which may be in the padding."""
     digits = zip(layout.digits, layout.device_strides, strict=True)
     offset = sum(stride * digit.of(index[digit.dim]) for digit, stride in digits if digit.dim is not None)
     return offset // layout.elements_per_stick
 
 
 def coordinate(layout: StickLayout, stick: int, slot: int = 0) -> tuple[int, ...]:
-    """The device coordinate of a lane of a stick."""
+    """Return the device coordinate of an element slot of a stick."""
     rest, digits = stick * layout.elements_per_stick + slot, []
     for stride in layout.device_strides:
         digits.append(rest // stride)
@@ -461,7 +461,7 @@ def coordinate(layout: StickLayout, stick: int, slot: int = 0) -> tuple[int, ...
 
 
 def elements_of_stick(layout: StickLayout, stick: int) -> list[tuple[int, ...] | None]:
-    """The logical index of the element in each lane of a stick; None where there is none."""
+    """Return the logical index of the element in each element slot of a stick; None for a slot without an element."""
     lanes = range(layout.elements_per_stick)
     return [layout.to_host(coordinate(layout, stick, slot)) for slot in lanes]
 
@@ -472,15 +472,15 @@ def sticks(layout: StickLayout) -> int:
 
 
 def device_grid(layout: StickLayout) -> tuple[int, int]:
-    """Rows and columns of the device array of sticks, all dims but the innermost one made into rows."""
+    """Return rows and columns of the device array of sticks; all dims except the innermost one form the rows."""
     columns = math.prod(digit.size(layout.shape) for digit in layout.outer_digits[-1:])
     return sticks(layout) // columns, columns
 
 
 def shown(count: int, limit: int, keep: Iterable[int] = ()) -> list[int | None]:
-    """The positions to draw of ``count``: all up to ``limit``, else the first and last ones; None is a gap.
+    """Return the positions to draw of ``count``: all if at most ``limit``, else the first and last ones; None is a gap.
 
-    ``keep`` are positions to draw in any case, before others.
+    Positions in ``keep`` have priority over others.
     """
     if count <= limit:
         return list(range(count))
@@ -492,32 +492,32 @@ def shown(count: int, limit: int, keep: Iterable[int] = ()) -> list[int | None]:
     positions: list[int | None] = []
     for position in sorted(ends):
         if position and position - 1 not in ends:
-            # A gap of one position would take as much room as the position.
+            # A gap of one position would need as much space as the position.
             positions.append(position - 1 if position - 2 in ends else None)
         positions.append(position)
     return positions
 
 
 def _from_both_ends(count: int) -> Iterator[int]:
-    """0, the last, 1, 2, the second to last, 3, 4, ..: two from the front for each from the back."""
+    """Yield 0, the last, 1, 2, the second to last, 3, 4, ..: two from the front for each from the back."""
     for step in range(count):
         yield from (2 * step - 1,) if step else ()
         yield from (2 * step, count - 1 - step)
 
 
 def type_text(layout: StickLayout) -> str:
-    """The tensor type without its layout: ``tensor<512x240xf16>``."""
+    """Format the tensor type without its layout: ``tensor<512x240xf16>``."""
     return f"tensor<{'x'.join([*map(str, layout.shape), layout.dtype])}>"
 
 
 def map_text(layout: StickLayout) -> str:
-    """``(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)``, as the attribute is written in IR."""
+    """Format the layout as the IR attribute does: ``(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)``."""
     dims = ", ".join(f"d{dim}" for dim in range(len(layout.shape)))
     return f"({dims}) -> ({', '.join(map(digit_text, layout.digits))})"
 
 
 def digit_text(digit: Digit) -> str:
-    """``d1 floordiv 64``: one device dim as an expression of the logical index."""
+    """Format one device dim as an expression of the logical index: ``d1 floordiv 64``."""
     if digit.dim is None:
         return "0"
     text = f"d{digit.dim}"
@@ -529,7 +529,7 @@ def digit_text(digit: Digit) -> str:
 
 
 def facts(layout: StickLayout) -> list[tuple[str, str]]:
-    """Name and value of what follows from a layout, for a legend."""
+    """Return names and values of the facts about a layout, for a legend."""
     padding, bytes_per_stick = padding_bytes(layout), layout.bytes // sticks(layout)
     return [
         ("tensor", type_text(layout)),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Data of a picture of the scratchpads: the bytes of LX in use over time, and the buffers not there, with reasons.
+"""Data of a picture of the scratchpads: the bytes of LX in use over time, and the spilled buffers, with reasons.
 
-Numbers only, from a bundle; ``lx_picture`` draws them. Time is counted in *steps*: the executes of the
-program in the order of the text, those of a loop once. Live ranges are inclusive and as the planner sees them
-(``spyre_mlir.scratchpad.liveness``).
+The data are only numbers, from a bundle; ``lx_picture`` draws them. Time is counted in *steps*: the executes of the
+program in the order of the text; an execute in a loop counts once. Live ranges are inclusive and computed as in the
+planner (``spyre_mlir.scratchpad.liveness``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spyre_mlir.scratchpad import liveness
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.timeline.of_design import DesignWork, work_of_designs
 
-#: How an operation is coloured, by its kind in the table of operations; a copy is a clone whatever its kind.
+#: Colour categories of operations, by their kind in the table of operations; a copy of any kind is a clone.
 CATEGORIES = ("clone", "reduction", "pointwise", "matmul", "other")
 _CATEGORY = {
     Kind.POINTWISE: "pointwise",
@@ -36,9 +36,9 @@ _COPY = "identity"
 
 @dataclass(frozen=True)
 class MapStep:
-    """One execute, which runs once per iteration of the ``loops`` around it on the cores 0 to ``cores`` - 1.
+    """One execute, which runs once per iteration of the loops around it on the cores 0 to ``cores`` - 1.
 
-    ``loops`` are their numbers of iterations, the outermost first. ``sharing`` steps have its design.
+    ``loops`` are their iteration counts, the outermost first. ``sharing`` is the number of steps with the same design.
     """
 
     position: int
@@ -50,12 +50,12 @@ class MapStep:
 
     @property
     def source(self) -> str:
-        """``file:line:column`` that it comes from, empty where the bundle does not know."""
+        """``file:line:column`` that the step comes from; empty if the bundle does not know it."""
         return self.origin.source
 
     @property
     def module(self) -> str:
-        """Path of its module; empty for that of the model itself, and where the program has no modules."""
+        """Path of its module; empty for the model itself, and if the program has no modules."""
         return self.origin.module
 
     @property
@@ -82,9 +82,9 @@ class MapLoop:
 
 @dataclass(frozen=True)
 class PlacedBuffer:
-    """``bytes`` at ``address`` of each of the cores 0 to ``cores`` - 1, live from step ``first`` to ``last``.
+    """A buffer of ``bytes`` at ``address`` on each of the cores 0 to ``cores`` - 1, live from ``first`` to ``last``.
 
-    ``writer`` is the first step that writes it, None for one that is only read.
+    ``writer`` is the first step that writes the buffer, None if it is only read.
     """
 
     name: str
@@ -102,10 +102,10 @@ class PlacedBuffer:
 
 @dataclass(frozen=True)
 class SpilledBuffer:
-    """A buffer in device memory that is no argument: its bytes, what they move in a run, why it is there.
+    """A buffer in device memory that is not an argument: its size, the bytes that move in a run, and the reasons.
 
-    ``read_bytes`` and ``written_bytes`` are what the simulator counts: padded device bytes, a load that
-    several cores share counted once, the runs of loops included.
+    ``read_bytes`` and ``written_bytes`` are counted as in the simulator: padded device bytes, a load that several
+    cores share counts once, and all runs of loops count.
     """
 
     name: str
@@ -126,8 +126,8 @@ class SpilledBuffer:
 class Occupancy:
     """Bytes of one core's LX at each step.
 
-    ``load`` are the bytes that live buffers lie in, those of a pair in place counted once, whatever cores the two are
-    on; ``high_water`` is the end of the highest live buffer.
+    ``load`` are the bytes that live buffers occupy; the bytes of an in-place pair count once, whatever cores the two
+    are on. ``high_water`` is the end of the highest live buffer.
     """
 
     load: tuple[int, ...]
@@ -135,7 +135,7 @@ class Occupancy:
 
     @property
     def fragmentation(self) -> tuple[int, ...]:
-        """Bytes below the high water that hold nothing."""
+        """Free bytes below the high-water mark."""
         return tuple(high - load for high, load in zip(self.high_water, self.load, strict=True))
 
     @property
@@ -147,10 +147,10 @@ class Occupancy:
 class LxMap:
     """The scratchpads of a program.
 
-    ``chains`` are the buffers in LX. Those of one chain lie in one place, on the same cores: each takes the
-    place of the one before, at the step that reads that for the last time. The compiler has ``capacity`` of
-    ``lx_bytes`` bytes, from address 0. ``argument_traffic`` are the bytes that arguments, constants and results
-    move in a run.
+    ``chains`` are the buffers in LX. The buffers of one chain have one address, on the same cores: each buffer takes
+    the address of the previous one, at the step of the previous buffer's last read. The compiler may use ``capacity``
+    of ``lx_bytes`` bytes, from address 0. ``argument_traffic`` is the number of bytes that arguments, constants and
+    results move in a run.
     """
 
     steps: tuple[MapStep, ...]
@@ -168,22 +168,22 @@ class LxMap:
 
     @functools.cached_property
     def parents(self) -> dict[str, str]:
-        """The buffer before each one of a chain but the first, whose place that one takes."""
+        """The parent of each buffer of a chain, except the first: the previous buffer, whose address it takes."""
         return {
             child.name: parent.name for chain in self.chains for parent, child in itertools.pairwise(chain)
         }
 
     @property
     def spilled_by_traffic(self) -> list[SpilledBuffer]:
-        """The spilled buffers, those that move most bytes first."""
+        """The spilled buffers, the largest traffic first."""
         return sorted(self.spilled, key=lambda buffer: -buffer.traffic)
 
     def nests(self) -> list[tuple[int, ...]]:
-        """The iterations of each loop that has no other inside, those of the loops around it first."""
+        """Return the iteration counts of each innermost loop and the loops around it, outermost first."""
         nests: list[tuple[int, ...]] = []
         around: list[int] = []
         for number, loop in enumerate(self.loops):
-            # Loops come outermost first, so this one ends all that are as deep or deeper.
+            # Loops come outermost first, so this loop ends all loops that are at least as deep.
             around[loop.depth :] = [loop.count]
             following = self.loops[number + 1].depth if number + 1 < len(self.loops) else 0
             if following <= loop.depth:
@@ -200,7 +200,7 @@ class LxMap:
         return max((buffer.end for buffer in self.placed), default=0)
 
     def core_groups(self) -> list[tuple[int, int]]:
-        """First and last of the cores that hold the same buffers, of all cores that the program uses."""
+        """Return the first and last core of each group of used cores that hold the same buffers."""
         used = [max(step.cores for step in self.steps)] if self.steps else []
         counts = sorted({*used, *(buffer.cores for buffer in self.placed)})
         return [(first, last - 1) for first, last in zip([0, *counts], counts, strict=False)]
@@ -209,7 +209,7 @@ class LxMap:
         """Return the bytes of a core's LX in use over time."""
         load, high_water = [0] * len(self.steps), [0] * len(self.steps)
         buffers = [buffer for chain in self.chains for buffer in chain if core < buffer.cores]
-        # By rising address, what lies below the high water of a step is counted already.
+        # By rising address, so that bytes below the high-water mark of a step are already counted.
         for buffer in sorted(buffers, key=lambda buffer: buffer.address):
             for step in range(buffer.first, buffer.last + 1):
                 load[step] += max(0, buffer.end - max(buffer.address, high_water[step]))
@@ -218,25 +218,25 @@ class LxMap:
 
 
 def iterations_text(loops: Iterable[int]) -> str:
-    """``8 x 3``: the iterations of loops in one another, outermost first."""
+    """Format the iterations of nested loops, outermost first: ``8 x 3``."""
     return " x ".join(f"{count:,}" for count in loops)
 
 
 def lx_map(bundle: Bundle, lx_backend_fraction: float | None = None) -> LxMap:
-    """The map of a bundle; ``CompileError`` for one whose parts do not belong together.
+    """Return the map of a bundle; ``CompileError`` if the parts of the bundle are inconsistent.
 
-    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
+    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default the device's part.
     """
     return lx_map_of(sound_context(bundle, lx_backend_fraction), work_of_designs(bundle))
 
 
 def lx_map_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> LxMap:
-    """The map of a bundle whose structure is sound and whose ``work_by_file`` are known."""
+    """Return the map of a bundle whose structure is sound, given its ``work_by_file``."""
     return _Builder(context, work_by_file).build()
 
 
 class _Builder:
-    """Collects what the executes of a bundle do with its buffers."""
+    """Collects the accesses of the executes of a bundle to its buffers."""
 
     def __init__(self, context: Context, work_by_file: Mapping[str, DesignWork]) -> None:
         self.context = context
@@ -283,14 +283,14 @@ class _Builder:
         )
 
     def _span(self, name: str) -> tuple[int, int]:
-        """The first and the last step at which a buffer is there: all of them of what stays for the next bundle."""
+        """Return the first and last live step: step 0 of an expected buffer; the last step of one that is left."""
         uses = self.live_ranges[name].uses if name in self.live_ranges else (0,)
         return 0 if name in self.expected else uses[0], len(self.steps) - 1 if name in self.leaves else uses[
             -1
         ]
 
     def _cores(self, name: str) -> int:
-        """Number of cores that hold a buffer in LX, from core 0 on."""
+        """Return the number of cores that hold a buffer in LX, from core 0 on."""
         manifest = self.context.bundle.manifest
         holding = (
             max(resident.cores) + 1
@@ -332,7 +332,7 @@ class _Builder:
         return name in self.context.uses(self.steps[step])[:-1]
 
     def _moved(self, name: str) -> tuple[int, int]:
-        """Bytes of device memory that are read from a buffer and written to it in a run."""
+        """Return the bytes of device memory that a run reads from a buffer and writes to it."""
         moved = [0, 0]
         for step, operand in self.accesses[name]:
             work = self.work_by_file[step.execute.filename].work.operands[operand]
@@ -347,7 +347,7 @@ def _writes(step: ExecuteStep, operand: int) -> bool:
 def _program(
     tree: Tree, uses: Callable[[ExecuteStep], tuple[str, ...]]
 ) -> Sequence[liveness.OpAccesses | liveness.LoopAccesses]:
-    """The program as liveness takes it."""
+    """Return the program as input of the liveness analysis."""
     program: list[liveness.OpAccesses | liveness.LoopAccesses] = []
     for node in tree:
         if isinstance(node, ExecuteStep):
@@ -370,7 +370,7 @@ def _loops(steps: Iterable[ExecuteStep]) -> Iterator[MapLoop]:
 def _chains(
     placed: Sequence[PlacedBuffer], reads: Callable[[int, str], bool]
 ) -> tuple[tuple[PlacedBuffer, ...], ...]:
-    """The buffers with those behind each that take its place in turn."""
+    """Return the chains of buffers: each buffer takes the address of the previous buffer of its chain."""
     chains: list[list[PlacedBuffer]] = []
     by_end: dict[tuple[int, int, int], list[list[PlacedBuffer]]] = {}
     # By first step, so that a parent is in its chain before the child that follows it.
@@ -381,7 +381,7 @@ def _chains(
             chain = []
             chains.append(chain)
         else:
-            # Each buffer has one child: a second one at the same place is another chain.
+            # Each buffer has one child: a second child at the same address starts another chain.
             ending.remove(chain)
         chain.append(buffer)
         by_end.setdefault((buffer.address, buffer.last, buffer.cores), []).append(chain)
@@ -389,6 +389,6 @@ def _chains(
 
 
 def _hands_over(parent: PlacedBuffer, child: PlacedBuffer, reads: Callable[[int, str], bool]) -> bool:
-    """Return whether the step that writes the child reads the parent for the last time, in the same place."""
+    """Return whether the step that first writes the child is the last read of the parent, at the same address."""
     written_there = child.writer == child.first == parent.last
     return written_there and child.bytes <= parent.bytes and reads(child.first, parent.name)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The page of the scratchpads of a program: the picture, and tables of the buffers, in one file of HTML.
+"""The page of the scratchpads of a program: the picture, and tables of the buffers, in one HTML file.
 
-Nothing is loaded from elsewhere. The page is XML too, so that tools can read it; without its script it shows
+The page loads nothing from elsewhere. The page is also XML, so that tools can read it; without its script it shows
 core 0.
 """
 
@@ -25,7 +25,7 @@ th, td { border-bottom: 1px solid #d9d9d9; padding: 3px 14px 3px 0; text-align: 
 p { margin: 6px 0; }
 """
 
-#: Shows what the chosen cores hold. It has no character that XML would escape.
+#: Script that shows the buffers of the chosen cores. It has no character that XML would escape.
 _SCRIPT = """
 const chooser = document.getElementById("cores");
 function show() {
@@ -44,7 +44,7 @@ _Cell = str | int | tuple[str, ...]
 
 
 def page(map_: LxMap, name: str = "") -> str:
-    """The page of a map as the text of an HTML file. ``name`` is the bundle's, for the title."""
+    """Return the page of a map as the text of an HTML file. ``name`` is the name of the bundle, for the title."""
     parts = [
         "<!DOCTYPE html>",
         f'<html lang="en"><head><meta charset="utf-8"/><title>{escape(title(name))}</title>',
@@ -63,7 +63,7 @@ def page(map_: LxMap, name: str = "") -> str:
 
 
 def _choice(map_: LxMap) -> str:
-    """The choice of a core; cores that hold the same are one entry."""
+    """Return the selection of a core; cores that hold the same buffers are one entry."""
     options = "".join(
         f'<option value="{first}">{cores_text(first, last)}</option>' for first, last in map_.core_groups()
     )
@@ -116,7 +116,7 @@ def _placed_row(map_: LxMap, buffer: PlacedBuffer, parent: str) -> Sequence[_Cel
 
 
 def _table(identifier: str, names: Sequence[str], rows: Iterable[Sequence[_Cell]]) -> Iterator[str]:
-    """A table; a number is written with separators, several texts one below the other."""
+    """Yield a table; numbers have separators, and several texts of a cell are below one another."""
     cells = list(rows)
     numeric = [isinstance(cell, int) for cell in cells[0]]
     heads = (

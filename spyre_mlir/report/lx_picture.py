@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A picture of the scratchpads over time, as SVG.
 
-Time goes across, in steps; addresses go up. The same map gives the same text, byte for byte. Every buffer in LX
-is one box, with its name as ``data-buffer`` and a tooltip; those that lie in one place in turn share an outline.
-Below, curves say how full the memory is.
+The x axis is time, in steps; the y axis is addresses. The same map gives the same text, byte for byte. Every buffer in
+LX is one box, with its name as ``data-buffer`` and a tooltip; buffers that take one address in turn share an outline.
+Curves below show the bytes in use.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.report.lx_map import CATEGORIES, LxMap, MapStep, Occupancy, PlacedBuffer, iterations_text
 from spyre_mlir.report.svg import CHARACTER, MARGIN, Page
 
-#: Pixels: a line of text, the labels of an axis, what fits a laptop's screen with the space around it.
+#: Pixels: a line of text, the labels of an axis, and sizes with which the picture fits a laptop's screen.
 _LINE, _LABELS, _WIDTH, _MAP_HEIGHT, _CURVE_HEIGHT = 18, 72, 1070, 330, 96
-#: Pixels: the backend's part, the free part that is left out, the least height of a buffer.
+#: Pixels: the backend's part, the omitted free part, the minimum height of a buffer.
 _BACKEND, _BREAK, _LEAST = 22, 20, 2
-#: What is free is left out above the highest buffer of a map that fills less than this part of the capacity.
+#: If a map fills less than this part of the capacity, the free part above the highest buffer is omitted.
 _LOW = 0.7
-#: An axis has at most so many ticks, and no two labels closer than this in pixels.
+#: Maximum number of ticks of an axis, and minimum distance of two labels in pixels.
 _TICKS, _APART = 6, 15
 
-#: Fills by category: neighbours differ in luminance too, and dark text has a contrast of at least 7 on each.
+#: Fills by category: neighbours also differ in luminance, and dark text has a contrast of at least 7 on each fill.
 FILLS: dict[str, str] = dict(
     zip(CATEGORIES, ("#dadaeb", "#fc9f83", "#9ecae1", "#85cc87", "#ffeda0"), strict=True)
 )
 
-#: The curves: CSS class, what it is called, the path of a sample.
+#: The curves: CSS class, name, and the path of a sample.
 _CURVES = (
     ("load", "load", "h 24 v -9 h -24 Z"),
     ("high", "high water", "m 0 -4 h 24"),
     ("fragmentation", "fragmentation (high water - load)", "m 0 -4 h 24"),
 )
 
-#: What is said of a map without buffers.
+#: Text for a map without buffers.
 NOTHING = "No buffer of this program is in LX."
 
 _STYLE = """
@@ -61,10 +61,10 @@ _Words = Callable[[int], str]
 
 
 def picture(map_: LxMap, name: str = "", every_core: bool = False) -> str:
-    """The picture of a map as the text of an SVG file.
+    """Return the picture of a map as the text of an SVG file.
 
-    It shows core 0, which holds all there is; with ``every_core`` the curves of the other cores are there too,
-    not displayed. ``name`` is the bundle's, for the title.
+    The picture shows core 0, which holds all buffers; with ``every_core`` it also has the curves of the other cores,
+    which are not displayed. ``name`` is the name of the bundle, for the title.
     """
     page = Page(_STYLE)
     text = title(name)
@@ -122,7 +122,7 @@ def _legend(page: Page, y: float) -> None:
 
 @dataclass(frozen=True)
 class _Plot:
-    """Pixels of the map: steps across, addresses up; above them the backend's part, not to scale."""
+    """Mapping of steps (x) and addresses (y) to pixels; the backend's part is above them, not to scale."""
 
     map: LxMap
     top: float
@@ -142,7 +142,7 @@ class _Plot:
 
     @functools.cached_property
     def shown_bytes(self) -> int:
-        """The highest address that is drawn to scale; beyond the capacity for a map that breaks the rules."""
+        """The highest address that is drawn to scale; beyond the capacity if a map is invalid."""
         if 0 < self.map.peak < _LOW * self.map.capacity:
             return _rounded(self.map.peak)
         return max(self.map.peak, self.map.capacity)
@@ -161,7 +161,7 @@ class _Plot:
 
 @dataclass(frozen=True)
 class _CurvePlot:
-    """Pixels of the curves: the steps of the map across, bytes up to the highest of them."""
+    """Mapping of the curves to pixels: the x axis is the steps of the map, the y axis bytes up to the peak."""
 
     map: _Plot
     top: float
@@ -176,7 +176,7 @@ class _CurvePlot:
 
 
 def _tick(end: int) -> int:
-    """Bytes between ticks: a power of two."""
+    """Return the bytes between ticks: a power of two."""
     tick = 128
     while end > _TICKS * tick:
         tick *= 2
@@ -184,7 +184,7 @@ def _tick(end: int) -> int:
 
 
 def _rounded(end: int) -> int:
-    """The end of an axis that has ``end`` bytes on it."""
+    """Return the end of an axis for ``end`` bytes: a multiple of the tick."""
     return max(-(-end // _tick(end)), 1) * _tick(end)
 
 
@@ -199,7 +199,7 @@ def _bytes_text(count: int) -> str:
 
 
 def _addresses(page: Page, map_: LxMap, plot: _Plot) -> None:
-    """Axis of addresses, capacity, the backend's part and what is left out."""
+    """Draw the axis of addresses, the capacity, the backend's part and the omitted part."""
     x, ground = plot.x0, plot.top + _BACKEND
     page.rectangle("backend", x, plot.top, _WIDTH, _BACKEND)
     reserved = f"the backend keeps {map_.capacity:,} to {map_.lx_bytes:,} (not to scale)"
@@ -228,7 +228,7 @@ def _line(page: Page, kind: str, x1: float, y1: float, x2: float, y2: float) -> 
 
 
 def _loops(page: Page, map_: LxMap, plot: _Plot) -> None:
-    """A bracket over the steps of each loop, the outermost on top."""
+    """Draw a bracket over the steps of each loop, the outermost on top."""
     depths = 1 + max((loop.depth for loop in map_.loops), default=-1)
     for loop in map_.loops:
         y = plot.top - 4 - (depths - 1 - loop.depth) * (_LINE + 2)
@@ -243,7 +243,7 @@ def _loops(page: Page, map_: LxMap, plot: _Plot) -> None:
 
 
 def _steps(page: Page, map_: LxMap, plot: _Plot) -> float:
-    """Columns with tooltips, and the labels of as many steps as have room; gives the bottom of the labels."""
+    """Draw columns with tooltips, and the step labels that have space; return the bottom of the labels."""
     names = [f"{step.position} {step.opcode}" for step in map_.steps]
     longest = max(map(len, names), default=0) * CHARACTER
     upright = longest + 6 > plot.column
@@ -267,7 +267,7 @@ def _column(page: Page, x: float, y: float, width: float, height: float) -> None
 
 
 def _upright(page: Page, kind: str, x: float, y: float, text: str, anchor: str) -> None:
-    """Text that goes up, around (x, y) or to end there."""
+    """Draw vertical text, centred at (x, y) or ending there."""
     turned = f'transform="translate({x:.2f} {y:.2f}) rotate(-90)"'
     reach = len(text) * CHARACTER if anchor == "end" else 0
     page.add(f'<text class="{kind}" text-anchor="{anchor}" {turned}>{escape(text)}</text>', x, y + reach)
@@ -294,11 +294,11 @@ def _count(count: int, noun: str) -> str:
 
 
 def _shape(page: Page, map_: LxMap, plot: _Plot, chain: Sequence[PlacedBuffer]) -> None:
-    """The buffers of one place: a box for each, and an outline around all."""
+    """Draw the buffers of one chain: a box for each, and an outline around all."""
     page.add(f'<g class="shape" data-cores="{chain[0].cores}">')
     for number, buffer in enumerate(chain):
         parent = chain[number - 1] if number else None
-        # In the step that hands the place over, the parent has it for the first half and beyond the child's end.
+        # In the step where the child takes the address, the parent has the first half, and the bytes after the child.
         first = plot.x(buffer.first + (0.5 if parent else 0))
         last = plot.x(buffer.last + 1)
         top, height = _extent(plot, buffer)
@@ -317,7 +317,7 @@ def _shape(page: Page, map_: LxMap, plot: _Plot, chain: Sequence[PlacedBuffer]) 
 
 
 def _extent(plot: _Plot, buffer: PlacedBuffer) -> tuple[float, float]:
-    """Top and height of a buffer; what is very small is drawn higher than it is."""
+    """Return top and height of a buffer; very small buffers are drawn with a minimum height."""
     height = max(plot.y(buffer.address) - plot.y(buffer.end), _LEAST)
     return plot.y(buffer.address) - height, height
 
@@ -335,7 +335,7 @@ def _fill(map_: LxMap, buffer: PlacedBuffer) -> str:
 
 
 def _label(page: Page, map_: LxMap, buffer: PlacedBuffer, place: tuple[float, float, float, float]) -> None:
-    """Name and operation of a buffer where they have room: in two lines, in one, or upright."""
+    """Draw name and operation of a buffer if they have space: in two lines, in one, or vertically."""
     x, y, width, height = place
     opcode = "" if buffer.writer is None else map_.steps[buffer.writer].opcode
     middle = x + width / 2, y + height / 2 + 4
@@ -371,7 +371,7 @@ def _buffer_text(map_: LxMap, buffer: PlacedBuffer, parent: PlacedBuffer | None)
 
 
 def writer_text(map_: LxMap, writer: int | None) -> str:
-    """The operation that writes a buffer, with its step."""
+    """Format the operation that writes a buffer, with its step."""
     return "never written" if writer is None else f"{map_.steps[writer].opcode} (step {writer})"
 
 
@@ -379,7 +379,7 @@ def writer_text(map_: LxMap, writer: int | None) -> str:
 
 
 def _curve_legend(page: Page, curves: _CurvePlot) -> None:
-    """The axis of bytes, and a sample of each curve above it."""
+    """Draw the axis of bytes, and a sample of each curve above it."""
     x, y = curves.map.x0, curves.top - 12
     page.text(x, y, "Bytes in use over time:", "name")
     x += 180
@@ -393,7 +393,7 @@ def _curve_legend(page: Page, curves: _CurvePlot) -> None:
 
 
 def _occupancy(page: Page, map_: LxMap, curves: _CurvePlot, first: int, last: int) -> None:
-    """The curves of the cores ``first`` to ``last``, which hold the same; only those of core 0 are displayed."""
+    """Draw the curves of the cores ``first`` to ``last``, which hold the same buffers; only core 0 is displayed."""
     occupancy = map_.occupancy(first)
     hidden = ' style="display:none"' if first else ""
     page.add(f'<g class="occupancy" data-core="{first}"{hidden}>')
@@ -411,7 +411,7 @@ def _occupancy(page: Page, map_: LxMap, curves: _CurvePlot, first: int, last: in
 
 
 def _staircase(curves: _CurvePlot, counts: Sequence[int]) -> str:
-    """``V y H x`` for each step."""
+    """Return ``V y H x`` for each step."""
     ends = ((curves.y(count), curves.map.x(step + 1)) for step, count in enumerate(counts))
     return " ".join(f"V {y:.2f} H {x:.2f}" for y, x in ends)
 

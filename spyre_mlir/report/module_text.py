@@ -8,19 +8,19 @@ from collections.abc import Iterable, Sequence
 from spyre_mlir.report.modules import ModuleRow, ModuleWork, module_rows, module_tree
 from spyre_mlir.report.program_facts import Operation
 
-#: Rows that a table has at most.
+#: Maximum number of rows of a table.
 MOST_ROWS = 10
 
-#: Times the shortest that the longest of equal modules may take to be told as one number.
+#: Maximum ratio of the longest to the shortest time of equal modules that are reported as one number.
 _SAME = 1.05
 
 _HEAD = ("", "share", "us", "us each", "HBM bytes", "operations")
 
 
 def module_lines(operations: Iterable[Operation], most: int = MOST_ROWS) -> list[str]:
-    """Return the lines of the table, with a head; none where no module is known.
+    """Return the lines of the table, with a header; no lines if no module is known.
 
-    The rows have each operation once: a module is opened while the table is not longer than ``most`` rows.
+    The rows contain each operation once. Modules are opened as long as the table has at most ``most`` rows.
     """
     root = module_tree(operations)
     if root is None:
@@ -41,7 +41,7 @@ def _cells(row: ModuleRow, whole: ModuleWork) -> tuple[str, ...]:
 
 
 def _each(row: ModuleRow) -> str:
-    """The time of one of equal modules; the least and the most where they are not the same."""
+    """Format the time of one of equal modules; as a range if the times differ."""
     times = [work.picoseconds for work in row.work_of_each()]
     least, most = _microseconds(min(times)), _microseconds(max(times))
     mean = _microseconds(row.work.picoseconds / row.times)

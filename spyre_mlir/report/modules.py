@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The operations of a program by the modules of the model: a tree of paths, in which equal layers are one node.
 
-Layers are equal if they compute the same: the compiler may give the first and the last of them other copies, other
-conversions of layout and other cores.
+Layers are equal if they compute the same: their copies, layout conversions and cores may differ, for example in the
+first and the last layer.
 
-Times are shares of the timeline, which add up to the program's; bytes are those that the plan moves in device memory,
-operations those of the roofline, two per multiply-add. All runs of loops are in them.
+Times are shares of the timeline, which add up to the program's time; bytes are the bytes that move in device memory
+under the plan; operations are counted as in the roofline, two per multiply-add. All runs of loops count.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from spyre_mlir.target.ops import Kind
 #: Name of the model itself, whose path is empty.
 MODEL = "(model)"
 
-#: What follows the path of a module for its operations that are in none of its submodules.
+#: Suffix of the path of a module for its operations that are in none of its submodules.
 ITSELF = "(itself)"
 
 
 @dataclass(frozen=True)
 class ModuleWork:
-    """Executes of the program text, their time, their traffic of device memory and their arithmetic operations."""
+    """Number of executes of the program text, with their time, device memory traffic and arithmetic operations."""
 
     executes: int = 0
     picoseconds: int = 0
@@ -44,16 +44,16 @@ class ModuleWork:
         )
 
     def share(self, whole: ModuleWork) -> float:
-        """The part of the time of the whole, 0 to 1."""
+        """Return the fraction of the time of ``whole``, 0 to 1."""
         return self.picoseconds / whole.picoseconds if whole.picoseconds else 0.0
 
 
 @dataclass(frozen=True)
 class ModuleNode:
-    """A module, or sibling modules that compute the same; ``paths`` has the path of each, that of the model is empty.
+    """A module, or sibling modules that compute the same; ``paths`` has the path of each, empty for the model.
 
-    ``operations`` are those of the modules that are in no submodule, in program order. The submodules of siblings are
-    together too: each of ``children`` has a path for each of ``paths``, or several.
+    ``operations`` are the modules' operations that are in no submodule, in program order. The submodules of siblings
+    are also merged: each of ``children`` has one or several paths for each of ``paths``.
     """
 
     paths: tuple[str, ...]
@@ -77,11 +77,11 @@ class ModuleNode:
 
     @functools.cached_property
     def work(self) -> ModuleWork:
-        """Work of all operations, those of submodules too."""
+        """Work of all operations, submodules included."""
         return functools.reduce(ModuleWork.plus, (child.work for child in self.children), self.own_work)
 
     def work_of_each(self) -> list[ModuleWork]:
-        """Return the work of each of equal modules, with that of its submodules, in the order of ``paths``."""
+        """Return the work of each of equal modules, submodules included, in the order of ``paths``."""
         work_by_path = dict.fromkeys(self.paths, ModuleWork())
         for operation in self.all_operations:
             path = next(path for path in self._paths_around(operation.module) if path in work_by_path)
@@ -90,7 +90,7 @@ class ModuleNode:
 
     @staticmethod
     def _paths_around(path: str) -> Iterator[str]:
-        """The path itself and those of the modules around it, the model last."""
+        """Yield the path and the paths of the modules around it, the model last."""
         while path:
             yield path
             path = path.rpartition(".")[0]
@@ -98,14 +98,14 @@ class ModuleNode:
 
     @functools.cached_property
     def all_operations(self) -> tuple[Operation, ...]:
-        """The operations with those of submodules, in program order."""
+        """All operations, submodules included, in program order."""
         inner = (operation for child in self.children for operation in child.all_operations)
         return tuple(sorted((*self.operations, *inner), key=lambda operation: operation.position))
 
 
 @dataclass(frozen=True)
 class ModuleRow:
-    """A line of a table of modules: all that is in modules, or only what is in none of their submodules."""
+    """A line of a table of modules: the whole modules, or only the operations in none of their submodules."""
 
     node: ModuleNode
     is_whole: bool
@@ -123,7 +123,7 @@ class ModuleRow:
 
     @property
     def work(self) -> ModuleWork:
-        """Work of all the modules together."""
+        """Total work of the row's modules."""
         return self.node.work if self.is_whole else self.node.own_work
 
     def work_of_each(self) -> list[ModuleWork]:
@@ -132,7 +132,7 @@ class ModuleRow:
 
 
 def module_tree(operations: Iterable[Operation]) -> ModuleNode | None:
-    """Return the model with its modules, siblings that compute the same in one node; None where no module is known."""
+    """Return the tree of modules, with siblings that compute the same in one node; None if no module is known."""
     root = _ModuleBuilder("")
     for operation in operations:
         root.at(operation.module).operations.append(operation)
@@ -140,17 +140,17 @@ def module_tree(operations: Iterable[Operation]) -> ModuleNode | None:
 
 
 def module_rows(root: ModuleNode, most: int) -> list[ModuleRow]:
-    """Return at most so many rows that have each operation once, by the modules that take most of the time.
+    """Return at most ``most`` rows that contain each operation once; the modules with the most time are opened.
 
-    They are in the order of the tree. More rows than ``most`` are returned only for a model with more modules beside
-    one another, of which none can be left out.
+    The rows are in the order of the tree. There are more than ``most`` rows only if the model has more top-level
+    modules, none of which can be omitted.
     """
     rows = [ModuleRow(root, is_whole=True)]
     while openable := [row for row in rows if row.is_whole and row.node.children]:
         largest = max(openable, key=lambda row: row.work.picoseconds)
         opened = list(_opened(largest.node))
         if largest.node is not root and len(rows) - 1 + len(opened) > most:
-            # The others may still have few submodules, but would tell of less time.
+            # Other modules may have fewer submodules, but they account for less time.
             break
         position = rows.index(largest)
         rows[position : position + 1] = opened
@@ -169,7 +169,7 @@ _NOTHING: Hashable = ((), ())
 
 
 class _ModuleBuilder:
-    """Modules of one path, which get operations and submodules."""
+    """A module under construction, to which operations and submodules are added."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -177,7 +177,7 @@ class _ModuleBuilder:
         self.children: dict[str, _ModuleBuilder] = {}
 
     def at(self, path: str) -> _ModuleBuilder:
-        """Return the module at a path from here, made where it is new."""
+        """Return the module at a path relative to this module; create it if it is new."""
         builder = self
         for name in path.split(".") if path else ():
             inner = f"{builder.path}.{name}" if builder.path else name
@@ -186,7 +186,7 @@ class _ModuleBuilder:
 
     @functools.cached_property
     def signature(self) -> Hashable:
-        """What equal layers have in common: what they compute, and their submodules."""
+        """Key that equal layers have in common: their computing operations and their submodules."""
         operations = (_signature(operation) for operation in self.operations if _computes(operation))
         children = ((name, child.signature) for name, child in self.children.items())
         return tuple(operations), tuple(child for child in children if child[1] != _NOTHING)
@@ -196,7 +196,7 @@ class _ModuleBuilder:
 
 
 def _merged(equal: Sequence[_ModuleBuilder]) -> ModuleNode:
-    """The node of modules with equal signatures."""
+    """Return the node of modules with equal signatures."""
     operations = (operation for builder in equal for operation in builder.operations)
     return ModuleNode(
         tuple(builder.path for builder in equal),
@@ -206,9 +206,9 @@ def _merged(equal: Sequence[_ModuleBuilder]) -> ModuleNode:
 
 
 def _children(equal: Sequence[_ModuleBuilder]) -> Iterator[ModuleNode]:
-    """The submodules of modules with equal signatures: numbered ones that are equal together, others by their names."""
+    """Yield the submodules of equal modules: equal numbered submodules are merged, others are matched by name."""
     groups: dict[Hashable, list[str]] = {}
-    # A submodule that only moves tensors may be in one of them alone.
+    # A submodule that only moves tensors may be in only one of the modules.
     children = {name: child for builder in reversed(equal) for name, child in builder.children.items()}
     for name in dict.fromkeys(name for builder in equal for name in builder.children):
         child = children[name]
@@ -220,7 +220,7 @@ def _children(equal: Sequence[_ModuleBuilder]) -> Iterator[ModuleNode]:
 
 
 def _computes(operation: Operation) -> bool:
-    """Return whether an operation does more than to move a tensor."""
+    """Return whether an operation does more than move a tensor."""
     return operation.category != "clone" and operation.execution.work.kind not in (
         Kind.RESTICKIFY,
         Kind.RELAYOUT,
@@ -228,7 +228,7 @@ def _computes(operation: Operation) -> bool:
 
 
 def _signature(operation: Operation) -> Hashable:
-    """Opcode, elements of each dim whatever its name, formats and runs of an operation."""
+    """Return opcode, sizes of the dims (without names), formats and runs of an operation."""
     design = operation.design
     formats = tuple(operand.data_format for operand in design.operands)
     sizes = sorted(size - design.padding.get(dim, 0) for dim, size in design.sizes.items())
@@ -243,13 +243,13 @@ def _work(operation: Operation) -> ModuleWork:
 
 
 def _joined(paths: Sequence[str]) -> str:
-    """Paths that differ in numbers alone as one: ``layers.0 .. 11.attn``."""
+    """Format paths that differ only in numbers as one: ``layers.0 .. 11.attn``."""
     columns = zip(*(path.split(".") for path in paths), strict=True)
     return ".".join(_spans(list(dict.fromkeys(column))) for column in columns) or MODEL
 
 
 def _spans(names: Sequence[str]) -> str:
-    """``0 .. 5, 7`` of numbers; the name where there is one."""
+    """Format numbers as ranges (``0 .. 5, 7``); return a single name as it is."""
     if len(names) == 1:
         return names[0]
     spans: list[list[int]] = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The page about a compiled program, in one file of HTML.
+"""The page about a compiled program, in one HTML file.
 
-It is for windows from 380 pixels on, and light or dark as the system is. Nothing is loaded from elsewhere. The page is
-XML too, so that tools can read it; without its script the numbers, the graph, the roofline and the tables are there.
+The page supports windows from 380 pixels on, and the light or dark mode of the system. It loads nothing from elsewhere.
+It is also XML, so that tools can read it; without its script it has the numbers, graph, roofline and tables.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PANELS: tuple[tuple[str, str, Panel], ...] = (
 )
 
 
-#: The scripts of the page, in the order in which they build upon one another.
+#: The scripts of the page, in the order of their dependencies.
 _SCRIPTS = (
     "charts.js",
     "modules.js",
@@ -61,7 +61,7 @@ _SCRIPTS = (
 
 _NO_CODE = re.compile(r"^ +|^ *//.*\n|^\n", re.MULTILINE)
 
-#: Keys and what they do.
+#: Keys and their actions.
 _KEYS = (
     ("/", "filter the table on the screen"),
     ("?", "these keys"),
@@ -77,10 +77,10 @@ _KEYS = (
 
 
 def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
-    """The page as the text of an HTML file, of a bundle and its facts. ``name`` is the program's.
+    """Return the page of a bundle and its facts as the text of an HTML file. ``name`` is the name of the program.
 
-    Most panels need an operation, those of findings and modules some, that of passes their times, that of the ring
-    something that uses it. Lines of source files are told where the files can be read.
+    A panel is omitted if it would be empty: most panels need an operation, and the panels of findings, modules, pass
+    times and ring use need at least one such item. The page has lines of source files if the files can be read.
     """
     title = escape(f"Report of {name}" if name else "Report")
     needed = {
@@ -131,7 +131,7 @@ def _caps(keys: str) -> str:
 
 
 def _script(name: str) -> str:
-    """A script without its comments and indentation, which would be a third of it; none has a text of several lines."""
+    """Return a script without comments and indentation, a third of its size; no script has multi-line strings."""
     return _NO_CODE.sub("", _resource(name))
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Data for the script of the page about a program: one compact value of JSON.
+"""Data for the script of the page about a program: one compact JSON value.
 
-Rows of equal kind are lists with their names beside them once; a field whose name begins with ``$`` is a text, told
-as its place in one list of all texts, for many operations have the same. Times are picoseconds.
+Rows of one kind are lists, and their field names are stored once. A field whose name begins with ``$`` is a text,
+stored as its index in one list of all texts, because many operations have equal texts. Times are picoseconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from spyre_mlir.report.tracks import Bar, Track, tracks
 
 Json = dict[str, Any]
 
-#: Of more events, bars are put together that are closer than this part of the time of the program.
+#: With more than this number of events, bars closer than this part of the program's time are merged.
 _MOST_EVENTS, _FINEST = 10_000, 20_000
 
 #: File, line, column and module.
@@ -49,21 +49,21 @@ _BOX = ("buffer", "writer", "address", "bytes", "first", "last", "cores", "paren
 
 
 def page_data(facts: ProgramFacts, bundle: Bundle) -> Json:
-    """All of it; the same program and sources give the same value."""
+    """Return the data of the page; the same program and sources give the same value."""
     return _Writer(facts, bundle).data()
 
 
 def json_text(data: Json | list[str]) -> str:
-    """As JSON that neither HTML nor XML reads as markup."""
+    """Format as JSON that contains no markup of HTML or XML."""
     # Compact and in UTF-8: large programs have a hundred thousand numbers.
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def remark_steps(facts: ProgramFacts) -> list[tuple[int, ...]]:
-    """The operations that each remark is about: those from its line of the source.
+    """Return the operations of each remark: the operations from its line of the source.
 
-    A reason that begins with the name of one of their opcodes is about these only.
+    If the reason begins with the name of one of their opcodes, only operations with this opcode are returned.
     """
     by_place: dict[_Place, list[Operation]] = {}
     for operation in facts.operations:
@@ -87,7 +87,7 @@ def _about(remark: Remark, by_place: Mapping[_Place, Sequence[Operation]]) -> tu
 
 @dataclass
 class _Writer:
-    """Collects texts while rows are made."""
+    """Builds the rows, and collects their texts."""
 
     facts: ProgramFacts
     bundle: Bundle
@@ -130,10 +130,10 @@ class _Writer:
         return [self._text(value) if name.startswith("$") else value for name, value in pairs]
 
     def _levels(self) -> list[tuple[str, list[list[int]]]]:
-        """The lines of each level: of the origin the number of a file, line and column, the module, and the text.
+        """Return the lines of each level: the file number, line, column and module of the origin, and the text.
 
-        Only lines that a device operation comes from are there, and of equal modules those of the first, which stand
-        for those of the others.
+        The result contains only lines that a device operation comes from; of equal modules, only the lines of the
+        first module.
         """
         origins = (operation.origin for operation in self.facts.operations)
         known = {(*_place(origin)[:3], self.equal.get(origin.module, origin.module)) for origin in origins}
@@ -217,7 +217,7 @@ class _Writer:
     def _timeline(self) -> Json:
         timeline = self.facts.timeline
         total = timeline.run.total
-        # Bars below this width cannot be told apart on a screen and only make the page large.
+        # Bars below this width cannot be distinguished on a screen and only make the page large.
         least = 0 if len(timeline.run.events) <= _MOST_EVENTS else total // _FINEST
         of_groups = [tracks(timeline, least, group) for group in range(len(timeline.core_groups))]
         return {
@@ -249,7 +249,7 @@ class _Writer:
 
 
 def _owners(operation: Operation, number: int) -> str:
-    """The division of an operand, slices x elements of each dim, and the number of cores of each part."""
+    """Format the division of an operand: slices x elements of each dim, and the number of cores of each part."""
     design, operand = operation.design, operation.design.operands[number]
     slices, shares = operand_splits(design, operand), operand_shares(design, operand)
     divided = [dim for dim in operand.dim_order if operand.scale[dim] == 1 and slices[dim] > 1]
@@ -262,8 +262,8 @@ def _owners(operation: Operation, number: int) -> str:
 
 
 def _track(track: Track) -> tuple[str, list[list[int]]]:
-    """A bar is the time since the begin of the one before, how long it is, and its operation, or if it is several
-    the first, the last, how many and how long they are busy."""
+    """Return the name and bars of a track. A bar has the time since the previous bar's begin, its duration, and its
+    operation; a merged bar has the first and last operation, the number of bars and the busy time."""
     bars, before = list[list[int]](), 0
     for bar in sorted(track.bars, key=lambda item: item.begin):
         bars.append([bar.begin - before, bar.end - bar.begin, *_what(bar)])
@@ -277,15 +277,15 @@ def _what(bar: Bar) -> tuple[int, ...]:
     return bar.first, bar.last, bar.bars, bar.busy
 
 
-# The lines of source files around those that a program comes from, where the files can be read.
+# Lines of source files around the lines that a program comes from, if the files can be read.
 
-#: Lines told before and after a line that a program comes from; lines of all files together, so that a page stays
-#: small; characters of a line; bytes of a file that is read.
+#: Number of lines shown before and after a line that a program comes from. Maximum lines of all files together, so
+#: that a page stays small; maximum characters of a line; maximum bytes of a file that is read.
 _AROUND, _MOST_LINES, _CHARACTERS, _LARGEST = 4, 12_000, 160, 1 << 24
 
 
 def source_lines(places: Iterable[tuple[str, int]]) -> dict[str, dict[int, str]]:
-    """By file, the text of the lines around each place, which is a file and a line from 1; files not read are empty."""
+    """Return by file the text of the lines around each place (file, line from 1); unreadable files are empty."""
     lines: dict[str, set[int]] = {}
     for file, line in places:
         lines.setdefault(file, set()).add(line)
@@ -297,7 +297,7 @@ def _texts(file: Path, numbers: set[int], around: int) -> dict[int, str]:
     try:
         if not file.is_file() or file.stat().st_size > _LARGEST:
             return {}
-        # Not splitlines, for which a form feed ends a line too.
+        # Not splitlines, for which a form feed also ends a line.
         texts = file.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return {}
@@ -312,15 +312,15 @@ def _texts(file: Path, numbers: set[int], around: int) -> dict[int, str]:
 
 # Lines of the operations of a bundle in the text of its `bundle.mlir`.
 
-#: Characters of an execute that are told; with an address for each core of each operand it has thousands.
+#: Maximum shown characters of an execute, which has thousands with an address for each core of each operand.
 _LINE_CHARACTERS = 100
 
 
 @dataclass(frozen=True)
 class ExecuteLines:
-    """``last`` is the line of an execute, from 1, ``first`` that of the first address computed for it alone.
+    """``last`` is the line of an execute, from 1; ``first`` is the line of the first address computed only for it.
 
-    ``text`` is how the execute begins.
+    ``text`` is the beginning of the execute.
     """
 
     first: int
@@ -329,14 +329,14 @@ class ExecuteLines:
 
 
 def execute_lines(bundle: Bundle) -> list[ExecuteLines]:
-    """The lines of each execute, in program order."""
+    """Return the lines of each execute, in program order."""
     executes = list[ExecuteLines]()
     first = 1
     for number, line in enumerate(print_program(bundle.parameters, bundle.statements).split("\n"), 1):
         text = line.strip()
         if text.startswith("sdscbundle.sdsc_execute"):
             executes.append(ExecuteLines(first, number, _beginning(text)))
-        # Any other statement ends the addresses that stand before an execute.
+        # Any other statement ends the addresses before an execute.
         if not (text.startswith("%") and ("arith." in text or "affine.apply" in text)):
             first = number + 1
     return executes
@@ -348,8 +348,8 @@ def _beginning(text: str) -> str:
 
 # The tree of modules as rows for the script of the page: parents before their children.
 
-#: Fields of a row. Positions are those of the operations that are in no submodule, of the first of equal modules;
-#: ``others`` are pairs: an operation of another of them, and that of the first which computes the same, or -1.
+#: Fields of a row. Positions are of the operations that are in no submodule of the first of equal modules. ``others``
+#: are pairs: an operation of another equal module, and the operation of the first that computes the same, or -1.
 MODULE = (
     "$name",
     "$path",
@@ -373,7 +373,7 @@ def module_rows_of(operations: Sequence[Operation]) -> list[tuple[Any, ...]]:
 
 
 def equal_modules(operations: Sequence[Operation]) -> dict[str, str]:
-    """Return for the path of each module that of the first of the modules that it equals, which may be its own."""
+    """Return for the path of each module the path of the first equal module, which may be the module itself."""
     firsts: dict[str, str] = {}
     waiting = [root] if (root := module_tree(operations)) else []
     while waiting:
@@ -407,7 +407,7 @@ def _add(rows: list[tuple[Any, ...]], node: ModuleNode, parent: int, outer: str)
 
 
 def _others(node: ModuleNode, of_first: Sequence[Operation]) -> list[tuple[int, int]]:
-    """Return the pairs of a node: equal modules compute the same, but move and copy what they need."""
+    """Return the pairs of a node: equal modules compute the same, but their moves and copies may differ."""
     firsts = {key: operation.position for key, operation in zip(_keys(of_first), of_first, strict=True)}
     others = [operation for operation in node.operations if operation.module != node.paths[0]]
     return [
@@ -417,7 +417,7 @@ def _others(node: ModuleNode, of_first: Sequence[Operation]) -> list[tuple[int, 
 
 
 def _keys(operations: Sequence[Operation]) -> list[tuple[str, str, int]]:
-    """Return for each operation its opcode, its shape, and how many of its module before it have the same."""
+    """Return for each operation its opcode, its shape, and the number of equal operations before it in its module."""
     seen = Counter[tuple[str, str, str]]()
     keys: list[tuple[str, str, int]] = []
     for operation in operations:
@@ -428,11 +428,11 @@ def _keys(operations: Sequence[Operation]) -> list[tuple[str, str, int]]:
 
 
 def _name(label: str, outer: str) -> str:
-    """What is behind the path of the outer module; of a number, with the name of the list in front."""
+    """Return the label without the path of the outer module; if it is a number, prefixed with the list's name."""
     name = label.removeprefix(f"{outer}.") if outer else label
     return f"{outer.rpartition('.')[2]}.{name}" if outer and name[0].isdecimal() else name
 
 
 def _filled(node: ModuleNode) -> ModuleNode:
-    """The first module from here on that has more in it than one other module, as a list of layers has not."""
+    """Return the node, or skip modules that contain only one other node, such as a list of equal layers."""
     return node if node.operations or len(node.children) != 1 else _filled(node.children[0])

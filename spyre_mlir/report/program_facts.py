@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Data of the page about a program: numbers only, from a bundle and what is known of its compilation.
+"""Data of the page about a program: only numbers, from a bundle and the records of its compilation.
 
-Bytes are what the simulator counts: padded device bytes, a load that several cores share counted once, the runs of
-loops included. Times are those of the timeline.
+Bytes are counted as in the simulator: padded device bytes, a load that several cores share counts once, and all runs of
+loops count. Times come from the timeline.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from spyre_mlir.timeline.roofline import Roofline, of_program, rooflines
 class Operation:
     """One execute of the program text, all its runs together.
 
-    ``spilled_bytes`` are the part of its traffic that goes to and from buffers in the pool: what is no argument
-    and is not in LX.
+    ``spilled_bytes`` is the part of its traffic that moves from and to buffers in the pool: buffers that are neither
+    arguments nor in LX.
     """
 
     facts: OperationFacts
@@ -49,7 +49,7 @@ class Operation:
 
     @property
     def category(self) -> str:
-        """By what it is coloured; one of ``lx_map.CATEGORIES``."""
+        """Category for the colour; one of ``lx_map.CATEGORIES``."""
         return self.facts.step.category
 
     @property
@@ -64,12 +64,12 @@ class Operation:
 
     @property
     def iterations(self) -> str:
-        """``8 x 3``: those of the loops around it, outermost first; empty if there is none."""
+        """Iterations of the loops around it, outermost first: ``8 x 3``; empty if there are none."""
         return iterations_text(self.facts.step.loops)
 
     @property
     def slices(self) -> str:
-        """The dims that are split, each with its slices and elements per slice; empty if none is."""
+        """The split dims, each with its slices and elements per slice; empty if no dim is split."""
         return slices_text(self.design)
 
     @property
@@ -89,7 +89,7 @@ class Operation:
 
     @property
     def shape(self) -> str:
-        """``mb 128, out 512``: the dims that it iterates over and their sizes; dims of one element are left out."""
+        """The dims of its iteration space and their sizes, without dims of one element: ``mb 128, out 512``."""
         return (
             ", ".join(f"{dim} {size:,}" for dim, size in self.design.sizes.items() if size > 1)
             or "one element"
@@ -97,7 +97,7 @@ class Operation:
 
     @property
     def dtype(self) -> str:
-        """``fp16``, or of a conversion ``fp16 → fp32``: the formats of its first operand and of its result."""
+        """The formats of its first operand and of its result: ``fp16``, or ``fp16 → fp32`` for a conversion."""
         names = [operand.data_format.rpartition("_")[2].lower() for operand in self.design.operands]
         return " → ".join(dict.fromkeys((names[0], names[-1])))
 
@@ -108,12 +108,12 @@ class Operation:
 
     @property
     def origin(self) -> Origin:
-        """Where it comes from: file, line, column, ATen op, path of the module."""
+        """The origin of the operation: file, line, column, ATen op, path of the module."""
         return self.facts.step.origin
 
     @property
     def module(self) -> str:
-        """Path of its module; empty for that of the model itself, and where the program has no modules."""
+        """Path of its module; empty for the model itself, and if the program has no modules."""
         return self.facts.step.module
 
     @property
@@ -124,10 +124,10 @@ class Operation:
 
 @dataclass(frozen=True)
 class ProgramFacts:
-    """A compiled program; ``passes`` are seconds by pass, empty where nobody measured them, like ``levels``.
+    """A compiled program; ``passes`` are seconds by pass. ``passes`` and ``levels`` are empty if not recorded.
 
-    ``argument_bytes`` have to move at least: each argument and result once, of one that is touched in part no more
-    than moves.
+    ``argument_bytes`` is the minimum of bytes to move: each argument and result once, or at most the bytes that move
+    if the program accesses only a part.
     """
 
     map: LxMap
@@ -176,9 +176,9 @@ def program_facts(
     findings: Sequence[ProgramFinding] = (),
     levels: Levels | None = None,
 ) -> ProgramFacts:
-    """The facts of a bundle; ``CompileError`` for one whose parts do not belong together.
+    """Return the facts of a bundle; ``CompileError`` if the parts of the bundle are inconsistent.
 
-    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default that of the device.
+    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default the device's part.
     """
     facts_of_bundle = bundle_facts(bundle, lx_backend_fraction)
     spilled = {buffer.name for buffer in facts_of_bundle.map.spilled}
@@ -209,6 +209,6 @@ def program_facts(
 
 
 def _moved(facts: OperationFacts, execution: Execution, buffers: set[str]) -> int:
-    """Bytes that an operation moves from and to some buffers."""
+    """Return the bytes that an operation moves from and to the given buffers."""
     operands = zip(facts.buffers, execution.work.operands, strict=True)
     return facts.step.runs * sum(operand.moved_bytes for name, operand in operands if name in buffers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The data of a report about a program of any number of steps, and its forms as JSON and as a picture."""
+"""The data of a report about a program of any number of steps, and its JSON and SVG forms."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Moved = tuple[str, int]
 
 @dataclass(frozen=True)
 class StepReport:
-    """A step: its work, and what a call moves for it.
+    """A step: its work, and the values that a call moves for it.
 
-    ``resident`` is in device memory already. ``picoseconds`` is its part of the predicted time, ``facts`` and
-    ``bundle`` are those of its page; a function of the host has neither.
+    ``resident`` values are already in device memory. ``picoseconds`` is the step's part of the predicted time.
+    ``facts`` and ``bundle`` are the data of its page; a host function does not have them.
     """
 
     name: str
@@ -40,13 +40,13 @@ class StepReport:
     bundle: Bundle | None = None
 
     def page(self, name: str) -> str:
-        """Return the page of a bundle; empty for a function of the host."""
+        """Return the page of a bundle; empty for a host function."""
         if self.facts is None or self.bundle is None:
             return ""
         return page(self.facts, self.bundle, name)
 
     def plain(self) -> dict[str, Any]:
-        """Return the numbers of the step, and of a bundle the data of its page, as JSON values."""
+        """Return the numbers of the step, and for a bundle the data of its page, as JSON values."""
         plain: dict[str, Any] = {
             "name": self.name,
             "where": "device" if self.bundle else "host",
@@ -65,7 +65,7 @@ class StepReport:
 
 @dataclass(frozen=True)
 class ProgramReport:
-    """The steps of a program, its time as ``segments``, its figures by name, remarks on all of it, findings."""
+    """The steps of a program, its time as ``segments``, its ``metrics`` by name, general ``reasons``, and findings."""
 
     name: str
     steps: tuple[StepReport, ...]
@@ -76,7 +76,7 @@ class ProgramReport:
 
     @property
     def headline(self) -> str:
-        """Operations and predicted time in a few words."""
+        """Number of operations and predicted time in a few words."""
         operations = sum(step.operations for step in self.steps if step.bundle)
         hosts = sum(step.bundle is None for step in self.steps)
         on_host = f", {count(hosts, 'function')} of the host" if hosts else ""
@@ -84,7 +84,7 @@ class ProgramReport:
         return f"{count(operations, 'operation')}{on_host}, {time_text(time / 1000)}"
 
     def json(self) -> str:
-        """Return figures, steps and the data of their pages as a text of JSON."""
+        """Return metrics, steps and the data of their pages as JSON text."""
         plain = {
             "name": self.name,
             "metrics": dict(self.metrics),

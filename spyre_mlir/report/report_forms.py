@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The forms of a report by the ending of the file that it is for: HTML, JSON or SVG."""
+"""The forms of a report, chosen by the ending of the file name: HTML, JSON or SVG."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spyre_mlir.report.steps_page import steps_page
 
 
 def html(report: ProgramReport) -> str:
-    """Return the page: that of the bundle, if it is one alone, else one with all steps."""
+    """Return the page of the bundle if the report has only one bundle, else a page with all steps."""
     if len(report.steps) == 1 and report.steps[0].bundle is not None:
         return report.steps[0].page(report.name)
     return steps_page(report)
@@ -27,7 +27,7 @@ FORMS: dict[str, Callable[[ProgramReport], str]] = {
 
 
 def form_of(path: str | Path, endings: Sequence[str] = tuple(FORMS)) -> str:
-    """Return the ending of a report's file; ``CompileError`` for one that is none of ``endings``."""
+    """Return the ending of a report's file; ``CompileError`` if it is not one of ``endings``."""
     for ending in endings:
         if str(path).endswith(ending):
             return ending

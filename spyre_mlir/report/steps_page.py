@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The page about a program of several steps, in one file of HTML: all steps and their timeline, and each bundle's page.
+"""The page about a program of several steps, in one HTML file: all steps, their timeline, and the page of each bundle.
 
-Nothing is loaded from elsewhere. The page of a bundle is in a frame that a script fills when it is opened, so that a
-program of many bundles is shown at once. The page is XML too, so that tools can read it.
+The page loads nothing from elsewhere. The page of a bundle is in a frame that a script fills when it is opened, so that
+a program of many bundles is displayed immediately. The page is also XML, so that tools can read it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ summary { cursor: pointer; padding: 4px 0; }
 iframe { width: 100%; height: 88vh; border: 1px solid var(--line); }
 """
 
-#: Stands, with the number of a shared text, for that text in a page: a character of private use.
+#: Placeholder of a shared text in a page, followed by the number of the text: a private-use character.
 _MARK = "\ue000"
 
-#: Texts of a page that all pages have: its styles and its scripts.
+#: Texts that all pages share: styles and scripts.
 _SHARED = re.compile(r"<style>.*?</style>|<script>.*?</script>", re.DOTALL)
 
-#: Fills a frame when it is opened for the first time. It has no character that XML would escape.
+#: Script that fills a frame when it is opened for the first time. It has no character that XML would escape.
 _SCRIPT = r"""
 const shared = JSON.parse(document.getElementById("shared").textContent);
 for (const details of document.querySelectorAll("details"))
@@ -53,20 +53,20 @@ for (const details of document.querySelectorAll("details"))
   });
 """
 
-#: Said of the times of a program with functions of the host.
+#: Note about the times of a program with host functions.
 _HOST_NOTE = "The time of the host is not predicted: its functions are gaps in the timeline, no part of the times here."
 
 
 @dataclass(frozen=True)
 class FoldedPage:
-    """A page inside of another one, closed at first."""
+    """A page inside of another page, initially closed."""
 
     title: str
     text: str
 
 
 def document(title: str, parts: Iterable[str], folded: Sequence[FoldedPage] = ()) -> str:
-    """Return a page with ``parts`` of HTML, and other pages in frames below them."""
+    """Return a page with HTML ``parts``, and other pages in frames below them."""
     lines = [
         "<!DOCTYPE html>",
         f'<html lang="en"><head><meta charset="utf-8"/><title>{escape(title)}</title>',
@@ -81,7 +81,7 @@ def document(title: str, parts: Iterable[str], folded: Sequence[FoldedPage] = ()
 
 
 def _frames(folded: Sequence[FoldedPage]) -> Iterator[str]:
-    """Yield the frames of pages, the texts that they share, which are there once, and the script that fills them."""
+    """Yield the frames of pages, their shared texts (once each), and the script that fills the frames."""
     if not folded:
         return
     counts = Counter(text for page in folded for text in set(_SHARED.findall(page.text)))
@@ -102,9 +102,9 @@ def _frames(folded: Sequence[FoldedPage]) -> Iterator[str]:
 
 
 def _attribute(text: str) -> str:
-    """Escape a text for an attribute in single quotes: a page has many double ones."""
+    """Escape a text for an attribute in single quotes, because a page has many double quotes."""
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace("'", "&#39;")
-    # XML would read a line end in an attribute as a blank, which ends a comment of a script no more.
+    # XML reads a line end in an attribute as a blank, which would no longer end a comment of a script.
     return text.replace("\n", "&#10;").replace("\t", "&#9;")
 
 

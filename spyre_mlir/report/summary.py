@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The one-page summary of a compiled program: what it does, moves and takes, and why. It needs no run.
+"""The one-page summary of a compiled program: operations, traffic, time, and reasons. It needs no run.
 
-Bytes are those of the plan: padded device bytes, a load that several cores share counted once, the runs of loops
-included. All but the seconds are the same for the same input and options.
+Bytes are planned bytes: padded device bytes, a load that several cores share counts once, and all runs of loops count.
+Everything except the seconds is the same for the same input and options.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from spyre_mlir.timeline.events import PARTS
 
 Row = tuple[str, str]
 
-#: Characters that a text beside a name is wide at most.
+#: Maximum width of a text next to a name, in characters.
 WIDTH = 80
-#: Opcodes, kinds of decisions and passes that are named, the most frequent and the slowest ones.
+#: Maximum number of named opcodes, kinds of decisions (most frequent first) and passes (slowest first).
 MOST_NAMED = 6
 SLOWEST = 5
 
@@ -35,7 +35,7 @@ def summarize(
     statistics: Statistics | None = None,
     findings: Sequence[ProgramFinding] = (),
 ) -> str:
-    """The summary as lines of text; ``statistics`` are those of the last run, which the plan is compared with."""
+    """Return the summary as lines of text; the plan is compared with ``statistics`` of the last run."""
     rows = [
         *finding_rows(findings),
         *_wrapped("operations", f"{len(facts.operations):,}" + _listed(": ", facts.opcodes)),
@@ -58,7 +58,7 @@ def summarize(
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Two columns, the first as wide as its longest entry."""
+    """Format rows in two columns, the first as wide as its longest entry."""
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value}".rstrip() for name, value in rows)
 
@@ -67,7 +67,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def _loops(map_: LxMap) -> Iterator[Row]:
-    """The number of loops, and the iterations of nested ones."""
+    """Yield the number of loops, and the iterations of nested loops."""
     if not map_.loops:
         return
     nests = map_.nests()
@@ -86,7 +86,7 @@ def _cores(used: Sequence[int], device_cores: int) -> str:
 
 
 def _changes(facts: ProgramFacts) -> Iterator[Row]:
-    """The operations that only move data: restickifies, and copies into and out of LX."""
+    """Yield the operations that only move data: restickifies, and copies into and out of LX."""
     yield (
         "restickifies",
         _moving([operation for operation in facts.operations if operation.execution.is_restickify]),
@@ -108,13 +108,13 @@ def _changes(facts: ProgramFacts) -> Iterator[Row]:
 
 
 def _memories(operation: Operation) -> tuple[bool, bool]:
-    """The pair of: the first operand is in LX, the result is."""
+    """Return whether the first operand is in LX, and whether the result is in LX."""
     first, *_, last = operation.execution.work.operands
     return first.in_lx, last.in_lx
 
 
 def _moving(operations: Sequence[Operation]) -> str:
-    """The number of operations, and the bytes that they move."""
+    """Format the number of operations, and the bytes that they move."""
     moved = f", which move {_bytes(sum(operation.traffic for operation in operations))}" if operations else ""
     return f"{len(operations):,}{moved}"
 
@@ -131,7 +131,7 @@ def _traffic(facts: ProgramFacts) -> Iterator[Row]:
 
 
 def _simulated(facts: ProgramFacts, statistics: Statistics) -> Iterator[Row]:
-    """The traffic of a run, and what is not as planned."""
+    """Yield the traffic of a run, and its deviations from the plan."""
     moved = f"{_bytes(statistics.read_bytes)} read, {_bytes(statistics.write_bytes)} written"
     differing = [
         operation for operation in facts.operations if _ran(operation, statistics) != _planned(operation)
@@ -153,7 +153,7 @@ def _planned(operation: Operation) -> tuple[int, int]:
 
 
 def _ran(operation: Operation, statistics: Statistics) -> tuple[int, int]:
-    """Bytes read and written by all runs of an operation, none if it did not run."""
+    """Return the bytes that all runs of an operation read and wrote; 0 if it did not run."""
     execute = statistics.executes.get(operation.position)
     return (execute.read_bytes, execute.write_bytes) if execute else (0, 0)
 
@@ -167,7 +167,7 @@ def _scratchpads(map_: LxMap) -> Iterator[Row]:
 
 
 def _spills(facts: ProgramFacts) -> Iterator[Row]:
-    """The buffers that go through device memory by the reason that is told first, those that move most first."""
+    """Yield the spilled buffers by their first reported reason, the largest traffic first."""
     map_ = facts.map
     if not map_.spilled:
         yield "spills", "0"
@@ -188,7 +188,7 @@ def _spills(facts: ProgramFacts) -> Iterator[Row]:
 
 
 def _barrier(buffer: SpilledBuffer) -> str:
-    """The first reason without its details."""
+    """Return the first reason without its details."""
     return buffer.reasons[0].partition(":")[0] if buffer.reasons else "the bundle does not say"
 
 
@@ -220,7 +220,7 @@ def _time(facts: ProgramFacts) -> Iterator[Row]:
 
 
 def _modules(facts: ProgramFacts) -> Iterator[Row]:
-    """The modules of the model that take most of the time; nothing where the program has none."""
+    """Yield the modules of the model that take most of the time; nothing if the program has no modules."""
     name = "modules"
     for line in module_lines(facts.operations):
         yield name, line
@@ -228,7 +228,7 @@ def _modules(facts: ProgramFacts) -> Iterator[Row]:
 
 
 def _passes(passes: Sequence[tuple[str, float]], compile_seconds: float) -> Iterator[Row]:
-    """Seconds of the slowest passes; those of one name together, whatever their options."""
+    """Yield the seconds of the slowest passes; passes of one name are added up, whatever their options."""
     if not passes:
         yield "compile time", f"{compile_seconds:.2f} s"
         return
@@ -254,7 +254,7 @@ def _kinds(facts: ProgramFacts) -> list[tuple[str, int]]:
 
 
 def _listed(before: str, counts: Sequence[tuple[str, int]]) -> str:
-    """``2 add, 1 exp, 7 others``, the most frequent ones by name."""
+    """Format counts, the most frequent ones by name: ``2 add, 1 exp, 7 others``."""
     named, others = counts[:MOST_NAMED], counts[MOST_NAMED:]
     words = [f"{count:,} {name}" for name, count in named]
     if others:
@@ -264,7 +264,7 @@ def _listed(before: str, counts: Sequence[tuple[str, int]]) -> str:
 
 
 def _wrapped(name: str, text: str, indent: str = "") -> Iterator[Row]:
-    """A long text in lines that fit."""
+    """Yield a long text in lines that fit."""
     lines = textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent or "  ")
     yield from zip((name, *[""] * len(lines)), lines, strict=False)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A page of SVG that grows with what is put on it: texts, boxes, the tracks of a grid. No dependencies."""
+"""An SVG page that grows with its elements: texts, boxes, the tracks of a grid. No dependencies."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from html import escape
 
 from spyre_mlir.records import dataclass
 
-#: Pixels: around the page, between the shown positions of a grid at a gap, and a little more than a digit
-#: of the text takes.
+#: Pixels: margin of the page, gap between displayed positions of a grid, and width of a character (a little more
+#: than a digit).
 MARGIN, GAP, CHARACTER = 32, 26, 7.3
 
 _STYLE = """
@@ -36,7 +36,7 @@ _HATCH = (
 
 @dataclass
 class Page:
-    """Collects elements and how far they reach, in pixels; ``style`` are rules of CSS besides those of all pages."""
+    """Collects elements and their extent in pixels; ``style`` are CSS rules in addition to the rules of all pages."""
 
     style: str = ""
     elements: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Page:
         self.add(f'<rect class="{kind}" {size}{filled}/>', x + width, y + height)
 
     def dots(self, x: float, y: float, across: bool) -> None:
-        """Append three dots, for what is left out."""
+        """Append three dots, for omitted positions."""
         for step in (-5, 0, 5):
             position = (x + step, y) if across else (x, y + step)
             self.add(f'<circle class="dot" cx="{position[0]:g}" cy="{position[1]:g}" r="1.4"/>')
@@ -85,7 +85,7 @@ class Page:
 
 @dataclass(frozen=True)
 class GridTrack:
-    """Rows or columns of a grid in pixels: where each begins; None is a gap."""
+    """Rows or columns of a grid, with their pixels; None is a gap."""
 
     positions: list[int | None]
     origin: float
@@ -101,5 +101,5 @@ class GridTrack:
 
     @property
     def end(self) -> float:
-        """Return the pixel behind the last item."""
+        """Return the pixel after the last item."""
         return self.origin + sum(GAP if position is None else self.size for position in self.positions)

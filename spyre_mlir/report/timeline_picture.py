@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A picture of the time of a program, as SVG: what each engine does, all steps on one axis.
+"""A picture of the time of a program, as SVG: the work of each engine, with all steps on one axis.
 
-Time of the device goes across. Functions of the host, whose time is not predicted, are gaps of one width in between.
+The x axis is device time. Host functions, whose time is not predicted, are gaps of a fixed width between the steps.
 The same program gives the same text, byte for byte.
 """
 
@@ -16,9 +16,9 @@ from spyre_mlir.report.svg import CHARACTER, MARGIN, Page
 from spyre_mlir.report.tracks import Bar, tracks
 from spyre_mlir.timeline import Timeline
 
-#: Pixels: the part for the bars, the names of engines, a row and the bar in it, a gap for the host, between ticks.
+#: Pixels: width of the bars' part, of the names of engines, height of a row and its bar, host gap, tick distance.
 _WIDTH, _LABELS, _ROW, _BAR, _GAP, _TICK = 960, 110, 22, 16, 64, 120
-#: The part of the width that gaps take at most.
+#: Maximum fraction of the width for gaps.
 _MOST_GAPS = 0.5
 
 #: Fills of the bars by engine.
@@ -32,7 +32,7 @@ FILLS = {
     "repeated": "#a3a3a3",
 }
 
-#: What is said of a program without operations for the device.
+#: Text for a program without device operations.
 NOTHING = "The program takes no time on the device."
 
 _STYLE = """
@@ -44,7 +44,7 @@ _STYLE = """
 
 @dataclass(frozen=True)
 class DeviceSegment:
-    """Bundles that run one after the other: their names, each with its part of the time in picoseconds."""
+    """Consecutive bundles: their names, each with its part of the time in picoseconds."""
 
     shares: tuple[tuple[str, int], ...]
     timeline: Timeline
@@ -57,7 +57,7 @@ class DeviceSegment:
 
 @dataclass(frozen=True)
 class HostSegment:
-    """A function of the host."""
+    """A host function, and the number of operations in it."""
 
     name: str
     operations: int
@@ -67,7 +67,7 @@ Segment = DeviceSegment | HostSegment
 
 
 def picture(segments: Sequence[Segment], name: str = "") -> str:
-    """Return the picture as the text of an SVG file; ``name`` is the program's, for the title."""
+    """Return the picture as the text of an SVG file; ``name`` is the name of the program, for the title."""
     title = f"Timeline of {name}" if name else "Timeline"
     page = Page(_STYLE)
     page.text(MARGIN, MARGIN, title, "heading")
@@ -86,7 +86,7 @@ def picture(segments: Sequence[Segment], name: str = "") -> str:
 
 @dataclass(frozen=True)
 class _TimeAxis:
-    """Segments with the pixel at which each begins; ``scale`` is pixels per picosecond, ``gap`` those of the host."""
+    """Segments with their first pixels; ``scale`` is pixels per picosecond, ``gap`` the pixels of a host function."""
 
     segments: Sequence[Segment]
     starts: tuple[float, ...]
@@ -126,7 +126,7 @@ class _TimeAxis:
 
     def _bars(self, segment: Segment) -> Iterator[tuple[str, tuple[Bar, ...]]]:
         if isinstance(segment, DeviceSegment):
-            # Bars that a pixel would hold are one.
+            # Bars within one pixel are merged.
             for track in tracks(segment.timeline, round(1 / self.scale)):
                 yield track.name, track.bars
 
@@ -163,7 +163,7 @@ class _TimeAxis:
             page.text(round(start + 4, 1), top + _BAR - 4, fitting(segment.name, self.gap - 6))
 
     def _draw_ticks(self, page: Page, top: float, bottom: float) -> None:
-        """Append lines at round times of the device, each with its time."""
+        """Append lines at round device times, each with its time."""
         step = _round_step(self.total, _WIDTH // _TICK)
         passed = 0
         for start, segment in zip(self.starts, self.segments, strict=True):
@@ -177,7 +177,7 @@ class _TimeAxis:
 
 
 def _round_step(total: int, most: int) -> int:
-    """Return the least of 1, 2, 5, 10, .. picoseconds of which at most ``most`` are in ``total``."""
+    """Return the least step of 1, 2, 5, 10, .. picoseconds with at most ``most`` steps in ``total``."""
     step, factors = 1, (2, 2.5, 2)
     for count in range(3 * len(str(total)) + 3):
         if total <= step * most:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bars of the engines of a program over time, as many as a picture has room for. Times are picoseconds."""
+"""Bars of the engines of a program over time, merged to the resolution of a picture. Times are picoseconds."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.timeline import Timeline
 from spyre_mlir.timeline.events import Event
 
-#: The engines that each core has.
+#: The engines of each core.
 _OF_A_CORE = ("load", "compute", "store")
 
 
 @dataclass(frozen=True)
 class Bar:
-    """From ``begin`` to ``end`` an engine works on the operations ``first`` to ``last``; ``busy`` is without gaps.
+    """From ``begin`` to ``end`` an engine works on the operations ``first`` to ``last``; ``busy`` excludes gaps.
 
-    ``bars`` are how many were put together, of what a loop repeats how often.
+    ``bars`` is the number of merged bars; for skipped iterations of a loop, the number of iterations.
     """
 
     begin: int
@@ -30,17 +30,17 @@ class Bar:
 
 @dataclass(frozen=True)
 class Track:
-    """An engine and what it does, in order."""
+    """An engine and its bars, in order."""
 
     name: str
     bars: tuple[Bar, ...]
 
 
 def tracks(timeline: Timeline, least: int, group: int = 0) -> list[Track]:
-    """The engines of a core of a group, the device memory and the ring; those that do nothing are left out.
+    """Return the tracks of the engines of a core, the device memory and the ring; idle engines are omitted.
 
-    ``group`` is one of the timeline's ``core_groups``. Bars shorter than ``least`` that begin closer than that behind
-    another are one with it.
+    ``group`` is the index of the core's group in the timeline's ``core_groups``. A bar shorter than ``least`` that
+    begins less than ``least`` after the begin of another bar is merged into it.
     """
     bars: dict[str, list[Bar]] = {name: [] for name in (*_OF_A_CORE, "memory read", "memory write", "ring")}
     for event in timeline.run.events:
@@ -59,7 +59,7 @@ def tracks(timeline: Timeline, least: int, group: int = 0) -> list[Track]:
 
 
 def _stretches(event: Event, computing: int) -> Iterator[tuple[str, int, int]]:
-    """Engine, begin and end; ``computing`` is how long the core computes."""
+    """Yield (engine, begin, end) of an event; ``computing`` is the compute time of the core."""
     job = event.job
     if job.loads:
         yield "load", event.load_begin, event.load_end
@@ -74,7 +74,7 @@ def _stretches(event: Event, computing: int) -> Iterator[tuple[str, int, int]]:
 
 
 def _merged(bars: Iterable[Bar], least: int) -> Iterator[Bar]:
-    """The bars in order of their begin, short ones together with the one that they are close behind."""
+    """Yield the bars in order of their begin; short bars are merged into a bar shortly before them."""
     pending: Bar | None = None
     for bar in sorted(bars, key=lambda item: item.begin):
         if pending is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Memory planning: which buffers get an address in a memory of limited size, and which. No IR."""
+"""Memory planning: choose the buffers that get an address in a memory of limited size, and the addresses. No IR."""
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver

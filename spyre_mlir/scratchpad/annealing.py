@@ -12,10 +12,10 @@ from spyre_mlir.scratchpad.fitting import Fitting, by_lifetime, by_size, by_wort
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
-#: Temperatures at the beginning and the end, as parts of all savings (or of LOAD).
+#: Temperatures at the beginning and the end, as fractions of all savings (or of LOAD).
 _HOT, _COLD = 0.0001, 0.000001
 
-#: Steps that an order costs besides one for each of its buffers, about what it takes in time.
+#: Steps that an order costs in addition to one step per buffer, roughly in proportion to its time.
 _STEPS_OF_ORDER = 50
 
 
@@ -34,11 +34,11 @@ class FittedOrder:
 
 @dataclass(frozen=True)
 class AnnealingSolver(MemoryPlanSolver):
-    """Changes an order and fits again, each buffer in the lowest gap; worse orders pass while it is hot.
+    """Change an order and fit again, each buffer in the lowest gap; worse orders are accepted while it is hot.
 
-    Least are the lost savings, then the peak. It begins with the best of three orders, so it is never worse than
-    these, and ends when nothing is lost and the peak is LOAD, or after ``steps``: one per buffer of each order, and
-    some per order. The random numbers are those of ``random.random``, which Python keeps for a ``seed``.
+    The solver minimises the lost savings, then the peak. It starts with the best of three orders, so it is never worse
+    than these. It stops when nothing is lost and the peak is LOAD, or after ``steps``: one per buffer of each order,
+    and some per order. Random numbers come from ``random.random``, whose sequence Python guarantees for a ``seed``.
     """
 
     name: ClassVar[str] = "annealing"
@@ -46,7 +46,7 @@ class AnnealingSolver(MemoryPlanSolver):
     steps: int = 100_000
 
     def place(self, instance: Instance) -> Placement:
-        """The addresses of the best order found."""
+        """Return the addresses of the best order found."""
         fitting, rng = Fitting(instance), random.Random(self.seed)
         first = [_fitted(fitting, order(instance), 0, {}) for order in (by_lifetime, by_size, by_worth)]
         state = best = min(first, key=lambda state: state.cost)
@@ -57,7 +57,7 @@ class AnnealingSolver(MemoryPlanSolver):
             work += steps
             temperature = _HOT * (_COLD / _HOT) ** (work / self.steps)
             worse = _energy(instance, new) - _energy(instance, state)
-            # Worse orders pass while it is hot, to leave local minima.
+            # Worse orders are accepted while it is hot, to leave local minima.
             if worse <= 0 or rng.random() < math.exp(-worse / temperature):
                 state = new
             best = min(best, new, key=lambda state: state.cost)
@@ -65,7 +65,7 @@ class AnnealingSolver(MemoryPlanSolver):
 
 
 def _fitted(fitting: Fitting, order: list[int], same: int, addresses: dict[int, int]) -> FittedOrder:
-    """The state of an order whose first ``same`` buffers get what they had."""
+    """Return the state of an order whose first ``same`` buffers keep their addresses."""
     # Fitting is greedy: the same beginning of an order has the same addresses.
     placed = {index: addresses[index] for index in order[:same] if index in addresses}
     fitted = fitting.fit(order[same:], placed=placed)
@@ -77,21 +77,21 @@ def _fitted(fitting: Fitting, order: list[int], same: int, addresses: dict[int, 
 
 
 def _neighbour(fitting: Fitting, state: FittedOrder, rng: random.Random) -> FittedOrder:
-    """One buffer comes earlier: any, or one that is to blame, because it is lost or else ends at the peak."""
+    """Move one buffer earlier: any buffer, or one that causes the cost (it is lost, or else ends at the peak)."""
     order, addresses, sizes = state.order, state.addresses, fitting.sizes
     blamed = [index for index in order if index not in addresses]
     if not blamed:
         blamed = [index for index in order if addresses[index] + sizes[index] == state.peak]
-    # Half of the moves go at what is wrong, half anywhere, so that every order can be reached.
+    # Half of the moves are of causes of the cost, half of any buffer, so that every order can be reached.
     movable = blamed if rng.random() < 0.5 else order
-    # Not ``choice`` or ``randrange``: Python promises equal sequences for ``random`` alone.
+    # Not ``choice`` or ``randrange``: Python guarantees equal sequences only for ``random``.
     old = order.index(movable[int(rng.random() * len(movable))])
     new = int(rng.random() * (old + 1))
     return _fitted(fitting, [*order[:new], order[old], *order[new:old], *order[old + 1 :]], new, addresses)
 
 
 def _energy(instance: Instance, state: FittedOrder) -> float:
-    """Below 1 where nothing is lost."""
+    """Return the energy of a state, at most 1 if nothing is lost."""
     if state.lost:
         return 1 + state.lost / int(instance.savings.sum())
     return min(state.peak / instance.load - 1, 1)

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which buffers to keep in a memory that cannot hold all of them, addresses ignored.
+"""Selection of the buffers to keep in a memory that cannot hold all of them, ignoring addresses.
 
-A selection keeps some buffers and spills the others; at every time the load of the kept ones (in-place pairs
+A selection keeps some buffers and spills the others; at every time the load of the kept buffers (in-place pairs
 shared) is at most the capacity. The least savings that a selection loses are a lower bound for every plan with
 one address per buffer. Buffers that are live at no overloaded time are kept.
 
-Where addresses are the problem, conflicts say so: a conflict is a set of buffers that cannot all be kept, whatever else
-is spilled. Selecting, packing, and selecting again with the conflict of what could not be packed ends with the
+Conflicts represent the constraints of addresses: a conflict is a set of buffers that cannot all be kept, whatever else
+is spilled. Selecting, packing, and selecting again with the conflict of a set that could not be packed ends with the
 optimum (logic-based Benders decomposition; Hooker and Ottosson, 2003).
 
-Known as the temporal knapsack problem (Bartlett et al., 2005). The bounds that guide the search are in
-``optimization/lagrange.py``; the problem is made small first. Times without an end before the next start are no
-stops. And if i lives whenever j does, is no smaller, saves no more and is in no in-place pair, then i is spilled
-before j is: j could have its address.
+This is the temporal knapsack problem (Bartlett et al., 2005). The bounds that guide the search are in
+``optimization/lagrange.py``; the problem is reduced first. A time is not a stop if no buffer ends before the next
+start. And if i is live whenever j is, is at least as large, saves at most as much and is in no in-place pair, then i
+is spilled before j: j could have the address of i.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.selection_problem import Group, SelectionProblem
 
-#: Rows times items up to which there is branch and bound; the steps that a node counts for, and how many cells for
-#: one more.
+#: Maximum rows times items for branch and bound; the steps that a node counts as; the cells that count as one more
+#: step.
 _MOST_BRANCHED, _STEPS_OF_NODE, _CELLS_OF_STEP = 1 << 19, 50, 500
 
-#: States of the first sweep, and the factor from one sweep to the next.
+#: Number of states of the first sweep, and its growth factor from one sweep to the next.
 _FIRST_WIDTH, _WIDER = 16, 8
 
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """``selected`` says per buffer whether it stays; it is None if nothing that loses less than ``upper`` was found.
+    """``selected`` says per buffer whether it is kept; None if no selection that loses less than ``upper`` was found.
 
-    ``lost`` are the bytes of savings of the spilled buffers (``upper`` if there is none). No selection that
-    loses less than ``upper`` loses less than ``bound``. ``steps`` counts states looked at.
+    ``lost`` is the savings of the spilled buffers in bytes (``upper`` if no selection was found). No selection that
+    loses less than ``upper`` loses less than ``bound``. ``steps`` is the number of visited states.
     """
 
     selected: NDArray[np.bool_] | None
@@ -68,10 +68,10 @@ def select(
     groups: Sequence[Group] = (),
     budget: int = 200_000,
 ) -> Selection:
-    """The selection that loses least, below ``upper`` bytes and within about ``budget`` steps of search.
+    """Return the selection that loses least, below ``upper`` bytes and within about ``budget`` steps of search.
 
-    All savings of ``instance`` are positive. No conflict is kept whole. ``upper`` is what is known already: by
-    default one more than the loss of everything.
+    All savings of ``instance`` are positive. At least one buffer of each conflict is spilled. ``upper`` is a known
+    upper bound of the loss: by default one more than the loss of everything.
     """
     limit = int(instance.savings.sum()) + sum(group.extra for group in groups) + 1 if upper is None else upper
     overloaded = bool((instance.loads > capacity).any())
@@ -82,7 +82,7 @@ def select(
 
 
 def _solve(problem: SelectionProblem, upper: int, budget: int) -> Selection:
-    """A narrow sweep; then branch and bound where the rows are few; then wider sweeps, until one is exact."""
+    """Run a narrow sweep; then branch and bound if the rows are few; then wider sweeps, until one is exact."""
     # Losses are sums of savings: they differ by at least the greatest common divisor.
     unit = math.gcd(*problem.savings.tolist(), *(group.extra for group in problem.groups))
     rows = problem.rows()
@@ -91,7 +91,7 @@ def _solve(problem: SelectionProblem, upper: int, budget: int) -> Selection:
     selected, steps, width = None, 0, _FIRST_WIDTH
     bound = min(_rounded_up(duals.bound, duals.scale * unit) * unit, upper)
     while bound < upper and (steps == 0 or steps * _WIDER <= budget):
-        # Only losses below ``upper`` are of interest, and they are less by a whole unit.
+        # Only losses below ``upper`` matter, and these are less by at least one unit.
         swept = sweep(stops, duals.bound, (upper - unit) * duals.scale, width)
         steps += swept.steps
         if swept.best is not None and swept.best.lost < upper:
@@ -99,7 +99,7 @@ def _solve(problem: SelectionProblem, upper: int, budget: int) -> Selection:
         behind = upper if swept.behind is None else _rounded_up(swept.behind, duals.scale * unit) * unit
         bound = min(max(bound, behind), upper)
         cells = len(rows.needs) * len(rows.costs)
-        # Once, when the narrow sweep has given an upper bound to prune with.
+        # Branch once, after the narrow sweep has given an upper bound for pruning.
         if width == _FIRST_WIDTH and bound < upper and cells <= _MOST_BRANCHED:
             per_node = _STEPS_OF_NODE + cells // _CELLS_OF_STEP
             branched = branch(rows, problem.loss, upper, unit, budget // per_node)
@@ -113,29 +113,29 @@ def _solve(problem: SelectionProblem, upper: int, budget: int) -> Selection:
 
 
 def _rounded_up(value: int, unit: int) -> int:
-    """``value`` in units, rounded up."""
+    """Return ``value`` in units, rounded up."""
     return -(-value // unit)
 
 
-# Branch and bound over the linear relaxation: which items cover all needs at the least cost.
+# Branch and bound over the linear relaxation: choose the items that cover all needs at the least cost.
 #
-# Depth first. Each node solves the relaxation where its parent left it, rounds the solution up and drops what is
-# not needed (a better choice, now and then), fixes the items whose reduced costs leave no other way, and branches
-# on the item that the relaxation knows least about. It is strong where many items compete at few stops; over many
-# stops with few items each the sweep over time is (``temporal_knapsack.py``).
+# The search is depth first. Each node solves the relaxation from its parent's final state, rounds the solution up and
+# drops items that are not needed (sometimes a better choice), fixes the items whose reduced costs allow only one value,
+# and branches on the item with the least clear value in the relaxation. Branch and bound is strong if many items
+# compete at few stops; the sweep over time below is strong over many stops with few items each.
 
 Spilled = NDArray[np.bool_]
 
-#: What the loss of a choice is, or None if it is not allowed.
+#: Returns the loss of a choice, or None if the choice is not allowed.
 Loss = Callable[[Spilled], int | None]
 
-#: Values this close to an integer are one.
+#: Values this close to an integer count as integers.
 _INTEGRAL = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
 class Branched:
-    """The best choice found, if any is below the limit; no such choice loses less than ``bound``."""
+    """The best choice found below the limit, if any; no such choice loses less than ``bound``."""
 
     spilled: Spilled | None
     bound: int
@@ -144,7 +144,7 @@ class Branched:
 
 @dataclass(frozen=True, eq=False)
 class RelaxedNode:
-    """``choices`` are 1 for spilled, 0 for kept, -1 for open items; ``bound`` that of the parent, scaled to bytes."""
+    """``choices`` are 1 for spilled, 0 for kept, -1 for open items; ``bound`` is the parent's bound, in bytes."""
 
     relaxation: Simplex
     choices: Array
@@ -152,10 +152,10 @@ class RelaxedNode:
 
 
 def branch(problem: Rows, loss: Loss, upper: int, unit: int, nodes: int) -> Branched:
-    """The choice with the least loss below ``upper``, a multiple of ``unit``, within some nodes.
+    """Return the choice with the least loss below ``upper``, a multiple of ``unit``, within ``nodes`` nodes.
 
-    The rows must hold for every allowed choice; they need not be all that makes it allowed. ``loss`` is at least
-    the sum of the costs.
+    The rows are necessary conditions of an allowed choice; they need not be sufficient. ``loss`` is at least the sum
+    of the costs.
     """
     return BranchAndBound(problem, loss, upper, unit).run(nodes)
 
@@ -167,9 +167,9 @@ class BranchAndBound:
         self.best: Spilled | None = None
 
     def run(self, nodes: int) -> Branched:
-        """Nodes from a stack, the likelier child of each first."""
+        """Process nodes from a stack, the likelier child of each first."""
         count = len(self.problem.costs)
-        # With rows that need 1 one tolerance serves all.
+        # Rows are scaled to need 1, so that one tolerance fits all rows.
         scaled = self.matrix / self.problem.needs[:, None]
         stack = [RelaxedNode(Simplex(scaled, self.problem.costs.astype(np.float64)), np.full(count, -1), 0)]
         visited = 0
@@ -181,14 +181,14 @@ class BranchAndBound:
         return Branched(self.best, min([self.upper, *(node.bound for node in stack)]), visited)
 
     def _expand(self, node: RelaxedNode) -> list[RelaxedNode]:
-        """The children of a node, the likelier one last; none if nothing better can be below it."""
+        """Return the children of a node, the likelier one last; none if nothing better can be below the node."""
         choices, relaxation = node.choices, node.relaxation
         if not self._can_cover(choices):
             return []
         relaxation.run()
         duals = exact(self.problem, relaxation.duals())
         reduced = np.array(duals.reduced)
-        # An item that is fixed against its reduced cost raises the bound by that (``Multipliers``).
+        # An item that is fixed against its reduced cost raises the bound by the reduced cost (``Multipliers``).
         bound = duals.bound + sum(np.maximum(reduced[choices == 1], 0).tolist())
         bound += sum(np.maximum(-reduced[choices == 0], 0).tolist())
         values = relaxation.solution()
@@ -209,13 +209,13 @@ class BranchAndBound:
         return bool((self.matrix[:, choices != 0].sum(axis=1) >= self.problem.needs).all())
 
     def _offer(self, spilled: Spilled) -> None:
-        """Keeps a choice if it is the best one."""
+        """Keep a choice if it is the best so far."""
         lost = self.loss(spilled)
         if lost is not None and lost < self.upper:
             self.best, self.upper = spilled, lost
 
     def _needed(self, spilled: Spilled) -> Spilled:
-        """A choice without the items that no row needs, the dearest ones first."""
+        """Remove the items that no row needs from a choice, the most expensive items first."""
         needed = spilled.copy()
         surplus = self.matrix[:, spilled].sum(axis=1) - self.problem.needs
         chosen = np.flatnonzero(spilled)
@@ -226,7 +226,7 @@ class BranchAndBound:
         return needed
 
     def _fixed(self, relaxation: Simplex, choices: Array, reduced: Array, gap: int) -> Array:
-        """The choices, with those made that would raise the bound by more than the gap if made otherwise."""
+        """Fix open items whose opposite choice would raise the bound by more than the gap; return the choices."""
         decided = np.where(reduced > gap, 0, np.where(-reduced > gap, 1, -1))
         new = (choices < 0) & (decided >= 0)
         for item in np.flatnonzero(new).tolist():
@@ -234,7 +234,7 @@ class BranchAndBound:
         return np.where(new, decided, choices)
 
     def _unclear(self, values: Floats, choices: Array, reduced: Array) -> int:
-        """The open item that is nearest to one half, or if all are integers with the lowest reduced cost."""
+        """Return the open item nearest to one half, or, if all are integers, with the lowest reduced cost."""
         distance = np.where(choices < 0, np.abs(values - 0.5), 1.0)
         item = int(np.argmin(distance))
         if distance[item] < 0.5 - _INTEGRAL:
@@ -249,9 +249,9 @@ def _child(relaxation: Simplex, choices: Array, item: int, value: int, bound: in
     return RelaxedNode(relaxation, choices, bound)
 
 
-# The stops of a selection problem, as the sweep over time takes them.
+# The stops of a selection problem, as input of the sweep over time.
 
-#: More candidates than this are not compared pair by pair.
+#: Maximum number of candidates that are compared pair by pair.
 _MOST_COMPARED = 2000
 
 
@@ -263,7 +263,7 @@ class SelectionSweep:
         self.reduced, self.row_multipliers = duals.reduced, duals.of_rows
 
     def stops(self) -> list[Stop]:
-        """Return the stops in order of time, and one behind them for what arrives later."""
+        """Return the stops in order of time, and one more after them for items that arrive later."""
         arrivals = self._arrivals()
         items = self._items(arrivals)
         prices = dict(zip(self.problem.shown().tolist(), self.row_multipliers, strict=False))
@@ -285,7 +285,7 @@ class SelectionSweep:
         return stops
 
     def _arrivals(self) -> list[list[int]]:
-        """The candidates by the stop at which they are decided, the likeliest to be spilled first."""
+        """Return the candidates by the stop at which they are decided, the likeliest to be spilled first."""
         arrivals: list[list[int]] = [[] for _ in range(len(self.problem.times) + 1)]
         for candidate, first in enumerate(self.problem.first.tolist()):
             arrivals[first].append(candidate)
@@ -294,7 +294,7 @@ class SelectionSweep:
         return arrivals
 
     def _items(self, arrivals: Sequence[Sequence[int]]) -> list[Item]:
-        """The candidates by number."""
+        """Return the items of the candidates, by candidate index."""
         order = [candidate for arrivals_of_stop in arrivals for candidate in arrivals_of_stop]
         rank = {candidate: bit_index for bit_index, candidate in enumerate(order)}
         hits, closes, required = [0] * len(order), [0] * len(order), [0] * len(order)
@@ -329,8 +329,8 @@ class SelectionSweep:
         ]  # fmt: skip
 
     def _after(self, rank: dict[int, int]) -> list[int]:
-        """Per candidate the set of those that are spilled before it is."""
-        # What a group loses in addition is shared, so that no candidate of one dominates.
+        """Return for each candidate the set of candidates that are spilled before it."""
+        # The members of a group share its extra loss, so no member dominates another.
         if len(rank) > _MOST_COMPARED or self.problem.groups:
             return [0] * len(rank)
         starts, ends = (
@@ -343,7 +343,7 @@ class SelectionSweep:
         )
         masks = []
         for j in range(len(rank)):
-            # What has ended at the stop where j is decided is in no state any more.
+            # Items that have ended at the stop where j is decided are no longer in any state.
             worse = (
                 single
                 & (starts <= starts[j])
@@ -364,7 +364,7 @@ class SelectionSweep:
         return masks
 
     def _clipped(self, stop: int) -> list[tuple[int, int]]:
-        """For candidates whose coefficient at a stop is below their size: the bit and the difference."""
+        """Return (bit, difference) of candidates whose coefficient at a stop is below their size."""
         live = np.flatnonzero((self.problem.first <= stop) & (self.problem.last > stop))
         cover = self.problem.covers.get(stop, {})
         less = np.array([cover.get(item, 0) for item in live.tolist()])
@@ -375,14 +375,14 @@ class SelectionSweep:
 
 
 def _is_paired(instance: Instance) -> NDArray[np.bool_]:
-    """The buffers with usable in-place parents or children."""
+    """Return the mask of the buffers with usable in-place parents or children."""
     paired = instance.shareable > 0
     paired[[parent for parents in instance.parents for parent in parents]] = True
     return paired
 
 
 def _with_deadlines(items: Sequence[Item], need: int) -> list[Item]:
-    """The items of a stop, each with the bytes that must be free after it so that the rest can make up the need."""
+    """Return the items of a stop, each with the bytes that must be free before it so that the rest covers the need."""
     rest, dated = 0, []
     for item in reversed(items):
         dated.append(item._replace(freed_before=need - rest))
@@ -392,28 +392,28 @@ def _with_deadlines(items: Sequence[Item], need: int) -> list[Item]:
 
 # The sweep over time that finds the cheapest selection: dynamic programming with bounds.
 #
-# The stops are the overloaded times. At each one the items that arrive are decided one after the other, keep or
-# spill; then enough bytes must be free. What matters for the future of a partial selection is which live items it
-# has spilled and which cores it has hit: of two that agree in that the cheaper one stays (a state). Each state
-# carries a lower bound of all its completions, from Lagrange multipliers: it starts at the bound of the whole
-# problem and grows by every decision against a reduced cost and by what a stop frees beyond its need. States whose
-# bound is above the limit end there. At most ``width`` states go on; the lowest bound of those that had to stay
-# behind says how good the result is at least.
+# The stops are the overloaded times. At each stop the arriving items are decided one after another, keep or spill;
+# then enough bytes must be free. The future of a partial selection depends only on its spilled live items and on the
+# conflicts that it has hit: of two partial selections with equal ones the cheaper one is kept (a state). Each state
+# has a lower bound of all its completions, from Lagrange multipliers: it starts at the bound of the whole problem and
+# grows by every decision against a reduced cost and by the bytes freed beyond the need of a stop. A state whose bound
+# exceeds the limit is dropped. At most ``width`` states continue; the lowest bound of the other states bounds the
+# error of the result.
 
-#: The spilled live items and the hit cores, as bit sets.
+#: The spilled live items and the hit conflicts, as bit sets.
 Key = tuple[int, int]
 
-#: Spilled items, the last one first.
+#: Linked list of spilled items, the last one first.
 Link = tuple[int, "Link"] | None
 
 
 class Item(NamedTuple):
     """A buffer to decide on. ``bit`` is its bit in the set of spilled items, 0 if it is live at no stop.
 
-    It may be spilled only if all of ``after`` are. Spilled it loses ``cost``, and ``extra`` if no other of its
-    group is spilled yet. ``hits`` are the bits of its cores and its group; ``closes`` those of which it is the
-    last member, and ``required`` those among them that must be hit by then. ``freed_before`` are the bytes that
-    have to be free, at the latest, once it is decided.
+    The item may be spilled only if all of ``after`` are spilled. Spilling loses ``cost``, and also ``extra`` if no
+    other member of its group is spilled yet. ``hits`` are the bits of its conflicts and its group. ``closes`` are the
+    bits of sets whose last member is the item, and ``required`` the bits among these that must be hit by then.
+    ``freed_before`` is the minimum number of bytes that must be free when the item is decided.
     """
 
     number: int
@@ -431,11 +431,11 @@ class Item(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """An overloaded time: ``gone`` and ``arrivals`` since the one before.
+    """An overloaded time, with the items ``gone`` and the ``arrivals`` since the previous stop.
 
-    ``must_free`` are the bytes that spilled items and kept pairs must make up; ``children`` and their parents are
-    numbers of items. The multiplier prices what is
-    freed beyond ``need``, in which each spilled item counts its size less its entry in ``clipped``.
+    ``must_free`` is the number of bytes that spilled items and kept pairs must free; ``children`` and their parents
+    are item numbers. The multiplier is the cost of a byte freed beyond ``need``; for this, each spilled item counts
+    its size minus its entry in ``clipped``.
     """
 
     gone: Sequence[Item]
@@ -448,7 +448,7 @@ class Stop(NamedTuple):
 
 
 class PartialSelection(NamedTuple):
-    """``bound`` is scaled, ``lost`` and ``freed`` are bytes."""
+    """A state of the sweep. ``bound`` is scaled, ``lost`` and ``freed`` are bytes."""
 
     bound: int
     lost: int
@@ -457,7 +457,7 @@ class PartialSelection(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """The cheapest selection found, or None; ``behind`` is the lowest scaled bound of the states left behind."""
+    """The cheapest selection found, or None; ``behind`` is the lowest scaled bound of the dropped states."""
 
     best: PartialSelection | None
     behind: int | None
@@ -465,7 +465,7 @@ class Swept(NamedTuple):
 
 
 def sweep(stops: Sequence[Stop], bound: int, limit: int, width: int) -> Swept:
-    """The cheapest selection with a scaled bound of at most ``limit``; exact if nothing was left behind."""
+    """Return the cheapest selection with a scaled bound of at most ``limit``; exact if no state was dropped."""
     states: dict[Key, PartialSelection] = {(0, 0): PartialSelection(bound, 0, 0, None)}
     behind: int | None = None
     steps = 0
@@ -487,7 +487,7 @@ def sweep(stops: Sequence[Stop], bound: int, limit: int, width: int) -> Swept:
 
 
 def _without(states: dict[Key, PartialSelection], gone: Sequence[Item]) -> dict[Key, PartialSelection]:
-    """The states after some items have ended; of those that are equal now the cheaper one."""
+    """Return the states after some items have ended; of states that are now equal, only the cheaper one."""
     ended = sum(item.bit for item in gone)
     remaining: dict[Key, PartialSelection] = {}
     for (mask, hit), state in states.items():
@@ -500,7 +500,7 @@ def _without(states: dict[Key, PartialSelection], gone: Sequence[Item]) -> dict[
 
 
 def _decide(states: dict[Key, PartialSelection], item: Item, limit: int) -> dict[Key, PartialSelection]:
-    """Every state with the item kept and with it spilled."""
+    """Return every state with the item kept and with the item spilled."""
     decided: dict[Key, PartialSelection] = {}
     for (mask, hit), state in states.items():
         bound = state.bound - min(item.reduced, 0)
@@ -516,7 +516,7 @@ def _decide(states: dict[Key, PartialSelection], item: Item, limit: int) -> dict
 
 
 def _check(states: dict[Key, PartialSelection], stop: Stop, limit: int) -> dict[Key, PartialSelection]:
-    """The states that free enough at the stop, with the price of what they free beyond the need."""
+    """Return the states that free enough bytes at the stop, with the cost of bytes freed beyond the need."""
     checked: dict[Key, PartialSelection] = {}
     for key, state in states.items():
         mask = key[0]
@@ -532,7 +532,7 @@ def _check(states: dict[Key, PartialSelection], stop: Stop, limit: int) -> dict[
 
 
 def _shared(children: Sequence[Child], spilled: int) -> int:
-    """Bytes that kept children share with kept parents."""
+    """Return the bytes that kept children share with kept parents."""
     if not children:
         return 0
     sharing = [
@@ -550,7 +550,7 @@ def _keep_cheaper(states: dict[Key, PartialSelection], key: Key, state: PartialS
 
 
 def spilled_items(spilled: Link) -> list[int]:
-    """The items of a link, rising."""
+    """Return the items of a linked list, ascending."""
     items = []
     while spilled is not None:
         item, spilled = spilled

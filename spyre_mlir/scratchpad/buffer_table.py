@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Buffers to plan as a table (CSV): one per line, below a line with the names of the columns.
+"""Tables (CSV) of buffers to plan: a line with the column names, then one line per buffer.
 
     id,lower,upper,size,in_place_parent,uses
     query,0,3,4096,,0 2
     scores,2,5,4096,query,2 3 4
 
-A buffer is live at the operations from ``lower`` to before ``upper``. ``size`` is in bytes. Columns that may be left
-out, whole or in a line: ``alignment`` (bytes; it must divide the one of the memory), ``in_place_parent`` (names
-separated by blanks), ``uses`` (operations separated by blanks, the first and the last one if left out), ``copies`` (2
-for ping-pong), ``scope`` (the name of the memory, empty if there is one), and what ``LifetimeBoundBuffer`` knows of
-traffic: ``first_use_is_read`` (0 or 1), ``spilled_traffic``, ``placed_traffic`` (bytes) and ``traffic_of_uses``.
+A buffer is live at the operations from ``lower`` to before ``upper``. ``size`` is in bytes. Optional columns, which may
+also be empty in a line: ``alignment`` (bytes; must divide the memory's alignment), ``in_place_parent`` (names separated
+by blanks), ``uses`` (operations separated by blanks, by default the first and the last one), ``copies`` (2 for
+ping-pong), ``scope`` (the name of the memory, empty if there is only one), and the traffic fields of
+``LifetimeBoundBuffer``: ``first_use_is_read`` (0 or 1), ``spilled_traffic``, ``placed_traffic``, ``traffic_of_uses``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COLUMNS = (*_REQUIRED, "alignment", "in_place_parent", "uses", "copies", "scope
 
 @dataclass(frozen=True)
 class ScopedBuffer:
-    """A buffer of the memory ``scope``, which is empty in a table of one memory."""
+    """A buffer of the memory ``scope``; the scope is empty in a table of one memory."""
 
     scope: str
     buffer: LifetimeBoundBuffer
@@ -39,10 +39,10 @@ class ScopedBuffer:
 def read_buffers(
     text: str, path: str, alignment: int, limit: int, scopes: Collection[str]
 ) -> list[ScopedBuffer]:
-    """The buffers of a table; ``CompileError`` with the place in the file at ``path`` for what is wrong.
+    """Return the buffers of a table; raise ``CompileError`` with the place in the file ``path`` for an error.
 
-    ``limit`` is the number of buffers beyond which the table is refused; no more lines than that are read. ``scopes``
-    are the names of the memories, the empty one for a memory without a name.
+    A table of more than ``limit`` buffers is refused, and no more lines are read. ``scopes`` are the names of the
+    memories; the empty name is for a memory without a name.
     """
     too_many = f"The table has more than {limit} buffers, the most that this solver plans in reasonable time."
     rows = read_rows(text, path, _REQUIRED, _COLUMNS, limit, too_many)
@@ -66,7 +66,7 @@ def read_buffers(
 
 
 def offsets_table(names: Iterable[str], addresses: Mapping[str, int]) -> str:
-    """A table of the columns id and offset (bytes), in the order of ``names``; no offset where spilled."""
+    """Return a table of the columns id and offset (bytes), in the order of ``names``; no offset for spilled buffers."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(("id", "offset"))
@@ -75,7 +75,7 @@ def offsets_table(names: Iterable[str], addresses: Mapping[str, int]) -> str:
 
 
 def buffers_table(by_scope: Mapping[str, Sequence[LifetimeBoundBuffer]]) -> str:
-    """A table that ``read_buffers`` reads back, with the name of the memory before each name if there are several."""
+    """Return a table for ``read_buffers``; if there are several memories, buffer names are prefixed with them."""
     table = io.StringIO()
     columns = (
         *_REQUIRED,
@@ -136,7 +136,7 @@ def _buffer(row: TableRow, alignment: int) -> LifetimeBoundBuffer:
 
 
 def _traffic_of(row: TableRow) -> dict[str, Any]:
-    """Return the fields of a buffer that say what it moves, as far as the line has them."""
+    """Return the traffic fields of a buffer that the line has."""
     fields: dict[str, Any] = {}
     if row.names("first_use_is_read"):
         is_read = row.number("first_use_is_read")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a memory planner takes: buffers with lifetimes, and the memory that they share."""
+"""Input of a memory planner: buffers with lifetimes, and the memory that they share."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from typing import Self
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target, default_target
 
-#: Bytes and positions in time stay below this in absolute value: sums and differences of them fit 64 bits.
+#: Bytes and positions in time are below this limit in absolute value, so that sums and differences fit 64 bits.
 LIMIT = 1 << 60
 
 
 class PlanError(ValueError):
-    """Buffers or a memory that no plan can be made for; the message names what is wrong."""
+    """Error for buffers or a memory that cannot be planned; the message names the problem."""
 
 
 @dataclass(frozen=True, init=False)
 class LifetimeBoundBuffer:
-    """``size`` bytes, live from its first use to its last, both included.
+    """A buffer of ``size`` bytes, live from its first use to its last use, both included.
 
-    Traffic is what the planner minimises, in bytes of device memory. In a scratchpad ``size`` is that of one core and
-    traffic that of all.
+    The planner minimises traffic, in bytes of device memory. In a scratchpad ``size`` counts the bytes of one core, and
+    traffic the bytes of all cores.
 
     Attributes:
         name: The name, which is unique among the buffers of a plan.
         size: Bytes of one copy.
-        uses: The positions of the operations that use it, rising; the first one writes it.
-        first_use_is_read: The first use reads it instead: it has to be loaded.
-        in_place_parents: Names of buffers of which it may take the place of one at its first use, if that is the last
-            use of the parent and the buffer is no larger.
-        copies: Copies that are laid out one behind the other: 2 for ping-pong (double buffering).
-        spilled_traffic: Bytes that it moves without an address; by default its size at every use.
-        placed_traffic: Bytes that it moves with an address; by default none, or its size once where the first use is a
-            read.
-        traffic_of_uses: Bytes of each use without an address, all but the first above 0, in the place of
-            ``spilled_traffic``, which is in equal parts.
+        uses: The positions of the operations that use the buffer, rising; the first use writes it.
+        first_use_is_read: Whether the first use reads the buffer instead, so that it has to be loaded.
+        in_place_parents: Names of buffers; the buffer may take the address of one of them at its first use, if this is
+            the last use of the parent and the buffer is not larger.
+        copies: Number of consecutive copies: 2 for ping-pong (double buffering).
+        spilled_traffic: Bytes that the buffer moves without an address; by default its size at every use.
+        placed_traffic: Bytes that the buffer moves with an address; by default none, or its size once if the first use
+            is a read.
+        traffic_of_uses: Bytes of each use without an address, all but the first above 0. Replaces
+            ``spilled_traffic``, which is divided into equal parts.
     """
 
     name: str
@@ -68,18 +68,18 @@ class LifetimeBoundBuffer:
         """Create a buffer, from its ``uses`` or from times.
 
         Args:
-            start_time: The operation of the first use, in the place of ``uses``, as in "Scratchpad (LX) optimization"
+            start_time: The operation of the first use, instead of ``uses``, as in "Scratchpad (LX) optimization"
                 and the columns lower and upper of ``spyre-plan``.
-            end_time: The operation after the last use. A buffer of times is used at the first and the last of them.
+            end_time: The operation after the last use. The uses are then the first and the last operation.
 
         Raises:
-            PlanError: The times make no sense; all else is for ``check_buffers``.
+            PlanError: The times are invalid; ``check_buffers`` checks everything else.
         """
         if isinstance(uses, int):
             raise PlanError(f"Buffer '{name}' has uses {uses}; times go by name, as start_time={uses}.")
         if start_time is not None or end_time is not None:
             uses = _ends_of(name, uses, start_time, end_time)
-        # The class is frozen: its own setter refuses.
+        # The class is frozen, so its setter raises.
         vars(self).update(
             name=name,
             size=size,
@@ -130,10 +130,10 @@ class LifetimeBoundBuffer:
 
     @property
     def traffic_of_each_use(self) -> tuple[int, ...]:
-        """The bytes that each use moves without an address."""
+        """Bytes that each use moves if the buffer has no address."""
         if self.traffic_of_uses is not None:
             return self.traffic_of_uses
-        # The first use takes the rest, so that the uses add up to the whole.
+        # The first use gets the remainder, so that the uses add up to the total.
         per_use, rest = divmod(self.traffic_if_spilled, len(self.uses))
         return (per_use + rest, *[per_use] * (len(self.uses) - 1))
 
@@ -144,7 +144,7 @@ class LifetimeBoundBuffer:
 
 
 def _ends_of(name: str, uses: Sequence[int], start_time: int | None, end_time: int | None) -> tuple[int, ...]:
-    """The first and the last use of a buffer that is given by its times."""
+    """Return the first and the last use of a buffer that is given by times."""
     if uses or start_time is None or end_time is None:
         raise PlanError(f"Buffer '{name}' takes either uses, or both start_time and end_time.")
     if end_time <= start_time:
@@ -159,9 +159,9 @@ class MemorySpace:
     """A memory from address 0.
 
     Attributes:
-        capacity: Its bytes.
-        alignment: Every address is a multiple of so many bytes, a power of two; by default that of the scratchpads of
-            the default target.
+        capacity: The size in bytes.
+        alignment: Every address is a multiple of this number of bytes, a power of two; by default the alignment of the
+            scratchpads of the default target.
     """
 
     capacity: int
@@ -177,7 +177,7 @@ class MemorySpace:
 
     @classmethod
     def of_lx(cls, target: Target) -> Self:
-        """Return the scratchpad of a core of a ``target``, without what the compiler may not use."""
+        """Return the part of a core's scratchpad of ``target`` that the compiler may use."""
         return cls(target.usable_lx_bytes, target.lx_alignment_bytes)
 
     @classmethod
@@ -186,12 +186,12 @@ class MemorySpace:
         return cls(target.pool_bytes, target.hbm_alignment_bytes)
 
     def bytes_of(self, buffer: LifetimeBoundBuffer) -> int:
-        """Return the bytes that a ``buffer`` takes, its copies and the rounding to the alignment included."""
+        """Return the bytes that a ``buffer`` needs, including its copies and the rounding to the alignment."""
         return -(-buffer.size // self.alignment) * self.alignment * buffer.copies
 
 
 def check_buffers(buffers: Sequence[LifetimeBoundBuffer]) -> Mapping[str, LifetimeBoundBuffer]:
-    """The buffers by name; ``PlanError`` for the first one that makes no sense."""
+    """Return the buffers by name; raise ``PlanError`` for the first invalid buffer."""
     named: dict[str, LifetimeBoundBuffer] = {}
     for buffer in buffers:
         if buffer.name in named:
@@ -229,7 +229,7 @@ def _problem(buffer: LifetimeBoundBuffer) -> str | None:
 
 
 def _check_cycles(named: Mapping[str, LifetimeBoundBuffer]) -> None:
-    """Depth first over the parents, without recursion: chains are as long as programs."""
+    """Check that parents have no cycles, depth first without recursion: chains are as long as programs."""
     acyclic: set[str] = set()
     for start in named:
         path: dict[str, None] = {}

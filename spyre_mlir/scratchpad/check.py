@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Proves that memory plans are right, apart from all that makes plans: neither solvers nor instances are used.
+"""Checker of memory plans, independent of the planners: it uses neither solvers nor instances.
 
-The rules are those of ``MemoryPlan``: each buffer has one address or the reason why not; addresses are aligned and
-the memory is large enough; no two buffers that are live at the same time share a byte, except a child that takes
-over the address of its parent at the last use of the parent; the numbers of the plan are those of its addresses.
-Plans that move buffers have the same rules for each residency (``check_spill_and_reload_plan``).
+The rules follow from ``MemoryPlan``: each buffer has one address or a reason why not; addresses are aligned and the
+memory is large enough; no two buffers that are live at the same time share a byte, except a child that takes over the
+address of its parent at the last use of the parent; the numbers of the plan agree with its addresses. Plans that spill
+and reload buffers have the same rules for each residency (``check_spill_and_reload_plan``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spyre_mlir.scratchpad.memory_plan import MemoryPlan, Residency, SpillAndRel
 
 @dataclass(frozen=True)
 class _PlacedBlock:
-    """A placed buffer: the bytes ``begin`` to ``end``, the end excluded."""
+    """A placed buffer: the bytes ``begin`` to ``end`` (excluded)."""
 
     buffer: LifetimeBoundBuffer
     begin: int
@@ -34,7 +34,7 @@ class _PlacedBlock:
 
 
 def check_plan(buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan: MemoryPlan) -> None:
-    """Check a plan, apart from all that makes plans.
+    """Check a plan, independently of the planners.
 
     Args:
         buffers: The buffers that were planned.
@@ -42,7 +42,7 @@ def check_plan(buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan:
         plan: The plan.
 
     Raises:
-        PlanError: The first rule that the plan breaks.
+        PlanError: The plan breaks a rule; the error is about the first one.
     """
     named = check_buffers(buffers)
     _check_names(named.keys(), plan)
@@ -54,7 +54,7 @@ def check_plan(buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan:
 
 
 def _check_names(names: Collection[str], plan: MemoryPlan) -> None:
-    """Each buffer is either placed or has a reason, and there are no others."""
+    """Check that each buffer is either placed or has a reason, and that the plan has no other buffers."""
     unknown = next((name for name in [*plan.addresses, *plan.spilled] if name not in names), None)
     if unknown is not None:
         raise PlanError(f"The plan has '{unknown}', which is no buffer.")
@@ -70,7 +70,7 @@ def _block(buffer: LifetimeBoundBuffer, space: MemorySpace, address: int) -> _Pl
 
 
 def _rounded(size: int, alignment: int) -> int:
-    # Not ``MemorySpace.bytes_of``: a mistake that planners and check share would not be noticed.
+    # Not ``MemorySpace.bytes_of``: a mistake that planners and the checker share would not be noticed.
     return (size + alignment - 1) // alignment * alignment
 
 
@@ -82,14 +82,14 @@ def _check_block(block: _PlacedBlock, space: MemorySpace) -> None:
 
 
 def _check_overlaps(blocks: Sequence[_PlacedBlock]) -> None:
-    """Sweeps over time with the live blocks in order of address.
+    """Check that live blocks do not overlap, by a sweep over time with the live blocks in order of address.
 
-    They are disjoint, apart from handed-over ones with equal begins: so a new block can only meet those that
-    begin inside it, and those with the last begin before.
+    Live blocks are disjoint, except for in-place pairs with equal begins. So a new block can only overlap blocks that
+    begin inside it, and the blocks with the last begin before it.
     """
     live: list[
         tuple[int, int, _PlacedBlock]
-    ] = []  # begin, number, block; the number tells equal begins apart
+    ] = []  # begin, number, block; the number distinguishes equal begins
     dying: list[tuple[int, int, int]] = []  # last operation, begin, number
     for number, block in enumerate(sorted(blocks, key=lambda block: block.buffer.first)):
         while dying and dying[0][0] < block.buffer.first:
@@ -104,7 +104,7 @@ def _check_overlaps(blocks: Sequence[_PlacedBlock]) -> None:
 
 
 def _hands_over(parent: _PlacedBlock, child: _PlacedBlock) -> bool:
-    """Return whether the child may take over the bytes of the parent: one live copy, at one time, one base."""
+    """Return whether the child may take over the parent's bytes: single copies, at one operation, with equal begin."""
     return (
         parent.buffer.name in child.buffer.in_place_parents
         and parent.buffer.last == child.buffer.first
@@ -143,9 +143,9 @@ def _check_peak(claimed: int, blocks: Sequence[_PlacedBlock]) -> None:
 def check_spill_and_reload_plan(
     buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan: SpillAndReloadPlan
 ) -> None:
-    """``PlanError`` with the first rule of ``SpillAndReloadPlan`` that the plan of the buffers breaks.
+    """Raise ``PlanError`` for the first rule of ``SpillAndReloadPlan`` that the plan of the buffers breaks.
 
-    In place of a parent can be the first residency of a buffer, at the end of any residency of the parent.
+    The first residency of a buffer can be in place of a parent, at the end of any residency of the parent.
     """
     named = check_buffers(buffers)
     blocks: dict[str, list[_PlacedBlock]] = {name: [] for name in named}
@@ -170,7 +170,7 @@ def check_spill_and_reload_plan(
 
 
 def _resident(buffer: LifetimeBoundBuffer, residency: Residency) -> LifetimeBoundBuffer:
-    """The buffer as it is during a residency."""
+    """Return the buffer restricted to a residency."""
     first, last = residency.first, residency.last
     if first not in buffer.uses or last not in buffer.uses:
         raise PlanError(
@@ -182,19 +182,19 @@ def _resident(buffer: LifetimeBoundBuffer, residency: Residency) -> LifetimeBoun
             f"Buffer '{buffer.name}' is kept from {first} to {last}, which is no gap between uses."
         )
     parents = buffer.in_place_parents if first == buffer.first else ()
-    # Traffic has an entry for each use of the whole buffer, of which there are fewer here.
+    # Traffic has an entry for each use of the whole buffer; a residency has fewer uses.
     return replace(buffer, uses=inside, in_place_parents=parents, traffic_of_uses=None)
 
 
 def _check_apart(blocks: Sequence[_PlacedBlock]) -> None:
-    """A buffer is not at two addresses at once, and not moved without device memory."""
+    """Check that the residencies of a buffer do not overlap and do not touch in time."""
     for before, after in itertools.pairwise(blocks):
         if after.buffer.first <= before.buffer.last:
             raise PlanError(f"Buffer {before} is kept once more before that ends, as {after}.")
 
 
 def _moved(buffer: LifetimeBoundBuffer, resident: Sequence[LifetimeBoundBuffer]) -> int:
-    """Bytes of device memory: of the use at the end of each gap that is in no residency, and of the first use."""
+    """Return the moved bytes: of the first use, and of the use at the end of each gap that is not in a residency."""
     traffic_of_use = buffer.traffic_of_each_use
     first = traffic_of_use[0]
     if any((part.first, part.last) == (buffer.first, buffer.last) for part in resident):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Why a buffer has no address: what it had to compete with."""
+"""Reasons for buffers without an address: the buffers that compete with them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from spyre_mlir.optimization.bipartite import Child, most_shared
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.solver import LOST
 
-#: Buffers that a reason names.
+#: Maximum number of buffers that a reason names.
 _MOST_NAMED = 4
 
 
 def reasons(instance: Instance, selected: NDArray[np.bool_]) -> dict[int, str]:
-    """For each buffer that is not kept the operation at which it is most of all one too many."""
+    """Return the reason of each buffer that is not kept: the operation at which it exceeds the capacity most."""
     loads = instance.load_of(selected)
     return {int(index): _reason(instance, selected, loads, int(index)) for index in np.flatnonzero(~selected)}
 
@@ -29,7 +29,7 @@ def _reason(instance: Instance, selected: NDArray[np.bool_], loads: Array, spill
     together = loads[begin:end] + instance.sizes[spilled]
     with_it = selected.copy()
     with_it[spilled] = True
-    for time in {begin, end - 1}:  # only here it could share bytes with parents or children
+    for time in {begin, end - 1}:  # only at these times the buffer could share bytes with parents or children
         together[time - begin] = _needed(instance, with_it, int(instance.times[time]))
     worst = int(np.argmax(together))
     needed, time = int(together[worst]), int(instance.times[begin + worst])
@@ -44,7 +44,7 @@ def _live(instance: Instance, selected: NDArray[np.bool_], time: int) -> NDArray
 
 
 def _needed(instance: Instance, selected: NDArray[np.bool_], time: int) -> int:
-    """The load at one time."""
+    """Return the load at one time."""
     live = _live(instance, selected, time)
     children = [
         Child(index, int(instance.sizes[index]), tuple(p for p in instance.parents[index] if selected[p]))
@@ -55,7 +55,7 @@ def _needed(instance: Instance, selected: NDArray[np.bool_], time: int) -> int:
 
 
 def _listed(instance: Instance, others: NDArray[np.intp]) -> str:
-    """The spilled buffer and the others, the largest ones by name and the rest as a number."""
+    """Format the spilled buffer and the others: the largest ones by name and the rest as a number."""
     # Stable, so that buffers of equal size are named in the order of their first use.
     ranked = others[np.argsort(-instance.sizes[others], kind="stable")]
     listed = ["it", *(f"'{instance.buffers[index].name}'" for index in ranked[:_MOST_NAMED])]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Why a buffer cannot be in a scratchpad: one ordered list (docs/scratchpad.md)."""
+"""Ineligibility reasons: why a buffer cannot be in a scratchpad, as one ordered list (docs/scratchpad.md)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spyre_mlir.records import dataclass
 
 
 class Barrier(enum.Enum):
-    """In the order in which they are told; the last one is the planner's choice, all others bar a buffer."""
+    """Ineligibility reason, in reporting order. The last one is the planner's choice; all others exclude a buffer."""
 
     OPERATION = "operation not eligible"
     BOUNDARY = "graph input or output"
@@ -32,7 +32,7 @@ _ORDER = {barrier: number for number, barrier in enumerate(Barrier)}
 
 @dataclass(frozen=True)
 class Reason:
-    """A barrier, and the sentence that says where it holds."""
+    """An ineligibility reason, and a sentence that says where it applies."""
 
     barrier: Barrier
     detail: str = ""
@@ -42,7 +42,7 @@ class Reason:
 
 
 def ordered(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
-    """By the order of the barriers, one of each."""
+    """Return the first reason of each barrier, in the order of the barriers."""
     first: dict[Barrier, Reason] = {}
     for reason in reasons:
         first.setdefault(reason.barrier, reason)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The solver that packs by exact search alone."""
+"""The solver that packs only by exact search."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
 @dataclass(frozen=True)
 class ExactSolver(MemoryPlanSolver):
-    """Places all buffers, if they can be placed within ``nodes`` of search (``in_place_packing.py``).
+    """Place all buffers, if the search succeeds within ``nodes`` nodes (``in_place_packing.py``).
 
-    If not, it drops those that save the least per byte and time, 1, 2, 4, .. more at a time, until the rest is
-    packed, each try with an eighth of the nodes; what then finds a gap is put back. That is a simple choice of
-    what to drop: ``PortfolioSolver`` makes a good one.
+    If not, drop the buffers that save the least per byte and time, 1, 2, 4, .. more at a time, until the rest is
+    packed, each try with an eighth of the nodes. Then put back dropped buffers that find a gap. This choice of dropped
+    buffers is simple; ``PortfolioSolver`` makes a better one.
     """
 
     name: ClassVar[str] = "exact"
     nodes: int = 2_000_000
 
     def place(self, instance: Instance) -> Placement:
-        """Addresses of all buffers, or of some; the bound is the least saving if all are proven not to fit."""
+        """Return addresses of all or some buffers; the bound is the least saving if not all of them can fit."""
         order = list(by_worth(instance))
         packing = pack(instance, instance.space.capacity, self.nodes)
         bound = int(instance.savings.min()) if packing.proven else 0
         selected, dropped, work = np.arange(len(instance)), 0, packing.nodes
         while packing.offsets is None:
-            # Few tries: each is a search of its own.
-            # In the end no buffer is left, which packs, so the loop ends.
+            # Few tries, because each is a separate search.
+            # The loop ends, because an empty set of buffers packs.
             dropped = 2 * dropped + 1
             selected = np.sort(np.array(order[:-dropped], np.int64))
             packing = pack(instance.subset(selected.tolist()), instance.space.capacity, self.nodes // 8)

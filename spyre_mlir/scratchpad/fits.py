@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Placement of all buffers up front, in one order and by one policy."""
+"""Solvers that place all buffers in one order by one policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
 @dataclass(frozen=True)
 class FirstFitLayoutSolver(MemoryPlanSolver):
-    """Rising lifetime, ties by the first use; the lowest gap that is free over the whole life."""
+    """Place by rising lifetime, ties by the first use, in the lowest gap that is free over the whole live range."""
 
     name: ClassVar[str] = "firstfit"
     most_buffers: ClassVar[int] = 20_000
@@ -25,7 +25,7 @@ class FirstFitLayoutSolver(MemoryPlanSolver):
 
 @dataclass(frozen=True)
 class BestFitLayoutSolver(MemoryPlanSolver):
-    """As first fit, but in the gap that leaves the smallest rest."""
+    """Place in the order of first fit, but in the gap with the smallest remainder."""
 
     name: ClassVar[str] = "bestfit"
     most_buffers: ClassVar[int] = 20_000
@@ -37,10 +37,10 @@ class BestFitLayoutSolver(MemoryPlanSolver):
 
 @dataclass(frozen=True)
 class LargestFirstSolver(MemoryPlanSolver):
-    """Falling size, ties by the first use; the lowest gap. ``order-by-size`` of other planners.
+    """Place by falling size, ties by the first use, in the lowest gap: ``order-by-size`` of other planners.
 
-    The copies of a buffer count as one block, so they stay together. The order is not better than others in
-    general: unlike in bin packing no bound is known for blocks with lifetimes, and some sets need more memory.
+    The copies of a buffer count as one block, so they stay together. This order is not better than others in
+    general: unlike for bin packing, no bound is known for blocks with lifetimes, and some sets need more memory.
     """
 
     name: ClassVar[str] = "largest-first"

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Fits buffers into a memory one by one: the engine of the heuristic solvers.
+"""Fit buffers into a memory one by one: the engine of the heuristic solvers.
 
-Each buffer in turn gets an address where it is free over its whole life, or none; no buffer moves later. So a
-heuristic is an order and a policy that picks one of the gaps. The addresses that are free for a buffer are those
-between the placed buffers that are live with it. In place of a partner (a parent or child, see ``Instance``) it
-needs no gap: such an address comes first, whatever the policy.
+Each buffer in turn gets an address that is free over its whole live range, or none; no buffer moves later. So a
+heuristic consists of an order and a policy that chooses one of the gaps. The gaps of a buffer are between the placed
+buffers whose live ranges overlap its live range. In place of a partner (a parent or child, see ``Instance``) a buffer
+needs no gap: such an address is preferred under every policy.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from spyre_mlir.optimization.arrays import Array
 from spyre_mlir.scratchpad.instance import Instance
 
-#: Free ranges large enough for the buffer: their addresses, rising, and their bytes.
+#: Free ranges large enough for the buffer: addresses, ascending, and sizes in bytes.
 Gaps = tuple[list[int] | Array, list[int] | Array]
 
-#: Picks the address from at least one gap; the second argument is the capacity.
+#: Chooses an address from at least one gap; the second argument is the capacity.
 Policy = Callable[[Gaps, int], int]
 
 #: Neighbours in time per buffer up to which lists are faster than arrays. Measured with 200 and 2,000 buffers,
@@ -35,37 +35,37 @@ def lowest(gaps: Gaps, _: int) -> int:
 
 
 def tightest(gaps: Gaps, _: int) -> int:
-    """Best fit: the gap that leaves the smallest rest, the lowest of equal ones."""
+    """Choose the gap with the smallest remainder, the lowest one in a tie: best fit."""
     addresses, gap_bytes = gaps
     return int(addresses[np.argmin(gap_bytes)])
 
 
 def outermost(gaps: Gaps, capacity: int) -> int:
-    """Address 0, or else above the high water, or else the lowest gap."""
+    """Choose address 0, or else the address above all placed buffers, or else the lowest gap."""
     addresses, gap_bytes = gaps
     reaches_the_end = addresses[-1] + gap_bytes[-1] == capacity
     return int(addresses[-1] if addresses[0] > 0 and reaches_the_end else addresses[0])
 
 
 def fit(instance: Instance, order: Iterable[int], policy: Policy = lowest) -> dict[int, int]:
-    """Place buffers one after the other, in the gaps that those before leave.
+    """Place buffers one after another, in the gaps that earlier buffers leave.
 
     Args:
         instance: The buffers and the memory.
         order: Indices of the buffers, in the order of placement.
-        policy: Chooses an address from the gaps for so many bytes; ``lowest`` is first fit.
+        policy: Chooses an address from the gaps that are large enough; ``lowest`` is first fit.
 
     Returns:
-        Addresses in bytes by index of the buffers that found room, in the order of placement.
+        Addresses in bytes of the buffers that found a gap, by buffer index, in the order of placement.
     """
     return Fitting(instance).fit(order, policy)
 
 
 class Fitting:
-    """The engine for one instance, which many orders can be tried on.
+    """The engine for one instance, on which many orders can be tried.
 
-    Memory is linear in the number of buffers: where few are live together, lists of the neighbours in time of
-    each; else a scan of arrays.
+    Memory is linear in the number of buffers: if few buffers are live together, a list of the neighbours in time of
+    each buffer; else arrays that are scanned.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -78,7 +78,7 @@ class Fitting:
     def fit(
         self, order: Iterable[int], policy: Policy = lowest, placed: Mapping[int, int] | None = None
     ) -> dict[int, int]:
-        """As the function ``fit``, besides the buffers of ``placed``, which have their addresses."""
+        """Place buffers as the function ``fit`` does, given the addresses of the buffers in ``placed``."""
         listed = self._neighbours
         make = _Scanned if listed is None else functools.partial(_Listed, neighbours=listed)
         memory = make(self.instance, self.sizes)
@@ -87,7 +87,7 @@ class Fitting:
         for index, address in addresses.items():
             memory.put(index, address)
         for index in order:
-            # In place takes no bytes, whatever the policy would pick.
+            # In place a buffer needs no further bytes, so this is preferred under every policy.
             address = self._in_place(index, addresses, memory) if self.partners[index] else None
             if address is None:
                 gaps = memory.gaps(index)
@@ -98,7 +98,7 @@ class Fitting:
         return addresses
 
     def _in_place(self, index: int, addresses: dict[int, int], memory: _Listed | _Scanned) -> int | None:
-        """The lowest address of a partner at which nobody else is in the way."""
+        """Return the lowest address of a partner that does not overlap any other buffer."""
         partners = [other for other in self.partners[index] if other in addresses]
         for address in sorted({addresses[other] for other in partners}):
             here = {other for other in partners if addresses[other] == address}
@@ -136,7 +136,7 @@ class _Listed:
         return addresses, gap_bytes
 
     def inside(self, index: int, begin: int, end: int) -> Iterator[int]:
-        """The buffers live with ``index`` that have bytes in a range."""
+        """Yield the buffers live with ``index`` that have bytes in a range."""
         places = self._places
         for other in self._neighbours[index]:
             if (place := places[other]) and place[0] < end and begin < place[1]:
@@ -144,7 +144,7 @@ class _Listed:
 
 
 class _Scanned:
-    """The placed buffers as arrays in the order of their addresses, all looked at for each new one."""
+    """The placed buffers as arrays in the order of their addresses, which are scanned for each new buffer."""
 
     def __init__(self, instance: Instance, sizes: Sequence[int]) -> None:
         self._capacity = instance.space.capacity
@@ -177,33 +177,33 @@ class _Scanned:
         return free.take(large_enough), gap_bytes.take(large_enough)
 
     def inside(self, index: int, begin: int, end: int) -> Iterator[int]:
-        """The buffers live with ``index`` that have bytes in a range."""
+        """Yield the buffers live with ``index`` that have bytes in a range."""
         live = self._live(index)
         met = (self._bytes[0][live] < end) & (self._bytes[1][live] > begin)
         yield from self._ranges[2][live[met]].tolist()
 
     def _live(self, index: int) -> NDArray[np.intp]:
-        """Rows of the placed buffers that are live with one."""
+        """Return the rows of the placed buffers that are live with ``index``."""
         firsts, lasts, _ = self._ranges[:, : self._count]
         return ((firsts <= self._lasts[index]) & (lasts >= self._firsts[index])).nonzero()[0]
 
 
 def _ranks(instance: Instance) -> tuple[list[int], list[int]]:
-    """First and last uses as positions among the first uses: small numbers that overlap as the uses do."""
+    """Return first and last uses as indices among the first uses: small numbers with the same overlaps."""
     first = np.searchsorted(instance.times, instance.starts)
     last = np.searchsorted(instance.times, instance.ends, side="right") - 1
     return first.tolist(), last.tolist()
 
 
 def _are_few(instance: Instance) -> bool:
-    # Overlapping pairs are counted from sorted begins and ends: to list them is what may be too much.
+    # Overlapping pairs are counted from sorted begins and ends, because listing them may be too expensive.
     begun = np.searchsorted(instance.starts, instance.ends, side="right")
     over = np.searchsorted(np.sort(instance.ends), instance.starts)
     return int((begun - over - 1).sum()) <= _FEW_NEIGHBOURS * len(instance)
 
 
 def _neighbours(instance: Instance) -> list[list[int]]:
-    """Per buffer those that are live with it at some time."""
+    """Return for each buffer the buffers that are live with it at some time."""
     starts, ends = instance.starts.tolist(), instance.ends.tolist()
     neighbours: list[list[int]] = []
     live: list[int] = []
@@ -225,7 +225,7 @@ def _partners(instance: Instance) -> list[list[int]]:
 
 
 def orders(instance: Instance) -> Iterator[tuple[Iterable[int], Policy]]:
-    """Orders and policies; on compiler programs the first ones nearly always place what can be placed."""
+    """Yield orders and policies; on compiler programs the first ones nearly always place all buffers that fit."""
     yield by_size(instance), lowest
     yield by_lifetime(instance), lowest
     yield by_start(instance), lowest
@@ -238,40 +238,40 @@ def orders(instance: Instance) -> Iterator[tuple[Iterable[int], Policy]]:
 
 
 def by_start(instance: Instance) -> list[int]:
-    """The order of the first use; ties by falling size."""
+    """Order by the first use; ties by falling size."""
     return np.lexsort((-instance.sizes, instance.starts)).tolist()
 
 
 def by_size(instance: Instance) -> list[int]:
-    """Falling size; ties by the first use."""
+    """Order by falling size; ties by the first use."""
     return np.argsort(-instance.sizes, kind="stable").tolist()
 
 
 def by_size_and_lifetime(instance: Instance) -> list[int]:
-    """Falling size; ties by falling lifetime."""
+    """Order by falling size; ties by falling lifetime."""
     return np.lexsort((instance.starts - instance.ends, -instance.sizes)).tolist()
 
 
 def by_area(instance: Instance) -> list[int]:
-    """Falling size times lifetime."""
+    """Order by falling size times lifetime."""
     return np.argsort(-_areas(instance), kind="stable").tolist()
 
 
 def by_lifetime(instance: Instance) -> list[int]:
-    """Rising lifetime; ties by the first use."""
+    """Order by rising lifetime; ties by the first use."""
     return np.argsort(instance.ends - instance.starts, kind="stable").tolist()
 
 
 def by_falling_lifetime(instance: Instance) -> list[int]:
-    """Falling lifetime; ties by falling size."""
+    """Order by falling lifetime; ties by falling size."""
     return np.lexsort((-instance.sizes, instance.starts - instance.ends)).tolist()
 
 
 def by_worth(instance: Instance) -> list[int]:
-    """Falling saving per byte and time: for memories that cannot hold everything."""
+    """Order by falling saving per byte and time: for memories that cannot hold everything."""
     return np.argsort(-instance.savings / _areas(instance), kind="stable").tolist()
 
 
 def _areas(instance: Instance) -> NDArray[np.float64]:
-    """Bytes times operations, which may be more than 64 bits hold."""
+    """Return bytes times operations as floats, because the products may exceed 64 bits."""
     return instance.sizes.astype(np.float64) * (instance.ends - instance.starts + 1)

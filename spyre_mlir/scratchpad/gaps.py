@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The parts of a buffer's life that plans may keep or not: the gaps between consecutive uses.
+"""Gaps: the parts of a buffer's live range between consecutive uses, which plans may keep or not.
 
-Kept through a gap, a buffer occupies its bytes at both ends and between them, and the use at the end reads them for
-nothing; not kept, that use reads them from device memory. A buffer that is written first and has a gap that is not
-kept is also written to device memory, once.
+If a gap is kept, the buffer occupies its bytes at both ends and between them, and the use at the end reads them for
+free. If not, this use reads them from device memory. A buffer that is written first and has a gap that is not kept is
+also written to device memory, once.
 
-So each gap is a buffer of its own in the sense of ``buffer_selection.py``, which shares its bytes with the gap before
-at the use between them, and the write is what all gaps of a buffer lose together.
+So each gap is a separate buffer for ``buffer_selection.py``. It shares its bytes with the previous gap at the use
+between them. The write is the extra loss of the group of all gaps of a buffer.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from spyre_mlir.scratchpad.selection_problem import Group
 
 @dataclass(frozen=True)
 class Gap:
-    """From one use of a buffer to the next: what keeping it saves, and what keeping all of the buffer saves besides.
+    """A gap from one use of a buffer to the next: the saving, and the ``extra`` saving if all gaps are kept.
 
-    ``buffer`` is its index in the instance, ``number`` that of the gap in the buffer; savings are in bytes.
+    ``buffer`` is the index of the buffer in the instance, ``number`` the index of the gap in the buffer. Unit: bytes.
     """
 
     buffer: int
@@ -38,20 +38,20 @@ class Gap:
 
 
 def gaps_of(instance: Instance) -> list[Gap]:
-    """The gaps that fit on their own and save something, in order of time."""
+    """Return the gaps that fit alone and save traffic, in order of time."""
     gaps = [gap for index, buffer in enumerate(instance.buffers) for gap in _gaps(index, buffer)]
     gaps = [gap for gap in gaps if instance.fits[gap.buffer] and gap.saving + gap.extra > 0]
-    # ``gap_instance`` takes them as they come, and an ``Instance`` is in the order of first uses.
+    # ``gap_instance`` keeps this order, and an ``Instance`` is in the order of first uses.
     return sorted(gaps, key=lambda gap: (gap.start, gap.buffer, gap.number))
 
 
 def _gaps(buffer_index: int, buffer: LifetimeBoundBuffer) -> Iterator[Gap]:
-    """The gaps of a buffer; one that is used once has a single one, from that use to itself."""
+    """Yield the gaps of a buffer; a buffer with one use has a single gap, from this use to itself."""
     first, *others = buffer.traffic_of_each_use
     if not others:
         yield Gap(buffer_index, 0, buffer.first, buffer.last, 0, max(0, buffer.saving))
         return
-    # What the first use moves is saved only if all gaps are kept.
+    # The traffic of the first use is saved only if all gaps are kept.
     extra = max(0, first - buffer.traffic_if_placed)
     for number, ((start, end), saving) in enumerate(
         zip(itertools.pairwise(buffer.uses), others, strict=True)
@@ -60,7 +60,7 @@ def _gaps(buffer_index: int, buffer: LifetimeBoundBuffer) -> Iterator[Gap]:
 
 
 def groups_of(gaps: Sequence[Gap]) -> list[Group]:
-    """The gaps of each buffer that saves more if all of them are kept."""
+    """Return the group of gaps of each buffer that saves more if all its gaps are kept."""
     members: dict[int, list[int]] = {}
     for index, gap in enumerate(gaps):
         members.setdefault(gap.buffer, []).append(index)
@@ -72,10 +72,10 @@ def groups_of(gaps: Sequence[Gap]) -> list[Group]:
 
 
 def gap_instance(instance: Instance, gaps: Sequence[Gap]) -> Instance:
-    """The gaps as buffers.
+    """Return an instance of the gaps as buffers.
 
-    Parents are the gap before and, of a first gap, what parents of the buffer end there: the place of one that
-    is not kept any longer is free, even if it is read later.
+    The parent of a gap is the previous gap. The parents of a first gap are the gaps of the buffer's parents that end
+    there: the address of a buffer that is not kept any longer is free, even if the buffer is read later.
     """
     index = {(gap.buffer, gap.number): gap_index for gap_index, gap in enumerate(gaps)}
     ending: dict[tuple[int, int], list[int]] = {}
@@ -85,7 +85,7 @@ def gap_instance(instance: Instance, gaps: Sequence[Gap]) -> Instance:
     parents = []
     for gap in gaps:
         if gap.number:
-            # The gap before is in the list as well: of one buffer all gaps save something or none does,
+            # The previous gap is in the list as well: either all gaps of a buffer save traffic or none,
             # since ``check_buffers`` refuses later uses that move nothing.
             parents.append((index[gap.buffer, gap.number - 1],))
             continue
@@ -104,6 +104,6 @@ def gap_instance(instance: Instance, gaps: Sequence[Gap]) -> Instance:
 
 
 def _has_room_for(instance: Instance, parent: int, child: int) -> bool:
-    """Return whether a buffer could take the place of another one."""
+    """Return whether a buffer could take the address of another buffer."""
     single = instance.buffers[parent].copies == instance.buffers[child].copies == 1
     return single and bool(instance.sizes[child] <= instance.sizes[parent])

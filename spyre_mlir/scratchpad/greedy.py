@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Placement in the order of time, as an allocator at run time would do it."""
+"""Placement in the order of time, as by an allocator at run time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
 @dataclass(frozen=True)
 class GreedyLayoutSolver(MemoryPlanSolver):
-    """Each buffer at its first use: in place of a parent, at address 0, above the high water or in a gap.
+    """Place each buffer at its first use: in place of a parent, at address 0, above all buffers, or in a gap.
 
-    Whatever is placed before a buffer has begun before it, so what is free at its first use stays free. It
-    looks at no later buffer: a small one at address 0 can bar a large one that comes when all else is dead.
+    All buffers placed earlier began earlier, so bytes that are free at the first use stay free. The solver ignores
+    later buffers: a small buffer at address 0 can block a large buffer that begins when all others are dead.
     """
 
     name: ClassVar[str] = "greedy"

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Exact packing: all buffers inside a capacity, or the proof that this is impossible.
+"""Exact packing: place all buffers within a capacity, or prove that this is impossible.
 
-``packing`` below packs shapes. A parent and a child at one address are one shape, which has the
-size of each while it lives. Which pairs share is a choice, and every plan belongs to one such *joining*. Several are
-tried in rounds of growing budgets: the pairs that save the most bytes, of these only those without which the load is
-too high, none, then all others. If each of them is impossible, so is the instance. There can be too many for that;
-then a relaxation may give the proof: no parent is live any more when its child begins. What cannot be packed even so
-cannot be packed.
+``packing`` below packs shapes. A parent and a child at one address are one shape, with the size of each while it is
+live. The choice of the sharing pairs is a *joining*; every plan has one. Several joinings are tried in rounds of
+growing budgets: the pairs that save the most bytes; only the pairs among them without which the load is too high; no
+pairs; then all other joinings. If every joining is impossible, so is the instance. If there are too many joinings, a
+relaxation may give the proof: parents are no longer live when their children begin. Buffers that cannot be packed in
+the relaxation cannot be packed at all.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
 #: Parent by child: the pairs that share an address.
 Joining = Mapping[int, int]
 
-#: Pairs of shape and section beyond which no search begins: it needs some 150 bytes for each.
+#: Maximum number of pairs of shape and section for a search, which needs some 150 bytes for each pair.
 _MOST_COVERED = 4_000_000
 
-#: How many joinings are tried, and among how many combinations they are sought one by one.
+#: Maximum number of joinings that are tried; maximum number of combinations for an exhaustive enumeration.
 _JOININGS, _COMBINATIONS = 64, 4096
 
-#: Nodes of the first joining in the first round, and how many times more each later round has. The second joining
-#: has half as many, the third a third, and so on.
+#: Nodes of the first joining in the first round, and the growth factor per round. The second joining gets half of
+#: these nodes, the third a third, and so on.
 _FIRST_ROUND, _ROUND_GROWTH = 20_000, 4
 
-#: Rows of the tables of failed states, all together: at most 8 MiB.
+#: Total rows of the tables of failed states: at most 8 MiB.
 _TABLE = 1 << 19
 
 
 @dataclass(frozen=True)
 class Packing:
-    """``offsets`` of all buffers in bytes, or None: then ``proven`` says that there are none. ``nodes`` is the work."""
+    """``offsets`` of all buffers in bytes, or None; ``proven`` says that no packing exists. ``nodes`` is the work."""
 
     offsets: Array | None
     proven: bool
@@ -56,13 +56,13 @@ class Packing:
 
 
 def pack(instance: Instance, capacity: int, budget: int) -> Packing:
-    """All buffers inside ``capacity`` bytes, with at most ``budget`` nodes of search. In-place pairs may share.
+    """Pack all buffers in ``capacity`` bytes, with at most ``budget`` nodes of search. In-place pairs may share.
 
-    Offsets are sums of sizes, so they are aligned. Deterministic.
+    Offsets are sums of sizes, so they are aligned. The result is deterministic.
     """
     if not len(instance):
         return Packing(np.zeros(0, np.int64), False, 0)
-    # LOAD bounds every packing from below.
+    # LOAD is a lower bound of every packing.
     if instance.load > capacity:
         return Packing(None, True, 0)
     if _covered(instance) > _MOST_COVERED:
@@ -71,29 +71,29 @@ def pack(instance: Instance, capacity: int, budget: int) -> Packing:
 
 
 def _covered(instance: Instance) -> int:
-    """At least the pairs of shape and section."""
+    """Return an upper bound of the number of pairs of shape and section."""
     ended = np.searchsorted(instance.times, instance.ends, side="right")
     return int((ended - np.searchsorted(instance.times, instance.starts)).sum())
 
 
 class _Attempts:
-    """The searches for each joining and for the relaxation; ``nodes`` are those of all."""
+    """The searches for each joining and for the relaxation, which share a budget of nodes."""
 
     def __init__(self, instance: Instance, capacity: int, budget: int) -> None:
         self._count = len(instance)
         self._budget = budget
         self._nodes = 0
         joinings, self._complete = _joinings(instance, capacity)
-        # A power of two for each search, the relaxed one included, and together at most ``_TABLE``.
+        # A power of two for each search, including the relaxation, and together at most ``_TABLE``.
         table = _TABLE >> len(joinings).bit_length()
         self._open = [ShapePacking(_joined(instance, joining), capacity, table) for joining in joinings]
         self._relaxed = None if self._complete else ShapePacking(_relaxed(instance), capacity, table)
 
     def run(self) -> Packing:
-        """Rounds until a joining is packed, all are impossible, or the budget is spent."""
+        """Run rounds until a joining is packed, all are impossible, or the budget is spent."""
         round_ = _FIRST_ROUND
         while (self._open or self._relaxed) and self._nodes < self._budget:
-            # The first joinings are the likeliest ones, so they get the most nodes.
+            # The first joinings are the most likely to succeed, so they get the most nodes.
             for number, search in enumerate(self._open, start=1):
                 if self._run(search, -(-round_ // number)):
                     return Packing(search.offsets(self._count), False, self._nodes)
@@ -103,7 +103,7 @@ class _Attempts:
             if self._relaxed is not None and self._relaxed.impossible:
                 return Packing(None, True, self._nodes)
             round_ *= _ROUND_GROWTH
-        # That all joinings are impossible is a proof only if there are no others.
+        # If all tried joinings are impossible, this is a proof only if there are no other joinings.
         return Packing(None, self._complete and not self._open, self._nodes)
 
     def _run(self, search: ShapePacking, nodes: int) -> bool:
@@ -114,7 +114,7 @@ class _Attempts:
 
 
 def _joined(instance: Instance, joining: Joining) -> Shapes:
-    """The chains of a joining, and all other buffers alone. A parent, no smaller, hides the begin of its child."""
+    """Return the chains of a joining, and single buffers, as shapes. A (not smaller) parent hides its child's begin."""
     child_of = {parent: child for child, parent in joining.items()}
     chains = [list(_followed(root, child_of)) for root in range(len(instance)) if root not in joining]
     members = np.array([buffer for chain in chains for buffer in chain], np.int64)
@@ -133,7 +133,7 @@ def _followed(buffer: int, step: Mapping[int, int]) -> Iterator[int]:
 
 
 def _relaxed(instance: Instance) -> Shapes:
-    """No parent is live at its last use; what is live at no other time is left out."""
+    """Return the relaxed shapes: parents are not live at their last use; buffers with only this use are omitted."""
     ends = instance.ends.copy()
     ends[sorted({parent for parents in instance.parents for parent in parents})] -= 1
     live = np.flatnonzero(instance.starts <= ends)
@@ -141,7 +141,7 @@ def _relaxed(instance: Instance) -> Shapes:
 
 
 def _joinings(instance: Instance, capacity: int) -> tuple[list[Joining], bool]:
-    """Joinings whose load is no more than the capacity, the most promising ones first; whether these are all."""
+    """Return joinings whose load is at most the capacity, the most promising first, and whether these are all."""
     unshared = _loads_apart(instance)
     time_indices = np.searchsorted(instance.times, instance.starts)
 
@@ -179,9 +179,9 @@ def _children(instance: Instance) -> list[int]:
 
 
 def _largest_joining(instance: Instance, children: Sequence[int]) -> Joining:
-    """A largest set of pairs with different parents, the smallest parents preferred.
+    """Return a maximum set of pairs with different parents, preferring the smallest parents.
 
-    If larger children come first no set of pairs saves more bytes at any time.
+    If larger children come first, no set of pairs saves more bytes at any time.
     """
     parents = {
         child: sorted(instance.parents[child], key=lambda parent: (instance.sizes[parent], parent))
@@ -191,7 +191,7 @@ def _largest_joining(instance: Instance, children: Sequence[int]) -> Joining:
 
 
 def _loads_apart(instance: Instance) -> Array:
-    """Per entry of ``times`` the sizes of all live buffers, nothing shared."""
+    """Return for each entry of ``times`` the sum of the sizes of all live buffers, without sharing."""
     begun, ended = (
         np.concatenate([[0], np.cumsum(instance.sizes[np.argsort(times, kind="stable")])])
         for times in (instance.starts, instance.ends)
@@ -202,7 +202,7 @@ def _loads_apart(instance: Instance) -> Array:
 
 
 def _random_joinings(instance: Instance) -> Iterator[Joining]:
-    """Some joinings of many, by matchings in which size counts less and less."""
+    """Yield some of many joinings, by random matchings in which size has less and less weight."""
     rng = random.Random(0)
     children = _children(instance)
     for number in range(_JOININGS):
@@ -215,7 +215,7 @@ def _random_joinings(instance: Instance) -> Iterator[Joining]:
 
 
 def _combinations(instance: Instance) -> Iterator[Joining]:
-    """Every joining: for each child one of its parents, or none. Those with more pairs first, roughly."""
+    """Yield every joining: for each child one of its parents, or none. Roughly, joinings with more pairs come first."""
     children = _children(instance)
     for parents in itertools.product(*((*instance.parents[child], None) for child in children)):
         pairs = zip(children, parents, strict=True)
@@ -228,8 +228,8 @@ def _combinations(instance: Instance) -> Iterator[Joining]:
 class _Links:
     """Chains of pairs.
 
-    The neighbours of a buffer whose only use is the hand-over are live together, so they share an address with it
-    only if they are a pair as well.
+    If the only use of a buffer is both its begin and its end, its parent and its child are live together there, so all
+    three share an address only if parent and child are a pair as well.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -238,7 +238,7 @@ class _Links:
         self._child: dict[int, int] = {}
 
     def join_all(self, pairs: Iterable[tuple[int, int]]) -> Joining:
-        """Return the pairs (child, parent) that can be joined after the ones before."""
+        """Return the pairs (child, parent) that can be joined, given the pairs before them."""
         for child, parent in pairs:
             if self._can_join(child, parent):
                 self._parent[child], self._child[parent] = parent, child
@@ -256,30 +256,30 @@ class _Links:
         return list(itertools.takewhile(is_live, _followed(buffer, step)))
 
 
-# Packing of shapes, intervals in time with heights, inside a capacity: exact, by restarts of ``packing_search.py``.
+# Exact packing of shapes (intervals in time with heights) within a capacity, by restarts of ``packing_search.py``.
 #
-# Sections. Of the times at which a shape begins only those count before whose successor a shape ends or shrinks: what
-# is live at any other one is live at the next one too.
+# Sections. A time at which a shape begins is a section only if a shape ends or shrinks before the next such time;
+# shapes that are live at any other time are also live at the next time.
 #
-# Restarts. The time to a solution has a heavy tail: one order of branches leads to it at once, another one never (Gomes
+# Restarts. The time to a solution has a heavy tail: one order of branches finds it at once, another one never (Gomes
 # et al., "Heavy-tailed phenomena in satisfiability and constraint satisfaction problems", 2000). So each of a few
-# orders gets a small number of nodes, later a larger one and a little disturbed. The two rules for the choice of
-# sections interleave: that of the fewest branches solves most hard sets, that of the least slack those without any.
+# orders gets a small number of nodes, and later a larger number with a slightly disturbed order. The two rules for the
+# choice of sections alternate: fewest branches solves most hard sets, least slack solves sets without slack.
 
-#: Nodes per shape of the first search, and how many times more each later one has.
+#: Nodes per shape of the first search, and the growth factor per search.
 _FIRST_SEARCH, _SEARCH_GROWTH = 3, 1.03
 
-#: Every so many searches one chooses sections by slack. Prime to the number of orders, so that all pairs occur.
+#: One search per this number of searches chooses sections by slack. Coprime to the number of orders: all pairs occur.
 _SLACK_PERIOD = 3
 
-#: By how much of all ranks a shape moves at most when an order is disturbed.
+#: Maximum move of a shape in a disturbed order, as a fraction of all ranks.
 _DISTURBANCE = 0.25
 
 
 class Shapes(NamedTuple):
-    """Groups of items at one offset each. Row k belongs to shape ``owner[k]``, which has no gaps in time.
+    """Shapes: groups of items with one offset each. Row k belongs to shape ``owner[k]``, which has no gaps in time.
 
-    It gives the shape the height ``heights[k]`` at the times ``starts[k]`` to ``ends[k]``, both included, for the
+    Row k gives the shape the height ``heights[k]`` at the times ``starts[k]`` to ``ends[k]``, both included, for the
     item ``items[k]``. Rows are sorted by shape and time; heights fall within a shape.
     """
 
@@ -291,10 +291,10 @@ class Shapes(NamedTuple):
 
 
 class ShapePacking:
-    """The search for offsets of one set of shapes; ``nodes`` are those visited so far.
+    """The search for offsets of one set of shapes; ``nodes`` is the number of nodes visited so far.
 
-    ``impossible`` says that it is proven that they cannot be packed. Failed states are kept in a table of
-    ``table_rows``, a power of two. Nothing is prepared before the first run.
+    ``impossible`` says that the shapes are proven not to fit. Failed states are kept in a table of ``table_rows`` rows,
+    a power of two. All data is prepared lazily, in the first run.
     """
 
     def __init__(self, shapes: Shapes, capacity: int, table_rows: int) -> None:
@@ -305,8 +305,8 @@ class ShapePacking:
         self.impossible = False
 
     def run(self, nodes: int) -> bool:
-        """Return whether a packing is found within some more nodes."""
-        # numba takes a while to import, and most plans need no search.
+        """Return whether a packing is found within ``nodes`` more nodes."""
+        # Importing numba takes time, and most plans need no search.
         from spyre_mlir.optimization.packing_search import IMPOSSIBLE, PLACED, search
 
         end = self.nodes + nodes
@@ -329,7 +329,7 @@ class ShapePacking:
 
     @functools.cached_property
     def _prepared(self):
-        """The problem, its state, and what searches learn: the table of failed states."""
+        """The problem, its state, and the table of failed states that searches fill."""
         from spyre_mlir.optimization.packing_search import start
 
         problem = _problem(self._shapes, self._capacity, self._unit)
@@ -341,7 +341,7 @@ class ShapePacking:
 
 
 def _orders(ranks: Sequence[Floats]) -> Iterator[tuple[Floats, int, int]]:
-    """Yield for each search the scores, the rule and the nodes."""
+    """Yield for each search the scores, the rule and the number of nodes."""
     from spyre_mlir.optimization.packing_search import FEWEST_BRANCHES, LEAST_SLACK
 
     rng = random.Random(0)
@@ -356,7 +356,7 @@ def _orders(ranks: Sequence[Floats]) -> Iterator[tuple[Floats, int, int]]:
 
 
 def _ranks(shapes: Shapes, problem: PackingProblem) -> Sequence[Floats]:
-    """Orders of the shapes: longest, largest, longest-lived, highest, and of the most bytes x operations first."""
+    """Return orders of the shapes: longest, largest, longest live range, highest, or most bytes x operations first."""
     sections = problem.upper - problem.lower
     begin = problem.column + problem.lower
     height, area = problem.heights[begin], np.add.reduceat(problem.heights, begin)
@@ -369,7 +369,7 @@ def _ranks(shapes: Shapes, problem: PackingProblem) -> Sequence[Floats]:
 
 
 def _problem(shapes: Shapes, capacity: int, unit: int) -> PackingProblem:
-    """The shapes over sections, in units of bytes."""
+    """Return the problem of the shapes over sections, with heights in units of ``unit`` bytes."""
     from spyre_mlir.optimization.packing_search import PackingProblem
 
     roots = np.flatnonzero(np.diff(shapes.owner, prepend=-1))
@@ -383,7 +383,7 @@ def _problem(shapes: Shapes, capacity: int, unit: int) -> PackingProblem:
     column = begin - lower
     covered = np.arange(len(owner)) - column[owner]
     return PackingProblem(
-        # More than all heights is never needed, and a small number keeps sums and hashes exact.
+        # More than the sum of all heights is never needed, and a small number keeps sums and hashes exact.
         capacity=min(capacity // unit, int(heights.sum())),
         lower=lower,
         upper=lower + np.bincount(owner),
@@ -397,7 +397,7 @@ def _problem(shapes: Shapes, capacity: int, unit: int) -> PackingProblem:
 
 
 def _kinds(lower: Array, heights: Sequence[Array]) -> Array:
-    """Number the shapes so that those over the same sections with the same heights have one number."""
+    """Number the shapes; shapes over the same sections with the same heights get the same number."""
     kinds: dict[tuple[int, bytes], int] = {}
     keys = ((section, column.tobytes()) for section, column in zip(lower.tolist(), heights, strict=True))
     return np.array([kinds.setdefault(key, len(kinds)) for key in keys], np.int64)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A planning problem as arrays, and what every plan of it must obey."""
+"""A planning problem as arrays, and the lower bounds of its plans."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Instance:
         ends: The time of the last use of each, at which it is still live.
         sizes: Aligned bytes of each, copies included.
         savings: Bytes of traffic that an address of each saves.
-        parents: For each the indices of buffers that it can really take the place of: their last use is its first use,
-            and it is no larger.
+        parents: For each the indices of the buffers whose address it can take: their last use is its first use, and it
+            is not larger.
     """
 
     buffers: tuple[LifetimeBoundBuffer, ...]
@@ -54,7 +54,7 @@ class Instance:
             space: The memory that they share.
 
         Raises:
-            PlanError: The buffers make no sense, or have or move 2^60 bytes or more together.
+            PlanError: The buffers are invalid, or have or move 2^60 bytes or more together.
         """
         check_buffers(buffers)
         ordered = tuple(sorted(buffers, key=lambda buffer: buffer.first))
@@ -75,7 +75,7 @@ class Instance:
         return len(self.buffers)
 
     def subset(self, keep: Sequence[int]) -> Instance:
-        """Return the instance of the buffers to ``keep``, by rising index; parents that are left out are no parents."""
+        """Return the instance of the buffers ``keep``, by rising index; parents outside of it are removed."""
         new = {old: number for number, old in enumerate(keep)}
         parents = tuple(tuple(new[p] for p in self.parents[old] if p in new) for old in keep)
         indices = np.asarray(keep, np.int64)
@@ -86,22 +86,22 @@ class Instance:
 
     @functools.cached_property
     def fits(self) -> NDArray[np.bool_]:
-        """Return whether each buffer has room on its own."""
+        """Return whether each buffer fits alone."""
         return self.sizes <= self.space.capacity
 
     @functools.cached_property
     def shareable(self) -> Array:
-        """Per buffer the bytes that it need not have of its own at its first use: its size if it has a parent."""
+        """Per buffer the bytes that it can share at its first use: its size if it has a parent, else 0."""
         return np.where([bool(parents) for parents in self.parents], self.sizes, 0)
 
     @functools.cached_property
     def times(self) -> Array:
-        """The times at which buffers begin, rising. The load is highest at one of them."""
+        """The times at which buffers begin, ascending. The load is highest at one of these times."""
         return distinct(self.starts)
 
     @functools.cached_property
     def loads(self) -> Array:
-        """Per entry of ``times`` the bytes that the live buffers need at least, the in-place pairs shared."""
+        """Per entry of ``times`` the minimum bytes of the live buffers, with in-place pairs shared."""
         return self.load_of(np.ones(len(self), bool))
 
     def load_of(self, selected: NDArray[np.bool_]) -> Array:
@@ -115,7 +115,7 @@ class Instance:
         load = np.cumsum(change)[:-1]
         lone, rows, parents = self._lone_children
         if len(lone):
-            # No other buffer asks for its parents at that time, so any of them will do.
+            # No other buffer can share with its parents at that time, so any parent is possible.
             shares = np.logical_or.reduceat(selected[parents], rows) & selected[lone]
             load[begin[lone]] -= np.where(shares, self.sizes[lone], 0)
         for time, children in self._rival_children:
@@ -124,7 +124,7 @@ class Instance:
 
     @functools.cached_property
     def _live_times(self) -> tuple[Array, Array]:
-        """Per buffer the entries of ``times`` at which it is live, the last one excluded."""
+        """Per buffer the half-open range of entries of ``times`` at which it is live."""
         begin = np.searchsorted(self.times, self.starts)
         return begin, np.searchsorted(self.times, self.ends, side="right")
 
@@ -151,12 +151,12 @@ class Instance:
 
     @functools.cached_property
     def _rival_children(self) -> list[tuple[int, list[Child]]]:
-        """The times at which several children begin, with these."""
+        """The times at which several children begin, with the children."""
         return [(time, children) for time, children in self._children if len(children) > 1]
 
     @property
     def load(self) -> int:
-        """The largest load, LOAD of the literature: no plan of all buffers has a lower peak."""
+        """The largest load, called LOAD in the literature: no plan of all buffers has a lower peak."""
         return int(self.loads.max(initial=0))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""When buffers are live, over a program of steps and loops. No IR."""
+"""Live ranges of buffers over a program of steps and loops. No IR."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class OpAccesses:
-    """One operation: the buffers that it reads and those that it writes."""
+    """One operation: the buffers that it reads and the buffers that it writes."""
 
     reads: tuple[Hashable, ...] = ()
     writes: tuple[Hashable, ...] = ()
@@ -18,16 +18,16 @@ class OpAccesses:
 
 @dataclass(frozen=True)
 class LoopAccesses:
-    """Steps and loops that are repeated."""
+    """A loop over steps and loops."""
 
     body: tuple[OpAccesses | LoopAccesses, ...]
 
 
 @dataclass(frozen=True)
 class LiveRange:
-    """``uses`` are positions of steps, rising; the first and the last bound the life, both included.
+    """``uses`` are positions of steps, rising; the live range is from the first to the last, both included.
 
-    A use at a position that does not touch the buffer stands for the end or the start of a loop.
+    A use at a position that does not access the buffer represents the end or the start of a loop.
     """
 
     uses: tuple[int, ...]
@@ -35,11 +35,11 @@ class LiveRange:
 
 
 def live_ranges(program: Sequence[OpAccesses | LoopAccesses]) -> dict[Hashable, LiveRange]:
-    """The life of each buffer; positions count the steps of a program text, each body once.
+    """Return the live range of each buffer; positions count the steps of the program text, each body once.
 
-    A life never ends or begins inside of a loop that it crosses: what is touched in a loop and outside of it,
-    and what an iteration reads from the one before, keeps its place for the whole loop. What an iteration
-    writes before it reads it, and nobody else needs, is live within the iteration alone.
+    A live range never ends or begins inside of a loop that it crosses: a buffer that is accessed inside and outside
+    of a loop, or that an iteration reads from the previous one, keeps its address for the whole loop. A buffer that an
+    iteration writes before reading, and that no other operation needs, is live only within the iteration.
     """
     steps, loops = _flat(program)
     accessed: dict[Hashable, list[int]] = {}
@@ -58,19 +58,19 @@ def live_ranges(program: Sequence[OpAccesses | LoopAccesses]) -> dict[Hashable, 
 def _crossed(
     positions: list[int], loops: list[tuple[int, int]], steps: list[OpAccesses], buffer: Hashable
 ) -> Iterator[int]:
-    """The ends of the loops for which a buffer is live as a whole."""
+    """Yield the ends of the loops that a buffer is live for as a whole."""
     for first, last in loops:
         inside = [position for position in positions if first <= position <= last]
         if not inside:
             continue
         outside = len(inside) < len(positions)
-        # A first access that reads finds what the iteration before has left.
+        # A first access that reads uses the value of the previous iteration.
         if outside or buffer in steps[inside[0]].reads:
             yield from (first, last)
 
 
 def _flat(program: Sequence[OpAccesses | LoopAccesses]) -> tuple[list[OpAccesses], list[tuple[int, int]]]:
-    """All steps in order of the text, and the first and last position of each loop that has steps."""
+    """Return all steps in order of the text, and the first and last position of each loop that has steps."""
     steps: list[OpAccesses] = []
     loops: list[tuple[int, int]] = []
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What memory planners give: addresses, the reason where there is none, and how good that is."""
+"""Results of memory planners: addresses, reasons of buffers without an address, and a bound of the traffic."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from spyre_mlir.records import dataclass
 
 
 class Bounded:
-    """A plan with its ``traffic`` and the ``bound`` below which no plan's is, in bytes of device memory."""
+    """A plan with its ``traffic`` and a lower ``bound`` of the traffic of any plan, in bytes of device memory."""
 
     traffic: int
     bound: int
 
     @property
     def gap(self) -> int:
-        """Bytes of traffic by which a better plan could be better, at most."""
+        """Maximum bytes of traffic that a better plan could save."""
         return self.traffic - self.bound
 
     @property
@@ -32,12 +32,12 @@ class MemoryPlan(Bounded):
     Attributes:
         solver: The name of the solver.
         addresses: The addresses in bytes of the placed buffers, by name.
-        spilled: The reasons of all others, by name.
+        spilled: The reasons of all other buffers, by name.
         traffic: Bytes of device memory that all buffers move under this plan.
         bound: No plan with one address per buffer moves fewer bytes.
         peak: The end of the highest buffer, in bytes.
-        load: The largest sum of the sizes alive together, of the placed buffers: no plan of them has a lower peak.
-        work: The steps of searches (no clock, so it is equal on every machine).
+        load: The largest sum of the sizes of placed buffers that are live together: no plan of them has a lower peak.
+        work: The number of search steps, which is equal on every machine, unlike a time.
     """
 
     solver: str
@@ -52,7 +52,7 @@ class MemoryPlan(Bounded):
 
 @dataclass(frozen=True)
 class Residency:
-    """A buffer at one address from one of its uses to another one.
+    """A buffer at one address from one of its uses to another.
 
     Attributes:
         buffer: The name of the buffer.
@@ -69,15 +69,15 @@ class Residency:
 
 @dataclass(frozen=True)
 class SpillAndReloadPlan(Bounded):
-    """A plan of some buffers in one memory that moves them.
+    """A plan of some buffers in one memory that may spill and reload them.
 
-    ``traffic`` is what each use moves, without those that end a gap inside of a residency; of a buffer with a single
-    residency from the first use to the last, the first use moves ``traffic_if_placed``, if that is less.
+    ``traffic`` is the sum over all uses, except uses that end a gap inside of a residency. If a buffer has a single
+    residency from the first use to the last, the first use moves ``traffic_if_placed``, if this is less.
 
     Attributes:
-        residencies: Buffers at addresses, in order of time; those of one buffer do not touch.
+        residencies: Buffers at addresses, in order of time; residencies of one buffer do not touch.
         traffic: Bytes of device memory that all buffers move.
-        bound: No plan, moving or not, moves fewer bytes.
+        bound: No plan, with or without reloads, moves fewer bytes.
         peak: The end of the highest residency, in bytes.
         work: The steps of searches.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Orders of tasks with less alive at once: list scheduling, from either end.
+"""Orders of tasks with fewer bytes live at once: list scheduling, from either end.
 
-Of these two and the given order the one is taken that has the fewest bytes too many, if it loses less by the planner's
-own measure (``buffer_selection.py``).
+Of the two schedules and the given order, the one with the fewest bytes above the capacity is chosen, if it loses less
+by the planner's own measure (``buffer_selection.py``).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from spyre_mlir.scratchpad.buffer_selection import select
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.instance import Instance
 
-#: Steps of search for what an order loses.
+#: Search steps to compute the loss of an order.
 _STEPS = 5_000
 
 
 @dataclass(frozen=True)
 class Task:
-    """So many ``steps`` of a program that stay together, and the numbers of the tasks that come before it."""
+    """A number of consecutive ``steps`` of a program, and the indices of the tasks that must come before it."""
 
     after: tuple[int, ...] = ()
     steps: int = 1
@@ -34,10 +34,10 @@ class Task:
 def better_order(
     tasks: Sequence[Task], buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace
 ) -> list[int] | None:
-    """The numbers of the tasks in an order that loses less than the given one; None if none is known.
+    """Return the task indices in an order that loses less than the given order; None if none is known.
 
-    The uses of ``buffers`` are steps, counted over the tasks in their order. What is lost are the savings of the
-    buffers that do not fit, addresses ignored.
+    The uses of ``buffers`` are steps, counted over the tasks in their order. The loss is the savings of the buffers
+    that do not fit, ignoring addresses.
     """
     starts = list(itertools.accumulate((task.steps for task in tasks), initial=0))
     task_of = [index for index, task in enumerate(tasks) for _ in range(task.steps)]
@@ -65,7 +65,7 @@ def _retimed(
     task_of: Sequence[int],
     order: Sequence[int],
 ) -> list[LifetimeBoundBuffer]:
-    """The buffers with their uses at the steps of another order."""
+    """Return the buffers with their uses at the steps of another order."""
     moved, step = [0] * len(tasks), 0
     for task in order:
         moved[task] = step - starts[task]
@@ -82,23 +82,23 @@ def _retimed(
 
 
 def _excess(instance: Instance) -> int:
-    """Bytes above the capacity, over all times at which a buffer begins."""
+    """Return the bytes above the capacity, summed over all times at which a buffer begins."""
     return int(np.maximum(instance.loads - instance.space.capacity, 0).sum())
 
 
 def _lost(instance: Instance) -> int:
-    """Bytes of savings that a selection loses."""
+    """Return the bytes of savings that a selection loses."""
     return select(instance, instance.space.capacity, budget=_STEPS).lost
 
 
-# List scheduling for little memory: of the tasks that are ready always the one that leaves the fewest bytes.
+# List scheduling for little memory: always choose the ready task that leaves the fewest bytes live.
 #
-# Of equal ones the first. Done from the end on it gives another order. Neither is best in general: to find the least
+# Ties go to the first task. Scheduling from the end gives another order. Neither is best in general: to find the least
 # peak is NP-hard (Sethi, 1975).
 
 
 def successors(edges: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Return the successors of each node, of a graph that is given by predecessors."""
+    """Return the successors of each node of a graph that is given by predecessors."""
     followers: list[list[int]] = [[] for _ in edges]
     for task, before in enumerate(edges):
         for predecessor in before:
@@ -109,8 +109,8 @@ def successors(edges: Sequence[Sequence[int]]) -> list[list[int]]:
 def list_schedule(before: Sequence[Sequence[int]], uses: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
     """Return the order of all tasks; ``before`` are the predecessors of each.
 
-    ``uses`` are (bytes, tasks) of each buffer: it is live from the first to the last of its tasks. A heap holds what
-    each task that can be done adds; entries that are out of date are left in it.
+    ``uses`` are (bytes, tasks) of each buffer: it is live from the first to the last of its tasks. A heap holds the
+    bytes that each ready task adds; outdated entries stay in the heap.
     """
     count = len(before)
     followers, waits = successors(before), [len(set(predecessors)) for predecessors in before]
@@ -119,7 +119,7 @@ def list_schedule(before: Sequence[Sequence[int]], uses: Sequence[tuple[int, Seq
     for buffer, (size, users) in enumerate(uses):
         for task in users:
             of_task[task].append(buffer)
-            # A buffer of one task is live within it alone.
+            # A buffer of one task is live only within the task.
             added[task] += size if len(users) > 1 else 0
     waiting = [set(users) for _, users in uses]
     ready = [(added[task], task) for task in range(count) if not waits[task]]
@@ -151,7 +151,7 @@ def _count_down(
     waiting: Sequence[set[int]],
     added: list[int],
 ) -> Sequence[int]:
-    """Count what the other tasks of a buffer add after ``task``; return those for which that changed."""
+    """Update the bytes that the other tasks of a buffer add after ``task``; return the tasks that changed."""
     size, users = uses[buffer]
     begun = len(waiting[buffer]) == len(users)
     waiting[buffer].discard(task)

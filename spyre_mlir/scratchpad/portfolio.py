@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The default solver: heuristics first, a bound that certifies them, exact search only for what is left."""
+"""The default solver: heuristics first, then a bound that certifies them, and exact search only if necessary."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from spyre_mlir.scratchpad.in_place_packing import pack
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
-#: Steps of annealing for a selection that no order packs, before the exact search is asked.
+#: Steps of annealing for a selection that no order packs, before the exact search.
 _ANNEALING_STEPS = 20_000
 
-#: What a selection counts for besides its steps: packing it costs, too.
+#: Additional steps that a selection counts as, because packing it also takes time.
 _STEPS_OF_SELECTION = 5_000
 
-#: Nodes for each question whether a part of a set is a core.
+#: Nodes for each query whether a subset is a conflict.
 _NODES_OF_CONFLICT = 5_000
 
 
 @dataclass(frozen=True)
 class PortfolioSolver(MemoryPlanSolver):
-    """Stops as soon as nothing better can exist, which is mostly after the first heuristics.
+    """Try solvers in turn and stop as soon as no better plan can exist, mostly after the first heuristics.
 
-    1. Orders and policies on all buffers. All placed: nothing is lost, and that is proven.
-    2. A selection that fits by its load alone (``buffer_selection.py``) bounds what every plan loses.
-    3. The selections of rising loss, each packed by heuristics or else by the exact search. The first one that
-       packs is optimal if none before it was given up. Of one that cannot be packed a core is learnt.
-    4. Where the proof fails, the best of all heuristics.
+    1. Try orders and policies on all buffers. If all are placed, nothing is lost, which is optimal.
+    2. A selection that fits by load, ignoring addresses (``buffer_selection.py``), bounds the loss of every plan.
+    3. Pack selections of rising loss by heuristics or else by the exact search. The first selection that packs is
+       optimal if no earlier one was given up. A selection that cannot be packed gives a conflict for the next ones.
+    4. Without a proof, the result is the best of all heuristics.
 
-    ``least_peak`` goes on in step 1 until the peak is LOAD or all orders are tried. The budgets are steps of all
+    With ``least_peak``, step 1 continues until the peak is LOAD or all orders are tried. The budgets are steps of all
     selections and of a single one, and work of all packings and of a single one: nodes times pairs of a buffer and a
     time at which it is live, some 4 ns each.
     """
@@ -59,7 +59,7 @@ class PortfolioSolver(MemoryPlanSolver):
     work_per_packing: int = 1_500_000_000
 
     def place(self, instance: Instance) -> Placement:
-        """Addresses, the bound, and for each spilled buffer the competition that it lost."""
+        """Return addresses, the bound, and for each spilled buffer the buffers that it competes with."""
         search = _PortfolioSearch(instance, self)
         search.run()
         selected = np.zeros(len(instance), bool)
@@ -68,7 +68,7 @@ class PortfolioSolver(MemoryPlanSolver):
 
 
 class _PortfolioSearch:
-    """The best addresses so far, what they lose, and the bound."""
+    """The best addresses so far, their loss, and the bound."""
 
     def __init__(self, instance: Instance, options: PortfolioSolver) -> None:
         self.instance, self.options = instance, options
@@ -81,7 +81,7 @@ class _PortfolioSearch:
         self.packing_left, self.steps_left = options.packing_work, options.selection_steps
 
     def run(self) -> None:
-        """The steps of the solver, in order, until the bound is met."""
+        """Run the steps of the solver, in order, until the bound is met."""
         for addresses in self._heuristics():
             self._offer(addresses)
             if self.lost == 0 and (not self.options.least_peak or self.peak == self.instance.load):
@@ -92,20 +92,20 @@ class _PortfolioSearch:
             self._try_others()
 
     def _heuristics(self) -> Iterator[Mapping[int, int]]:
-        """Every heuristic on all buffers, the one that succeeds most often first."""
+        """Yield the result of every heuristic on all buffers, the most successful heuristic first."""
         for order, policy in orders(self.instance):
             self.work += len(self.instance)
             yield self.fitting.fit(order, policy)
 
     def _offer(self, addresses: Mapping[int, int]) -> None:
-        """Keeps addresses if they lose less, or the same with a lower peak."""
+        """Keep addresses if they lose less, or lose the same with a lower peak."""
         lost = self.savings - sum(self.fitting.savings[index] for index in addresses)
         peak = max((address + self.fitting.sizes[index] for index, address in addresses.items()), default=0)
         if (lost, peak) < (self.lost, self.peak) or not self.best:
             self.best, self.lost, self.peak = addresses, lost, peak
 
     def _select_and_pack(self) -> None:
-        """Packs selections of rising loss; the bound rises with them until one is given up."""
+        """Pack selections of rising loss; the bound rises with them until one is given up."""
         conflicts: list[list[int]] = []
         proving = True
         while self.steps_left > 0 and self.packing_left > 0:
@@ -114,7 +114,7 @@ class _PortfolioSearch:
                 self.bound = max(self.bound, min(selection.bound, self.lost))
             if selection.selected is None:
                 return
-            # A selection that was given up might have packed: no later bound covers it.
+            # A selection that was given up might have packed, so later bounds are not valid.
             proving = proving and selection.exact
             members = np.flatnonzero(selection.selected).tolist()
             if self._pack_with_heuristics(members):
@@ -124,7 +124,7 @@ class _PortfolioSearch:
                 self._offer(addresses)
                 return
             proving = proving and impossible
-            # Without a proof the set is forbidden as a whole, so that the next selection is another one.
+            # Without a proof the whole set is forbidden, so that the next selection differs.
             conflicts.append(infeasible_subset(members, self._is_impossible) if impossible else members)
 
     def _selection(self, conflicts: list[list[int]]) -> Selection:
@@ -135,7 +135,7 @@ class _PortfolioSearch:
         return selection
 
     def _pack_with_heuristics(self, members: list[int]) -> bool:
-        """Offer what the orders, or annealing, place of a selection, with more; return whether one places all of it."""
+        """Offer placements of a selection by orders and annealing, with others; return whether one places all of it."""
         inside = set(members)
         for order, policy in orders(self.instance):
             self.work += len(self.instance)
@@ -150,14 +150,14 @@ class _PortfolioSearch:
         return len(addresses) == len(members)
 
     def _with_others(self, addresses: Mapping[int, int]) -> Mapping[int, int]:
-        """Addresses, and those of all other buffers that find a gap between them."""
+        """Return the given addresses plus addresses of all other buffers that find a gap."""
         rest = [index for index in by_worth(self.instance) if index not in addresses]
         return self.fitting.fit(rest, lowest, addresses)
 
     def _pack(self, members: list[int], node_limit: int | None = None) -> tuple[dict[int, int] | None, bool]:
-        """The addresses that the exact search finds for a selection; else whether it is proven that there are none.
+        """Return the addresses that the exact search finds for a selection, or None and whether this is proven.
 
-        The search has work for at most ``node_limit`` nodes, if that is given.
+        The search visits at most ``node_limit`` nodes, if it is given.
         """
         subset = self.instance.subset(members)
         per_node = _pairs(subset)
@@ -170,8 +170,8 @@ class _PortfolioSearch:
         return dict(zip(members, packing.offsets.tolist(), strict=True)), False
 
     def _is_impossible(self, members: list[int]) -> bool:
-        """Return whether it is proven, with little work, that buffers cannot all be placed."""
-        # A heuristic that places all of them is quicker than a search.
+        """Return whether the buffers are proven, with little work, not to fit together."""
+        # A heuristic that places all of them is faster than a search.
         if any(
             len(self.fitting.fit(order)) == len(members) for order in _short_orders(self.instance, members)
         ):
@@ -179,7 +179,7 @@ class _PortfolioSearch:
         return self.packing_left > 0 and self._pack(members, _NODES_OF_CONFLICT)[1]
 
     def _try_others(self) -> None:
-        """Without a proof, the other searches have a say: no solver of ours moves less."""
+        """Offer the results of the other searches if there is no proof, so that no other solver moves less."""
         for solver in (AnnealingSolver(), ExactSolver()):
             placement = solver.place(self.instance)
             self.work += placement.work
@@ -194,6 +194,6 @@ def _short_orders(instance: Instance, members: list[int]) -> Iterator[list[int]]
 
 
 def _pairs(instance: Instance) -> int:
-    """Pairs of a buffer and a time of a first use at which it is live: what a node of the exact search looks at."""
+    """Return the number of pairs of a buffer and a time at which it is live, the work of a node of the exact search."""
     first = np.searchsorted(instance.times, instance.starts)
     return 1 + int((np.searchsorted(instance.times, instance.ends, side="right") - first).sum())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The covering problem of a selection: which candidates to spill so that no time is overloaded."""
+"""The covering problem of a selection: choose the candidates to spill so that no time is overloaded."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from spyre_mlir.optimization.lagrange import Rows
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.instance import Instance
 
-#: Entries of the covering problem that the linear program has; of more, only the worst of several stops.
+#: Maximum entries of the linear program; of larger problems it has only the worst of several stops.
 _MOST_ENTRIES = 1 << 18
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Members that lose ``extra`` bytes more, once, if any of them is spilled."""
+    """Members that together lose ``extra`` more bytes, once, if any of them is spilled."""
 
     members: tuple[int, ...]
     extra: int
 
 
 class SelectionProblem:
-    """The covering problem of an instance: which candidates to spill.
+    """The covering problem of an instance: choose the candidates to spill.
 
-    Candidates are numbered by rising index; ``first`` and ``last`` are the stops that each one is live at, the
-    last one excluded. One that is live at no stop, but in a conflict, arrives at the stop that comes next, if need be
-    at one behind the last.
+    Candidates are numbered by rising index. ``first`` and ``last`` are the half-open range of stops at which each
+    candidate is live. A candidate in a conflict that is live at no stop arrives at the next stop, which may be an
+    additional one after the last stop.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class SelectionProblem:
         first = np.searchsorted(self.times, instance.starts)
         last = np.searchsorted(self.times, instance.ends, side="right")
         chosen = last > first
-        # Conflicts name buffers too that are live at no overloaded time.
+        # Conflicts may also contain buffers that are live at no overloaded time.
         chosen[[member for conflict in conflicts for member in conflict]] = True
         self.candidates = np.flatnonzero(chosen)
         self.first, self.last = first[self.candidates], last[self.candidates]
@@ -68,7 +68,7 @@ class SelectionProblem:
                 self._cover(stop, children)
 
     def without(self, spilled: Sequence[int] | NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return all buffers but some candidates, given by number or as a mask."""
+        """Return the mask of all buffers except the candidates ``spilled``, given as indices or as a mask."""
         selected = np.ones(len(self.instance), bool)
         selected[self.candidates[spilled]] = False
         return selected
@@ -83,9 +83,9 @@ class SelectionProblem:
         return int(self.savings[spilled].sum()) + extra
 
     def _cover(self, stop: int, children: Sequence[Child]) -> None:
-        """Set the bytes that pairs can share: kept items need their sizes less their parts of a cover.
+        """Set the bytes that pairs can share: kept items need their sizes minus their parts of a cover.
 
-        A row with a cover that is not tight, or the sizes alone, holds as well, only less sharply.
+        A row with a cover that is not tight, or with only the sizes, is also valid, but weaker.
         """
         unshared = int(self.excess[stop]) + most_shared(children)
         cheap, dear = covers(children)
@@ -100,13 +100,13 @@ class SelectionProblem:
         low, high = np.searchsorted(shown, self.first), np.searchsorted(shown, self.last)
         counts = np.maximum(high - low, 0)
         items = np.repeat(np.arange(len(counts)), counts)
-        row_0_entry = np.cumsum(counts) - counts - low  # the entries of an item are one behind the other
+        row_0_entry = np.cumsum(counts) - counts - low  # the entries of an item are consecutive
         rows = np.arange(len(items)) - np.repeat(row_0_entry, counts)
         coefficients = self.sizes[items]
         for row, stop in enumerate(shown.tolist()):
             for item, less in self.covers.get(stop, {}).items():
                 coefficients[row_0_entry[item] + row] -= less
-        # A coefficient above the need of its row would only weaken the relaxation.
+        # A coefficient above the need of its row would weaken the relaxation.
         entries = [(rows, items, np.clip(coefficients, 0, self.needs[shown][rows]))]
         needs = [*self.needs[shown].tolist()]
         for conflict in self.conflicts:
@@ -124,15 +124,15 @@ class SelectionProblem:
         return Rows(rows[used], items[used], coefficients[used], np.array(needs), self._costs())
 
     def _costs(self) -> Array:
-        """Least loss of each item when it is spilled, with its part of the loss of its group."""
+        """Return the least loss of each item when it is spilled, including its part of the loss of its group."""
         costs = self.savings.copy()
         for group in self.groups:
-            # Rounded down: the parts are at most the loss of the group, so the bound remains one.
+            # Rounded down: the parts sum to at most the loss of the group, so the bound stays valid.
             costs[list(group.members)] += group.extra // max(1, len(group.members))
         return costs
 
     def shown(self) -> Array:
-        """Return the stops that get a row: the worst one of every few, so that the rows are not too many."""
+        """Return the stops that get a row: the worst stop of every few, to limit the number of rows."""
         entries = int(np.maximum(self.last - self.first, 0).sum())
         several = -(-entries // _MOST_ENTRIES)
         stops = np.arange(len(self.times))
@@ -142,7 +142,7 @@ class SelectionProblem:
         return np.array([part[np.argmax(self.excess[part])] for part in parts])
 
     def _children_at(self, stop: int) -> list[Child]:
-        """The candidates that begin at a stop and may share a parent's bytes there."""
+        """Return the candidates that begin at a stop and may share a parent's bytes there."""
         begin, end = np.searchsorted(self.instance.starts, self.times[stop] + np.array([0, 1])).tolist()
         return [
             Child(
@@ -156,7 +156,7 @@ class SelectionProblem:
 
 
 def _overloaded(instance: Instance, capacity: int) -> Array:
-    """The overloaded entries of ``times`` at which the sets of live buffers are the largest ones."""
+    """Return the overloaded entries of ``times`` at which the sets of live buffers are maximal."""
     indices = np.flatnonzero(instance.loads > capacity)
     following = np.append(instance.times, instance.ends.max(initial=0) + 1)[indices + 1]
     ends = np.sort(instance.ends)

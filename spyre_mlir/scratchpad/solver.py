@@ -18,7 +18,7 @@ from spyre_mlir.scratchpad.memory_plan import MemoryPlan
 
 REGISTRIES["layout_solver"].error = PlanError
 
-#: Reasons for a buffer without an address, apart from those that barred it from planning.
+#: Reasons for a buffer without an address, other than reasons that made it ineligible for planning.
 TOO_LARGE = "it is larger than the memory"
 SAVES_NOTHING = "an address would save no traffic"
 LOST = "it lost the competition for the memory"
@@ -26,13 +26,13 @@ LOST = "it lost the competition for the memory"
 
 @dataclass(frozen=True)
 class Placement:
-    """What a solver found for an instance.
+    """Result of a solver for an instance.
 
     Attributes:
-        addresses: The addresses in bytes, by index of the buffer; buffers that are left out have none.
-        bound: Bytes of savings that every plan loses at least, as far as the solver knows.
-        work: The steps of its search.
-        reasons: Better reasons than ``LOST`` for buffers that it left out, by index.
+        addresses: The addresses in bytes, by buffer index; omitted buffers have no address.
+        bound: Lower bound, known to the solver, of the bytes of savings that every plan loses.
+        work: The number of search steps.
+        reasons: Better reasons than ``LOST`` for omitted buffers, by index.
     """
 
     addresses: Mapping[int, int]
@@ -43,20 +43,20 @@ class Placement:
 
 @dataclass(frozen=True)
 class MemoryPlanSolver(Algorithm):
-    """Gives addresses to buffers so that little traffic is left; options are fields.
+    """Base class of solvers, which assign addresses to buffers so that little traffic is left; options are fields.
 
-    A solver sees only buffers that fit on their own and save traffic. It is deterministic: the same buffers
-    give the same plan on every machine, so searches are bounded by steps and not by the clock.
+    A solver gets only buffers that fit alone and save traffic. It is deterministic: the same buffers give the same
+    plan on every machine, so searches are limited by steps and not by time.
 
     Attributes:
-        most_buffers: How many buffers ``spyre-plan`` lets it plan: some 20 s where most of them are live together.
+        most_buffers: Maximum number of buffers in ``spyre-plan``: some 20 s if most of them are live together.
     """
 
     registry: ClassVar[Registry[MemoryPlanSolver]] = REGISTRIES["layout_solver"]
     most_buffers: ClassVar[int] = 5_000
 
     def plan(self, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> MemoryPlan:
-        """Plan buffers: ``place`` them, and count what that leaves.
+        """Plan buffers: ``place`` them, and count the remaining traffic.
 
         Args:
             buffers: The buffers, in any order; names are unique.
@@ -66,12 +66,12 @@ class MemoryPlanSolver(Algorithm):
             Addresses, the reasons of buffers without one, and the traffic in bytes.
 
         Raises:
-            PlanError: The buffers make no sense, or a solver of the user gives a wrong answer.
+            PlanError: The buffers are invalid, or a user-defined solver returns an invalid result.
         """
         instance = Instance.of(buffers, space)
         able = instance.subset(self.able(instance))
         placement = self._placement(able)
-        # In the order of the buffers, not of the search, so that equal plans are written alike.
+        # In the order of the buffers, not of the search, so that equal plans have equal texts.
         placed = np.zeros(len(able), bool)
         placed[list(placement.addresses)] = True
         addresses = {
@@ -92,7 +92,7 @@ class MemoryPlanSolver(Algorithm):
         )
 
     def _placement(self, able: Instance) -> Placement:
-        """The answer of ``place``, of which it is checked that it is one: ``check_plan`` looks at addresses."""
+        """Return the result of ``place`` after a check of its types; ``check_plan`` checks the addresses."""
         if not self.is_foreign():
             return self.place(able)
         problem = f"{len(able)} buffers in {able.space.capacity} bytes"
@@ -112,7 +112,7 @@ class MemoryPlanSolver(Algorithm):
         return placement
 
     def able(self, instance: Instance) -> list[int]:
-        """Return the buffers of an ``instance`` that ``place`` sees, by rising index."""
+        """Return the buffers of an ``instance`` that ``place`` gets, by rising index."""
         return np.flatnonzero(instance.fits & (instance.savings > 0)).tolist()
 
     @abc.abstractmethod
@@ -121,7 +121,7 @@ class MemoryPlanSolver(Algorithm):
 
 
 def _spilled(instance: Instance, able: Instance, placement: Placement) -> dict[str, str]:
-    """The reason of each buffer without an address."""
+    """Return the reason of each buffer without an address."""
     placed = {able.buffers[index].name for index in placement.addresses}
     better_reasons = {able.buffers[index].name: reason for index, reason in placement.reasons.items()}
     reasons = {}
@@ -133,7 +133,7 @@ def _spilled(instance: Instance, able: Instance, placement: Placement) -> dict[s
 
 
 def _least(instance: Instance) -> int:
-    """The traffic of a plan that places every buffer that fits on its own and saves traffic."""
+    """Return the traffic of a plan that places every buffer that fits alone and saves traffic."""
     pairs = zip(instance.buffers, instance.fits, strict=True)
     return sum(_traffic(buffer, bool(fits) and buffer.saving > 0) for buffer, fits in pairs)
 

@@ -33,12 +33,12 @@ _WORK_PER_TIME = 1000
 
 @dataclass(frozen=True)
 class CpSatSolver(MemoryPlanSolver):
-    """Least lost savings, proven if the search ends within ``deterministic_time``.
+    """Minimise the lost savings with CP-SAT; optimal if the search ends within ``deterministic_time``.
 
-    One worker with a fixed seed and no clock: the same version of OR-Tools gives the same plan. A unit of
-    deterministic time takes a second or so on easy sets and 20 seconds on hard packings of 150 buffers. The search
-    begins with the best of three orders of first fit, is never worse than these, and is left out where one of
-    them places everything.
+    The search has one worker with a fixed seed and no clock: the same version of OR-Tools gives the same plan. A unit
+    of deterministic time takes about a second on easy sets and 20 seconds on hard packings of 150 buffers. The search
+    starts with the best of three orders of first fit, so it is never worse than these; it is skipped if one of them
+    places everything.
     """
 
     name: ClassVar[str] = "cp-sat"
@@ -46,7 +46,7 @@ class CpSatSolver(MemoryPlanSolver):
     seed: int = 0
 
     def place(self, instance: Instance) -> Placement:
-        """The best addresses found and the bound; ``PlanError`` without OR-Tools."""
+        """Return the best addresses found and the bound; ``PlanError`` without OR-Tools."""
         solver = _solver(self.deterministic_time, self.seed)
         fitting, saved = Fitting(instance), functools.partial(_saved, instance)
         hint = max((fitting.fit(order(instance)) for order in (by_lifetime, by_size, by_worth)), key=saved)
@@ -71,7 +71,7 @@ def _solver(deterministic_time: float, seed: int) -> cp_model.CpSolver:
             "The solver 'cp-sat' needs OR-Tools, which is not installed; the extra 'cp-sat' of spyre-mlir has it."
         ) from None
     solver = cp_model.CpSolver()
-    # Several workers race against each other: one gives the same plan on every machine.
+    # Several workers would race against each other; one worker gives the same plan on every machine.
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = seed
     solver.parameters.max_deterministic_time = deterministic_time
@@ -79,15 +79,15 @@ def _solver(deterministic_time: float, seed: int) -> cp_model.CpSolver:
 
 
 class PackingModel:
-    """Optional rectangles in time and addresses that do not overlap, and the least lost savings.
+    """Constraint program: optional rectangles in time and addresses that do not overlap, with the least lost savings.
 
-    A child that shares has the address of its parent and a rectangle that begins one operation later, so none if
-    it is live at one operation only: the parent keeps the place for both. So the parent must have its rectangle
-    there, and a second child may share with it only if it could share with the first one as well. That is all a
-    plan allows: buffers of one base at one operation are partners in pairs, and the first of them can be the
-    parent of all.
+    A child that shares has the address of its parent and a rectangle that begins one operation later (no rectangle if
+    it is live at only one operation), because the parent's rectangle covers both. So the parent must have a rectangle
+    there, and a second child may share with the parent only if it could also share with the first child. This covers
+    all possible plans: buffers with one address at one operation are partners in pairs, and the first of them can be
+    the parent of all.
 
-    The unit of addresses is the common divisor of the sizes: pushed down, each buffer rests on others or on 0.
+    The unit of addresses is the common divisor of the sizes: moved down, each buffer stands on others or on 0.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -96,7 +96,7 @@ class PackingModel:
         self.model = cp_model.CpModel()
         self._instance = instance
         self._unit = math.gcd(*instance.sizes.tolist())
-        # In units of the common divisor the bound of the search rounds up further.
+        # In units of the common divisor, the bound of the search can be rounded up further.
         self._saving_unit = math.gcd(*instance.savings.tolist())
         self._heights: list[int] = (instance.sizes // self._unit).tolist()
         self._capacity = instance.space.capacity // self._unit
@@ -117,7 +117,7 @@ class PackingModel:
         )
 
     def hint(self, addresses: Mapping[int, int]) -> None:
-        """Begins the search with a plan."""
+        """Start the search with a plan."""
         for index, placed in enumerate(self._placed):
             self.model.add_hint(placed, index in addresses)
             if index in addresses:
@@ -128,20 +128,20 @@ class PackingModel:
                 self.model.add_hint(share, same)
 
     def solve(self, solver: cp_model.CpSolver) -> dict[int, int]:
-        """The best plan that the solver finds; empty if it finds none."""
+        """Return the best plan that the solver finds; empty if it finds none."""
         if solver.status_name(solver.solve(self.model)) not in ("OPTIMAL", "FEASIBLE"):
             return {}
         placed = (index for index, placed in enumerate(self._placed) if solver.boolean_value(placed))
         return {index: solver.value(self._floors[index]) * self._unit for index in placed}
 
     def bound(self, solver: cp_model.CpSolver) -> int:
-        """Bytes of savings that every plan loses."""
+        """Return a lower bound of the bytes of savings that every plan loses."""
         bound = solver.best_objective_bound
-        # The bound is a float: a hair above an integer, by rounding, must not become the next integer.
+        # The bound is a float: slightly above an integer, by rounding, must not become the next integer.
         return math.ceil(bound - 1e-6) * self._saving_unit if 0 < bound < math.inf else 0
 
     def _add(self, index: int) -> None:
-        """A buffer: its rectangle, or the one that is left of it if it shares with one of its parents."""
+        """Add a buffer: its rectangle, or the remaining rectangle if it shares with one of its parents."""
         first, last = int(self._instance.starts[index]), int(self._instance.ends[index])
         shares = [self._share(parent, index) for parent in self._instance.parents[index]]
         if not shares:
@@ -152,7 +152,7 @@ class PackingModel:
         self.model.add(sum(shares) == shared)
         self.model.add(alone + shared == self._placed[index])
         self._add_rectangle(index, first, last, alone)
-        # At the operation where it begins the bytes are those of the parent's rectangle.
+        # At the operation where the buffer begins, its bytes are inside the parent's rectangle.
         if first < last:
             self._add_rectangle(index, first + 1, last, shared)
 
@@ -169,7 +169,7 @@ class PackingModel:
         return share
 
     def _restrict_shares(self, parent: int) -> None:
-        """The parent has a rectangle at the operation where children share; two of them share as partners."""
+        """Require the parent's rectangle at the operation where children share, and that two children are partners."""
         parents, shares = self._instance.parents, self._shares[parent]
         if parent in self._alone and self._instance.starts[parent] == self._instance.ends[parent]:
             for share in shares.values():
@@ -179,7 +179,7 @@ class PackingModel:
                 self.model.add_at_most_one(shares[one], shares[other])
 
 
-#: The solver where none is named.
+#: The default solver.
 DEFAULT = MemoryPlanSolver.registry.default
 
 #: All solvers that are imported.
@@ -199,14 +199,14 @@ for cls in (
 
 
 def solver(name: str, **options: Any) -> MemoryPlanSolver:
-    """Return the solver of a name.
+    """Return the solver with the given name.
 
     Args:
-        name: One of ``spyre-plan --solver``, or that of a solver of yours.
+        name: A name of ``spyre-plan --solver``, or of a user-defined solver.
         **options: Fields of its class.
 
     Raises:
-        PlanError: There is no solver of that name.
+        PlanError: No solver has this name.
     """
     return MemoryPlanSolver.registry.make(name, **options)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The solver of plans that move buffers."""
+"""The spill and reload planner: the solver of plans that spill and reload buffers."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.memory_plan import Residency, SpillAndReloadPlan
 from spyre_mlir.scratchpad.portfolio import PortfolioSolver
 
-#: What a selection counts for besides its steps: packing it costs, too.
+#: Additional steps that a selection counts as, because packing it also takes time.
 _STEPS_OF_SELECTION = 5_000
 
-#: Nodes for each question whether a part of a set is a core.
+#: Nodes for each query whether a subset is a conflict.
 _NODES_OF_CONFLICT = 5_000
 
 
 @dataclass(frozen=True)
 class SpillAndReloadSolver:
-    """Plans buffers that may leave the memory after a use and come back before a later one; options are fields.
+    """Plan buffers that may be spilled after a use and reloaded before a later use; options are fields.
 
-    1. A plan with one address per buffer, from the ``portfolio``. Nothing lost: no plan is better.
-    2. The gaps between uses that fit by their load alone, with the least loss, bound what every plan moves.
-    3. Of selections of rising loss the residencies are packed, by the ``portfolio`` too. The first selection that
-       packs is optimal if none before it was given up. Of one that cannot be packed a core is learnt; what could be
-       packed of it is a plan.
+    1. Plan one address per buffer with the ``portfolio``. If nothing is lost, no plan is better.
+    2. The gaps between uses that fit by load, ignoring addresses, with the least loss, bound the traffic of every plan.
+    3. Pack the residencies of selections of rising loss, also with the ``portfolio``. The first selection that packs
+       is optimal if no earlier one was given up. A selection that cannot be packed gives a conflict for the next ones;
+       its packed part is a plan.
 
-    The plan is the best of all these, so it never moves more than the one with one address per buffer. Deterministic:
-    ``selection_steps`` bound all selections, ``steps_per_selection`` a single one, and the ``portfolio`` has its own
-    budgets.
+    The result is the best of all these plans, so it never moves more than the plan with one address per buffer. It is
+    deterministic: ``selection_steps`` limits all selections, ``steps_per_selection`` a single one, and the
+    ``portfolio`` has its own budgets.
     """
 
     portfolio: PortfolioSolver = field(
@@ -49,7 +49,7 @@ class SpillAndReloadSolver:
     steps_per_selection: int = 200_000
 
     def plan(self, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> SpillAndReloadPlan:
-        """Plan buffers that may move.
+        """Plan buffers that may be spilled and reloaded.
 
         Args:
             buffers: The buffers, in any order; names are unique.
@@ -59,7 +59,7 @@ class SpillAndReloadSolver:
             Residencies of the buffers, with the traffic in bytes.
 
         Raises:
-            PlanError: The buffers make no sense.
+            PlanError: The buffers are invalid.
         """
         search = _SpillSearch(Instance.of(buffers, space), self)
         search.run()
@@ -77,7 +77,7 @@ class SpillAndReloadSolver:
 
 
 def moved_bytes(buffer: LifetimeBoundBuffer, residencies: Iterable[Residency]) -> int:
-    """The traffic of a buffer with these residencies (``SpillAndReloadPlan``)."""
+    """Return the traffic of a buffer with the given residencies (``SpillAndReloadPlan``)."""
     ranges = [(residency.first, residency.last) for residency in residencies]
     first, *others = buffer.traffic_of_each_use
     if ranges == [(buffer.first, buffer.last)]:
@@ -90,7 +90,7 @@ def moved_bytes(buffer: LifetimeBoundBuffer, residencies: Iterable[Residency]) -
 
 @dataclass(frozen=True)
 class _GapRun:
-    """Gaps of a buffer that follow each other, by number: a residency without an address."""
+    """Consecutive gaps of a buffer, by index: a residency without an address."""
 
     buffer: LifetimeBoundBuffer
     first: int
@@ -99,12 +99,12 @@ class _GapRun:
     gaps: tuple[int, ...]
 
     def placed_at(self, address: int) -> Residency:
-        """The residency at an address."""
+        """Return the residency at an address."""
         return Residency(self.buffer.name, self.first, self.last, address)
 
 
 class _SpillSearch:
-    """The best residencies so far, what they move, and the bound."""
+    """The best residencies so far, their traffic, and the bound."""
 
     def __init__(self, instance: Instance, options: SpillAndReloadSolver) -> None:
         self.instance, self.options = instance, options
@@ -117,7 +117,7 @@ class _SpillSearch:
         self.work = 0
 
     def run(self) -> None:
-        """The steps of the solver, in order, until the bound is met."""
+        """Run the steps of the solver, in order, until the bound is met."""
         plan = PortfolioSolver().plan(self.instance.buffers, self.instance.space)
         self.work += plan.work
         placed = [buffer for buffer in self.instance.buffers if buffer.name in plan.addresses]
@@ -129,7 +129,7 @@ class _SpillSearch:
             self._select_and_pack()
 
     def _offer(self, residencies: Iterable[Residency]) -> None:
-        """Keeps residencies if they move less."""
+        """Keep residencies if they move less."""
         of_buffers: dict[str, list[Residency]] = {}
         for residency in residencies:
             of_buffers.setdefault(residency.buffer, []).append(residency)
@@ -139,7 +139,7 @@ class _SpillSearch:
             self.traffic = moved
 
     def _select_and_pack(self) -> None:
-        """Packs selections of rising loss; the bound rises with them until one is given up."""
+        """Pack selections of rising loss; the bound rises with them until one is given up."""
         gaps, conflicts = gap_instance(self.instance, self.gaps), []
         steps_left, proving = self.options.selection_steps, True
         while steps_left > 0:
@@ -168,7 +168,7 @@ class _SpillSearch:
             conflicts.append(sorted(gap for index in conflict for gap in runs[index].gaps))
 
     def _runs(self, selected: NDArray[np.bool_]) -> list[_GapRun]:
-        """The kept gaps as residencies, in order of time."""
+        """Return the kept gaps as residencies, in order of time."""
         order = np.flatnonzero(selected).tolist()
         order.sort(key=lambda index: (self.gaps[index].buffer, self.gaps[index].number))
         runs: list[list[int]] = []
@@ -185,12 +185,12 @@ class _SpillSearch:
         buffer = self.instance.buffers[first.buffer]
         saving = sum(self.gaps[index].saving for index in members)
         if (first.start, last.end) == (buffer.first, buffer.last):
-            # The first use writes nothing to device memory only if the buffer never leaves.
+            # The first use writes nothing to device memory only if the buffer is never spilled.
             saving += first.extra
         return _GapRun(buffer, first.start, last.end, saving, tuple(members))
 
     def _instance(self, runs: Sequence[_GapRun]) -> Instance:
-        """The residencies as buffers of the names 0, 1, ..; the first ones of a buffer may take a parent's place."""
+        """Return the residencies as buffers named 0, 1, ..; a buffer's first one may take a parent's address."""
         ending = {(run.buffer.name, run.last): str(index) for index, run in enumerate(runs)}
         buffers = []
         for index, run in enumerate(runs):
@@ -207,7 +207,7 @@ class _SpillSearch:
 
 
 def _conflict(instance: Instance) -> tuple[list[int], bool]:
-    """Buffers that cannot all be packed, and whether that is proven: all of them, if it is not."""
+    """Return buffers that cannot all be packed, and whether this is proven; all buffers if it is not."""
 
     def is_impossible(members: list[int]) -> bool:
         return pack(instance.subset(members), instance.space.capacity, _NODES_OF_CONFLICT).proven

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Plans that move buffers: out of the memory after a use, and back before a later one, possibly elsewhere.
+"""Bound of plans that spill buffers after a use and reload them before a later use, possibly at another address.
 
-What such a plan keeps are gaps between uses (``gaps.py``). Gaps that follow each other are a *residency*, which has one
-address. Between its residencies a buffer is in device memory: written there once if the program writes it, read for
-each return, and for each use in between. The first residency begins with the operation that writes the buffer.
+Such a plan keeps gaps between uses (``gaps.py``). Consecutive kept gaps are a *residency*, which has one address.
+Between its residencies a buffer is in device memory: written once if the program writes it, and read for each reload
+and for each use in between. The first residency begins with the operation that writes the buffer.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from spyre_mlir.scratchpad.instance import Instance
 
 @dataclass(frozen=True)
 class SpillAndReloadBound:
-    """No plan, moving or not, has less ``traffic``, in bytes of device memory.
+    """A lower bound ``traffic`` of any plan, with or without reloads, in bytes of device memory.
 
-    ``attained`` says whether some choice of gaps within the capacity has just this traffic, addresses and the cost
-    of moves on the chip ignored; if not, the least such traffic lies above.
+    ``attained`` says whether some choice of gaps within the capacity has exactly this traffic, ignoring addresses and
+    the cost of moves on the chip; if not, the least such traffic is higher.
     """
 
     traffic: int
@@ -32,7 +32,7 @@ class SpillAndReloadBound:
 def spill_and_reload_bound(
     buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, budget: int = 200_000
 ) -> SpillAndReloadBound:
-    """The bound, after about ``budget`` steps of search; ``PlanError`` if the buffers make no sense."""
+    """Return the bound, after about ``budget`` steps of search; ``PlanError`` if the buffers are invalid."""
     instance = Instance.of(buffers, space)
     gaps = gaps_of(instance)
     groups = groups_of(gaps)

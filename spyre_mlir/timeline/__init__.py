@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The time of a bundle and its causes: a simulated machine, its trace, the roofline. Pure Python, no IR."""
+"""Timeline of a bundle and its bottlenecks: a simulated machine, its trace, the roofline. Pure Python, no IR."""
 
 from spyre_mlir.timeline.timeline import Execution, Timeline, timeline, timeline_of
 

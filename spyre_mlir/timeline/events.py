@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The machine that a bundle runs on, as engines and the order in which they work. No bundle; integers only.
+"""Simulation of the machine that runs a bundle: its engines and their order of work. No bundle; integers only.
 
 All cores run one program in order, so the engines of all cores work on the same operation: a job is one operation on
 all its cores. Times are picoseconds.
 
-load     One job's loads at a time. Each waits for its first byte, one after the other, then they stream. A load begins
-         when its source is visible; *early*, while the job before computes, where what it brings has room beside
-         what that job uses, else behind it. Nothing begins two jobs ahead: one room is computed on, one is filled.
-compute  One job at a time, its *body*, from when the first bytes of all loads are there. Tiles stream in and out
-         meanwhile, and each slows the other: a body takes hypot(compute, what is left to stream).
-ring     The partial sums of a split reduction, behind the body; a shuffle, whose body is empty.
-store    What a job stores is visible a wait behind its last byte, one store after the other.
-memory   The streams of one job at a time, which share it fairly, then the turnarounds of its bus. What need not stream
-         moves whenever the memory is idle, but in the end all bytes of the program have moved, at the peak at most.
+load     The loads of one job at a time, which wait for their first bytes one after another and then stream. A load
+         begins when its source is visible: *early*, while the previous job computes, if LX has capacity next to that
+         job's data, else after that job. No load begins two jobs ahead: half of LX is in use, the other half is filled.
+compute  The *body* of one job at a time; it begins when the first bytes of all loads have arrived. Tiles stream in and
+         out meanwhile, and each slows the other: a body takes hypot(compute, remaining stream time).
+ring     The partial sums of a split reduction, after the body; a shuffle, whose body is empty.
+store    A stored result is visible one wait after its last byte; stores are in order.
+memory   The streams of one job at a time, which share the memory fairly, then the turnarounds of its bus. Bytes that
+         need not stream move whenever the memory is idle, but the total time covers all bytes at the peak rate.
 
-Every time grows with each duration that it depends on, by no more than that duration. So nothing gets later when
-something gets shorter, one job alone takes what the cost model says, and a loop falls into a rhythm, which need not be
-simulated to its end.
+Each time grows with every duration that it depends on, by at most this duration. So a shorter duration never delays
+anything, one job alone takes the time of the cost model, and a loop becomes periodic and is not simulated to its end.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from dataclasses import field
 
 from spyre_mlir.records import dataclass
 
-#: What time goes into.
+#: The parts of a time.
 PARTS = ("compute", "memory", "ring", "overhead")
 
 
 @dataclass(frozen=True)
 class OperandLoad:
-    """An operand in device memory: its buffer, how long it streams alone, whether it may begin early, what moves."""
+    """A load of an operand in device memory: buffer, stream time alone, whether it may begin early, bytes moved."""
 
     buffer: Hashable
     stream: int
@@ -45,9 +44,9 @@ class OperandLoad:
 class Job:
     """One operation, at a ``position`` of the program text.
 
-    ``target`` is the buffer in device memory that it writes, if any, and ``store`` how long that streams. ``access``
-    is the wait for the first byte of a load, and for a store to be visible. ``least`` is how long the memory needs at
-    least for what the job moves by the plan, sooner or later. No time depends on bytes.
+    ``target`` is the buffer in device memory that the job writes, if any; ``store`` is the stream time of this write.
+    ``access`` is the wait for the first byte of a load, and for a store to be visible. ``least`` is the minimum time of
+    the memory for all bytes that the job moves under the plan, at any time. No time depends on the fields in bytes.
     """
 
     position: int
@@ -63,12 +62,12 @@ class Job:
 
     @property
     def load_bytes(self) -> int:
-        """Bytes that all its loads move."""
+        """Bytes that all loads of the job move."""
         return sum(load.bytes for load in self.loads)
 
     @property
     def stream(self) -> int:
-        """Time that all its loads stream."""
+        """Stream time of all loads of the job."""
         return sum(load.stream for load in self.loads)
 
     @property
@@ -78,7 +77,7 @@ class Job:
 
     @property
     def overhead(self) -> int:
-        """All its waits."""
+        """Sum of the job's waits."""
         return self.access * (len(self.loads) + (self.target is not None))
 
     @property
@@ -105,11 +104,11 @@ Program = Sequence["Job | Repeat"]
 
 @dataclass(frozen=True)
 class Event:
-    """When a job did what.
+    """The times of one run of a job.
 
-    Its loads begin at ``load_begin``, stream from ``stream_begin`` and end at ``load_end``; ``loaded_early`` is the
-    part of their streams that is over when the body begins. ``memory_end`` is the last byte, in or out. The cores
-    are free at ``ring_end``, the result is ``visible`` later if it is in device memory.
+    The loads begin at ``load_begin``, stream from ``stream_begin`` and end at ``load_end``; ``loaded_early`` is the
+    part of the stream time before the body begins. ``memory_end`` is the time of the last byte, in or out. The cores
+    are free at ``ring_end``; a result in device memory is ``visible`` later.
     """
 
     job: Job
@@ -126,9 +125,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Skip:
-    """From ``begin`` to ``end`` the jobs at ``positions`` do ``times`` more what they did just before.
+    """From ``begin`` to ``end`` the jobs at ``positions`` repeat ``times`` times the period just before.
 
-    ``bytes`` are those that move meanwhile.
+    ``bytes`` are the bytes that move during the skip.
     """
 
     begin: int
@@ -140,7 +139,7 @@ class Skip:
 
 @dataclass(frozen=True)
 class Shares:
-    """The time of the program, every picosecond counted once, by what it goes into; ``runs`` of the job there were."""
+    """Breakdown of the program's time into parts, every picosecond counted once; ``runs`` is the number of job runs."""
 
     memory: int = 0
     compute: int = 0
@@ -154,11 +153,11 @@ class Shares:
 
     @property
     def bound_by(self) -> str:
-        """Return the part that takes longest: 'compute', 'memory', 'ring' or 'overhead'; of equals the first."""
+        """Return the longest part: 'compute', 'memory', 'ring' or 'overhead'; the first one in a tie."""
         return max(PARTS, key=lambda part: getattr(self, part))
 
     def plus(self, other: Shares, times: int = 1) -> Shares:
-        """With ``other`` so many times more."""
+        """Return the shares plus ``times`` times ``other``."""
         return Shares(
             self.memory + times * other.memory,
             self.compute + times * other.compute,
@@ -170,7 +169,7 @@ class Shares:
 
 @dataclass
 class TimelineRun:
-    """A simulated program: what happened, what was skipped, and shares by position of the text."""
+    """Result of a simulation: events, skipped periods, and shares by position in the program text."""
 
     events: list[Event] = field(default_factory=list)
     skips: list[Skip] = field(default_factory=list)
@@ -186,24 +185,24 @@ def simulate(program: Program) -> TimelineRun:
 
 
 def lower(program: Program) -> int:
-    """All overlapped: nothing waits, and compute or memory, whatever needs longer, is never idle."""
+    """Return the time if everything overlaps: nothing waits, and the busier of compute and memory is never idle."""
     jobs = list(counted(program))
     memory = sum(count * job.memory for job, count in jobs)
     return max(sum(count * job.compute for job, count in jobs), memory, least(program))
 
 
 def upper(program: Program) -> int:
-    """All serial: one thing at a time."""
+    """Return the time if nothing overlaps."""
     return max(sum(count * job.serial for job, count in counted(program)), least(program))
 
 
 def least(program: Program) -> int:
-    """The floor: how long the memory needs at its peak for all that moves by the plan."""
+    """Return the floor: the time of all bytes of the plan at the memory's peak rate."""
     return sum(count * job.least for job, count in counted(program))
 
 
 def counted(program: Program, times: int = 1) -> Iterator[tuple[Job, int]]:
-    """Each job of a program and how often it runs."""
+    """Yield each job of a program and the number of its runs."""
     for node in program:
         if isinstance(node, Job):
             yield node, times
@@ -212,15 +211,15 @@ def counted(program: Program, times: int = 1) -> Iterator[tuple[Job, int]]:
 
 
 def _overlapped(compute: int, memory: int) -> int:
-    """Picoseconds of ``cost_model.overlapped``: rounded down, it still grows by no more than its arguments."""
+    """Return ``cost_model.overlapped`` in picoseconds, rounded down; it still grows by at most its arguments."""
     return math.isqrt(compute * compute + memory * memory)
 
 
 @dataclass
 class _Engines:
-    """When each engine is free: ``cores`` from now on, ``before`` them when the last job had not begun.
+    """The times when engines are free: ``cores`` from now on; ``before`` is the value of ``cores`` one job earlier.
 
-    ``moved`` are the bytes so far.
+    ``moved`` is the number of bytes moved so far.
     """
 
     memory: int = 0
@@ -239,13 +238,13 @@ class _Engines:
                 self._repeat(node)
 
     def finished(self, least: int) -> TimelineRun:
-        """Return the run, with the wait for the last store, and for the memory to have moved all bytes."""
+        """Return the run, including the wait for the last store and for the memory to move all bytes."""
         run = self.result
         stored = max(self.cores, self.store)
         run.total = max(stored, least)
         if run.events:
             last = run.events[-1].job.position
-            # The last operation takes this time too, so that the shares add up to the total.
+            # This time counts for the last operation, so that the shares add up to the total.
             behind = Shares(overhead=stored - self.cores, memory=run.total - stored)
             run.shares[last] = run.shares[last].plus(behind)
         return run
@@ -283,9 +282,9 @@ class _Engines:
             self.store = self.visible[job.target] = visible
 
     def _loads(self, job: Job) -> tuple[int, int, int]:
-        """When the loads begin, when all have their first byte, when they have streamed if nothing is stored.
+        """Return when the loads begin, when all have their first byte, and when they end if nothing is stored.
 
-        In the order in which their sources are ready, which is the fastest one.
+        The loads are in the order in which their sources are ready, which is the fastest order.
         """
         waited = streamed = self.memory
         begins = []
@@ -311,14 +310,14 @@ class _Engines:
     # -- loops -----------------------------------------------------------------------------------------
 
     def _repeat(self, repeat: Repeat) -> None:
-        """Run a body until the machine is in a state in which it was before an iteration, then skip ahead."""
+        """Run a body until the state of the machine before an iteration recurs, then skip the remaining periods."""
         positions = tuple(dict.fromkeys(job.position for job, runs in counted(repeat.body) if runs))
         seen: dict[Hashable, tuple[int, int, int, dict[int, Shares]]] = {}
         remaining = repeat.count
         while remaining:
             state = self._state()
             if state in seen:
-                # Popped: the state behind the skip is the same one, and finding it again would never end.
+                # Popped: the state after the skip is the same, and finding it again would never end.
                 before, begun, moved, shares = seen.pop(state)
                 times, remaining = divmod(remaining, before - remaining)
                 self._skip(times, self.cores - begun, self.moved - moved, positions, shares)
@@ -329,7 +328,7 @@ class _Engines:
             remaining -= 1
 
     def _state(self) -> Hashable:
-        """All that later times depend on, seen from now: what is over makes no difference."""
+        """Return the state that later times depend on, relative to now; times in the past make no difference."""
         return (
             # No load begins before ``before``, so a memory that is free earlier is free then.
             max(self.memory, self.before) - self.cores,
@@ -343,9 +342,9 @@ class _Engines:
     def _skip(
         self, times: int, period: int, moved: int, positions: tuple[int, ...], since: dict[int, Shares]
     ) -> None:
-        """Let as much time pass as ``times`` more periods take, ``since`` being the shares when the last began.
+        """Advance the time by ``times`` periods; ``since`` are the shares at the begin of the last period.
 
-        ``moved`` are the bytes of a period.
+        ``moved`` is the number of bytes of a period.
         """
         if not times:
             return

@@ -15,9 +15,9 @@ from spyre_mlir.target.target import Target
 class LinkUse:
     """A link of a ring of ``nodes`` in one direction.
 
-    ``bytes`` of the program cross it, which takes ``busy_ps`` at its rate.
+    In the program ``bytes`` cross the link, which takes ``busy_ps`` at the rate of the link.
 
-    Clockwise link ``l`` leads from core ``l`` to the next one, counter-clockwise back.
+    Clockwise, link ``l`` leads from core ``l`` to the next core; counter-clockwise, it leads back.
     """
 
     link: int
@@ -28,7 +28,7 @@ class LinkUse:
 
     @property
     def cores(self) -> tuple[int, int]:
-        """From which core it leads to which."""
+        """The cores (from, to) that the link connects."""
         following = (self.link + 1) % self.nodes
         return (self.link, following) if self.clockwise else (following, self.link)
 
@@ -38,9 +38,9 @@ class LinkUse:
 
 
 def link_uses(target: Target, runs: Iterable[tuple[LinkLoads | None, int]]) -> tuple[LinkUse, ...]:
-    """Each link clockwise, then each counter-clockwise; nothing if nothing goes over the ring.
+    """Return the use of each link clockwise, then of each counter-clockwise; empty if nothing uses the ring.
 
-    ``runs`` are what operations load links with, None if they load none, and how often they run.
+    ``runs`` has for each operation its link loads (None if it has none) and the number of its runs.
     """
     loading = [(loads, times) for loads, times in runs if loads is not None and loads.busiest_bytes]
     if not loading:
@@ -54,5 +54,5 @@ def link_uses(target: Target, runs: Iterable[tuple[LinkLoads | None, int]]) -> t
 
 
 def busiest(uses: Iterable[LinkUse]) -> LinkUse:
-    """The one with most bytes, of equals the first."""
+    """Return the link use with the most bytes, the first one in a tie."""
     return max(uses, key=lambda use: use.bytes)

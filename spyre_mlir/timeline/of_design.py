@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The work of one design of a bundle: what ``cost/of_space.py`` takes from IR, taken from the file instead.
+"""The work of one design of a bundle, derived from its file as ``cost/of_space.py`` derives it from IR.
 
-The dims of an operand are the labels along which it varies, those of scale 1; the label that gives a sparse operand
-its stick is none of them.
+The dims of an operand are the labels along which it varies, which have scale 1; they exclude the label that gives a
+sparse operand its stick.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ Sizes = Mapping[str, int]
 
 @dataclass(frozen=True)
 class DesignWork:
-    """The work of an execution of a design, on all cores and on one; bytes as the plan says."""
+    """The work of an execution of a design, on all cores and on one core; bytes are the plan's."""
 
     design: Design
 
     @functools.cached_property
     def work(self) -> OperationWork:
-        """The facts for the cost model; what is per core is of a core with whole shares."""
+        """The work for the cost model; numbers per core are of a core with whole shares."""
         design = self.design
         return work_of(
             design.target,
@@ -59,7 +59,7 @@ class DesignWork:
 
     @functools.cached_property
     def sizes_of_cores(self) -> tuple[tuple[int, ...], ...]:
-        """The sizes of each core's slices: cores with equal ones do equal work."""
+        """The sizes of each core's slices; cores with equal sizes do equal work."""
         return tuple(tuple(slice_sizes(self.design, core).values()) for core in range(self.design.cores))
 
     @functools.cached_property
@@ -82,7 +82,7 @@ class DesignWork:
 
     @functools.cached_property
     def lanes(self) -> int:
-        """Elements per stick of the operand with the most; 1 if no operand has a dim in its stick."""
+        """The largest number of elements per stick of any operand; 1 if no operand has a stick dim."""
         operands = zip(self.design.operands, self._dims.present, strict=True)
         return max(
             (operand.stick_elements for operand, dims in operands if operand.stick_dim in dims), default=1
@@ -92,7 +92,7 @@ class DesignWork:
     def links(self) -> LinkLoads | None:
         """Loads of the ring's links by one execution; None if nothing goes over the ring.
 
-        A partial sum is taken to have as many bytes as a result.
+        A partial sum is assumed to have the size of a result.
         """
         if self.work.relayout is not None:
             return relayout_traffic(self.work.relayout).links
@@ -103,7 +103,7 @@ class DesignWork:
 
     @property
     def _sharing(self) -> list[list[int]]:
-        """The cores that add up the same values, by rising reduction slice."""
+        """Groups of cores that add up the same values, by rising reduction slice."""
         slices, members = self.design.core_slices, dict[tuple[int, ...], list[int]]()
         result_labels, reduced_labels = (
             [label for label in self.design.sizes if label in dims]
@@ -120,7 +120,7 @@ class DesignWork:
 
     @functools.cached_property
     def _operands(self) -> tuple[Operand, ...]:
-        """The operands as data moves: a gather moves one row of its table for each of its positions."""
+        """The operands as data moves: a gather moves one row of its table for each of its indices."""
         operands, table = self.design.operands, DEVICE_OPS[self.design.opcode].table
         if table is None:
             return operands
@@ -169,7 +169,7 @@ class DesignWork:
         )
 
     def _run_bytes(self, operand: Operand, tile: Sizes) -> int:
-        """Contiguous bytes of a tile of an operand."""
+        """Return the contiguous bytes of a tile of an operand."""
         run = 1
         strides = memory_strides(self.design, operand)
         counts = _counts(operand, accessed_sizes(operand, tile))
@@ -189,7 +189,7 @@ class DesignWork:
 
     @functools.cached_property
     def _granules(self) -> Sizes:
-        """The elements of each label that are not divided: those of the longest stick, 1 for a label in no stick."""
+        """The indivisible elements of each label: the longest stick, or 1 for a label in no stick."""
         design = self.design
         operands = list(zip(design.operands, self._dims.present, strict=True))
         return {
@@ -199,12 +199,12 @@ class DesignWork:
 
 
 def work_of_designs(bundle: Bundle) -> dict[str, DesignWork]:
-    """The work of each design of a bundle whose structure is sound, by file."""
+    """Return the work of each design by file, for a bundle whose structure is sound."""
     return {filename: DesignWork(design) for filename, design in bundle.designs.items()}
 
 
 def core_groups(designs: Collection[DesignWork]) -> tuple[tuple[int, ...], ...]:
-    """The cores that a program uses, those together that do the same in each of its designs."""
+    """Return the cores that a program uses, in groups of cores that do the same work in each design."""
     used = max((work.design.cores for work in designs), default=0)
     groups: dict[tuple[tuple[int, ...], ...], list[int]] = {}
     for core in range(used):
@@ -227,7 +227,7 @@ def _distribution(
 
 
 def _bytes_of_cores(design: Design, operand: Operand) -> int:
-    """Bytes that all cores move: of those with the same slices one loads, or writes, for all."""
+    """Return the bytes that all cores move; one of the cores with the same slices loads, or writes, for all of them."""
     labels = [label for label in operand.dim_order if operand.scale[label] == 1]
     sticks = [
         [
@@ -241,5 +241,5 @@ def _bytes_of_cores(design: Design, operand: Operand) -> int:
 
 
 def _counts(operand: Operand, sizes: Sizes) -> list[int]:
-    """Positions of a part of these sizes along each dim of an operand, innermost first."""
+    """Return the positions of a part of these sizes along each dim of an operand, innermost first."""
     return [positions(operand, label, sizes[label]) for label in operand.dim_order]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a program attains: calls and rows per second, and how much of the card's peaks and cores it uses."""
+"""Rates that a program attains: calls and rows per second, and its use of the card's peak rates and cores."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class InputRows:
 
 @dataclass(frozen=True)
 class Rates:
-    """Parts are from 0 to 1, of the arrays of all cores and of the memory's bandwidth in the time of the program.
+    """Rates of a program. ``array_part`` and ``memory_part`` are used fractions (0 to 1) of the peak rates.
 
-    ``mean_cores`` is the number of cores of its operations, weighted by their time; ``rows`` is None of a program
-    without an input of two dims or more.
+    ``mean_cores`` is the mean number of cores of the operations, weighted by their time; ``rows`` is None for a
+    program without an input of at least two dims.
     """
 
     nanoseconds: float
@@ -37,7 +37,7 @@ class Rates:
 
     @property
     def calls_per_second(self) -> float:
-        """How often the program can run in a second, one call behind the other; 0 if it takes no time."""
+        """Calls of the program per second, one after another; 0 if it takes no time."""
         return 1e9 / self.nanoseconds if self.nanoseconds else 0.0
 
 
@@ -58,7 +58,7 @@ def rates(timeline: Timeline, bundle: Bundle) -> Rates:
 
 
 def _least_array_ns(execution: Execution) -> float:
-    """The time that the arrays of all cores need for the multiply-adds of an execution, all its runs."""
+    """Return the time that the arrays of all cores need for the multiply-adds of all runs of an execution."""
     if not execution.work.multiply_adds_per_core:
         return 0.0
     target = execution.work.target

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The roofline: how many operations a byte is used for, what rate that allows, what rate is attained.
+"""The roofline: operations per byte, the rate that this intensity allows, and the attained rate.
 
-Of one execution alone, by the cost model: what neighbours hide of it is the timeline's. Bytes are those that move,
-not those that the backend still has. Attainable is the least of what the cores compute and what intensity times the
-memory's bandwidth feeds, attained is at most that.
+An execution counts alone, by the cost model; overlap with its neighbours is part of the timeline. Bytes are bytes that
+move, without data that the backend still has. The attainable rate is the smaller of the cores' peak and of intensity
+times the memory's bandwidth; the attained rate is at most the attainable rate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Roofline:
 
     Attributes:
         name: The execution, or the program.
-        operations: Operations: two per multiply-add, else one per lane.
+        operations: Number of operations: two per multiply-add, else one per element slot.
         bytes: Bytes of device memory that move.
         nanoseconds: The time.
         peak_per_ns: Operations per nanosecond at the peak of its cores.
@@ -44,17 +44,17 @@ class Roofline:
 
     @property
     def attained_per_ns(self) -> float:
-        """Operations per nanosecond in its time."""
+        """Operations per nanosecond in the time of the execution or program."""
         return self.operations / self.nanoseconds if self.nanoseconds else 0.0
 
     @property
     def attainable_per_ns(self) -> float:
-        """Operations per nanosecond of the roof above."""
+        """Operations per nanosecond of the roof above the point."""
         return min(self.peak_per_ns, self.intensity * self.bytes_per_ns)
 
     @property
     def bound_by(self) -> str:
-        """The roof above: 'memory' left of the ridge, else 'compute'."""
+        """The roof above the point: 'memory' left of the ridge, else 'compute'."""
         return MEMORY if self.intensity * self.bytes_per_ns < self.peak_per_ns else COMPUTE
 
 
@@ -66,7 +66,7 @@ def rooflines(timeline: Timeline) -> list[Roofline]:
 def of_program(timeline: Timeline) -> Roofline:
     """Return the roofline of all executions together, in the time of the ``timeline``.
 
-    The peak is what its operations take at the peak of their units, which differ.
+    The peak is the rate of all operations if each runs at the peak of its unit; units have different peaks.
     """
     parts = rooflines(timeline)
     operations = sum(part.operations for part in parts)
@@ -95,7 +95,7 @@ def of_execution(execution: Execution) -> Roofline:
 
 
 def _core_peak(execution: Execution) -> float:
-    """Operations per nanosecond of one core: of the array if it multiplies, else of the lanes of the vector unit."""
+    """Return the peak operations per nanosecond of one core: of the array if it multiplies, else of the vector unit."""
     if execution.work.multiply_adds_per_core:
         return 2 * multiply_adds_per_ns(execution.work.target, execution.opcode)
     return execution.work.target.vector_sticks_per_ns * execution.lanes

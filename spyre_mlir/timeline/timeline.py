@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A bundle's time: of the whole, of each execution, between all overlapped and all serial.
+"""The timeline of a bundle: predicted time in total and of each execution, with a lower and an upper bound.
 
-It promises the ranking of plans, never microseconds.
+The times are meant to rank plans, not to predict microseconds.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class Execution:
     Attributes:
         position: Its position in the program.
         filename: The file of its design.
-        origin: Where it comes from.
-        buffers: Those of its operands, the result last.
-        work: Its operation, as the cost model sees it.
+        origin: The source location that it comes from.
+        buffers: The buffers of its operands, the result last.
+        work: Its operation as input of the cost model.
         operations: Operations of all cores in one run.
-        lanes: Those of the vector unit.
-        links: What one run loads the links of the ring with, None if nothing goes over it.
+        lanes: Element slots of the vector unit.
+        links: Loads of the ring's links in one run; None if the execution does not use the ring.
         core_ps: Picoseconds that a core of each group computes.
         shares: Its part of the program's time, all runs together.
         alone_ps: Picoseconds that it takes alone, all runs together.
-        moved_bytes: Bytes that move, all runs together, which are less than the plan says where the backend still has
-            what it needs.
+        moved_bytes: Bytes that move, all runs together: fewer than in the plan if the backend still has the data that
+            it needs.
     """
 
     position: int
@@ -81,37 +81,37 @@ class Execution:
 
     @property
     def source(self) -> str:
-        """``file:line:column`` that it comes from, empty where the bundle does not know."""
+        """``file:line:column`` that the execution comes from; empty if the bundle does not know it."""
         return self.origin.source
 
     @property
     def runs(self) -> int:
-        """How often it runs: the iterations of the loops around it."""
+        """Number of runs: the iterations of the loops around the execution."""
         return self.shares.runs
 
     @property
     def is_restickify(self) -> bool:
-        """Return whether the execution only changes the stick of a tensor."""
+        """Return whether the execution only changes the stick dim of a tensor."""
         return self.work.kind is Kind.RESTICKIFY
 
     @property
     def read_bytes(self) -> int:
-        """Bytes of device memory read by the plan, all runs together."""
+        """Bytes read from device memory under the plan, all runs together."""
         return self.runs * self.work.read_bytes
 
     @property
     def written_bytes(self) -> int:
-        """Bytes of device memory written by the plan, all runs together."""
+        """Bytes written to device memory under the plan, all runs together."""
         return self.runs * self.work.written_bytes
 
     @property
     def total_ns(self) -> float:
-        """Nanoseconds of the program's time that go into it, all runs together."""
+        """Nanoseconds of the program's time that the execution accounts for, all runs together."""
         return self.shares.total / 1000
 
     @property
     def bound_by(self) -> str:
-        """Return the part of the machine that most of its time goes into."""
+        """Return the part of the machine that accounts for most of the execution's time."""
         return self.shares.bound_by
 
 
@@ -121,11 +121,11 @@ class Timeline:
 
     Attributes:
         executions: Each execute of the program text, in order.
-        core_groups: Cores that do alike.
+        core_groups: Groups of cores that do equal work.
         run: The events.
         target: The device of the bundle.
-        lower_ps: Picoseconds if all overlaps.
-        upper_ps: Picoseconds if nothing does.
+        lower_ps: Picoseconds if everything overlaps.
+        upper_ps: Picoseconds if nothing overlaps.
     """
 
     executions: tuple[Execution, ...]
@@ -142,7 +142,7 @@ class Timeline:
 
     @property
     def lower_ns(self) -> float:
-        """The nanoseconds if all overlaps."""
+        """The nanoseconds if everything overlaps."""
         return self.lower_ps / 1000
 
     @property
@@ -152,17 +152,17 @@ class Timeline:
 
     @functools.cached_property
     def read_bytes(self) -> int:
-        """Bytes of device memory that the program reads by the plan."""
+        """Bytes that the program reads from device memory under the plan."""
         return sum(execution.read_bytes for execution in self.executions)
 
     @functools.cached_property
     def written_bytes(self) -> int:
-        """Bytes of device memory that the program writes by the plan."""
+        """Bytes that the program writes to device memory under the plan."""
         return sum(execution.written_bytes for execution in self.executions)
 
     @functools.cached_property
     def shares(self) -> Shares:
-        """The time of the program by the part of the machine that it goes into."""
+        """The time of the program, broken down by part of the machine."""
         total = Shares()
         for execution in self.executions:
             total = total.plus(execution.shares)
@@ -175,7 +175,7 @@ class Timeline:
 
     @property
     def bound_by(self) -> str:
-        """'memory', 'compute', 'ring' or 'overhead': what most of the time goes into."""
+        """The part that accounts for most of the time: 'memory', 'compute', 'ring' or 'overhead'."""
         return self.shares.bound_by
 
     def __str__(self) -> str:
@@ -189,20 +189,20 @@ def timeline(bundle: Bundle, lx_backend_fraction: float | None = None) -> Timeli
     """Return the timeline of a bundle.
 
     Args:
-        bundle: The bundle, whoever wrote it.
-        lx_backend_fraction: The part of LX, 0 to 1, that the backend keeps, by default that of the bundle's target.
+        bundle: The bundle, written by any compiler.
+        lx_backend_fraction: The part of LX, 0 to 1, that the backend keeps; by default the part of the bundle's target.
 
     Raises:
-        CompileError: The parts of the bundle do not belong together.
+        CompileError: The parts of the bundle are inconsistent.
     """
-    # The compiler times what it has checked itself, without the rules for bundles of others.
+    # The compiler calls ``timeline_of`` for its own bundles, without the checks for foreign bundles.
     from spyre_mlir.bundle.validate import sound_context
 
     return timeline_of(sound_context(bundle, lx_backend_fraction), work_of_designs(bundle))
 
 
 def timeline_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> Timeline:
-    """The timeline of a bundle whose structure is sound and whose ``work_by_file`` are known."""
+    """Return the timeline of a bundle whose structure is sound, given its ``work_by_file``."""
     groups = core_groups(work_by_file.values())
     program = JobBuilder(context, work_by_file).build()
     run = simulate(program)
@@ -219,7 +219,7 @@ def _executions(
 ) -> Iterator[Execution]:
     alone, moved = Counter[int](), Counter[int]()
     for job, runs in counted(program):
-        # A loop has several jobs for one execute: its first iteration stands by itself.
+        # A loop has several jobs for one execute, because its first iteration is separate.
         alone[job.position] += runs * job.alone
         moved[job.position] += runs * (job.load_bytes + job.store_bytes)
     for step in context.steps:
@@ -241,26 +241,26 @@ def _executions(
 
 
 def _core_ps(design: DesignWork, groups: CoreGroups) -> tuple[int, ...]:
-    """Compute time of a core of each group; 0 for a group that is not used."""
+    """Return the compute time of a core of each group; 0 for an unused group."""
     used = design.design.cores
     return tuple(
         picoseconds(compute_ns(design.work_of_core(group[0]))) if group[0] < used else 0 for group in groups
     )
 
 
-# A bundle as jobs for the machine of ``events.py``: how long each operation takes, what it waits for.
+# Jobs of a bundle for the machine of ``events.py``: the duration of each operation, and the data that it waits for.
 #
-# The first iteration of a loop stands by itself, since it finds other things than those behind it: what the job before
-# has in LX, and what has been fetched already.
+# The first iteration of a loop is separate, because its initial state differs from later iterations: the data that the
+# previous job has in LX, and the data that has already been fetched.
 
 _COPY = "identity"
 
-#: The program with its loops taken apart: a visit, or how often the visits in it are repeated.
+#: The program with peeled loops: visits, or a repeat count with the visits that are repeated.
 Visits = list["Visit | tuple[int, Visits]"]
 
 
 class JobBuilder:
-    """Makes the jobs of a bundle whose structure is sound; ``works`` are those of its designs by file."""
+    """Builds the jobs of a bundle whose structure is sound; ``work_by_file`` is the work of its designs by file."""
 
     def __init__(self, context: Context, work_by_file: Mapping[str, DesignWork]) -> None:
         self.context = context
@@ -268,7 +268,7 @@ class JobBuilder:
         self.prefetch_bytes = _prefetch_bytes(context.target)
 
     def build(self) -> tuple[Job | Repeat, ...]:
-        """The jobs in order."""
+        """Return the jobs in order."""
         visits = _peeled(self.context.tree, ())
         flat = list(_flat(visits))
         operations = [self.work_by_file[visit.step.execute.filename].work for visit in flat]
@@ -281,7 +281,7 @@ class JobBuilder:
 
     @property
     def _results(self) -> set[str]:
-        """The buffers that the host or the next bundle reads in the end."""
+        """The buffers that the host or the next bundle reads at the end."""
         manifest = self.context.bundle.manifest
         parameters = {argument.parameter for argument in manifest.arguments if argument.kind == "result"}
         results = {buffer.name for buffer in manifest.buffers if buffer.base in parameters}
@@ -314,21 +314,21 @@ class JobBuilder:
             turnaround=max(0, picoseconds(memory_ns(_without(work, again))) - sum(streams)),
             access=picoseconds(work.target.hbm_access_ns),
             store_bytes=sizes[-1],
-            # Rounded up, so that no program is faster than its bytes at the peak.
+            # Rounded up, so that no program is faster than its bytes at the memory's peak rate.
             least=math.ceil(1000 * least_ns(work)),
         )
 
     def _begins_early(
         self, visit: Visit, load_bytes: Sequence[int], output: OperandWork, before: Visit | None
     ) -> list[bool]:
-        """Return whether LX has capacity for each load beside what the job before uses, small loads first.
+        """Return whether LX has capacity for each load next to the previous job's data, small loads first.
 
-        A copy into LX needs no bytes but those of its result, which the job before must not access. No load begins
+        A copy into LX needs only the bytes of its result, which the previous job must not access. No load begins
         early if the device loads nothing ahead.
         """
         if not self.context.target.loads_begin_early:
             return [False] * len(load_bytes)
-        # Its load goes straight to the result, not to a tile of the backend's part.
+        # The load of a copy writes the result directly, not a tile in the backend's part of LX.
         if output.in_lx and visit.step.design.opcode == _COPY:
             return [before is None or not self._overlaps(visit, before)] * len(load_bytes)
         free, early = self.prefetch_bytes, [False] * len(load_bytes)
@@ -339,14 +339,14 @@ class JobBuilder:
         return early
 
     def _overlaps(self, visit: Visit, before: Visit) -> bool:
-        """Return whether the result of a step takes bytes of LX that the step before accesses."""
+        """Return whether the result of a step overlaps bytes of LX that the previous step accesses."""
         result = self.context.buffers[self.context.uses(visit.step)[-1]]
         accessed = (self.context.buffers[name] for name in self.context.uses(before.step))
         return any(buffer.base == "lx" and _share_bytes(buffer, result) for buffer in accessed)
 
 
 def _without(work: OperationWork, numbers: Collection[int]) -> OperationWork:
-    """An operation whose operands of these numbers move nothing."""
+    """Return the work in which the operands with these indices move nothing."""
     operands = enumerate(work.operands)
     return replace(
         work,
@@ -364,7 +364,7 @@ def _share_bytes(one: Buffer, other: Buffer) -> bool:
 
 
 def _peeled(tree: Tree, firsts: tuple[bool, ...]) -> Visits:
-    """The steps in order, of each loop the first iteration and then, so many times, the others."""
+    """Return the steps in order; each loop is its first iteration and then the repeated other iterations."""
     visits: Visits = []
     for node in tree:
         if isinstance(node, ExecuteStep):
@@ -387,7 +387,7 @@ def _flat(visits: Visits) -> Iterator[Visit]:
 
 
 def _with_jobs(visits: Visits, jobs: Iterable[Job]) -> tuple[Job | Repeat, ...]:
-    """Visits with a job in the place of each."""
+    """Replace each visit by a job."""
     jobs = iter(jobs)
     return tuple(
         next(jobs) if isinstance(node, Visit) else Repeat(node[0], _with_jobs(node[1], jobs))
@@ -396,22 +396,22 @@ def _with_jobs(visits: Visits, jobs: Iterable[Job]) -> tuple[Job | Repeat, ...]:
 
 
 def _prefetch_bytes(target: Target) -> int:
-    """Bytes of LX for what is loaded early: half of what the backend keeps, the other half being computed on."""
+    """Return the bytes of LX for early loads: half of the backend's part; the operation in progress uses the rest."""
     return (target.lx_bytes - target.usable_lx_bytes) // 2
 
 
-# Operands that the backend need not fetch again: the operation directly before left them in LX of the same core.
+# Operands that the backend need not fetch again: the previous operation left them in LX of the same core.
 #
-# The anchors ask for it: softmax of 512 x 1024 without LX planning takes 32.5 us for a plan of 8.4 MB, 258 GB/s. So
-# its stages differ by less than their bytes take. The memory cannot deliver more than its peak of 204.8 GB/s whoever
-# keeps what, so a program takes at least its planned bytes at the peak (``events.py``).
+# The anchor measurements require this: softmax of 512 x 1024 without LX planning takes 32.5 us for a plan of 8.4 MB,
+# 258 GB/s. So its stages differ by less than the time of their bytes. The memory cannot deliver more than its peak of
+# 204.8 GB/s in any case, so a program takes at least the time of its planned bytes at the peak (``events.py``).
 
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """A step in one of the passes over a loop's body that differ: ``first`` of each loop around it, or all later.
+    """A step in one of the differing iterations of its loops: ``firsts`` says for each loop whether it is the first.
 
-    No two visits are equal.
+    Visits are compared by identity.
     """
 
     step: ExecuteStep
@@ -420,7 +420,7 @@ class Visit:
 
 @dataclass(frozen=True)
 class _DeviceAccess:
-    """An operand in device memory: the part of a buffer that each core has of it, with the most bytes of one."""
+    """An operand in device memory: the part of a buffer that each core accesses, and the most bytes of any core."""
 
     buffer: str
     part: Hashable
@@ -428,28 +428,28 @@ class _DeviceAccess:
     writes: bool
 
 
-#: The accesses of a visit to device memory, by the number of the operand.
+#: The accesses of a visit to device memory, by operand index.
 _Accesses = Mapping[int, _DeviceAccess]
 
-#: The work of a visit, its accesses, and the bytes of LX that the plan occupies meanwhile.
+#: The work of a visit, its accesses, and the bytes of LX that the plan occupies during the visit.
 _Visited = tuple[OperationWork, _Accesses, int]
 
 
 def reused(
     context: Context, results: Collection[str], visits: Sequence[Visit], operations: Sequence[OperationWork]
 ) -> list[frozenset[int]]:
-    """The numbers of the operands that each visit, in order, does not stream; ``operations`` are those of the visits.
+    """Return the indices of the operands that each visit does not stream; ``operations`` is the work of each visit.
 
-    A read is reused by the vector unit if the visit before has accessed the same part on the same core, and the part
-    fits beside what the plan has in LX until then. A write is if all that reads it reuses it; one of ``results``
-    never is.
+    The vector unit reuses a read if the previous visit accessed the same part on the same core, and the part fits next
+    to the plan's buffers in LX until then. A write need not stream if all its readers reuse it and it is not in
+    ``results``.
     """
     accesses = [dict(_accesses(context, visit, work)) for visit, work in zip(visits, operations, strict=True)]
     visited = list(zip(operations, accesses, _occupied(context, visits), strict=True))
-    # Nothing is before the first visit, so it fetches all.
+    # No visit precedes the first one, so it fetches all its operands.
     reads = [frozenset[int]()] * min(1, len(visits))
     reads += itertools.starmap(_still_there, itertools.pairwise(visited))
-    # Results have to be in device memory whoever reads them on the way.
+    # Results have to be in device memory, whichever visit reads them.
     lost = _lost(accesses, reads) | set(results)
     return [
         again
@@ -459,10 +459,10 @@ def reused(
 
 
 def _still_there(before: _Visited, visit: _Visited) -> frozenset[int]:
-    """The numbers of what a visit reads and the one before has left."""
+    """Return the indices of the operands that a visit reads and that the previous visit left in LX."""
     _, earlier, occupied = before
     work, accesses, _ = visit
-    # The anchor is a program of the vector unit; no measurement shows reuse by the array.
+    # The anchor measurement is of the vector unit; no measurement shows reuse by the array.
     if work.on_array:
         return frozenset()
     parts = {(access.buffer, access.part) for access in earlier.values()}
@@ -475,7 +475,7 @@ def _still_there(before: _Visited, visit: _Visited) -> frozenset[int]:
 
 
 def _lost(accesses: Sequence[_Accesses], reads: Sequence[Collection[int]]) -> set[str]:
-    """The buffers that something fetches or nothing reads, so they have to be written."""
+    """Return the buffers that have to be written, because some visit fetches them or no visit reads them."""
     fetched, read, written = set[str](), set[str](), set[str]()
     for visit_accesses, again in zip(accesses, reads, strict=True):
         for number, access in visit_accesses.items():
@@ -494,14 +494,14 @@ def _accesses(context: Context, visit: Visit, work: OperationWork) -> Iterator[t
 
 
 def _part(context: Context, visit: Visit, operand: Operand) -> Hashable:
-    """Return a key of the start of an operand, and of the iteration of the loops and the indices that move it."""
+    """Return a key of an operand's start, and of the loop iterations and indices that move the start."""
     begin = visit.step.values[operand.start[0]]
     factors = dict(begin.terms)
     moves = tuple((loop.atom, factors.get(loop.atom, 0)) for loop in visit.step.loops)
     indices = tuple(
         (range_.atom, factors[range_.atom]) for range_ in context.indices if range_.atom in factors
     )
-    # Inner loops that do not move the operand leave it the same part.
+    # Inner loops that do not move the operand access the same part.
     while moves and not moves[-1][1]:
         moves = moves[:-1]
     return begin.offset, moves, visit.firsts[: len(moves)], indices
@@ -515,7 +515,7 @@ def _cores(design: Design, operand: Operand) -> Hashable:
 
 
 def _occupied(context: Context, visits: Sequence[Visit]) -> list[int]:
-    """Bytes of LX that the plan needs during each visit, with all that is used before and behind it too."""
+    """Return the bytes of LX that are live during each visit: buffers used both before and after it included."""
     live_ranges: dict[str, tuple[int, int]] = {}
     for index, visit in enumerate(visits):
         for name in context.uses(visit.step):

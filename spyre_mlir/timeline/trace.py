@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A timeline as Chrome trace events, which ui.perfetto.dev and chrome://tracing show.
+"""A timeline as Chrome trace events, for ui.perfetto.dev and chrome://tracing.
 
-One process per group of cores that do equal work, with a track per engine and the load of LX; one for the device
-memory, one for the ring, one for loops, and one for the modules of the model, submodules on the track below. Times are
-microseconds with three decimals. What a loop only repeats is one bar on the track of loops.
+The trace has one process per group of cores that do equal work, with a track per engine and the use of LX; and one
+process each for the device memory, the ring, loops, and the modules of the model (submodules on the track below). Times
+are microseconds with three decimals. Skipped iterations of a loop are one bar on the track of loops.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ CLOCKWISE, COUNTERCLOCKWISE = 1, 2
 
 
 def trace_text(timeline: Timeline, lx_bytes: Sequence[Sequence[int]] = ()) -> str:
-    """The trace as the text of a JSON file, the same bytes for the same timeline.
+    """Return the trace as the text of a JSON file, the same bytes for the same timeline.
 
-    ``lx_bytes`` are, for each group of cores, the bytes of LX that are taken at each execute of the program text.
+    ``lx_bytes`` are, for each group of cores, the occupied bytes of LX at each execute of the program text.
     """
     lines = ",\n".join(json.dumps(event, separators=(",", ":")) for event in trace_events(timeline, lx_bytes))
     return f'{{"displayTimeUnit":"ns","traceEvents":[\n{lines}\n]}}\n'
 
 
 def trace_events(timeline: Timeline, lx_bytes: Sequence[Sequence[int]] = ()) -> list[Json]:
-    """All events: names of tracks first, then track by track in order of time."""
+    """Return all events: names of tracks first, then track by track in order of time."""
     writer = _TraceWriter(timeline)
     return [
         *writer.names(),
@@ -50,7 +50,7 @@ def trace_events(timeline: Timeline, lx_bytes: Sequence[Sequence[int]] = ()) -> 
 
 
 class _TraceWriter:
-    """Process 1 is the first group of cores; those of memory, ring, loops and modules follow."""
+    """Writer of the trace. Processes: the groups of cores (from 1 on), then memory, ring, loops and modules."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
@@ -77,7 +77,7 @@ class _TraceWriter:
             yield from _named(self.module_process, "modules", tracks)
 
     def cores(self) -> Iterator[Json]:
-        """Bars of the engines of each group of cores."""
+        """Yield bars of the engines of each group of cores."""
         for process, group in enumerate(self.timeline.core_groups, 1):
             for event in self.events:
                 execution = self._of(event)
@@ -98,7 +98,7 @@ class _TraceWriter:
             )
 
     def memory(self) -> Iterator[Json]:
-        """Bars of the streams of device memory, and its bandwidth."""
+        """Yield bars of the streams of device memory, and its bandwidth."""
         for event in self.events:
             execution, job = self._of(event), event.job
             moved = {"bytes": job.load_bytes, "operation": event.job.position}
@@ -116,7 +116,7 @@ class _TraceWriter:
             yield _counter(self.memory_process, "GB/s", time, rates)
 
     def _bandwidth(self) -> Iterator[tuple[int, int, float, float]]:
-        """Begin, end, bytes per nanosecond in and out: before a body, and during it."""
+        """Yield (begin, end, bytes per nanosecond in, out) before each body, and during it."""
         for event in self.events:
             job = event.job
             # A job without loads has no stream to divide by.
@@ -125,7 +125,7 @@ class _TraceWriter:
             yield from _rates(event.body_begin, event.memory_end, job.load_bytes - early, job.store_bytes)
 
     def ring(self) -> Iterator[Json]:
-        """Bars of the ring in each direction, and the rate of its busiest link."""
+        """Yield bars of the ring in each direction, and the rate of its busiest link."""
         for event in self.events:
             execution = self._of(event)
             for track, link_bytes in _busiest(execution):
@@ -139,7 +139,7 @@ class _TraceWriter:
             yield _counter(self.ring_process, "busiest link, GB/s", time, rates)
 
     def _link_rates(self) -> Iterator[tuple[int, int, float, float]]:
-        """Begin, end, bytes per nanosecond over the busiest link in each direction."""
+        """Yield (begin, end, bytes per nanosecond clockwise, counter-clockwise) of the busiest link."""
         for event in self.events:
             by_track = dict(_busiest(self._of(event)))
             yield from _rates(
@@ -152,7 +152,7 @@ class _TraceWriter:
             yield from _bar(self.loop_process, 1, f"{skip.times} times more", skip.begin, skip.end, details)
 
     def modules(self) -> Iterator[Json]:
-        """Bars of the modules, each from the body of its first operation to the next one that is not in it."""
+        """Yield bars of the modules, each from the body of its first operation to the next operation outside it."""
         begins = [*(event.body_begin for event in self.events), self.timeline.run.total]
         for depth in range(1, max(map(len, self.paths.values()), default=0) + 1):
             ancestors = [self.paths[event.job.position][:depth] for event in self.events]
@@ -164,7 +164,7 @@ class _TraceWriter:
                     yield from _bar(self.module_process, depth, _short(prefix), begin, end, details)
 
     def flows(self) -> Iterator[Json]:
-        """From the computation that makes a buffer to the loads, or the computations, that take it."""
+        """Yield arrows from the computation that defines a buffer to the loads or computations that use it."""
         writers: dict[str, Event] = {}
         number = 0
         for event in self.events:
@@ -186,13 +186,13 @@ class _TraceWriter:
         return _nanoseconds(computed) > _nanoseconds(event.body_begin)
 
     def _taking(self, event: Event, operand: int, maker: Event) -> tuple[int, int]:
-        """The track of the bar that takes what another job made, and when it does at the earliest."""
+        """Return the track of the bar that reads another job's result, and the earliest time of the read."""
         if self._of(event).work.operands[operand].in_lx:
             return COMPUTE, event.body_begin
         return LOAD, max(event.load_begin, maker.visible)
 
     def lx_use(self, lx_bytes: Sequence[Sequence[int]]) -> Iterator[Json]:
-        """Counter of the occupied bytes of LX of each group of cores."""
+        """Yield a counter of the occupied bytes of LX of each group of cores."""
         for process, taken_bytes in enumerate(lx_bytes, 1):
             last = None
             for event in self.events:
@@ -208,7 +208,7 @@ class _TraceWriter:
 
 
 def _cores_text(group: Sequence[int]) -> str:
-    """Cores as ranges: "cores 0-5, 7"."""
+    """Format cores as ranges: "cores 0-5, 7"."""
     bounds: list[list[int]] = []
     for core in group:
         if bounds and bounds[-1][1] == core - 1:
@@ -220,7 +220,7 @@ def _cores_text(group: Sequence[int]) -> str:
 
 
 def _details(execution: Execution) -> Json:
-    """Arguments of a bar of the trace, which a click on the bar shows."""
+    """Return the arguments of a bar of the trace, which a click on the bar shows."""
     work = execution.work
     return {
         "operation": execution.position,
@@ -235,7 +235,7 @@ def _details(execution: Execution) -> Json:
 
 
 def _busiest(execution: Execution) -> Iterator[tuple[int, int]]:
-    """The tracks of the ring that an execution uses, and the bytes of the busiest link in that direction."""
+    """Yield the tracks of the ring that an execution uses, with the bytes of the busiest link in the direction."""
     if execution.links is None:
         return
     for track, loads in (
@@ -247,7 +247,7 @@ def _busiest(execution: Execution) -> Iterator[tuple[int, int]]:
 
 
 def _short(path: Sequence[str]) -> str:
-    """The name of a module, with that of the one around it where it is only a number."""
+    """Return the name of a module; if it is only a number, prefixed with the name of the enclosing module."""
     return ".".join(path[-2:] if path[-1].isdecimal() else path[-1:])
 
 
@@ -272,7 +272,7 @@ def _name(kind: str, process: int, track: int, details: Json) -> Json:
 
 
 def _microseconds(picoseconds: int) -> float:
-    """Rounded to whole nanoseconds."""
+    """Convert picoseconds to microseconds, rounded to whole nanoseconds."""
     return _nanoseconds(picoseconds) / 1000
 
 
@@ -281,7 +281,7 @@ def _nanoseconds(picoseconds: int) -> int:
 
 
 def _bar(process: int, track: int, name: str, begin: int, end: int, details: Json) -> Iterator[Json]:
-    """A bar from begin to end; none for what is too short to see."""
+    """Yield a bar from begin to end; nothing if it is too short to see."""
     length = _nanoseconds(end) - _nanoseconds(begin)
     if length:
         yield {
@@ -296,7 +296,7 @@ def _bar(process: int, track: int, name: str, begin: int, end: int, details: Jso
 
 
 def _flow(kind: str, number: int, buffer: str, track: int, time: int) -> Json:
-    """One end of an arrow between bars of the first group of cores."""
+    """Return one end of an arrow between bars of the first group of cores."""
     return {
         "ph": kind,
         "cat": "buffer",
@@ -313,15 +313,15 @@ def _counter(process: int, name: str, time: int, values: Json) -> Json:
 
 
 def _rates(begin: int, end: int, read: float, written: float) -> Iterator[tuple[int, int, float, float]]:
-    """Bytes over a stretch of time as bytes per nanosecond."""
-    # A stretch that rounds to no time would have a rate without bounds.
+    """Yield the bytes of an interval as bytes per nanosecond."""
+    # An interval that rounds to zero would have an unbounded rate.
     if _nanoseconds(end) > _nanoseconds(begin) and (read or written):
         nanoseconds = (end - begin) / 1000
         yield begin, end, read / nanoseconds, written / nanoseconds
 
 
 def _steps(rates: Iterable[tuple[int, int, float, float]]) -> Iterator[tuple[int, float, float]]:
-    """Times at which rates change, and the rates from there on; the stretches follow each other."""
+    """Yield the times at which rates change, with the rates from then on; intervals are in order."""
     last = 0
     for begin, end, read, written in rates:
         if _nanoseconds(last) < _nanoseconds(begin):

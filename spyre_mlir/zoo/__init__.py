@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs that results can be repeated with: names, and the model or the MLIR text of each with its inputs.
+"""Programs for reproducible results: a name for each, and its model or MLIR text with inputs.
 
-``names()`` lists them, ``load(name)`` gives one as ``compile`` takes it. The groups are
+``names()`` lists the names; ``load(name)`` returns a program as arguments of ``compile``. The groups are
 
 - ``linalg/``: texts of linalg, which need no torch; their weights are arguments (``Program.arrays``);
-- ``suite/`` and ``suite-reduced/``: layers that models are made of, at full and at reduced size;
-- ``families/``: programs at full size that nobody tuned plans for, without numbers;
-- ``models/`` and ``models-reduced/``: whole models, of transformers by configuration, and a ResNet.
+- ``suite/`` and ``suite-reduced/``: layers of models, at full and at reduced size;
+- ``families/``: programs at full size that no plans were tuned for, without numbers;
+- ``models/`` and ``models-reduced/``: whole models, from configurations of transformers, and a ResNet.
 
-All are seeded by their names. ``reference(name)`` is a program as a function that pickles, and so is the attribute of
-that name: ``spyre_mlir.zoo:suite/mlp`` is an import path.
+All programs are seeded by their names. ``reference(name)`` returns a picklable function that loads a program. The
+attribute of that name is such a function too: ``spyre_mlir.zoo:suite/mlp`` is an import path.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _INPUT = re.compile(r'%\w+: tensor<([\dx]+)xf16> \{spyre\.kind = "input"')
 
 
 def names(group: str = "") -> tuple[str, ...]:
-    """All names, or those of one group, such as "suite"; no torch is needed."""
+    """Return all names, or the names of one group, such as "suite"; torch is not needed."""
     return tuple(f"{key}/{name}" for key, members in NAMES.items() for name in members if group in ("", key))
 
 
@@ -39,11 +39,11 @@ def load(name: str, *, weights: bool = True) -> tuple[Any, Any]:
     """Return a program and its inputs: ``compile(*load(name))``.
 
     Args:
-        name: Its name, as ``zoo.names()`` lists them: ``"linalg/softmax"``.
-        weights: Without them a program of the suite takes no memory and has the same plan; its numbers are all zero.
+        name: A name from ``zoo.names()``, such as ``"linalg/softmax"``.
+        weights: If false, a program of the suite needs no memory and has the same plan, but all its numbers are zero.
 
     Raises:
-        CompileError: There is no program of that name, or it needs PyTorch, which is not installed.
+        CompileError: The name is unknown, or the program needs PyTorch, which is not installed.
     """
     if name not in names():
         sentence = f"The zoo has no '{name}'; it has {listed(names(), name)}."
@@ -67,12 +67,12 @@ def load(name: str, *, weights: bool = True) -> tuple[Any, Any]:
 
 
 def reference(name: str, *, weights: bool = False) -> Callable[[], tuple[Any, Any]]:
-    """A program by name as a function of no arguments that can be pickled; it loads where it is called."""
+    """Return a picklable function without arguments that loads the program when it is called."""
     return functools.partial(load, name, weights=weights)
 
 
 def _text(member: str) -> tuple[str, tuple[np.ndarray, ...]]:
-    """The text of a program in linalg, and normal numbers for its inputs."""
+    """Return the text of a program in linalg, and normally distributed numbers for its inputs."""
     text = resources.files("spyre_mlir.zoo").joinpath("linalg", f"{member}.mlir").read_text(encoding="utf-8")
     numbers = np.random.default_rng(_SEED)
     shapes = [tuple(map(int, sizes.split("x"))) for sizes in _INPUT.findall(text)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Parts of models that several programs have: MLPs, rotary embedding, a layer of Llama."""
+"""Parts of models that several programs share: MLPs, rotary embedding, a layer of Llama."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SwiGlu(nn.Module):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of [batch, heads, sequence, dim]."""
+    """Apply the rotary embedding to [batch, heads, sequence, dim]."""
     low, high = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-high, low), dim=-1) * sin
 

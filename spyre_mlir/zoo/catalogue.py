@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Names of the programs of the zoo, for whoever lists them without torch; a test compares them with the programs."""
+"""Names of the programs of the zoo, to list them without torch; a test compares the names with the programs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-#: End of the name of a group that is another at reduced size.
+#: Suffix of the name of a group that has another group's programs at reduced size.
 REDUCED = "-reduced"
 
 _LINALG = """
@@ -38,7 +38,7 @@ _MODELS = """
     llama granite bert gpt2 vit t5_encoder t5 mixtral llama_decode resnet
 """.split()
 
-#: By group.
+#: Names by group.
 NAMES: Mapping[str, Sequence[str]] = {
     "linalg": _LINALG,
     "suite": _SUITE,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The families: programs at full size that plans are judged by, and that nobody tuned plans for.
+"""The families: programs at full size for the evaluation of plans; no plans were tuned for them.
 
-Each has the schedule that an expert would choose, and by hand the bytes that it must read and write and the
-multiply-adds that it needs: logical bytes without padding, no constants that a compiler makes, of causal attention
-half. They are an oracle apart from the compiler's own bound. All are fp16; weights and inputs take no memory.
+Each family has the schedule that an expert would choose, and figures counted by hand: the bytes that it must read and
+write (logical bytes without padding or compiler-made constants) and its multiply-adds (half for causal attention). The
+figures are an oracle independent of the compiler's bound. All are fp16; weights and inputs need no memory.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ _MODULES = (families_attention, families_linear, families_steps, families_images
 
 
 def all_families() -> Mapping[str, Family]:
-    """All by name."""
+    """Return all families by name."""
     return {name: family for module in _MODULES for name, family in module.FAMILIES.items()}

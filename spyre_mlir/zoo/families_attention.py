@@ -12,7 +12,7 @@ from spyre_mlir.zoo.family import Family, causal_pairs
 
 HEAD = 128
 HIDDEN, HEADS, KEY_HEADS, INNER = 4096, 32, 8, 14336
-#: Queries, keys, values and the output of a Llama layer, and its MLP: multiply-adds per token, 2 bytes each.
+#: Multiply-adds per token of a Llama layer (queries, keys, values, output, MLP); each has a weight of 2 bytes.
 LAYER = HIDDEN * HEAD * (2 * HEADS + 2 * KEY_HEADS) + 3 * HIDDEN * INNER
 
 _FLASH = "Tile queries per head over cores, loop over tiles of keys with an online softmax, scores stay in LX"
@@ -22,7 +22,7 @@ _DECODE = (
 
 
 class WindowAttention(nn.Module):
-    """Causal attention to the last ``window`` positions, whose mask comes from positions."""
+    """Causal attention to the last ``window`` positions, with a mask computed from positions."""
 
     def __init__(self, window: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class WindowAttention(nn.Module):
 
 
 class DecodeLayer(nn.Module):
-    """A Llama layer for one token per sequence, whose keys and values go to ``position`` of the caches in place."""
+    """A Llama layer for one token per sequence, which writes keys and values to ``position`` of the caches in place."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class DecodeLayer(nn.Module):
 
 
 class QkvRotary(nn.Module):
-    """One product for queries, keys and values, and the rotary embedding of the first two."""
+    """One product for queries, keys and values, and the rotary embedding of queries and keys."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class QkvRotary(nn.Module):
 
 
 def _bytes(batch: int, heads: int, key_heads: int, rows: int, keys: int, head: int) -> int:
-    """Queries and the result, keys and values, once each."""
+    """Return the bytes of queries, result, keys and values, once each."""
     return 2 * batch * head * (2 * heads * rows + 2 * key_heads * keys)
 
 

@@ -16,7 +16,7 @@ _ROWS = "Rows in uneven slices over cores, weights read once, activations stay i
 
 
 class Bottleneck(nn.Module):
-    """Three convolutions of 1, 3 and 1 around which the input is added."""
+    """Three convolutions of sizes 1, 3 and 1 with a residual connection."""
 
     def __init__(self, inputs: int, inner: int, stride: int) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Bottleneck(nn.Module):
 
 
 class InvertedResidual(nn.Module):
-    """Wider, depthwise, narrower: a block of MobileNet v2."""
+    """A block of MobileNet v2: expansion, depthwise convolution, projection."""
 
     def __init__(self, inputs: int, outputs: int, stride: int, factor: int) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class InvertedResidual(nn.Module):
 
 
 class UNetLevel(nn.Module):
-    """A residual block of a diffusion model: norms of groups, two convolutions of 3 x 3."""
+    """A residual block of a diffusion model: group norms and two convolutions of 3 x 3."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class UNetLevel(nn.Module):
 
 
 class UNetUp(nn.Module):
-    """The way up: the coarse image twice as large, beside the fine one, through a convolution."""
+    """Upsampling: the coarse image at twice the size, concatenated with the fine image, and a convolution."""
 
     def __init__(self, coarse: int, fine: int) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class UNetUp(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Norm, attention of all heads, norm, a GELU MLP of four times the width."""
+    """Norm, multi-head attention, norm, and a GELU MLP of four times the width."""
 
     def __init__(self, hidden: int, heads: int) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class EncoderLayer(nn.Module):
 
 
 class Vit(nn.Module):
-    """ViT: 16 x 16 patches of an image and a token for its class, layers, a classifier."""
+    """ViT: 16 x 16 patches of an image and a class token, encoder layers, a classifier."""
 
     def __init__(self, layers: int, hidden: int, heads: int, tokens: int, classes: int) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Vit(nn.Module):
 
 
 class WhisperStem(nn.Module):
-    """Two convolutions in time, the second at half the rate, and positions."""
+    """Two convolutions in time, the second with stride 2, and positional embeddings."""
 
     def __init__(self, bands: int, hidden: int, length: int) -> None:
         super().__init__()
@@ -123,7 +123,7 @@ class WhisperStem(nn.Module):
 def _convolution(
     inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1
 ) -> tuple[nn.Module, ...]:
-    """Without a bias, and the norm of batches behind it."""
+    """Return a convolution without bias, followed by a batch norm."""
     padding = kernel // 2
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)
     return convolution, nn.BatchNorm2d(outputs)
@@ -153,7 +153,7 @@ def _mobilenet() -> nn.Sequential:
 
 
 def _mobilenet_blocks() -> Iterator[tuple[int, int, int, int, int]]:
-    """Inputs, outputs, stride, factor, and the pixels of a side that come in."""
+    """Yield (input channels, output channels, stride, expansion factor, input pixels of a side) of each block."""
     inputs, pixels = 32, 112
     rows = (
         (1, 16, 1, 1),
@@ -171,17 +171,17 @@ def _mobilenet_blocks() -> Iterator[tuple[int, int, int, int, int]]:
             inputs, pixels = outputs, pixels // stride
 
 
-#: Inputs, inner channels, stride, blocks of a stage, and the pixels of a side that come in.
+#: Input channels, inner channels, stride and blocks of each stage, and the input pixels of a side.
 RESNET = ((64, 64, 1, 3, 56), (256, 128, 2, 4, 56), (512, 256, 2, 6, 28), (1024, 512, 2, 3, 14))
 
 
 def _work(weights: list[tuple[int, int]]) -> tuple[int, int]:
-    """Parameters and multiply-adds of convolutions, each with its weights and the pixels of its result."""
+    """Return the parameters and multiply-adds of convolutions, given as (weights, pixels of the result)."""
     return sum(size for size, _ in weights), sum(size * pixels for size, pixels in weights)
 
 
 def _stage_work(inputs: int, inner: int, stride: int, blocks: int, pixels: int) -> tuple[int, int, int]:
-    """Weights, biases (the folded norms), multiply-adds of one image."""
+    """Return weights, biases (from the folded norms) and multiply-adds of one image."""
     fine, area = pixels**2, (pixels // stride) ** 2
     first = [(inputs * inner, fine), (9 * inner**2, area), (4 * inner**2, area), (4 * inner * inputs, area)]
     later = [(4 * inner**2, area), (9 * inner**2, area), (4 * inner**2, area)]
@@ -265,7 +265,7 @@ def _unet_up(coarse: int, fine: int, pixels: int) -> Family:
 
 
 def _layer_work(tokens: int, hidden: int) -> tuple[int, int]:
-    """Parameters of an encoder layer, and multiply-adds for the tokens of one sequence."""
+    """Return the parameters of an encoder layer, and its multiply-adds for the tokens of one sequence."""
     weights = 12 * hidden**2
     return weights + (3 + 1 + 4 + 1 + 4) * hidden, tokens * weights + 2 * tokens**2 * hidden
 
@@ -287,7 +287,7 @@ def _vit(layers: int, hidden: int, heads: int) -> Family:
         lambda: (Vit(layers, hidden, heads, tokens, 1000), ((1, 3, 224, 224),)),
         f"{_ROWS}; the weights of the next layer are read while one computes.",
         2 * (layers * parameters + sum(ends) + 3 * 224**2 + 1000),
-        # Behind the last attention only the token of the class is needed: its keys and values of all tokens.
+        # The last attention needs keys and values of all tokens; after it only the class token is needed.
         (layers - 1) * work
         + hidden**2 * (2 * tokens + 10)
         + 2 * tokens * hidden

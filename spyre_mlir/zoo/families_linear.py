@@ -22,7 +22,7 @@ _ONE_PASS = "Rows over cores, one pass with all between in LX, each number read 
 
 
 class Lora(nn.Module):
-    """A linear layer and an adapter of a low rank beside it."""
+    """A linear layer with a parallel low-rank adapter."""
 
     def __init__(self, hidden: int, rank: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Lora(nn.Module):
 
 
 class TopTwo(nn.Module):
-    """Experts of which each token has two; the others have a gate of 0."""
+    """Mixture of experts: each token uses two experts; the others have a gate of 0."""
 
     def __init__(self, hidden: int, inner: int, experts: int) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class TopTwo(nn.Module):
 
 
 class ExpertsInTurn(nn.Module):
-    """The same by a scan over the experts, whose weights are rows of two tensors: the sum so far is carried."""
+    """``TopTwo`` as a scan over the experts, whose weights are rows of two tensors; the iter_arg is the partial sum."""
 
     def __init__(self, hidden: int, inner: int, experts: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class ExpertsInTurn(nn.Module):
         gates = F.one_hot(chosen, len(self.up)).to(x.dtype) * weights.softmax(-1)[:, :, None]
 
         def expert(total: Tensor, row: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-            """The sum with what one more expert gives."""
+            """Add the result of one expert to the sum."""
             up, down, gate = row
             inner, factor = (x @ up).chunk(2, -1)
             return total + (F.silu(inner) * factor) @ down * gate[:, None], []
@@ -72,7 +72,7 @@ class ExpertsInTurn(nn.Module):
 
 
 class Dlrm(nn.Module):
-    """Recommendation: an MLP of the numbers, a row of each table, their products, an MLP of all."""
+    """Recommendation model: an MLP on the numbers, a row of each table, their products, and an MLP on all of these."""
 
     def __init__(self, tables: int, rows: int, width: int) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ class Dlrm(nn.Module):
 
 
 class Fp8Linear(nn.Module):
-    """Weights of one byte, widened for the product, and a factor per column."""
+    """A linear layer with one-byte weights, which are widened for the product, and a factor per column."""
 
     weight: Tensor
     scale: Tensor
@@ -114,7 +114,7 @@ def _top(tables: int, width: int) -> tuple[int, ...]:
 def _one_pass(
     function: Callable[..., Any], *shapes: Input, numbers: int, schedule: str = _ONE_PASS
 ) -> Family:
-    """A function whose ``numbers`` are read or written once, of 2 bytes each."""
+    """Return the family of a function that reads or writes ``numbers`` numbers once, of 2 bytes each."""
     return Family(lambda: (function, shapes), f"{schedule}.", 2 * numbers, 0)
 
 
@@ -181,7 +181,7 @@ def _dlrm(batch: int, tables: int, rows: int, width: int) -> Family:
     return Family(
         lambda: (Dlrm(tables, rows, width), ((batch, 13), ((tables, batch), torch.int64))),
         "Samples over cores from the lookup to the last layer, the weights of the MLPs in every core.",
-        # Weights and biases; numbers, indices, the rows that are looked up, results.
+        # Weights and biases; numbers, indices, gathered rows, results.
         2 * (weights + sum(b for _, b in layers)) + batch * (2 * 13 + 8 * tables + 2 * tables * width + 2),
         batch * (weights + (tables + 1) ** 2 * width),
     )

@@ -14,7 +14,7 @@ _STREAM = "Columns of the weights over cores, each read once; the state over cor
 
 
 class Lstm(nn.Module):
-    """Steps from a state that is given."""
+    """LSTM steps from a given state."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -26,7 +26,7 @@ class Lstm(nn.Module):
 
 
 class MambaStep(nn.Module):
-    """One token through a Mamba layer, from the states of its convolution and of its recurrence to the next ones."""
+    """One token through a Mamba layer, which updates the states of its convolution and of its recurrence."""
 
     def __init__(self, hidden: int, inner: int, state: int, rank: int) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class MambaStep(nn.Module):
 
 
 class RwkvStep(nn.Module):
-    """One token through a layer of RWKV-5: a state of a matrix per head, then the mixing of channels."""
+    """One token through a layer of RWKV-5: a matrix state per head, then channel mixing."""
 
     def __init__(self, hidden: int, head: int, inner: int) -> None:
         super().__init__()
@@ -84,7 +84,7 @@ class RwkvStep(nn.Module):
 
 
 def ssd(x: Tensor, log_decay: Tensor, write: Tensor, read: Tensor) -> Tensor:
-    """Chunks of a state-space model: within a chunk a masked product, between chunks a state.
+    """Compute a state-space model in chunks: a masked product within a chunk, a state between chunks.
 
     ``x`` is [chunks, heads, length, head], ``log_decay`` [chunks, heads, length], ``write`` and ``read`` are
     [chunks, 1, length, state].
@@ -153,7 +153,7 @@ def _ssd(chunks: int, heads: int, length: int, head: int, state: int) -> Family:
         ),
         "Heads over cores: scores of a chunk once for all heads, tiles behind the diagonal skipped, states in LX.",
         2 * (2 * rows * heads * head + rows * heads + 2 * rows * state),
-        # The first chunk reads no state and the last one's is not needed.
+        # The first chunk reads no state, and the state of the last chunk is not needed.
         within + 2 * (chunks - 1) * length * heads * head * state,
     )  # fmt: skip
 

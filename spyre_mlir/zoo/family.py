@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A family: a program at full size with its schedule and its figures by hand."""
+"""A family: a program at full size with its schedule and hand-counted figures."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from spyre_mlir.zoo.blocks import AppliedFunction, Program
 EIGHT_BITS = (torch.int8, torch.float8_e4m3fn)
 
 Shape = tuple[int, ...]
-#: The shape of an input of fp16, or with its type.
+#: An input: its shape (fp16), or shape and type.
 Input = Shape | tuple[Shape, torch.dtype]
 
 
 @dataclass(frozen=True)
 class Family:
-    """A program: makes its module or function and its inputs; ``changed`` are the inputs that it writes in place."""
+    """A program; ``make`` returns its module or function and inputs; ``changed`` are inputs written in place."""
 
     make: Callable[[], tuple[nn.Module | Callable[..., Any], Sequence[Input]]]
     schedule: str
@@ -31,14 +31,14 @@ class Family:
     changed: tuple[int, ...] = ()
 
     def program(self) -> Program:
-        """The module in eval mode and its inputs, all of zeros that share their memory."""
+        """Return the module in eval mode and its inputs; all tensors are zeros that share their memory."""
         with torch.device("meta"):
             built, inputs = self.make()
             model = built if isinstance(built, nn.Module) else AppliedFunction(built)
         for module in model.modules():
             _fill(module)
         tensors = tuple(_zeros(*_typed(spec)) for spec in inputs)
-        # What is written in place has to have memory, which the system provides when it is first touched.
+        # Inputs that are written in place need memory, which the system provides at the first access.
         return model.eval(), tuple(
             torch.zeros(tensor.shape, dtype=tensor.dtype) if index in self.changed else tensor
             for index, tensor in enumerate(tensors)
@@ -46,7 +46,7 @@ class Family:
 
 
 def causal_pairs(rows: int, window: int = 0) -> int:
-    """Pairs of a query and a key that causal attention needs, of a window of so many keys at most."""
+    """Return the number of (query, key) pairs of causal attention, with a window of at most ``window`` keys."""
     window = window or rows
     return window * (window + 1) // 2 + (rows - window) * window
 
@@ -63,7 +63,7 @@ def _fill(module: nn.Module) -> None:
     for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
         numbers = _zeros(tensor.shape, torch.float16 if tensor.dtype == torch.float32 else tensor.dtype)
         if tensor.dtype in EIGHT_BITS:
-            # The import computes what follows from data: zeros of a widened weight would be no weight any more.
+            # The import folds operations on data: a widened weight of zeros would no longer be a weight.
             numbers = (
                 (torch.arange(tensor.numel()) % 7).to(torch.int8).view(tensor.dtype).reshape(tensor.shape)
             )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Models as users bring them, whole: ``model(name, sizes)`` is a seeded fp16 module in eval mode, and its inputs.
+"""Whole models, as users bring them: ``model(name, sizes)`` returns a seeded fp16 module in eval mode, and its inputs.
 
-Those of transformers are made of their configurations with random weights; they take token ids or pixels and
-return what they return to everybody. Inputs are a tuple, or a mapping from the names of keyword inputs.
+Models of transformers are built from their configurations with random weights. They take token ids or pixels, and
+return their usual outputs. Inputs are a tuple, or a mapping from the names of keyword inputs.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Inputs = tuple[Any, ...] | Mapping[str, Any]
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """What models are made of; ``cache`` is the length of a cache of keys, ``pixels`` that of an image's side.
+    """Sizes of models; ``cache`` is the length of a cache of keys, ``pixels`` the length of an image's side.
 
-    ``stages`` are those of a ResNet, each of two blocks at half the size of the one before.
+    ``stages`` is the number of stages of a ResNet, each with two blocks at half the size of the previous stage.
     """
 
     layers: int
@@ -54,7 +54,7 @@ REDUCED = ModelSizes(
 
 
 def model(name: str, sizes: ModelSizes = FULL) -> tuple[nn.Module, Inputs]:
-    """A model and its inputs, the same in every process and order; ``CompileError`` if transformers is missing."""
+    """Return a model and its inputs, equal in every process and order; ``CompileError`` if transformers is missing."""
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(zlib.crc32(name.encode()))
         module, inputs = MODELS[name](sizes)
@@ -62,7 +62,7 @@ def model(name: str, sizes: ModelSizes = FULL) -> tuple[nn.Module, Inputs]:
 
 
 def _transformers() -> Any:
-    """The package transformers, which this room needs for its own models alone."""
+    """Return the package transformers, which is needed only for its models."""
     try:
         import transformers
     except ImportError:
@@ -75,7 +75,7 @@ def _transformers() -> Any:
 
 
 class BasicBlock(nn.Module):
-    """Two convolutions of 3 x 3 around which the input is added; the first one may halve the image."""
+    """Two convolutions of 3 x 3 with a residual connection; the first convolution may halve the image."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A convolution of 7 x 7 and a pooling, stages of two blocks, a mean over the image, a classifier."""
+    """A convolution of 7 x 7 and a pooling, stages of two blocks, a mean over the image, and a classifier."""
 
     def __init__(self, channels: int, stages: int, classes: int) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ def _ids(sizes: ModelSizes, length: int | None = None) -> Tensor:
 
 
 def _decoder_config(sizes: ModelSizes) -> dict[str, Any]:
-    """What the configurations of Llama and its relatives share."""
+    """Return the common fields of the configurations of Llama and its relatives."""
     return {
         "hidden_size": sizes.hidden, "intermediate_size": sizes.inner, "num_hidden_layers": sizes.layers,
         "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.key_heads,
@@ -126,7 +126,7 @@ def _decoder_config(sizes: ModelSizes) -> dict[str, Any]:
 
 
 def _encoder_config(sizes: ModelSizes) -> dict[str, Any]:
-    """What the configurations of BERT and ViT share."""
+    """Return the common fields of the configurations of BERT and ViT."""
     return {
         "hidden_size": sizes.hidden, "intermediate_size": sizes.inner, "num_hidden_layers": sizes.layers,
         "num_attention_heads": sizes.heads,
@@ -164,7 +164,7 @@ def _gpt2(sizes: ModelSizes) -> tuple[nn.Module, Inputs]:
 
 
 def _bert(sizes: ModelSizes) -> tuple[nn.Module, Inputs]:
-    """With an attention mask: the last third of the sequence is padding."""
+    """Return BERT with an attention mask: the last third of the sequence is padding."""
     config = _transformers().BertConfig(**_encoder_config(sizes), vocab_size=sizes.vocabulary)
     mask = (torch.arange(sizes.sequence) < sizes.sequence * 2 // 3).long()[None]
     return _transformers().BertModel(config), {"input_ids": _ids(sizes), "attention_mask": mask}
@@ -187,7 +187,7 @@ def _t5(sizes: ModelSizes) -> tuple[nn.Module, Inputs]:
 
 
 def _llama_decode(sizes: ModelSizes) -> tuple[nn.Module, Inputs]:
-    """One token behind those of a cache that is half full; the model puts it there in place."""
+    """Return Llama with one new token and a half-full cache, to which the model appends the token in place."""
     config = _transformers().LlamaConfig(**_decoder_config(sizes))
     cache = _transformers().StaticCache(config=config, max_cache_len=sizes.cache)
     head = sizes.hidden // sizes.heads

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The suite: layers that models are made of, at full and at reduced size, for benchmarks and tests.
+"""The suite: layers of models, at full and at reduced size, for benchmarks and tests.
 
-``program`` makes one: an fp16 module in eval mode and its inputs. Names and comments tell the full size; reduced
-programs have the same structure. Weights and inputs are random and seeded by the name, or take no memory, for plans.
+``program`` builds an fp16 module in eval mode and its inputs. Names and comments give the full size; reduced programs
+have the same structure. Weights and inputs are random and seeded by the name, or need no memory, for plans only.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class SuiteSizes:
-    """What programs are made of, in elements or numbers of parts.
+    """Sizes of programs, in elements or numbers of parts.
 
     Attributes:
         rows: The rows of an activation.
-        few_rows: The rows of a small one.
+        few_rows: The rows of a small activation.
         length: The positions of a long sequence and of a cache.
         hidden: The features of an activation.
-        heads: The heads of an attention.
-        key_heads: Its heads of keys and values.
+        heads: The query heads of an attention.
+        key_heads: The key and value heads of an attention.
         head: The features of a head.
         inner: The inner features of an MLP.
         experts: The experts of a mixture.
@@ -70,7 +70,7 @@ REDUCED = SuiteSizes(
 
 
 class MixtureOfExperts(nn.Module):
-    """A SwiGLU per expert; each token gates all of them, so that no token is sent anywhere."""
+    """A SwiGLU per expert; each token gates all experts, so that tokens are not routed."""
 
     def __init__(self, hidden: int, inner: int, experts: int) -> None:
         super().__init__()
@@ -97,15 +97,15 @@ class ConvolutionBlock(nn.Module):
 
 
 def program(name: str, sizes: SuiteSizes, *, weights: bool = True) -> Program:
-    """Return a program of the suite, a model, and its inputs.
+    """Return a program of the suite (a model) and its inputs.
 
     Args:
-        name: Its name in the suite.
-        sizes: What it is made of: ``FULL``, ``REDUCED`` or other sizes.
-        weights: Without them it can be compiled, but all numbers are zero and share their memory.
+        name: The name of the program in the suite.
+        sizes: The sizes: ``FULL``, ``REDUCED`` or others.
+        weights: If false, the program can be compiled, but all numbers are zero and share their memory.
 
     Raises:
-        CompileError: There is no program of that name.
+        CompileError: The suite has no program of this name.
     """
     if name not in SUITE:
         raise CompileError(f"The suite has no '{name}'; it has {', '.join(SUITE)}.")
@@ -120,7 +120,7 @@ def program(name: str, sizes: SuiteSizes, *, weights: bool = True) -> Program:
     return model.eval(), inputs
 
 
-#: A tensor of numbers that stands for one without, and the standard deviation that it shall have.
+#: Returns a tensor with numbers for a tensor without, given their standard deviation.
 Fill = Callable[[Tensor, float], Tensor]
 
 
@@ -137,7 +137,7 @@ def _zeros(tensor: Tensor, _: float) -> Tensor:
 
 
 def _fill(module: nn.Module, fill: Fill) -> None:
-    """Numbers for what a module itself holds: results stay near the size of inputs, vectors are positive."""
+    """Fill a module's own parameters and buffers: results stay in the range of inputs, vectors are positive."""
     for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:
         fan_in = tensor[0].numel() if tensor.dim() > 1 else 0
         numbers = fill(tensor, fan_in**-0.5) if fan_in else 1 + fill(tensor, 0.1)
@@ -150,7 +150,7 @@ def _fill(module: nn.Module, fill: Fill) -> None:
 def _attention(
     sizes: SuiteSizes, rows: int, keys: int, key_heads: int
 ) -> tuple[Callable[..., Any], Shape, Shape, Shape]:
-    """Queries of all heads against some keys; fewer heads of keys are each of a group of queries."""
+    """Return attention of all query heads to some keys; with fewer key heads, a group of query heads shares each."""
     grouped = key_heads != sizes.heads
     cache = (1, key_heads, keys, sizes.head)
     return (
@@ -162,13 +162,13 @@ def _attention(
 
 
 def _layers(sizes: SuiteSizes, rows: int, count: int) -> tuple[nn.Module, Shape]:
-    """Granite-like layers: their numbers of heads and widths, rotary embedding, causal attention, SwiGLU."""
+    """Return layers like Granite's: numbers of heads and widths, rotary embedding, causal attention, SwiGLU."""
     arguments = (sizes.hidden, rows, sizes.heads, sizes.key_heads, sizes.inner)
     layers = [LlamaBlock(*arguments) for _ in range(count)]
     return (layers[0] if count == 1 else nn.Sequential(*layers)), (1, rows, sizes.hidden)
 
 
-#: Makes a module or a function, and the shapes of its inputs.
+#: By name, a function that returns a module or a function, and the shapes of its inputs.
 SUITE: Mapping[str, Callable[[SuiteSizes], tuple]] = {
     "softmax": lambda s: (lambda x: torch.softmax(x, -1), (s.rows, s.hidden)),
     "rms_norm": lambda s: (nn.RMSNorm(s.hidden, eps=1e-5), (s.rows, s.hidden)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Ownership of the parts of the result of a chosen operation by cores."""
+"""Panel of the cores that own the parts of the result of a chosen operation."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from spyre_mlir.report.html import WIDTH, core_choice, figure
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.svg import CHARACTER, Page
 
-#: Pixels: labels of rows, where cells begin, least width of a cell, height of a cell.
+#: Pixels: width of row labels, top of the cells, minimum width of a cell, height of a cell.
 _LEFT, _TOP, _LEAST, _HEIGHT = 70, 40, 30, 24
 
-#: Pictures in a page, so that it stays small; those of other operations are not there.
+#: Maximum number of pictures in a page, so that it stays small; further pictures are omitted.
 _MOST = 200
 
 
 def panel(facts: ProgramFacts) -> str:
-    """A choice of operations and a picture for each division there is; the operation that takes longest is shown."""
+    """Return a selection of operations and a picture for each division; initially the longest operation is shown."""
     if not facts.operations:
         return "<p>The program has no operation.</p>"
     cores = facts.timeline.target.device_cores
@@ -102,10 +102,10 @@ def _picture(owners: Owners, device_cores: int) -> str:
 
 
 def _cell(page: Page, box: tuple[float, float, float], cores: Sequence[int], text: str, hue: float) -> None:
-    """Draw the cell of ``cores`` in a box of x, y and width; ``hue`` are the degrees from a core to the next."""
+    """Draw the cell of ``cores`` in a box of x, y and width; ``hue`` is the number of degrees from core to core."""
     x, y, width = box
     owning = " ".join(map(str, cores))
-    # What does not fit into the cell is in its tooltip.
+    # Text that does not fit into the cell is in its tooltip.
     title = "" if len(text) * CHARACTER <= width else f"<title>cores {owning}</title>"
     page.add(f'<g class="cell" data-cores="{owning}">{title}')
     fill = f"hsl({hue * cores[0]:.0f},65%,{78 if cores[0] % 2 else 86}%)" if cores else "#ffffff"
@@ -120,7 +120,7 @@ def _axis_text(axis: ResultAxis) -> str:
 
 
 def _cores_text(cores: Sequence[int]) -> str:
-    """Neighbours as a range: ``0-3 8``."""
+    """Format cores, with neighbours as ranges: ``0-3 8``."""
     runs: list[list[int]] = []
     for core in cores:
         if runs and runs[-1][-1] == core - 1:
@@ -130,7 +130,7 @@ def _cores_text(cores: Sequence[int]) -> str:
     return " ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-# Ownership of the result of an operation by cores, as a grid over the two dims that are split most.
+# Cores that own the parts of an operation's result, as a grid over the two dims with the most slices.
 
 
 @dataclass(frozen=True)
@@ -145,10 +145,10 @@ class ResultAxis:
 
 @dataclass(frozen=True)
 class Owners:
-    """``cells[row][column]`` are the cores whose slices are these of the two dims; an axis that is None is not split.
+    """``cells[row][column]`` are the cores that own this slice of the two dims; an axis that is None is not split.
 
-    ``others`` are the dims that are split besides; the cores of a cell share these, or add what they have if the
-    dim is ``reduced``.
+    ``others`` are further split dims, whose slices the cores of a cell share among them. ``reduced`` are split
+    reduction dims: the cores of a cell add up their partial sums.
     """
 
     rows: ResultAxis | None
@@ -159,7 +159,7 @@ class Owners:
 
 
 def owners(design: Design) -> Owners:
-    """The owners of the result of a design; of equally split dims the inner one goes across."""
+    """Return the owners of the result of a design; of equally split dims the inner one is horizontal."""
     result = design.operands[-1]
     split = [_axis(design, dim) for dim, count in design.slices.items() if count > 1]
     inner_first = [dim for dim in result.dim_order if result.scale[dim] == 1]
@@ -167,7 +167,7 @@ def owners(design: Design) -> Owners:
         (axis for axis in split if axis.dim in inner_first),
         key=lambda axis: (-axis.slices, inner_first.index(axis.dim)),
     )
-    # A page has two directions, so further dims are told in words.
+    # A page has two directions, so further dims are described in words.
     columns, rows = (*dims[:2], None, None)[:2]
     cores = _cores(design, rows, columns)
     return Owners(
@@ -192,7 +192,7 @@ def _slices(axis: ResultAxis | None) -> range:
 def _cores(
     design: Design, rows: ResultAxis | None, columns: ResultAxis | None
 ) -> dict[tuple[int, int], list[int]]:
-    """The cores of each slice of both dims, in order; one that is not split has slice 0."""
+    """Return the cores of each slice of both dims, in order; a dim that is not split has slice 0."""
     cores: dict[tuple[int, int], list[int]] = {}
     for core, slices in enumerate(design.core_slices):
         row, column = (slices[axis.dim] if axis else 0 for axis in (rows, columns))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is slow, why, and the change that a trial has shown to help, most important first."""
+"""Panel of findings: problem, cause, and the change that a trial has shown to help, most important first."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from spyre_mlir.report.program_facts import ProgramFacts
 
 
 def panel(facts: ProgramFacts) -> str:
-    """The findings of a bundle's program in their order; the text of a change can be copied."""
+    """Return the findings of a bundle's program in their order; the text of a change can be copied."""
     return finding_list(facts.findings)
 
 
 def finding_list(findings: Sequence[ProgramFinding]) -> str:
-    """Return findings as a list of HTML, in the order given."""
+    """Return findings as an HTML list, in the given order."""
     return f'<ol class="findings">\n{"".join(map(_item, findings))}</ol>'
 
 

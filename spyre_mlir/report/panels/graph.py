@@ -14,26 +14,26 @@ from spyre_mlir.report.lx_picture import FILLS, runs_text
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.report.svg import CHARACTER, Page
 
-#: More operations than these are not drawn in order.
+#: Maximum number of operations that are drawn in order.
 LARGEST = 300
 
-#: Colours of buffers by where they are; the page of ``bundle_facts`` calls device memory that is no argument pool.
+#: Colours of buffers by memory; in ``bundle_facts``, "pool" is device memory that is not an argument.
 _MEMORIES = {"LX": "#2171b5", "pool": "#c2410c", "argument": "#6b6b6b"}
 _MEMORY_NAMES = {"LX": "LX", "pool": "device memory", "argument": "argument or result"}
 
-#: Pixels: where the first row begins, a row, the box of an operation in it, the widths of columns.
+#: Pixels: top of the first row, height of a row, height of an operation's box, widths of columns.
 _TOP, _ROW, _BOX, _OPCODE, _TIME = 62, 26, 20, 160, 150
 _COLUMN, _COLUMNS = 11, 330
 
 
-#: Buttons of the graph of modules: what they do, and their names.
+#: Buttons of the graph of modules: their actions and names.
 _BUTTONS = (
     ("level", "open a level"), ("close", "close all"), ("in", "zoom in +"), ("out", "zoom out -"), ("all", "fit 0"),
 )  # fmt: skip
 
 
 def panel(facts: ProgramFacts) -> str:
-    """The graph of modules, and below it of a program that is not large the operations in order."""
+    """Return the graph of modules, and below it the operations in order if the program is not large."""
     if not facts.operations:
         return "<p>The program has no operation.</p>"
     if len(facts.operations) > LARGEST:
@@ -130,7 +130,7 @@ class _Drawing:
         buffer = self.buffers[column.buffer]
         colour = _MEMORIES.get(str(buffer.facts[MEMORY]), _MEMORIES["pool"])
         x = self.box_x - 10 - (column.number + 0.5) * self.pitch
-        # Writes first: the arrow heads below are those of the reads, which follow them.
+        # Writes first: the arrow heads below belong to the reads, which follow the writes.
         heights = [self._write_y(row) for row in column.writes] + [
             self._read_y(*read) for read in column.reads
         ]
@@ -150,7 +150,7 @@ class _Drawing:
         self.page.add("</g>")
 
     def _read_y(self, row: int, operand: int) -> float:
-        """Operands arrive in the upper part of a box, one below the other."""
+        """Return the pixel of an operand: operands arrive in the upper part of a box, one below another."""
         operands = len(self.facts.operations[row].facts.buffers) - 1
         return _TOP + row * _ROW + (_ROW - _BOX) / 2 + 3 + 10 * operand / operands
 
@@ -172,7 +172,7 @@ class _Drawing:
         return "\n".join([*lines, *([f"not in LX: {reasons}"] if reasons else [])])
 
     def _layouts(self, column: BufferColumn) -> Sequence[str]:
-        """The layouts in which operations use a buffer, without repetitions."""
+        """Return the layouts in which operations use a buffer, without repetitions."""
         seen = [self._layout(row, len(self.facts.operations[row].facts.buffers) - 1) for row in column.writes]
         seen += [self._layout(*read) for read in column.reads]
         return list(dict.fromkeys(seen))
@@ -192,18 +192,18 @@ def _operation_text(operation: Operation) -> str:
     return "\n".join([*lines, *([operation.source] if operation.source else [])])
 
 
-# Columns of the buffers in the graph of a program: operations are rows in order, a buffer is a column beside them.
+# Columns of the buffers in the graph of a program: operations are rows in order, a buffer is a column next to them.
 #
-# A row has two halves: operands are read in the first, the result is written in the second. A buffer takes its column
-# from where it is written, or read first, to where it is read last; nothing else is in the column meanwhile.
+# A row has two halves: operands are read in the first, the result is written in the second. A buffer occupies its
+# column from its first write or read to its last read; nothing else is in this part of the column.
 
 
 @dataclass(frozen=True)
 class BufferColumn:
-    """A buffer in column ``number``, 0 being next to the operations.
+    """A buffer in column ``number``; column 0 is next to the operations.
 
-    ``writes`` are the rows that write it, ``reads`` rows with the number of the operand; ``first`` and ``last`` are
-    halves of rows.
+    ``writes`` are the rows that write the buffer; ``reads`` are (row, operand index). ``first`` and ``last`` count
+    half rows.
     """
 
     buffer: str
@@ -215,7 +215,7 @@ class BufferColumn:
 
 
 def buffer_columns(uses: Sequence[Sequence[str]]) -> list[BufferColumn]:
-    """The columns of a program, by where they begin; ``uses`` are the buffers of each row, the result last."""
+    """Return the columns of a program, by their begin; ``uses`` are the buffers of each row, the result last."""
     writes: dict[str, list[int]] = {}
     reads: dict[str, list[tuple[int, int]]] = {}
     for row, (*operands, result) in enumerate(uses):
@@ -233,7 +233,7 @@ def buffer_columns(uses: Sequence[Sequence[str]]) -> list[BufferColumn]:
         # Columns that ended before this buffer begins are free again.
         while busy and busy[0][0] < first:
             heapq.heappush(free, heapq.heappop(busy)[1])
-        # The free column nearest to the operations keeps the picture narrow.
+        # Use the free column nearest to the operations, to keep the picture narrow.
         number = heapq.heappop(free) if free else len(busy)
         heapq.heappush(busy, (last, number))
         columns.append(

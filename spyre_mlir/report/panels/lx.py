@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The map of the scratchpads over time, drawn by the script of the page, and tables of what is and is not in them."""
+"""Panel of the scratchpads: a map over time, drawn by the script of the page, and tables of all buffers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spyre_mlir.report.lx_map import LxMap, PlacedBuffer, SpilledBuffer
 from spyre_mlir.report.lx_picture import FILLS, NOTHING
 from spyre_mlir.report.program_facts import ProgramFacts
 
-#: Buffers in a table, so that the page stays small.
+#: Maximum number of buffers in a table, so that the page stays small.
 _MOST = 2000
 
 _SPILLED = (
@@ -34,7 +34,7 @@ _PLACED = (
 
 
 def panel(facts: ProgramFacts) -> str:
-    """The chart, and below it the buffers in device memory and those in LX."""
+    """Return the chart, and below it the buffers in device memory and the buffers in LX."""
     map_ = facts.map
     if not map_.steps:
         return "<p>The program has no operation, so nothing is in the scratchpads.</p>"

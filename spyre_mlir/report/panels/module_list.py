@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The table of modules, which folds; without the script all of them are open."""
+"""Panel with the foldable table of modules; without the script all modules are open."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADS = ("operations", "time (µs)", "share (%)", "bytes", "work")
 
 
 def panel(facts: ProgramFacts) -> str:
-    """A row for each module, equal layers together, with a choice of the order."""
+    """Return a row for each module, with equal layers merged, and a selection of the order."""
     root = module_tree(facts.operations)
     rows = "" if root is None else "".join(_rows(root, root.work.picoseconds or 1, 0))
     heads = "".join(f'<th scope="col" class="number">{name}</th>' for name in _HEADS)

@@ -26,7 +26,7 @@ COLUMNS = (
 
 
 def panel(facts: ProgramFacts) -> str:
-    """The table, what takes longest first, with a box to filter it."""
+    """Return the table, the longest operation first, with a filter box."""
     rows = sorted(facts.operations, key=lambda operation: (-operation.execution.total_ns, operation.position))
     total = max(facts.timeline.total_ns, 1e-9)
     return "\n".join(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The time that each pass of the compiler took."""
+"""Panel of the time of each compiler pass."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLOT = WIDTH - _NAMES - 160
 
 
 def panel(facts: ProgramFacts) -> str:
-    """A bar for each pass, in their order."""
+    """Return a bar for each pass, in pass order."""
     total = sum(seconds for _, seconds in facts.passes)
     longest = max(seconds for _, seconds in facts.passes)
     page = Page()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where operations come from, in three panes: the source, the IR at a level, the device operation with its files."""
+"""Panel of the origin of operations, in three panes: source, IR at a level, device operation with its files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TEXT = "bundle.mlir"
 
 
 def panel(facts: ProgramFacts) -> str:
-    """Three lists that the script fills, and below them what the bundle says of the chosen operation."""
+    """Return three lists that the script fills, and below them the bundle's data about the chosen operation."""
     levels = "".join(f"<option>{escape(level)}</option>" for level in (*facts.levels, _TEXT))
     unknown = (
         ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The decisions of the passes, with a filter by pass and by text."""
+"""Panel of the decisions of the passes, with a filter by pass and by text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from spyre_mlir.report.html import FILTER, MORE, Cell, Column, Steps, table
 from spyre_mlir.report.page_data import remark_steps
 from spyre_mlir.report.program_facts import ProgramFacts
 
-#: Remarks in a page, so that it stays small.
+#: Maximum number of remarks in a page, so that it stays small.
 _MOST = 2000
 
 _COLUMNS = (
@@ -26,7 +26,7 @@ _COLUMNS = (
 
 
 def panel(facts: ProgramFacts) -> str:
-    """The table, or a sentence where no remark is known."""
+    """Return the table, or a sentence if there are no remarks."""
     if not facts.remarks:
         return "<p>Nothing is known of the decisions: the folder has no remarks.jsonl, or no pass decided anything.</p>"
     shown = facts.remarks[:_MOST]

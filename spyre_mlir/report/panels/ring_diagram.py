@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Load of each link of the ring, in both directions."""
+"""Panel of the load of each link of the ring, in both directions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from spyre_mlir.report.ring_text import link_text, ring_text
 from spyre_mlir.report.svg import Page
 from spyre_mlir.timeline.links import LinkUse, busiest
 
-#: Pixels: names of rows, top of the first row, height of a row and of the cores between both.
+#: Pixels: width of row names, top of the first row, height of a row and of the cores between both rows.
 _LEFT, _TOP, _HEIGHT, _CORES = 150, 4, 22, 20
 
-#: A link that carries nothing, and the busiest one.
+#: Colours of an idle link and of the busiest link.
 _PALE, _DARK = (255, 255, 255), (8, 81, 156)
 
 
 def panel(facts: ProgramFacts) -> str:
-    """A row of links clockwise, one counter-clockwise, and the cores that they join between them."""
+    """Return a row of clockwise links and a row of counter-clockwise links, with the cores between the rows."""
     uses = facts.timeline.links
     page = Page()
     for name, top, row in zip(
@@ -58,7 +58,7 @@ def _width(links: int) -> float:
 
 
 def _fill(part: float) -> str:
-    """The fill of a link that is busy so much of the time of the busiest one; what is busy at all is not white."""
+    """Return the fill of a link that is busy for ``part`` of the busiest link's time; only idle links are white."""
     part = 0.1 + 0.9 * part if part else 0
     red, green, blue = (round(pale + part * (dark - pale)) for pale, dark in zip(_PALE, _DARK, strict=True))
     return f"#{red:02x}{green:02x}{blue:02x}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rate that each operation attains and the attainable one, over its operations per byte."""
+"""Panel of the attained and the attainable rate of each operation, over its operations per byte."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spyre_mlir.report.svg import Page
 from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.roofline import Roofline
 
-#: Pixels: margins of the plot and its height; the column at the right where nothing moves has its own width.
+#: Pixels: left and top margin of the plot, its height, and the width of the right column, where nothing moves.
 _LEFT, _TOP, _HEIGHT, _NOTHING = 90, 40, 360, 110
 _PLOT = WIDTH - _LEFT - _NOTHING - 20
 
@@ -41,7 +41,7 @@ class _Scale:
 
 
 def panel(facts: ProgramFacts) -> str:
-    """The plot; operations that compute nothing are no points."""
+    """Return the plot, without operations that compute nothing."""
     points = [operation for operation in facts.operations if operation.roofline.attained_per_ns]
     if not points:
         return "<p>No operation of the program computes.</p>"
@@ -68,7 +68,7 @@ def _scale(shown: Sequence[Roofline], target: Target) -> _Scale:
     ridge = array / target.one_way_bytes_per_ns
     return _Scale(
         least=math.floor(math.log10(min(intensities))),
-        # Behind the last ridge there is room for what its roof is called.
+        # After the last ridge there is space for the name of its roof.
         greatest=math.ceil(math.log10(max(*intensities, 4 * ridge))),
         slowest=math.floor(math.log10(min(rates))),
         fastest=math.ceil(math.log10(max(*rates, array))),
@@ -76,7 +76,7 @@ def _scale(shown: Sequence[Roofline], target: Target) -> _Scale:
 
 
 def _peaks(target: Target) -> dict[str, float]:
-    """Operations per nanosecond of all cores."""
+    """Return the peak operations per nanosecond of all cores, by unit."""
     return {
         "array": target.device_cores * 2 * target.array.multiply_adds_per_ns,
         "vector unit, 2-byte elements": target.device_cores
@@ -104,7 +104,7 @@ def _axes(page: Page, scale: _Scale) -> None:
 
 
 def _roofs(page: Page, scale: _Scale, target: Target) -> None:
-    """The slope of the memory up to the highest roof, and the roofs from there on."""
+    """Draw the slope of the memory up to the highest roof, and the roofs from there on."""
     bandwidth = target.one_way_bytes_per_ns
     right = _LEFT + _PLOT
     for name, peak in _peaks(target).items():
@@ -127,7 +127,7 @@ def _roofs(page: Page, scale: _Scale, target: Target) -> None:
 
 
 def _by_place(points: Sequence[Operation], scale: _Scale) -> dict[tuple[int, int], list[Operation]]:
-    """The operations of each place; one pixel holds one point."""
+    """Return the operations at each pixel, which become one point."""
     places: dict[tuple[int, int], list[Operation]] = {}
     for point in points:
         # Operations in one pixel would hide each other.
@@ -159,7 +159,7 @@ def _rates(roofline: Roofline) -> str:
 
 
 def _program(page: Page, scale: _Scale, roofline: Roofline) -> None:
-    """The whole program as a diamond."""
+    """Draw the whole program as a diamond."""
     if not roofline.attained_per_ns:
         return
     x, y = scale.x(roofline.intensity), scale.y(roofline.attained_per_ns)

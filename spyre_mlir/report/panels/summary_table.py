@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The first panel: what the program is, moves and takes, in a few numbers."""
+"""The first panel: operations, traffic and time of the program in a few numbers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from spyre_mlir.report.lx_map import iterations_text
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.timeline.events import PARTS
 
-#: A name, a number and what it means.
+#: A name, a number and its meaning.
 _Card = tuple[str, str, str]
 
 
 def panel(facts: ProgramFacts) -> str:
-    """The figures that matter most in large, the others below them."""
+    """Return the most important figures in large type, and the others below them."""
     return f"{_list('figures', _figures(facts))}\n{_list('cards', _cards(facts))}"
 
 
@@ -29,7 +29,7 @@ def _list(kind: str, cards: Iterator[_Card]) -> str:
 
 
 def _figures(facts: ProgramFacts) -> Iterator[_Card]:
-    """Yield what the program attains, and of how much."""
+    """Yield the rates that the program attains, with their peaks."""
     rates, target = facts.rates, facts.timeline.target
     yield "predicted time", time_text(facts.timeline.total_ns), _bracket(facts)
     yield "calls per second", _rate_text(rates.calls_per_second), "one behind the other, without the host"

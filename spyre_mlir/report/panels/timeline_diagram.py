@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bars of the engines of a core, the memory and the ring over time, which the script of the page draws."""
+"""Panel of the timeline: bars of a core's engines, the memory and the ring, drawn by the script of the page."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from spyre_mlir.report.html import chart, legend_line
 from spyre_mlir.report.lx_picture import FILLS
 from spyre_mlir.report.program_facts import ProgramFacts
 
-#: What is bright and belongs to no category: bars of several operations.
+#: Colour of bars of several operations, which belong to no category.
 _SEVERAL = "#a3a3a3"
 
 
 def panel(facts: ProgramFacts) -> str:
-    """The chart and how to read it."""
+    """Return the chart with an explanation."""
     if not facts.timeline.run.total:
         return "<p>The program takes no time.</p>"
     note = (
