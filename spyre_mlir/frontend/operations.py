@@ -164,7 +164,7 @@ class Application:
     def numbers(self) -> tuple[int, ...]:
         """Indices of the leaves that are numbers to compute with: a scalar, a float, a number in place of a tensor.
 
-        The schema of the operation determines them; other numbers are sizes, dims and options.
+        The signature of the operation determines the numbers; other numbers are sizes, dims and options.
         """
         arguments, named = self.tree.unflatten(range(len(self.leaves)))
         kinds = _kinds_of(self.operation)

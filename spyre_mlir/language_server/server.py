@@ -189,10 +189,10 @@ class SpyreServer:
     def _publish(self, document: Document, check: Future[list[TextError]]) -> None:
         with self.connection.lock:
             if check.cancelled() or self.documents.get(document.uri) != document:
-                return  # the check of the newer text publishes the errors
+                return  # the check of the newer text sends the errors
             try:
                 found = [self._diagnostic(document, error) for error in check.result()]
-            # Any failure, of the process or of the server, is published as a diagnostic.
+            # Any failure, of the process or of the server, is sent as a diagnostic.
             except Exception as error:
                 message = f"The check of this text failed: {_reason(error)}."
                 found = [lsp_types.EditorDiagnostic(document.range(0, 0, 1), message)]

@@ -26,7 +26,6 @@ from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes import double_buffer
-from spyre_mlir.passes import double_buffer as load_slots
 from spyre_mlir.passes.double_buffer import DoubleBuffer
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.text import Pipeline
@@ -269,12 +268,12 @@ def test_many_loops_are_read_as_often_as_one(monkeypatch):
 @pytest.mark.parametrize("name", LOOPED)
 def test_any_loop_is_right_with_its_loads_ahead(name, monkeypatch):
     """Whether it pays or not: the prices say that what goes ahead is cheaper."""
-    each, time = looped(name), DoubleBuffer._time
+    each, time, slots = looped(name), DoubleBuffer._time, double_buffer.slots
     expected = _results(each.program(*each.inputs))  # which others share: as the compiler makes it
 
     def slots_without_waits(usage, loop):
         usage.memory.target = replace(usage.memory.target, hbm_access_ns=0)
-        return load_slots.slots(usage, loop)
+        return slots(usage, loop)
 
     def biased(self, func, evaluator):
         price = time(self, func, evaluator)
