@@ -49,7 +49,7 @@ _DROPOUTS = (
 )  # fmt: skip
 
 
-#: Statistics that norms update although the signature of the operation does not declare the update, if the first named operand is true.
+#: Statistics that norms update without a declaration in the signature, if the first named operand is true.
 _UNDECLARED_WRITES: dict[Any, tuple[str, tuple[str, ...]]] = {
     aten.batch_norm.default: ("training", ("running_mean", "running_var")),
     aten.native_batch_norm.default: ("training", ("running_mean", "running_var")),
