@@ -221,7 +221,7 @@ class PiecewiseProgram:
         return write_page_of_programs(path, notes, reports)
 
     def save(self, folder: str | Path, **_: Any) -> None:
-        """Raise ``CompileError``: the model's Python code runs between the pieces and cannot be saved in a folder."""
+        """Raise ``CompileError``: the model's Python code runs between the pieces, so ``folder`` cannot contain it."""
         raise CompileError(
             f"The program cannot be saved in '{folder}': it runs in pieces, and Python decides between them which "
             "comes next; save the programs in 'programs', or write the model without the decision.",

@@ -47,6 +47,9 @@ class TorchBackend:
     With ``SPYRE_REPORT_DIR=DIR`` in the environment each program has a page in the folder DIR, whose ``index.html``
     lists the graphs and the graph breaks.
 
+    Args:
+        compile: The function that compiles a graph, with the arguments of ``spyre_mlir.compile``.
+
     Attributes:
         programs: The last 64 compiled programs, in order: forward and backward graphs, one for each combination of
             shapes. Use ``programs[-1].summary()`` and ``.report("x.html")`` to inspect a graph, and

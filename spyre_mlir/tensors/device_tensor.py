@@ -163,7 +163,13 @@ class DeviceTensor(DeviceViews):
 
     @classmethod
     def viewing(cls, storage: Storage, strided: StridedView, steps: tuple[ViewStep, ...]) -> Self:
-        """Create a tensor in a storage without the checks of ``of``."""
+        """Create a tensor without the checks of ``of``.
+
+        Args:
+            storage: The memory of the tensor.
+            strided: Sizes, strides and offset in the storage, in elements.
+            steps: View operations from the whole storage to the tensor.
+        """
         tensor = cls.__new__(cls)
         tensor.storage, tensor.strided, tensor.steps = storage, strided, steps
         return tensor

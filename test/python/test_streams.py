@@ -57,7 +57,7 @@ def test_a_reader_that_leaves_is_no_noise(tmp_path: Path) -> None:
 def test_what_is_printed_is_utf_8_in_every_locale(tmp_path: Path) -> None:
     run = run_shell("spyre-opt in.mlir --mlir-print-op-generic", tmp_path, PYTHONIOENCODING="ascii")
     assert run.returncode == 0 and "\\C2\\B5" in run.stdout
-    script = "from spyre_mlir.tools import _streams; _streams.prepare(); print('µ\\udcff')"
+    script = "from spyre_mlir.tools import _common; _common.prepare(); print('µ\\udcff')"
     run = run_shell(f'"{sys.executable}" -c "{script}"', tmp_path, PYTHONIOENCODING="ascii")
     assert run.stdout == "µ\\udcff\n"
 
