@@ -16,16 +16,21 @@ from torch import Tensor
 _FP8 = torch.float8_e4m3fn
 _LARGEST = torch.finfo(_FP8).max
 
-#: From here on all float32 numbers are integers, and near 3/2 of its double float32 has a spacing of 1.
-_INTEGERS = 2.0**22
+#: In float32 numbers from 2^23 on are integers, and the spacing of numbers from 2^23 to 2^24 is 1.
+_INTEGERS = 2.0**23
 
 
 def rounded(x: Tensor) -> Tensor:
     """Round to integers, ties to even, by f32 sums: the device cannot round, torch-mlir's form has 12 operations."""
     if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         return NotImplemented
-    wide = x.float()
-    return torch.where(wide.abs() < _INTEGERS, (wide + 3 * _INTEGERS) - 3 * _INTEGERS, wide).to(x.dtype)
+    if x.dtype == torch.float32:
+        size = x.abs()
+        near = (size + _INTEGERS) - _INTEGERS
+        return torch.where(size < _INTEGERS, torch.where(x < 0, -near, near), x)
+    # Numbers of 16 bits are integers from 2^22 on, and a sum of a smaller one lies between 2^23 and 2^24.
+    wide, shift = x.float(), 1.5 * _INTEGERS
+    return torch.where(wide.abs() < _INTEGERS / 2, (wide + shift) - shift, wide).to(x.dtype)
 
 
 def rounded_to_decimals(x: Tensor, *, decimals: int) -> Tensor:

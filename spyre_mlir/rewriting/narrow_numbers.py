@@ -16,8 +16,10 @@ from spyre_mlir.target.formats import FP8_MAX, FP8_NORMAL, FP8_STEP
 #: x * 2^20 + x - x * 2^20 keeps the first 4 of 24 bits: the bits of an FP8 number (Dekker 1971, Veltkamp's splitting).
 _SPLITTER = 2.0**20 + 1
 
-#: In f32 the last place of numbers from 2^23 to 2^24 is 1. ``_UNIT`` + x is there for x below ``_ALL_INTEGERS``.
-_UNIT, _ALL_INTEGERS = 1.5 * 2.0**23, 2.0**22
+#: In f32 the last place of numbers from 2^23 to 2^24 is 1, and larger numbers are integers.
+_INTEGERS = 2.0**23
+#: The sum of ``_UNIT`` and a number of a magnitude below 2^22 lies between 2^23 and 2^24.
+_UNIT = 1.5 * _INTEGERS
 
 
 def representable(builder: NodeBuilder, node: Node, element: str, op: ir.Operation) -> Node:
@@ -46,7 +48,13 @@ def recast(cast: Structured, value: ir.Value) -> ir.Value:
 
 def rounded(builder: NodeBuilder, node: Node, op: ir.Operation) -> Node:
     """Return a node rounded to integers, computed in f32."""
-    return builder.cast(rounded_to_integer(builder, builder.cast(node, "f32", op)), node.element, op)
+    wide = builder.cast(node, "f32", op)
+    if node.element == "f32":
+        return rounded_to_integer(builder, wide)
+    # Numbers of 16 bits are integers from 2^22 on.
+    return builder.cast(
+        _below(builder, wide, _INTEGERS / 2, _to_multiple(builder, wide, 1.0), wide), node.element, op
+    )
 
 
 def rounded_to_fp8(builder: NodeBuilder, x: Node) -> Node:
@@ -59,8 +67,16 @@ def rounded_to_fp8(builder: NodeBuilder, x: Node) -> Node:
 
 
 def rounded_to_integer(builder: NodeBuilder, x: Node) -> Node:
-    """Round an f32 node to integers, ties to even."""
-    return _below(builder, x, _ALL_INTEGERS, _to_multiple(builder, x, 1.0), x)
+    """Round an f32 node to integers, ties to even.
+
+    The magnitude is rounded, because the last place of ``_INTEGERS`` plus a number is 1 only for positive numbers.
+    """
+    integers, zero = Node(None, constant=_INTEGERS), Node(None, constant=0.0)
+    size = builder.emit("abs", [x])
+    rounded = builder.emit("sub", [builder.emit("add", [size, integers]), integers])
+    is_negative = builder.emit("lesserthan", [x, zero])
+    signed = builder.emit("where3", [is_negative, builder.emit("neg", [rounded]), rounded])
+    return builder.emit("where3", [builder.emit("lesserthan", [size, integers]), signed, x])
 
 
 def _to_multiple(builder: NodeBuilder, x: Node, step: float) -> Node:

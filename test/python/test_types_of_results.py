@@ -149,3 +149,15 @@ def test_a_result_of_another_type_than_pytorchs_is_not_converted(monkeypatch) ->
     x = torch.arange(64).half().reshape(1, 64)
     with pytest.raises(spyre_mlir.CompileError, match="A result is f32 in linalg, and f16 in PyTorch"):
         spyre_mlir.compile(lambda x: x.sin(), (x,), cache=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_rounding_of_every_magnitude(dtype: torch.dtype) -> None:
+    """Halves up to the largest number that has a half, and numbers of which all are integers."""
+    sizes = 2.0 ** torch.arange(-3, 30)
+    x = torch.cat([sign * (sizes + offset) for sign in (1, -1) for offset in (-0.5, 0, 0.5, 1.5)])
+    x = torch.cat(
+        (x, torch.tensor([4194305.5, 6000000.5, 8388607.5, 0.5, 1.5, 2.5, torch.inf, torch.nan]))
+    ).to(dtype)
+    got = spyre_mlir.compile(lambda x: (x.round(), x.round().clamp(-1e9, 1e9).float()), (x,))(x)
+    torch.testing.assert_close(got[0], x.round(), rtol=0, atol=0, equal_nan=True)

@@ -172,10 +172,6 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
     "masks_assigned": (assigned_by_masks, [(rows(3),)]),
     "unique": (unique_rows, [(rows(9), torch.tensor([3, 3, 1])), (rows(9), torch.tensor([3, 8, 1]))]),
     "argwhere": (lambda x: torch.argwhere(x.relu()), [(rows(2),), (rows(2, seed=1),)]),
-    "item_in_calculation": (
-        lambda x: x / x.abs().max().item() + 1,
-        [(rows(4),), (rows(4, seed=1),), (rows(4, seed=2),)],
-    ),
     "item_as_size": (
         lambda x, n: x[: n.item()].exp().sum(0),
         [(rows(4), torch.tensor(2)), (rows(4), torch.tensor(3))],
@@ -208,8 +204,6 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[Any, ...]]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_functions(name: str, dtype: torch.dtype) -> None:
     model, calls = CASES[name]
-    if name == "item_in_calculation" and dtype == torch.float32:
-        pytest.skip("one program: a 0-d tensor")
     check(model, dtype, *calls)
 
 
@@ -357,13 +351,19 @@ def test_tensors_of_the_device() -> None:
     assert_close(program(spyre_mlir.to_device(x)), x[x[:, 0] > 0] * 2, torch.float16)
 
 
-def test_a_number_that_changes_is_an_input() -> None:
-    """A program for the first number, one for all that follow."""
-    program = in_pieces(lambda x: x * x.max().item(), (rows(2).half(),))
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
+@pytest.mark.parametrize(
+    "model",
+    [lambda x: x * x.max().item(), lambda x: x / x.abs().max().item() + 1],
+    ids=["product", "quotient"],
+)
+def test_a_number_to_compute_with_is_a_value_of_one_program(model, dtype) -> None:
+    """Each call reads the number of its own input."""
+    program = spyre_mlir.compile(model, (rows(2).to(dtype),), sencores=2)
+    assert isinstance(program, spyre_mlir.Program)
     for seed in range(1, 6):
-        x = rows(2, seed=seed).half()
-        assert_close(program(x), x * x.max().item(), torch.float16)
-    assert program.compilations == 3
+        x = rows(2, seed=seed).to(dtype)
+        assert_close(program(x), model(x), dtype)
 
 
 # -- what is told -------------------------------------------------------------------------------------
