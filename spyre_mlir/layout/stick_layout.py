@@ -286,8 +286,8 @@ class StickLayout(IndexMap):
     def same_memory(self, other: StickLayout) -> bool:
         """Return whether each element has the same offset in both layouts, dims and digits of size 1 aside.
 
-        The shapes of this layout and of ``other`` must be equal except for dims of size 1. Padding after the last element is not
-        compared: ``bytes`` may differ.
+        The shapes of this layout and of ``other`` must be equal except for dims of size 1. Padding after the last
+        element is not compared: ``bytes`` may differ.
         """
         return _is_same_memory(self, other)
 

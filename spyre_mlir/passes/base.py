@@ -119,7 +119,7 @@ class Pass(Options):
         remarks.add(remarks.Remark(self.name, where, operation.name, kind, reason, before, after, path))
 
     def warn(self, op: ir.Operation | ir.OpView, reason: str) -> None:
-        """Record a warning about the program at ``op``: ``reason`` describes a problem that does not prevent compilation."""
+        """Record a warning about the program at ``op``; ``reason`` describes a problem that allows compilation."""
         self.remark(op, remarks.WARNING, reason)
 
 
