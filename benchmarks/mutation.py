@@ -65,7 +65,7 @@ FAULTS = (
           "reach = [step * (size - 1)", "reach = [step * size"),
     Fault("rows scattered in part", "frontend/exported.py",
           "return source if is_whole and is_single", "return source if is_single"),
-    Fault("last offset of a sequence", "layout/offsets.py",
+    Fault("last offset of a sequence", "layout/view_transforms.py",
           "return self.first + self.step * (self.count - 1)", "return self.first + self.step * self.count"),
     Fault("sticks in part left out", "layout/view.py",
           "exact = -(-self.shape[axis.dim] // axis.divisor) == axis.size",

@@ -11,9 +11,8 @@ from spyre_mlir.analysis.loops import executions, repeated_ops
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
-from spyre_mlir.division.ownership import CoreRegion
+from spyre_mlir.division.ownership import CoreRegion, subview_mismatch
 from spyre_mlir.division.relayout import held_view, relayout
-from spyre_mlir.division.subviews import subview_mismatch
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space

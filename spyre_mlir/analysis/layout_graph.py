@@ -24,7 +24,7 @@ from spyre_mlir.dialects.structured import Known, defining_op, element_of, shape
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.padding import why_not_made
-from spyre_mlir.layout.sliding_windows import window_dims
+from spyre_mlir.layout.space import window_dims
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.layout.view_transforms import ViewTransform
 from spyre_mlir.layout_search.minimum_cost import LayoutError

@@ -6,8 +6,9 @@ from __future__ import annotations
 import math
 
 from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.indices import INDEX_ARGUMENT, bounds_of_index
-from spyre_mlir.layout.offsets import Index, Offsets
+from spyre_mlir.layout.view_transforms import Index, Offsets
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 
@@ -212,3 +213,28 @@ def _evaluate(expression: ir.AffineExpr, operands: list[Index | None], dims: int
     if isinstance(expression, ir.AffineModExpr):
         return lhs % divisor.first
     return lhs // divisor.first if isinstance(expression, ir.AffineFloorDivExpr) else None
+
+
+def bundle_number(op: ir.Operation) -> int | None:
+    """Return the number that ``cut-bundles`` assigned to an operation, or to the loop around it; None without one."""
+    # A loop nest runs within one bundle, so its outermost loop has the number.
+    while op.parent is not None and op.parent.operation.name == LOOP:
+        op = op.parent.operation
+    if sdsc.BUNDLE not in op.attributes:
+        return None
+    number = op.attributes[sdsc.BUNDLE]
+    if not isinstance(number, ir.IntegerAttr):
+        raise error_at(op, f"'{sdsc.BUNDLE}' must be an integer")
+    return number.value
+
+
+def put_in_bundle(op: ir.Operation, number: int) -> None:
+    """Set the bundle number of an operation or a loop of a function."""
+    op.attributes[sdsc.BUNDLE] = ir.IntegerAttr.get(ir.IntegerType.get_signless(64, op.context), number)
+
+
+def put_beside(op: ir.Operation, other: ir.Operation) -> None:
+    """Put a new operation ``op`` into the bundle of ``other``, if ``other`` has a bundle number."""
+    number = bundle_number(other)
+    if number is not None:
+        put_in_bundle(op, number)

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
-from spyre_mlir.analysis.bundle_sequence import bundle_number
 from spyre_mlir.analysis.core_ownership import (
     MIXED_DISTRIBUTIONS,
     NO_HOLDER,
@@ -19,10 +18,11 @@ from spyre_mlir.analysis.core_ownership import (
     read_mismatch,
     written_distribution,
 )
-from spyre_mlir.analysis.ping_pong import pairs_of, second_at
+from spyre_mlir.analysis.loops import bundle_number
 from spyre_mlir.cost.cost_model import burst_slowdown
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import ViewError
@@ -31,6 +31,26 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
 from spyre_mlir.target.ops import DEVICE_OPS
+
+#: The values in the two buffers of a pair, each with a flag for the second buffer; values of the first come first.
+Pair = list[tuple[ir.Value, bool]]
+
+
+def pairs_of(roots: Iterable[ir.Value]) -> list[Pair]:
+    """Return the ping-pong pairs among some buffers."""
+    pairs: dict[int, Pair] = {}
+    for root in roots:
+        owner = defining_op(root)
+        number = None if owner is None else sdsc.ping_pong_of(owner)
+        if number is not None:
+            pair, second = number
+            pairs.setdefault(pair, []).append((root, second))
+    return [sorted(pair, key=lambda member: member[1]) for pair in pairs.values()]
+
+
+def second_at(size: int, alignment: int) -> int:
+    """Return the offset from the first of two adjacent buffers of ``size`` bytes to the second, in bytes."""
+    return -(-size // alignment) * alignment
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from spyre_mlir.dialects.structured import defining_op, element_of, shape_of
 from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
-from spyre_mlir.layout.layout_text import request_of, without_room
+from spyre_mlir.layout.requests import request_of, without_room
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, PlannedPlacement
 from spyre_mlir.target.target import Target

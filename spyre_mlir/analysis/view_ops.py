@@ -11,11 +11,11 @@ from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Structured, defining_op, shape_of
 from spyre_mlir.layout import BufferView
-from spyre_mlir.layout.offsets import Offsets
-from spyre_mlir.layout.sliding_windows import SlidingWindow, Windows
+from spyre_mlir.layout.space import SlidingWindow, Windows
 from spyre_mlir.layout.view_transforms import (
     Collapse,
     Expand,
+    Offsets,
     Slice,
     Slide,
     Transpose,

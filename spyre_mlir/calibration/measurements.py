@@ -10,7 +10,7 @@ A line is a matmul of ``B`` batches of M x K by K x N; ``cores_b`` .. ``cores_k`
 compiled program: the columns are ``bundle``, a folder next to the table, ``measured_us`` and ``source``.
 
 Operands of a matmul have the default layouts of torch-spyre: blocks of rows for one matrix; the batch innermost before
-the stick for a batch. Costs are computed as in the search for splits (``division_search/matmul_splits.py``).
+the stick for a batch. Costs are computed as in the search for splits (``division_search/work_division.py``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spyre_mlir.cost.cost_model import least_ns, operation_cost
 from spyre_mlir.cost.of_space import even_work
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.division.slices import Splits
-from spyre_mlir.division_search.matmul_splits import by_cost
+from spyre_mlir.division_search.work_division import by_cost
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text
 from spyre_mlir.layout import BufferView

@@ -12,7 +12,7 @@ from spyre_mlir.cost.cost_model import operation_cost, stream_ns
 from spyre_mlir.cost.of_space import even_work
 from spyre_mlir.cost.units import picoseconds
 from spyre_mlir.cost.work import OperandWork, OperationWork
-from spyre_mlir.division.distribute import work_distribution
+from spyre_mlir.division.slices import work_distribution
 from spyre_mlir.layout.space import Space
 from spyre_mlir.target.target import Target
 

@@ -86,7 +86,7 @@ from spyre_mlir.dialects.copied_types import copied_types
 from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.host_view import HostView
-from spyre_mlir.layout.sliding_windows import Halos, halo_of
+from spyre_mlir.layout.space import Halos, halo_of
 from spyre_mlir.mlir import ext, ir, location_of
 
 OP, DIVISION, PLACEMENT, HOST = "sdsc.op", "sdsc.division", "sdsc.placement", "sdsc.host"

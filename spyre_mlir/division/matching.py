@@ -8,9 +8,8 @@ import operator
 from collections.abc import Iterable
 
 from spyre_mlir.division.cores import Division, core_order
-from spyre_mlir.division.ownership import CoreRegion, CoreView, core_view, same_owners
+from spyre_mlir.division.ownership import CoreRegion, CoreView, core_view, same_owners, subview_mismatch
 from spyre_mlir.division.slices import filled
-from spyre_mlir.division.subviews import subview_mismatch
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import BufferView, ViewError
 

@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from spyre_mlir.division.cores import Division, finishers_of
 from spyre_mlir.division.slices import shares_of
-from spyre_mlir.layout.sliding_windows import SlidingWindow
-from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.space import SlidingWindow, Space
 
 
 @functools.lru_cache(maxsize=1 << 12)

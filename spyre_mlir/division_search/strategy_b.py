@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from spyre_mlir.division.cores import Division
-from spyre_mlir.division.legality import division_problem
 from spyre_mlir.division.matching import view_of
+from spyre_mlir.division.spans import division_problem
 from spyre_mlir.division_search.division_candidates import DividedOp
 from spyre_mlir.layout.space import Space
 from spyre_mlir.records import dataclass

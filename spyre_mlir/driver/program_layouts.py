@@ -13,7 +13,7 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.driver.argument_layouts import Choice, request_results, returned, set_layouts, split_results
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.layout import StickLayout
-from spyre_mlir.layout.layout_text import same_order
+from spyre_mlir.layout.requests import same_order
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import Remarks

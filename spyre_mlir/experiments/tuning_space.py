@@ -15,14 +15,13 @@ from typing import Any
 
 from spyre_mlir.analysis.aliasing import all_ops, argument_attributes, functions
 from spyre_mlir.analysis.core_ownership import Divided
-from spyre_mlir.analysis.dim_classes import dim_classes
 from spyre_mlir.analysis.layout_graph import LayoutGraph
 from spyre_mlir.analysis.plan_facts import core_order_of, layout_value
-from spyre_mlir.analysis.tile_nests import Nests, Tiled
+from spyre_mlir.analysis.tile_nests import Nests, Tiled, dim_classes
 from spyre_mlir.dialects import context, parsed, sdsc
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import work_distribution
-from spyre_mlir.division.legality import division_problem
+from spyre_mlir.division.spans import division_problem
 from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout_search.minimum_cost import Problem

@@ -6,8 +6,7 @@ a ``BufferView`` (``view.py``) is a view of a buffer, the result of view transfo
 a ``Space`` (``space.py``) is the iteration space of an operation over views of its operands.
 """
 
-from spyre_mlir.layout.index_map import Digit
-from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.stick_layout import Digit, StickLayout
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
 
 __all__ = ["Axis", "BufferView", "Digit", "StickLayout", "ViewError"]

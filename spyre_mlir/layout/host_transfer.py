@@ -8,8 +8,7 @@ import math
 from collections.abc import Sequence
 
 from spyre_mlir.layout.host_view import HostView, Pieces, inner_counts
-from spyre_mlir.layout.index_map import Digit
-from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.stick_layout import Digit, StickLayout
 from spyre_mlir.layout.view import ViewError
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target

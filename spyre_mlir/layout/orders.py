@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spyre_mlir.layout.index_map import Digit
-from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
+from spyre_mlir.layout.stick_layout import Digit, StickLayout, elements_per_stick
 from spyre_mlir.layout.view import BufferView
 from spyre_mlir.target.target import Target
 

@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from spyre_mlir.layout.index_map import Digit
-from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.stick_layout import Digit, StickLayout
 from spyre_mlir.records import dataclass
 
 

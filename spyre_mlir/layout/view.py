@@ -16,8 +16,7 @@ from dataclasses import field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.layout.index_map import Digit
-from spyre_mlir.layout.stick_layout import StickLayout
+from spyre_mlir.layout.stick_layout import Digit, StickLayout
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 

@@ -9,27 +9,28 @@ from spyre_mlir.layout.rules import violation
 from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.layout.view_transforms import Slide
 from spyre_mlir.layout_search.layout_candidates import (
-    LayoutCandidate,
-    candidate_of,
-    default_candidates,
-    distinct,
-    image,
-    ordered,
-)
-from spyre_mlir.layout_search.op_layouts import OpLayout
-from spyre_mlir.layout_search.producer_candidates import last_dim, results, sized, uncut
-from spyre_mlir.layout_search.states import (
     MAX_RELAYOUTS,
     Domain,
+    LayoutCandidate,
+    OpLayout,
     ProducedLayout,
     State,
     argument_states,
+    candidate_of,
+    default_candidates,
+    distinct,
     host_cost,
+    image,
+    last_dim,
     memory_cost,
+    ordered,
     pinned_view_states,
     produced_layout,
     relayout_sets,
+    results,
+    sized,
     state_cost,
+    uncut,
     view_states,
 )
 from spyre_mlir.layout_search.tensor_graph import (

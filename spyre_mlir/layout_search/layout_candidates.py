@@ -8,13 +8,22 @@ import itertools
 import math
 import weakref
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 
-from spyre_mlir.cost.of_tensor import copy_cost, wait_cost
+import numpy as np
+from numpy.typing import NDArray
+
+from spyre_mlir.cost.of_tensor import copy_cost, pass_cost, wait_cost
+from spyre_mlir.cost.work import OperationDims
 from spyre_mlir.layout.orders import from_order, natural_order, packed_order
+from spyre_mlir.layout.rules import StickAssignment, Sticks, stick_assignments, stick_digits
 from spyre_mlir.layout.space import pieces, refined
-from spyre_mlir.layout.stick_layout import StickLayout, is_restickified
+from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick, is_restickified
 from spyre_mlir.layout.view import BufferView, ViewError
-from spyre_mlir.layout.view_transforms import ViewTransform, applied
+from spyre_mlir.layout.view_transforms import Slice, ViewTransform, applied
+from spyre_mlir.layout_search.tensor_graph import InsertSliceBuffer, OpSignature
+from spyre_mlir.records import dataclass
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.target.target import Target
 
 #: Picoseconds added to the cost of a relayout that the back end likely rejects. This is more than a program takes, so
@@ -190,3 +199,394 @@ def cheapest(sources: Sequence[LayoutCandidate], target: LayoutCandidate) -> Lay
     if len(sources) == 1:
         return sources[0]
     return min(sources, key=lambda source: relayout_cost(source, target))
+
+
+#: A tensor in a loop that needs at most 1 / _SMALL of LX is assumed to stay there, together with many other tensors.
+_SMALL = 16
+
+#: The factor by which such a tensor is cheaper: not all such tensors fit into LX.
+_CHEAPER = 4
+
+
+# eq=False: there is one object per signature and assignment, so caches can use its identity as the key.
+@dataclass(frozen=True, eq=False)
+class OpLayout:
+    """A stick assignment of an operation in terms of the dims of each operand, not iteration dims (the result last).
+
+    ``stick_dims`` are the dims in the stick; ``tiles`` the part of each operand that one transfer moves, in elements
+    per dim; ``portions`` the fractions of the operands' bytes that the operation moves. ``sticks`` are the (dim,
+    elements) pairs of operands whose sticks hold several dims, () for the other operands.
+    """
+
+    assignment: StickAssignment
+    stick_dims: tuple[int | None, ...]
+    tiles: tuple[tuple[int, ...], ...]
+    portions: tuple[Fraction, ...]
+    sticks: tuple[tuple[tuple[int, int], ...], ...]
+
+    @property
+    def sparse(self) -> bool:
+        """True if no operand has a dim in its stick."""
+        return all(stick_dim is None for stick_dim in self.stick_dims)
+
+
+#: The op layouts of each signature in use.
+_OP_LAYOUTS: weakref.WeakKeyDictionary[OpSignature, tuple[OpLayout, ...]] = weakref.WeakKeyDictionary()
+
+
+def op_layouts(signature: OpSignature) -> tuple[OpLayout, ...]:
+    """Return all op layouts of an operation; empty if it has none."""
+    if signature not in _OP_LAYOUTS:
+        assignments = stick_assignments(signature.opcode, signature.iteration)
+        _OP_LAYOUTS[signature] = tuple(_op_layout(signature, assignment) for assignment in assignments)
+    return _OP_LAYOUTS[signature]
+
+
+def _op_layout(signature: OpSignature, assignment: StickAssignment) -> OpLayout:
+    sticks = stick_digits(signature.iteration, assignment)
+    tile = _tile(signature, assignment.opcode, sticks)
+    return OpLayout(
+        assignment,
+        tuple(
+            None if stick_dim is None else dims.index(stick_dim)
+            for stick_dim, dims in zip(assignment.stick_dims, signature.maps, strict=True)
+        ),
+        tuple(tuple(1 if dim is None else tile[dim] for dim in dims) for dims in signature.maps),
+        tuple(_portion(signature, operand) for operand in range(len(signature.maps))),
+        tuple(
+            tuple((dims.index(dim), count) for dim, count in digits) if len(digits) > 1 else ()
+            for digits, dims in zip(sticks, signature.maps, strict=True)
+        ),
+    )
+
+
+def _portion(signature: OpSignature, operand: int) -> Fraction:
+    """Return the fraction of an operand that an operation moves: 1, or for a table one row per gathered index."""
+    iteration = signature.iteration
+    if operand == 0 and iteration.windows:
+        # The view of windows contains an element once for each window that contains it.
+        return Fraction(1, math.prod(iteration.sizes[dim] for dim in iteration.windows & iteration.reduced))
+    if operand != DEVICE_OPS[signature.opcode].table:
+        return Fraction(1)
+    rows = math.prod(iteration.sizes[dim] for dim in iteration.present[-1] - iteration.present[operand])
+    return Fraction(rows, math.prod(iteration.sizes[dim] for dim in iteration.reduced))
+
+
+def _tile(signature: OpSignature, opcode: str, sticks: Sticks) -> list[int]:
+    """Return the elements of each dim that one transfer moves if the layout allows it (``OperationDims.tile``)."""
+    sizes = signature.iteration.sizes
+    granules = [1] * len(sizes)
+    for dim, count in itertools.chain.from_iterable(sticks):
+        if dim is not None:
+            granules[dim] = max(granules[dim], count)
+    # The division over cores is decided later and depends on the layouts: it cannot shorten the tile here.
+    dims = OperationDims(DEVICE_OPS[opcode].kind, signature.iteration.present)
+    return list(dims.tile(enumerate(sizes), granules).values())
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def transfer_cost(op_layout: OpLayout, operand: int, candidate: LayoutCandidate) -> int | None:
+    """Return the picoseconds to move one operand (-1: the result) once; None if it cannot have this layout."""
+    required = op_layout.stick_dims[operand], op_layout.sticks[operand]
+    if (candidate.stick_dim, candidate.sticks) != required or not candidate.addressable:
+        return None
+    moved = math.ceil(candidate.bytes * op_layout.portions[operand])
+    return pass_cost(candidate.view.target, moved, candidate.view.run_bytes(op_layout.tiles[operand]))
+
+
+def transfer_cost_in_loop(op_layout: OpLayout, operand: int, candidate: LayoutCandidate) -> int | None:
+    """Return the transfer cost of a tensor that a loop computes: a small tensor on all cores mostly stays in LX."""
+    cost = transfer_cost(op_layout, operand, candidate)
+    target = candidate.view.target
+    is_small = candidate.bytes <= target.usable_lx_bytes // _SMALL * target.cores
+    return cost // _CHEAPER if cost is not None and is_small else cost
+
+
+#: Maximum number of relayouts of one tensor; its readers need at most three of its dims in the stick.
+MAX_RELAYOUTS = 3
+#: Cost of the memory of a weight's layout, as a fraction of the time to move it: decides only between equal costs.
+_MEMORY_PRICE = 1 / 1024
+#: Cost of an input whose sticks have another order than by default, and of one with another stick dim, as fractions of
+#: the device time to read it. The first moves the same pieces; the second transposes, on a host that is 20 times as
+#: slow. It is meant for tensors that stay on the device; a tensor sent with each call takes longer to arrive.
+_ORDER_PRICE, _STICK_PRICE = 1 / 64, 1 / 4
+
+
+# eq=False: there is one object per layout and op layout, so objects compare and hash by identity.
+@dataclass(frozen=True, eq=False)
+class ProducedLayout:
+    """A layout that a node produces, with an op layout (None: not an operation). Created by ``produced_layout``."""
+
+    candidate: LayoutCandidate
+    op_layout: OpLayout | None = None
+
+
+#: All produced layouts in use (see ``layout_candidates.candidate``).
+_PRODUCED: weakref.WeakValueDictionary[tuple[LayoutCandidate, OpLayout | None], ProducedLayout] = (
+    weakref.WeakValueDictionary()
+)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def produced_layout(candidate: LayoutCandidate, op_layout: OpLayout | None = None) -> ProducedLayout:
+    """Return the one object for a layout and an op layout."""
+    return _PRODUCED.setdefault((candidate, op_layout), ProducedLayout(candidate, op_layout))
+
+
+@dataclass(frozen=True)
+class State:
+    """The layouts of a tensor that exist: ``base`` without a relayout, ``converted`` by relayouts of ``base``.
+
+    ``sealed``: readers may read only ``converted``, for example of a view that is pinned to another layout.
+    """
+
+    produced: ProducedLayout
+    base: tuple[LayoutCandidate, ...]
+    converted: tuple[LayoutCandidate, ...] = ()
+    sealed: bool = False
+
+    @property
+    def available(self) -> tuple[LayoutCandidate, ...]:
+        """The layouts that readers may read."""
+        return self.converted if self.sealed else self.base + self.converted
+
+    def converted_from(self, target: LayoutCandidate) -> LayoutCandidate:
+        """Return the source of a relayout: the cheapest base; if ``sealed``, later relayouts read the first."""
+        sources = self.base
+        if self.sealed and target is not self.converted[0]:
+            sources = self.converted[:1]
+        return cheapest(sources, target)
+
+
+class Domain:
+    """The states of one tensor, in arrays for the cost tables.
+
+    ``available`` has a row per state: indices into ``candidates``, the first index repeated to fill the row.
+    ``produced_index`` has the index into ``produced`` for each state, ``costs`` the own cost of a state (picoseconds).
+    """
+
+    def __init__(
+        self, produced: Sequence[ProducedLayout], states: Sequence[State], costs: Sequence[float]
+    ) -> None:
+        self.produced = tuple(produced)
+        self.states = tuple(states)
+        self.candidates = distinct(candidate for state in states for candidate in state.available)
+        index = {candidate: k for k, candidate in enumerate(self.candidates)}
+        rows = [[index[candidate] for candidate in state.available] for state in states]
+        width = max(map(len, rows))
+        self.available = np.array([row + row[:1] * (width - len(row)) for row in rows])
+        produced_index = {layout: k for k, layout in enumerate(self.produced)}
+        self.produced_index: NDArray[np.intp] = np.array([produced_index[state.produced] for state in states])
+        self.costs = np.array(costs, dtype=np.float64)
+
+
+def state_cost(state: State, from_host: bool = False, in_loop: bool = False) -> float:
+    """Return the picoseconds of writing the result, which may stay in LX ``in_loop``, and of its relayouts."""
+    produced, transfer = state.produced, transfer_cost_in_loop if in_loop else transfer_cost
+    result = 0 if produced.op_layout is None else transfer(produced.op_layout, -1, produced.candidate)
+    assert result is not None
+    return result + sum(
+        relayout_cost(state.converted_from(target), target, from_host) for target in state.converted
+    )
+
+
+def memory_cost(state: State) -> int:
+    """Return the cost of layouts that the host prepares: near 0, so that memory only decides between equal costs."""
+    targets = ((candidate, candidate.view.target) for candidate in state.base)
+    transfers = (pass_cost(target, candidate.bytes, target.burst_bytes) for candidate, target in targets)
+    # Costs are whole picoseconds; sums of integers are exact in floats, so equal plans have equal costs.
+    return round(_MEMORY_PRICE * sum(transfers))
+
+
+def host_cost(candidate: LayoutCandidate, usual: LayoutCandidate, stays: bool) -> int:
+    """Return the cost of an input layout that is not the default layout ``usual``.
+
+    An input that ``stays`` on the device, because the program updates it, is transferred only once.
+    """
+    if candidate is usual:
+        return 0
+    target = candidate.view.target
+    price = _ORDER_PRICE if stays or candidate.stick_dim == usual.stick_dim else _STICK_PRICE
+    return round(price * pass_cost(target, candidate.bytes, target.burst_bytes))
+
+
+def relayout_sets(
+    base: tuple[LayoutCandidate, ...], targets: tuple[LayoutCandidate, ...], readers: int
+) -> list[tuple[LayoutCandidate, ...]]:
+    """Return the sets of relayouts that can be useful for this number of ``readers``, the empty set first."""
+    useful = [target for target in targets if target not in base]
+    limit = min(readers, MAX_RELAYOUTS, len(useful))
+    return [subset for count in range(limit + 1) for subset in itertools.combinations(useful, count)]
+
+
+def argument_states(produced: tuple[ProducedLayout, ...], readers: int) -> list[State]:
+    """Return the states of a tensor laid out ahead of time: any layouts, at most one per stick and per reader."""
+    states = []
+    for count in range(1, max(1, min(readers, MAX_RELAYOUTS, len(produced))) + 1):
+        for subset in itertools.combinations(produced, count):
+            base = tuple(layout.candidate for layout in subset)
+            if len({(candidate.stick_dim, candidate.sticks) for candidate in base}) == count:
+                states.append(State(subset[0], base))
+    return states
+
+
+def view_states(
+    produced: tuple[ProducedLayout, ...], targets: tuple[LayoutCandidate, ...], readers: int
+) -> list[State]:
+    """Return states with views of one layout of the source, or of two if there are two readers; and relayouts."""
+    states = []
+    for count in range(1, min(2, max(readers, 1), len(produced)) + 1):
+        for subset in itertools.combinations(produced, count):
+            base = tuple(layout.candidate for layout in subset)
+            if len({candidate.stick_dim for candidate in base}) == count:
+                sets = (r for r in relayout_sets(base, targets, readers) if len(base) + len(r) <= 4)
+                states += [State(subset[0], base, relayouts) for relayouts in sets]
+    return states
+
+
+def pinned_view_states(
+    produced: tuple[ProducedLayout, ...],
+    pin: LayoutCandidate,
+    targets: tuple[LayoutCandidate, ...],
+    readers: int,
+) -> list[State]:
+    """Return states with views in the pinned layout, and with relayouts of other views, which no reader reads."""
+    sets = relayout_sets((pin,), targets, readers)
+    return [
+        State(layout, (layout.candidate,), relayouts)
+        if layout.candidate.layout == pin.layout
+        else State(layout, (layout.candidate,), (pin, *relayouts), sealed=True)
+        for layout in produced
+        for relayouts in sets
+    ]
+
+
+#: The number of orders of the non-stick dims that are tried for the result of one op layout.
+_MAX_ORDERS = 3
+
+
+def sized(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the dims of more than one element."""
+    return tuple(dim for dim, size in enumerate(shape) if size > 1)
+
+
+def last_dim(shape: tuple[int, ...]) -> int | None:
+    """Return the default stick dim: by convention the last dim, even if this dim has size 1."""
+    return len(shape) - 1 if shape else None
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def is_batched(signature: OpSignature) -> bool:
+    """Return whether an operation is a matmul with batch dims."""
+    iteration = signature.iteration
+    product = DEVICE_OPS[signature.opcode].kind is Kind.MATMUL
+    return product and bool(iteration.present[0] & iteration.present[1] - iteration.reduced)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def single_stick_dims(op_layouts: tuple[OpLayout, ...], position: int) -> tuple[int | None, ...]:
+    """Return the stick dims of an operand in the op layouts whose stick for it holds one dim (None: sparse)."""
+    return tuple(
+        dict.fromkeys(layout.stick_dims[position] for layout in op_layouts if not layout.sticks[position])
+    )
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def viewable(
+    target: Target, step: ViewTransform, shape: tuple[int, ...], dtype: str, stick_outermost: bool
+) -> tuple[int | None, ...]:
+    """Return the stick dims with which a view operation needs no data movement in some order; else (None,): sparse."""
+
+    def legal(dim: int) -> bool:
+        """Test the orders of one stick dim."""
+        candidates = default_candidates(target, shape, dtype, dim, stick_outermost)
+        return any(image(step, candidate) for candidate in candidates)
+
+    return tuple(filter(legal, sized(shape))) or (None,)
+
+
+def best_order(
+    candidates: tuple[LayoutCandidate, ...], steps: Sequence[ViewTransform], batched: bool
+) -> LayoutCandidate:
+    """Return the order that most views accept and leave addressable; among equals, rows innermost if ``batched``."""
+    if len(candidates) == 1:
+        return candidates[0]
+    preferred = tuple(reversed(candidates)) if batched else candidates
+    if not steps:
+        return preferred[0]
+
+    def score(candidate: LayoutCandidate) -> int:
+        """Count accepted views once, addressable ones twice."""
+        images = (image(step, candidate) for step in steps)
+        return sum(1 + view.addressable for view in images if view is not None)
+
+    # ``max`` returns the first of equal candidates, so the order of ``preferred`` matters.
+    return max(preferred, key=score)
+
+
+def uncut(target: Target, node: InsertSliceBuffer) -> tuple[int, ...]:
+    """Return the dims along which no inserted slice begins or ends inside a stick."""
+    return _uncut_dims(target, node.shape, node.dtype, tuple(part.place for part in node.parts))
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _uncut_dims(
+    target: Target, shape: tuple[int, ...], dtype: str, places: tuple[Slice, ...]
+) -> tuple[int, ...]:
+    per_stick = elements_per_stick(target, dtype)
+    return tuple(
+        dim
+        for dim in sized(shape)
+        if not any(place.cuts_sticks(dim, per_stick, shape[dim]) for place in places)
+    )
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def results(
+    signature: OpSignature,
+    op_layouts: tuple[OpLayout, ...],
+    inputs: tuple[tuple[LayoutCandidate, ...], ...],
+    requests: tuple[LayoutCandidate, ...],
+    shape: tuple[int, ...],
+    dtype: str,
+    stick_outermost: bool,
+) -> tuple[ProducedLayout, ...]:
+    """Return for each op layout the orders of inputs, the requests, the default order and that with rows innermost."""
+    produced: list[ProducedLayout] = []
+    for op_layout in op_layouts:
+        candidates = [
+            *_inherited(signature, op_layout, inputs, shape, dtype),
+            *default_candidates(
+                signature.iteration.target, shape, dtype, op_layout.stick_dims[-1], stick_outermost
+            ),
+        ]
+        # Inherited orders come first, so the limit drops default orders.
+        stick_dim = op_layout.stick_dims[-1]
+        requested = (request for request in requests if request.stick_dim == stick_dim)
+        orders = distinct((*distinct(candidates)[:_MAX_ORDERS], *requested))
+        produced += [produced_layout(result, op_layout) for result in orders]
+    return tuple(produced)
+
+
+def _inherited(
+    signature: OpSignature,
+    op_layout: OpLayout,
+    inputs: tuple[tuple[LayoutCandidate, ...], ...],
+    shape: tuple[int, ...],
+    dtype: str,
+) -> list[LayoutCandidate]:
+    """Return the result in the order of each input that has all dims of the result, first input first."""
+    stick_dim = op_layout.stick_dims[-1]
+    if stick_dim is None:
+        return []
+    axis = {dim: k for k, dim in enumerate(signature.maps[-1]) if dim is not None}
+    candidates = []
+    for position, operands in enumerate(inputs):
+        dims = signature.maps[position]
+        if not set(axis) <= set(dims):
+            continue
+        for operand in operands:
+            if operand.stick_dim == op_layout.stick_dims[position] and operand.addressable:
+                order = [axis[dim] for dim in (dims[k] for k in operand.order) if dim in axis]
+                candidates.append(ordered(signature.iteration.target, shape, dtype, stick_dim, tuple(order)))
+    return candidates

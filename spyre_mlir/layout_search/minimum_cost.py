@@ -30,28 +30,31 @@ from spyre_mlir.layout.stick_layout import is_convertible, is_restickified
 from spyre_mlir.layout.view_transforms import ViewTransform
 from spyre_mlir.layout_search.domains import Domains
 from spyre_mlir.layout_search.layout_candidates import (
+    Domain,
     LayoutCandidate,
+    OpLayout,
+    ProducedLayout,
+    State,
+    best_order,
     candidate_of,
     copying_cost,
     default_candidates,
     distinct,
     image,
+    is_batched,
+    op_layouts,
     ordered,
     packed,
     packed_like,
     relayout_cost,
-)
-from spyre_mlir.layout_search.layout_choice import LayoutProblem, cheapest_layouts
-from spyre_mlir.layout_search.op_layouts import OpLayout, op_layouts, transfer_cost, transfer_cost_in_loop
-from spyre_mlir.layout_search.producer_candidates import (
-    best_order,
-    is_batched,
     single_stick_dims,
     sized,
+    transfer_cost,
+    transfer_cost_in_loop,
     uncut,
     viewable,
 )
-from spyre_mlir.layout_search.states import Domain, ProducedLayout, State
+from spyre_mlir.layout_search.layout_choice import LayoutProblem, cheapest_layouts
 from spyre_mlir.layout_search.tensor_graph import (
     ArgumentNode,
     Compute,

@@ -22,9 +22,9 @@ from spyre_mlir.bundle.model import (
     WindowDim,
 )
 from spyre_mlir.division import Division
+from spyre_mlir.division.ownership import Subview
 from spyre_mlir.division.relayout import Relayout
 from spyre_mlir.division.slices import shares_of
-from spyre_mlir.division.subviews import Subview
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space

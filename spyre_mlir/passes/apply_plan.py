@@ -19,8 +19,7 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.files import read_text
 from spyre_mlir.layout import StickLayout
-from spyre_mlir.layout.layout_text import same_order
-from spyre_mlir.layout.requests import LayoutRequest, why_not_a_layout
+from spyre_mlir.layout.requests import LayoutRequest, same_order, why_not_a_layout
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.name_operations import NAMELESS

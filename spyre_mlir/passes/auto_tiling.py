@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
 from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.quantized_matmuls import widens
-from spyre_mlir.analysis.tile_nests import Nests, Tiled, producers
+from spyre_mlir.analysis.tile_nests import DimClass, DimTiles, Nests, Tiled, dim_classes, producers
 from spyre_mlir.analysis.view_ops import is_written_at_an_index
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import element_of, shape_of

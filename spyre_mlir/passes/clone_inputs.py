@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, functions
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
-from spyre_mlir.analysis.bundle_sequence import bundle_number, put_beside
 from spyre_mlir.analysis.kept_usage import usage_of
-from spyre_mlir.analysis.loops import ancestor_in, block_of, executions
+from spyre_mlir.analysis.loops import ancestor_in, block_of, bundle_number, executions, put_beside
 from spyre_mlir.analysis.lx_candidates import ineligibility_reasons
 from spyre_mlir.dialects.structured import element_of, maker_of
 from spyre_mlir.dialects.targets import target_of

@@ -7,10 +7,9 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
-from spyre_mlir.analysis.bundle_sequence import bundle_number, put_beside
 from spyre_mlir.analysis.core_ownership import read_mismatch, written_distribution
 from spyre_mlir.analysis.kept_usage import usage_of
-from spyre_mlir.analysis.loops import LOOP, body_block, terminator
+from spyre_mlir.analysis.loops import LOOP, body_block, bundle_number, put_beside, terminator
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.matching import view_of

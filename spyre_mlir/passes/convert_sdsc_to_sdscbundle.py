@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, Place, all_ops, functions, is_compute, is_in_lx
-from spyre_mlir.analysis.bundle_sequence import bundle_number
 from spyre_mlir.analysis.core_ownership import (
     SHUFFLE,
     PartialAccesses,
@@ -18,7 +17,7 @@ from spyre_mlir.analysis.core_ownership import (
     written_distribution,
 )
 from spyre_mlir.analysis.kept_usage import usage_of
-from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops, trip_count
+from spyre_mlir.analysis.loops import LOOP, body_block, bundle_number, nested_ops, trip_count
 from spyre_mlir.bundle.model import Buffer, Bundle, DebugHandle, Design, Manifest, Origin, SymbolicSize
 from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.diagnostics import error_at
@@ -26,9 +25,8 @@ from spyre_mlir.dialects import sdsc, sdscbundle
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
-from spyre_mlir.division.ownership import local_bytes
+from spyre_mlir.division.ownership import Subview, local_bytes, subview_of
 from spyre_mlir.division.relayout import Relayout, relayout
-from spyre_mlir.division.subviews import Subview, subview_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions, is_compute
-from spyre_mlir.analysis.bundle_sequence import put_in_bundle
-from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops
+from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops, put_in_bundle
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass

@@ -15,8 +15,8 @@ from spyre_mlir.analysis.loops import block_of
 from spyre_mlir.analysis.lx_candidates import Candidate
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import maker_of
-from spyre_mlir.division.copies import CopyDivision
 from spyre_mlir.division.matching import view_of
+from spyre_mlir.division.relayout import CopyDivision
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Evaluator
 from spyre_mlir.passes.before_planning import BeforePlanning, fit, replace_function

@@ -31,8 +31,7 @@ from spyre_mlir.dialects.structured import (
     use_empty,
 )
 from spyre_mlir.dialects.targets import target_of
-from spyre_mlir.layout.roles import Iteration
-from spyre_mlir.layout.rules import RULES
+from spyre_mlir.layout.rules import RULES, Iteration
 from spyre_mlir.mlir import clean, ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass

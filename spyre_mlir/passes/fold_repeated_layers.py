@@ -7,8 +7,7 @@ import math
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.operation_sequence import OperationSequence
-from spyre_mlir.analysis.repeated_layers import RepeatedLayers, repeated_layers
+from spyre_mlir.analysis.repeated_layers import OperationSequence, RepeatedLayers, repeated_layers
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.targets import target_of

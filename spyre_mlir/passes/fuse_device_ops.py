@@ -26,9 +26,8 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.target.expressions import Expression, applications_of
+from spyre_mlir.target.expressions import ANY, Expression, Pattern, applications_of, operand_orders
 from spyre_mlir.target.ops import DEVICE_OPS, FP32, PATTERNS
-from spyre_mlir.target.patterns import ANY, Pattern, operand_orders
 
 _MEANS = {"sum": "mean", "sumnonstick": "meannonstick"}
 _ABSOLUTE = {"max": "absmax", "maxnonstick": "absmaxnonstick"}

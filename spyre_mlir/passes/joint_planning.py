@@ -26,19 +26,17 @@ from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import CoreView
 from spyre_mlir.division_search.division_candidates import (
+    BufferAccess,
+    BufferPlacement,
+    BufferSource,
     DividedOp,
     DivisionCandidate,
     SharedBuffer,
     division_candidates,
-)
-from spyre_mlir.division_search.joint_choice import JointProblem, JointTable, JointTimes, Table, joint_states
-from spyre_mlir.division_search.placements import (
-    BufferAccess,
-    BufferPlacement,
-    BufferSource,
     is_resident,
     placements_of,
 )
+from spyre_mlir.division_search.joint_choice import JointProblem, JointTable, JointTimes, Table, joint_states
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir

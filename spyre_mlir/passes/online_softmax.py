@@ -11,9 +11,18 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.attention_masks import KnownMask, hiding_masks
 from spyre_mlir.analysis.attention_pattern import Attention, NotOnline, around_softmax, attention_of
-from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
 from spyre_mlir.analysis.program_cost import ProgramCost
-from spyre_mlir.analysis.tile_nests import RESCALED, RUNNING, Nests, Tiled, check_running, in_format
+from spyre_mlir.analysis.tile_nests import (
+    RESCALED,
+    RUNNING,
+    DimClass,
+    DimTiles,
+    Nests,
+    Tiled,
+    check_running,
+    dim_classes,
+    in_format,
+)
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import (

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_in_lx, updated_arguments
-from spyre_mlir.analysis.placement_pins import PinnedBuffer, placement_pins, plan_around
+from spyre_mlir.analysis.plan_pins import PinnedBuffer, placement_pins, plan_around
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, maker_of
 from spyre_mlir.dialects.targets import target_of

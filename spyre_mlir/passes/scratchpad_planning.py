@@ -14,7 +14,7 @@ from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.core_ownership import SHUFFLE
 from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.lx_candidates import Candidate, Rules, candidates
-from spyre_mlir.analysis.placement_pins import PinnedBuffer, placement_pins, plan_around
+from spyre_mlir.analysis.plan_pins import PinnedBuffer, placement_pins, plan_around
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import maker_of

@@ -19,11 +19,11 @@ from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import same_owners
-from spyre_mlir.division.copies import copy_division
 from spyre_mlir.division.cores import core_order
 from spyre_mlir.division.matching import Mapping, matching_division, view_of
 from spyre_mlir.division.ownership import local_bytes
-from spyre_mlir.division_search.matmul_splits import cheapest_split
+from spyre_mlir.division.relayout import copy_division
+from spyre_mlir.division_search.work_division import cheapest_split
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.padding import UNDEFINED
 from spyre_mlir.layout.space import Space

@@ -9,12 +9,13 @@ from dataclasses import field
 from typing import Any, ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.operation_sequence import OperationSequence, Read
-from spyre_mlir.analysis.planned_layers import (
+from spyre_mlir.analysis.repeated_layers import (
     FoldedLayers,
     FunctionArguments,
     LayerResult,
     LayerWindow,
+    OperationSequence,
+    Read,
     windows,
 )
 from spyre_mlir.dialects import sdsc
@@ -35,7 +36,7 @@ class NotPeriodic(Exception):
 class UnfoldRepeatedLayers(Pass):
     """Restore the layers that ``fold-repeated-layers`` left out, as copies of a planned layer.
 
-    Two kept layers must have equal plans, including the scratchpads (``analysis/planned_layers.py``). Then any
+    Two kept layers must have equal plans, including the scratchpads (``analysis/repeated_layers.py``). Then any
     number of copies may be inserted between them. A copy reads the arguments of its layer and has the source lines of
     its layer. If no two plans are equal, the pass raises ``NotPeriodic``, and ``run_pipeline`` plans the whole program.
 

@@ -16,7 +16,7 @@ from spyre_mlir.analysis.aliasing import (
 from spyre_mlir.analysis.core_ownership import MOVING, NO_HOLDER, Divided, partial_accesses_of
 from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.live_scopes import ScopedLiveRange, ScopedLiveRanges
-from spyre_mlir.analysis.ping_pong import pairs_of, second_at
+from spyre_mlir.analysis.lx_candidates import pairs_of, second_at
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.division.ownership import local_bytes

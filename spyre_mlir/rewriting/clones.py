@@ -15,8 +15,8 @@ from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import defining_op, maker_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import CoreView
-from spyre_mlir.division.copies import CopyDivision, copy_division, ring_division
 from spyre_mlir.division.matching import view_of
+from spyre_mlir.division.relayout import CopyDivision, copy_division, ring_division
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.padding import UNDEFINED, uniform
 from spyre_mlir.layout.space import Space

@@ -11,10 +11,10 @@ from spyre_mlir.analysis.plan_pins import pins_of, refused
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import structured
 from spyre_mlir.division import Division
-from spyre_mlir.division.copies import Digit
 from spyre_mlir.division.cores import core_order, core_steps
-from spyre_mlir.division.legality import core_order_problem, division_problem
+from spyre_mlir.division.relayout import Digit
 from spyre_mlir.division.slices import shares_of
+from spyre_mlir.division.spans import core_order_problem, division_problem
 from spyre_mlir.division_search.division_candidates import DividedOp
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir

@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from spyre_mlir.analysis.aliasing import argument_attributes
-from spyre_mlir.analysis.operation_sequence import OperationSequence
-from spyre_mlir.analysis.repeated_layers import RepeatedLayers
+from spyre_mlir.analysis.repeated_layers import OperationSequence, RepeatedLayers
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.mlir import ir
 

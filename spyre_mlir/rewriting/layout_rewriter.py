@@ -33,9 +33,14 @@ from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.rules import sentence
 from spyre_mlir.layout.stick_layout import is_restickified
 from spyre_mlir.layout.view import ViewError
-from spyre_mlir.layout_search.layout_candidates import LayoutCandidate, candidate_of, image, relayout_cost
+from spyre_mlir.layout_search.layout_candidates import (
+    LayoutCandidate,
+    OpLayout,
+    candidate_of,
+    image,
+    relayout_cost,
+)
 from spyre_mlir.layout_search.minimum_cost import Decision, LayoutPlan
-from spyre_mlir.layout_search.op_layouts import OpLayout
 from spyre_mlir.layout_search.tensor_graph import ArgumentNode, Compute, Graph, IterArg, TensorNode, ViewNode
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import WARNING, RemarkEmitter

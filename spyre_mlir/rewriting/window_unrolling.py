@@ -11,8 +11,7 @@ from spyre_mlir.analysis.windows import Window, Windowed
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Map, defining_op, filled, shape_of, use_empty
-from spyre_mlir.layout.roles import Role
-from spyre_mlir.layout.rules import RULES
+from spyre_mlir.layout.rules import RULES, Role
 from spyre_mlir.mlir import ir
 from spyre_mlir.rewriting import body_operations as scalar
 from spyre_mlir.rewriting.im2col import Im2Col

@@ -15,16 +15,19 @@ from typing import Any
 from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import (
+    ANY,
     SCALARS,
     Expression,
+    Pattern,
     agree,
     applications_of,
     evaluate,
     names_of,
+    ordered,
     points,
+    require_distinct,
     substitute,
 )
-from spyre_mlir.target.patterns import ANY, Pattern, ordered, require_distinct
 
 # Kinds of device operations, by their use of the iteration space.
 

@@ -12,14 +12,15 @@ from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
 from spyre_mlir.layout_search.layout_candidates import (
     LayoutCandidate,
+    ProducedLayout,
     candidate_of,
     copying_cost,
     image,
+    op_layouts,
     relayout_cost,
+    transfer_cost,
 )
 from spyre_mlir.layout_search.minimum_cost import LayoutPlan, Problem
-from spyre_mlir.layout_search.op_layouts import op_layouts, transfer_cost
-from spyre_mlir.layout_search.states import ProducedLayout
 from spyre_mlir.layout_search.tensor_graph import (
     ArgumentNode,
     Compute,

@@ -15,8 +15,7 @@ from test_programs import imported
 from tilings import tile_at_random
 
 import spyre_mlir
-from spyre_mlir.analysis.dim_classes import dim_classes
-from spyre_mlir.analysis.tile_nests import Nests
+from spyre_mlir.analysis.tile_nests import Nests, dim_classes
 from spyre_mlir.dialects import context
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
 from spyre_mlir.frontend import import_torch

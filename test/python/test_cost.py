@@ -8,8 +8,13 @@ import pytest
 from spyre_mlir.cost.of_tensor import pass_cost, wait_cost
 from spyre_mlir.layout.orders import from_order
 from spyre_mlir.layout.stick_layout import StickLayout
-from spyre_mlir.layout_search.layout_candidates import candidate_of, copying_cost, relayout_cost
-from spyre_mlir.layout_search.op_layouts import op_layouts, transfer_cost
+from spyre_mlir.layout_search.layout_candidates import (
+    candidate_of,
+    copying_cost,
+    op_layouts,
+    relayout_cost,
+    transfer_cost,
+)
 from spyre_mlir.layout_search.tensor_graph import signature
 from spyre_mlir.target.target import default_target
 

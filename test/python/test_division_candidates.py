@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from spyre_mlir.division import Division, core_view
-from spyre_mlir.division.subviews import subview_mismatch
+from spyre_mlir.division.ownership import subview_mismatch
 from spyre_mlir.division_search.division_candidates import DividedOp, SharedBuffer, division_candidates
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import refined

@@ -9,7 +9,7 @@ import random
 import pytest
 from division_spaces import Operand, legal_splits, matmul_of, random_space, space_of
 
-from spyre_mlir.division.legality import core_order_problem, division_problem
+from spyre_mlir.division.spans import core_order_problem, division_problem
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -15,7 +15,7 @@ from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import even_work, operation_work
 from spyre_mlir.division import Division
 from spyre_mlir.division.spans import out_of_reach
-from spyre_mlir.division_search.matmul_splits import cheapest_split, split_cost
+from spyre_mlir.division_search.work_division import cheapest_split, split_cost
 from spyre_mlir.layout.space import Space
 
 OPCODE = "batchmatmul"

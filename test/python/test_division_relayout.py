@@ -10,9 +10,8 @@ import pytest
 from division_spaces import Operand, legal_splits, matmul_of, space_of
 
 from spyre_mlir.division import Division, core_view
-from spyre_mlir.division.copies import CopyDivision, copy_division
 from spyre_mlir.division.ownership import CoreView
-from spyre_mlir.division.relayout import distribution_of, held_view, relayout
+from spyre_mlir.division.relayout import CopyDivision, copy_division, distribution_of, held_view, relayout
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.layout.view import BufferView

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from spyre_mlir.division import CoreView, Division, core_view
+from spyre_mlir.division.ownership import subview_mismatch, subview_of
 from spyre_mlir.division.slices import filled, shares_of
-from spyre_mlir.division.subviews import subview_mismatch, subview_of
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.space import Space
 from spyre_mlir.target.target import default_target

@@ -19,11 +19,9 @@ from spyre_mlir.bundle.model import Design
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.cost.ring_traffic import transfers_of
 from spyre_mlir.division import Division, core_view
-from spyre_mlir.division.copies import copy_division, ring_division
-from spyre_mlir.division.relayout import relayout
+from spyre_mlir.division.relayout import copy_division, relayout, ring_division
 from spyre_mlir.layout import StickLayout
-from spyre_mlir.layout.sliding_windows import halo_of
-from spyre_mlir.layout.space import Space, refined
+from spyre_mlir.layout.space import Space, halo_of, refined
 from spyre_mlir.layout.view import BufferView
 from spyre_mlir.layout.view_transforms import Slice
 from spyre_mlir.target.target import default_target, packaged_target

@@ -16,11 +16,11 @@ from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.ring_traffic import relayout_ns
 from spyre_mlir.division import Division
-from spyre_mlir.division.copies import copy_division
-from spyre_mlir.division.distribute import work_distribution
 from spyre_mlir.division.ownership import CoreView
-from spyre_mlir.division.relayout import relayout
+from spyre_mlir.division.relayout import copy_division, relayout
+from spyre_mlir.division.slices import work_distribution
 from spyre_mlir.division_search.division_candidates import (
+    BufferPlacement,
     DividedOp,
     DivisionCandidate,
     SharedBuffer,
@@ -28,7 +28,6 @@ from spyre_mlir.division_search.division_candidates import (
     read_view,
     written_view,
 )
-from spyre_mlir.division_search.placements import BufferPlacement
 from spyre_mlir.layout.space import Space, refined
 from spyre_mlir.passes.joint_planning import JointDivision, divide_jointly
 from spyre_mlir.target.target import default_target

@@ -17,8 +17,7 @@ from spyre_mlir.bundle.validate import validate
 from spyre_mlir.dialects import context
 from spyre_mlir.division import CoreView, Division
 from spyre_mlir.division.ownership import CoreRegion
-from spyre_mlir.division_search.division_candidates import DivisionCandidate
-from spyre_mlir.division_search.placements import BufferPlacement
+from spyre_mlir.division_search.division_candidates import BufferPlacement, DivisionCandidate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.passes import joint_planning

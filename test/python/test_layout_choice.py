@@ -14,9 +14,14 @@ from layout_graphs import DTYPE, EdgeByEdge, Exhaustive, RandomGraph, price
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.layout.view import BufferView, ViewError
 from spyre_mlir.layout.view_transforms import Slice, Transpose, ViewTransform
-from spyre_mlir.layout_search.layout_candidates import candidate, candidate_of, image, relayout_cost
+from spyre_mlir.layout_search.layout_candidates import (
+    candidate,
+    candidate_of,
+    image,
+    produced_layout,
+    relayout_cost,
+)
 from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choose
-from spyre_mlir.layout_search.states import produced_layout
 from spyre_mlir.layout_search.tensor_graph import (
     ArgumentNode,
     Compute,

@@ -13,8 +13,7 @@ from loop_programs import random_loop_program
 
 from spyre_mlir import dialects
 from spyre_mlir.layout import BufferView, StickLayout, ViewError
-from spyre_mlir.layout.offsets import Offsets
-from spyre_mlir.layout.view_transforms import Slice, collapse
+from spyre_mlir.layout.view_transforms import Offsets, Slice, collapse
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import run_pipeline
 from spyre_mlir.reference import CpuReference

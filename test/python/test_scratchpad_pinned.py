@@ -8,7 +8,7 @@ import random
 import pytest
 from buffer_sets import buffer, buffers, conflicts, random_set
 
-from spyre_mlir.analysis.placement_pins import PinnedSolver, conflict
+from spyre_mlir.analysis.plan_pins import PinnedSolver, conflict
 from spyre_mlir.scratchpad.buffers import MemorySpace
 from spyre_mlir.scratchpad.check import check_plan
 from spyre_mlir.scratchpad.instance import Instance

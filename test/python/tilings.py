@@ -10,8 +10,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from spyre_mlir.analysis.attention_pattern import attention_of
-from spyre_mlir.analysis.dim_classes import DimClass, DimTiles, dim_classes
-from spyre_mlir.analysis.tile_nests import MOST_COPIES, Nests, Tiled, trace
+from spyre_mlir.analysis.tile_nests import MOST_COPIES, DimClass, DimTiles, Nests, Tiled, dim_classes, trace
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS, HINTS, TILING, hints_attr, tiling_attr
 from spyre_mlir.dialects.structured import shape_of
