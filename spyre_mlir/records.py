@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["dataclass"]
+__all__ = ["dataclass", "hash_once"]
 
 
 class _Factory:
@@ -126,6 +126,15 @@ class _MatchArguments:
         names = tuple(field.name for field in dataclasses.fields(owner) if field.init and not field.kw_only)
         owner.__match_args__ = names
         return names
+
+
+def hash_once(self: Any) -> int:
+    """Return the hash of the compared fields, computed once: ``__hash__`` of a dataclass that is a key of caches."""
+    attributes = vars(self)
+    if "_hash" not in attributes:
+        fields = dataclasses.fields(self)
+        attributes["_hash"] = hash(tuple(getattr(self, field.name) for field in fields if field.compare))
+    return attributes["_hash"]
 
 
 def _eq(cls: Any) -> FunctionType:

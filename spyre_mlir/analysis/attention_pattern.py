@@ -3,15 +3,24 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import operator
 from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from spyre_mlir.analysis.tile_nests import VIEWS
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import Structured, defining_op, structured
+from spyre_mlir.dialects.constant_runs import runs_of
+from spyre_mlir.dialects.sdsc import RUNS, host_view_of
+from spyre_mlir.dialects.structured import Structured, defining_op, element_of, shape_of, structured
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.tiling.mask_tiles import MaskTiles, Predicate, Range, RunLengths
 
 _MAXIMA, _SUMS = ("max", "maxnonstick"), ("sum", "sumnonstick")
 
@@ -74,7 +83,10 @@ def _divided(value: ir.Value) -> tuple[list[Structured], Structured | None]:
     linear: list[Structured] = []
     while (op := producer_of(value)) is not None and (generic := structured(op)) is not None:
         if generic.opcode == "realdiv":
-            return linear[::-1], generic if _is_normalisation(generic) else None
+            exp, total = (producer_of(operand) for operand in generic.inputs)
+            summed = _device_op(total, _SUMS)
+            is_softmax = summed is not None and exp is not None and producer_of(summed.inputs[0]) == exp
+            return linear[::-1], generic if is_softmax and sdsc.opcode_of(exp) == "exp" else None
         operand = _linear_operand(generic)
         if operand is None:
             break
@@ -87,7 +99,9 @@ def _linear_operand(generic: Structured) -> int | None:
     """Return the operand of the result's shape in which an operation is linear; None for another operation."""
     if generic.opcode == "where3":
         # where(mask, x, 0) is linear in x: masked elements add 0 to a sum.
-        return 1 if _is_zero(generic.inputs[2]) else None
+        other = defining_op(generic.inputs[2])
+        is_zero = other is not None and other.name == "arith.constant" and splat_of(other.results[0]) == 0
+        return 1 if is_zero else None
     if generic.opcode not in ("mul", "identity") and _kind(generic) is not Kind.CAST:
         return None
     whole = [operand for operand, dims in enumerate(generic.maps[:-1]) if dims == generic.maps[-1]]
@@ -95,16 +109,8 @@ def _linear_operand(generic: Structured) -> int | None:
     return computed[0] if computed else None
 
 
-def _is_normalisation(div: Structured) -> bool:
-    """Return whether a division divides exponentials by their sum."""
-    exp, total = (producer_of(value) for value in div.inputs)
-    if exp is None or total is None:
-        return False
-    summed = _device_op(total, _SUMS)
-    return sdsc.opcode_of(exp) == "exp" and summed is not None and producer_of(summed.inputs[0]) == exp
-
-
 def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div: Structured) -> Attention:
+    """Return the attention; ``NotOnline`` if another operation reads a value that a loop computes tile by tile."""
     exp, total = (_known(producer_of(value)) for value in div.inputs)
     # Only exponentials of scores less a maximum can be rescaled when a later tile raises the maximum.
     sub = _device_op(producer_of(exp.inputs[0]), ("sub",))
@@ -112,19 +118,22 @@ def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div
     if sub is None or maximum is None or producer_of(maximum.inputs[0]) != producer_of(sub.inputs[0]):
         raise NotOnline("its exponentials are not those of scores less their maximum")
     scores = _scores(sub.inputs[0])
-    attention = Attention(
-        tuple(_operands(scores[0])),
-        tuple(scores),
-        maximum,
-        sub,
-        exp,
-        total,
-        div,
-        tuple(weights),
-        matmul,
-        side,
-    )
-    _check_readers(attention)
+    operands, after = tuple(_operands(scores[0])), tuple(weights)
+    attention = Attention(operands, tuple(scores), maximum, sub, exp, total, div, after, matmul, side)
+    # Another reader would read values relative to a maximum that later tiles may still change.
+    allowed = {
+        scores[-1].result: {maximum.result, sub.result},
+        maximum.result: {sub.result},
+        sub.result: {exp.result},
+        exp.result: {total.result, div.result},
+        total.result: {div.result},
+    }
+    # In these chains the next operation is the only reader of each result.
+    for chain in (scores, (div, *after, matmul)):
+        allowed |= {generic.result: {reader.result} for generic, reader in itertools.pairwise(chain)}
+    for generic in attention.ops:
+        if generic.result in allowed and readers(generic.result) - allowed[generic.result]:
+            raise NotOnline(f"the result of '{generic.opcode}' is read by others, too, who need all of it")
     return attention
 
 
@@ -180,27 +189,6 @@ def _operands(matmul: Structured) -> Iterator[Structured]:
             yield generic
 
 
-def _check_readers(attention: Attention) -> None:
-    """Raise ``NotOnline`` if another operation reads a value of which a loop computes one tile at a time."""
-    # The operations after the division form a chain: the next operation is the only reader of each result.
-    readers_in_order = [*attention.weights, attention.matmul]
-    # Another reader would read values relative to a maximum that later tiles may still change.
-    allowed = {
-        attention.maximum.result: {attention.sub.result},
-        attention.sub.result: {attention.exp.result},
-        attention.exp.result: {attention.sum.result, attention.div.result},
-        attention.sum.result: {attention.div.result},
-    }
-    for generic, reader in zip((attention.div, *attention.weights), readers_in_order, strict=True):
-        allowed[generic.result] = {reader.result}
-    for generic, reader in zip(attention.scores, attention.scores[1:], strict=False):
-        allowed[generic.result] = {reader.result}
-    allowed[attention.scores[-1].result] = {attention.maximum.result, attention.sub.result}
-    for generic in attention.ops:
-        if generic.result in allowed and readers(generic.result) - allowed[generic.result]:
-            raise NotOnline(f"the result of '{generic.opcode}' is read by others, too, who need all of it")
-
-
 def around_softmax(matmul: ir.Operation) -> list[ir.Operation]:
     """Return a matmul and the elementwise operations and reductions before it, back to the matmul of the scores."""
     pending, inside = [matmul], {matmul.results[0]}
@@ -239,12 +227,9 @@ def readers(value: ir.Value) -> set[ir.Value]:
 
 def is_broadcast(generic: Structured) -> bool:
     """Return whether an operation only repeats a tensor along new dims."""
-    if generic.opcode != "identity" or sorted(map(str, generic.maps[-1])) != sorted(
-        map(str, range(len(generic.extents)))
-    ):
-        return False
     dims = [dim for dim in generic.maps[0] if dim is not None]
-    return len(dims) < len(generic.extents)
+    is_permuted = sorted(map(str, generic.maps[-1])) == sorted(map(str, range(len(generic.extents))))
+    return generic.opcode == "identity" and is_permuted and len(dims) < len(generic.extents)
 
 
 def producer_of(value: ir.Value) -> ir.Operation | None:
@@ -271,9 +256,166 @@ def _device_op(op: ir.Operation | None, opcodes: tuple[str, ...]) -> Structured 
     return structured(op)
 
 
-def _is_zero(value: ir.Value) -> bool:
+#: A score that a mask makes at most this large is hidden: its weight is 0 unless all scores of the row are as low.
+_HIDDEN_SCORE = -1e4
+
+#: A finite number that hides a score in fp16: half of the lowest number, so that a score added to it stays finite.
+FINITE_LOW = -32752.0
+
+#: Maximum number of runs of equal elements in a row of a constant mask; a mask with more runs does not hide tiles.
+_MOST_RUNS = 8
+
+
+@dataclass(frozen=True)
+class KnownMask:
+    """An operation that masks scores or weights with known numbers.
+
+    ``mask`` and ``masked`` are operands; ``hides``: a masked score has weight 0. ``rows`` and ``keys`` are iteration
+    dims. ``infinite`` is an operand that is -infinity and becomes a masked score.
+    """
+
+    tiles: MaskTiles
+    mask: int
+    masked: int
+    hides: bool
+    rows: int
+    keys: int
+    infinite: int | None = None
+
+    @property
+    def is_infinite(self) -> bool:
+        """Whether the mask contains -infinity and no row hides all keys."""
+        is_low = bool((self.tiles.runs.values < FINITE_LOW).any())
+        return self.hides and is_low and not self.tiles.hides_row.any()
+
+    def part(self, rows: Range, keys: Range) -> NDArray[np.float32]:
+        """Return the mask for some rows and keys, with finite numbers in rows that do not hide all keys.
+
+        A row may see no key of a tile. With -infinity its maximum would be -infinity, and score - maximum NaN.
+        """
+        numbers = self.tiles.tile(rows, keys)
+        if not self.hides:
+            return numbers
+        is_low = (numbers < FINITE_LOW) & ~self.tiles.hides_row[slice(*rows), None]
+        return np.where(is_low, np.float32(FINITE_LOW), numbers)
+
+
+def hiding_masks(attention: Attention) -> list[tuple[Structured, KnownMask]]:
+    """Return the operations of an attention whose known masks determine the tiles of keys that can be skipped.
+
+    Masks of weights are included only if a mask of scores hides scores; without such a mask the list is empty.
+    """
+    masks: list[tuple[Structured, KnownMask]] = []
+    for generic in attention.scores[1:]:
+        mask = known_mask(generic)
+        if mask is not None and mask.hides:
+            masks.append((generic, mask))
+        elif masks and not _keeps_hidden(generic):
+            return []
+    if not masks:
+        return []
+    weights = ((generic, known_mask(generic)) for generic in attention.weights)
+    return [*masks, *((generic, mask) for generic, mask in weights if mask is not None)]
+
+
+def known_mask(generic: Structured) -> KnownMask | None:
+    """Return the mask that an elementwise operation applies; None for another operation, or an unknown mask."""
+    whole = tuple(range(len(generic.extents)))
+    masked = [operand for operand, dims in enumerate(generic.maps[:-1]) if dims == whole]
+    form = _form(generic)
+    if form is None or generic.maps[-1] != whole or len(whole) < 2:
+        return None
+    mask, scores, is_hidden, is_neutral, hides = form
+    runs = known_runs(generic.inputs[mask])
+    # The mask has a number for each row and key, the same for all heads.
+    shape = zip(generic.maps[mask], shape_of(generic.inputs[mask]), strict=True)
+    dims = tuple(dim for dim, size in shape if dim is not None and size > 1)
+    if runs is None or scores not in masked or dims != whole[-2:]:
+        return None
+    rows, keys = dims
+    flat = RunLengths((generic.extents[rows], generic.extents[keys]), runs.ends, runs.values)
+    tiles = MaskTiles(flat, is_hidden, is_neutral)
+    infinite = next(
+        (operand for operand, value in enumerate(generic.inputs) if splat_of(value) == -math.inf), None
+    )
+    if infinite is not None and tiles.hides_row.any():
+        return None  # one number cannot be finite for some rows and infinite for rows that are NaN in the program
+    return KnownMask(tiles, mask, scores, hides, rows, keys, infinite)
+
+
+def known_runs(value: ir.Value) -> RunLengths | None:
+    """Return a constant as runs of equal elements; None for another value, or for a constant of many runs."""
+    reshapes = ("tensor.expand_shape", "tensor.collapse_shape")
+    while (op := defining_op(value)) is not None and op.name in reshapes:
+        value = op.operands[0]
+    shape = shape_of(value)
+    if op is not None:
+        attr = op.attributes["value"] if op.name == "arith.constant" else None
+        if not isinstance(attr, ir.DenseElementsAttr) or attr.is_splat or not shape:
+            return None
+        return RunLengths.of(np.ascontiguousarray(np.array(attr)), _MOST_RUNS * math.prod(shape[:-1]))
+    func = value.owner.owner.operation
+    attributes = list(func.attributes["arg_attrs"]) if "arg_attrs" in func.attributes else []
+    number = ir.BlockArgument(value).arg_number
+    if number >= len(attributes) or RUNS not in attributes[number]:
+        return None
+    # The attribute has the runs of the whole host array, in the order of the array.
+    view = host_view_of(attributes[number], shape)
+    pieces = [piece for dim in view.dims for piece in dim if piece[0] > 1]
+    row_major = [math.prod(size for size, _ in pieces[index + 1 :]) for index in range(len(pieces))]
+    is_whole = not view.offset and math.prod(view.array_shape) == math.prod(shape)
+    if not is_whole or [stride for _, stride in pieces] != row_major:
+        return None
+    return runs_of(attributes[number][RUNS], shape)
+
+
+#: Predicates of mask elements.
+_IS_LOW: Predicate = functools.partial(operator.ge, _HIDDEN_SCORE)
+_IS_ZERO, _IS_ONE = functools.partial(operator.eq, 0), functools.partial(operator.eq, 1)
+_IS_NOT_ZERO: Predicate = functools.partial(operator.ne, 0)
+
+#: Operands of mask and scores, predicates of mask elements that hide or keep a score, and whether it hides scores.
+_Form = tuple[int, int, Predicate, Predicate, bool]
+
+
+def _form(generic: Structured) -> _Form | None:
+    """Return how an operation masks one operand with another; None if it does not."""
+    if generic.opcode in ("add", "mul"):
+        known = [operand for operand, value in enumerate(generic.inputs) if known_runs(value) is not None]
+        if len(known) != 1:
+            return None
+        if generic.opcode == "add":
+            return known[0], 1 - known[0], _IS_LOW, _IS_ZERO, True
+        return known[0], 1 - known[0], _IS_ZERO, _IS_ONE, False
+    if generic.opcode != "where3":
+        return None
+    for masked, other in ((1, 2), (2, 1)):
+        number = splat_of(generic.inputs[other])
+        if number is None or not (number <= _HIDDEN_SCORE or number == 0):
+            continue
+        predicates = (_IS_ZERO, _IS_NOT_ZERO) if masked == 1 else (_IS_NOT_ZERO, _IS_ZERO)
+        return 0, masked, *predicates, number != 0
+    return None
+
+
+def _keeps_hidden(generic: Structured) -> bool:
+    """Return whether an operation on scores keeps hidden scores hidden."""
+    if generic.opcode in ("add", "sub", "where3", "identity") or DEVICE_OPS[generic.opcode].kind is Kind.CAST:
+        return True
+    if generic.opcode == "maximum":
+        return any(
+            (number := splat_of(value)) is not None and number <= _HIDDEN_SCORE for value in generic.inputs
+        )
+    return False
+
+
+def splat_of(value: ir.Value) -> float | None:
+    """Return the number that all elements of a constant are equal to; None for another value."""
     op = defining_op(value)
-    if op is None or op.name != "arith.constant":
-        return False
+    while op is not None and op.name in VIEWS:
+        op = defining_op(op.operands[0])
+    if op is None or op.name != "arith.constant" or element_of(value) not in ("f16", "f32", "bf16"):
+        return None
     attr = op.attributes["value"]
-    return attr.is_splat and ir.FloatAttr(attr.get_splat_value()).value == 0
+    is_splat = isinstance(attr, ir.DenseElementsAttr) and attr.is_splat
+    return float(attr.get_splat_value().value) if is_splat else None

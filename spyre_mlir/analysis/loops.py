@@ -4,15 +4,50 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Mapping
+from dataclasses import field
 
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.indices import INDEX_ARGUMENT, bounds_of_index
-from spyre_mlir.layout.view_transforms import Index, Offsets
+from spyre_mlir.layout.view_transforms import Offsets
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 
 LOOP = "scf.for"
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index in loops: its possible values, and its stride per iteration of each loop.
+
+    ``moves`` maps each loop to a stride that is not 0; None if the index does not advance in equal steps.
+    """
+
+    offsets: Offsets
+    moves: Mapping[Hashable, int] | None = field(default_factory=dict)
+
+    def __add__(self, other: Index) -> Index:
+        if self.moves is None or other.moves is None:
+            return Index(self.offsets + other.offsets, None)
+        total = {
+            loop: self.moves.get(loop, 0) + other.moves.get(loop, 0) for loop in {**self.moves, **other.moves}
+        }
+        return Index(self.offsets + other.offsets, {loop: step for loop, step in total.items() if step})
+
+    def __mul__(self, factor: int) -> Index:
+        if self.moves is None:
+            return Index(self.offsets * factor, None)
+        moves = {loop: step * factor for loop, step in self.moves.items() if factor}
+        return Index(self.offsets * factor, moves)
+
+    # The quotient of an index that advances may stay the same for some iterations: its steps may differ.
+
+    def __floordiv__(self, divisor: int) -> Index:
+        return Index(self.offsets // divisor, None if self.moves else self.moves)
+
+    def __mod__(self, modulus: int) -> Index:
+        return Index(self.offsets % modulus, None if self.moves else self.moves)
 
 
 @dataclass(frozen=True)
@@ -140,7 +175,10 @@ def index_of(value: ir.Value) -> Index | None:
     owner = value.owner
     if isinstance(owner, ir.Block):
         loop = owner.owner.operation
-        return _variable(loop) if loop.name == LOOP and ir.BlockArgument(value).arg_number == 0 else None
+        numbers = _induction(loop) if loop.name == LOOP and value == body_block(loop).arguments[0] else None
+        if numbers is None:
+            return None
+        return Index(numbers, {body_block(loop).arguments[0]: numbers.step} if numbers.count > 1 else {})
     op = owner.operation
     if op.name == INDEX_ARGUMENT:
         return Index(Offsets(0, 1, bounds_of_index(op)[1]), {value: 1})
@@ -150,14 +188,14 @@ def index_of(value: ir.Value) -> Index | None:
     if op.name == "affine.apply":
         map_ = ir.AffineMapAttr(op.attributes["map"]).value
         return _evaluate(map_.results[0], operands, map_.n_dims)
-    return _arithmetic(op.name, operands)
-
-
-def _variable(loop: ir.Operation) -> Index | None:
-    numbers = _induction(loop)
-    if numbers is None:
+    if len(operands) != 2 or None in operands:
         return None
-    return Index(numbers, {body_block(loop).arguments[0]: numbers.step} if numbers.count > 1 else {})
+    lhs, rhs = operands
+    if op.name == "arith.addi":
+        return lhs + rhs
+    if op.name == "arith.subi":
+        return lhs + rhs * -1
+    return _product(lhs, rhs) if op.name == "arith.muli" else None
 
 
 def _induction(loop: ir.Operation) -> Offsets | None:
@@ -167,21 +205,6 @@ def _induction(loop: ir.Operation) -> Offsets | None:
         return None
     numbers = range(*known)
     return Offsets(numbers.start, numbers.step, len(numbers))
-
-
-def _arithmetic(name: str, operands: list[Index | None]) -> Index | None:
-    if len(operands) != 2:
-        return None
-    lhs, rhs = operands
-    if lhs is None or rhs is None:
-        return None
-    if name == "arith.addi":
-        return lhs + rhs
-    if name == "arith.subi":
-        return lhs + rhs * -1
-    if name == "arith.muli":
-        return _product(lhs, rhs)
-    return None
 
 
 def _product(lhs: Index, rhs: Index) -> Index | None:

@@ -68,12 +68,18 @@ def share(mask: Mask | None, box: Box) -> float:
     """Return the fraction of a box for which a mask is true, 0 to 1."""
     if mask is None:
         return 1.0
-    slices = tuple(
-        slice(None) if size == 1 else slice(dim.start, dim.stop, dim.step)
-        for size, dim in zip(mask.shape, box, strict=True)
-    )
-    part = mask[slices]
+    part = _part(mask, box)
     return np.count_nonzero(part) / max(part.size, 1)
+
+
+def _part(mask: Mask, box: Box) -> Mask:
+    """Return a mask inside a box; a dim of size 1 stays, because the mask is equal along it."""
+    return mask[
+        tuple(
+            slice(None) if size == 1 else slice(dim.start, dim.stop, dim.step)
+            for size, dim in zip(mask.shape, box, strict=True)
+        )
+    ]
 
 
 @dataclass
@@ -98,21 +104,13 @@ class Needs:
             self.add(value, need)
         for op in reversed(ops):
             if any(result in self.needs for result in op.results):
-                self._of_op(op)
+                rule = _RULES.get(op.name, _whole_operands)
+                rule(self, op)
 
     def add(self, value: ir.Value, need: NeededPart) -> None:
         """Add the need of one more reader of a value."""
         if need.boxes and isinstance(value.type, ir.RankedTensorType):
             self.needs[value] = self.needs[value].with_other(need) if value in self.needs else need
-
-    def _of_op(self, op: ir.Operation) -> None:
-        rule = _RULES.get(op.name)
-        if rule is not None:
-            rule(self, op)
-            return
-        # An op without a rule may need its whole operands; multiply-adds in its regions are not counted.
-        for value in op.operands:
-            self.add(value, NeededPart((whole(shape_of(value)),)))
 
     def own(self, op: ir.Operation) -> NeededPart:
         """Return the need of the first result, without elements that are masked for all values of the operands."""
@@ -120,27 +118,48 @@ class Needs:
         return need if masked is None else need.masked(masked.needed)
 
 
+def _by_dim(map_: ir.AffineMap, entries: Sequence[Any]) -> dict[int, Any]:
+    """Return an entry per result of a map, keyed by iteration dim; without results that are not one dim."""
+    return {
+        expr.position: entry
+        for expr, entry in zip(map_.results, entries, strict=True)
+        if isinstance(expr, ir.AffineDimExpr)
+    }
+
+
+def _whole_operands(needs: Needs, op: ir.Operation) -> None:
+    """Add whole operands: an op without a rule may need all of them; multiply-adds in its regions are not counted."""
+    for value in op.operands:
+        needs.add(value, NeededPart((whole(shape_of(value)),)))
+
+
 def _generic(needs: Needs, op: ir.Operation) -> None:
-    maps, extents = indexing_maps(op), _extents(op)
-    inputs = len(op.operands) - len(op.results)
-    sizes = [extents.get(dim, 1) for dim in range(maps[0].n_dims)]
-    boxes = [
-        _iteration_box(box, maps[inputs + index], sizes)
+    maps, inputs = indexing_maps(op), len(op.operands) - len(op.results)
+    extents: dict[int, int] = {}
+    for value, map_ in zip(op.operands, maps, strict=True):
+        if isinstance(value.type, ir.RankedTensorType):
+            extents |= _by_dim(map_, shape_of(value))
+    # The iterations that write the needed elements; dims that do not index the result are whole.
+    written = [
+        _by_dim(maps[inputs + index], box)
         for index, result in enumerate(op.results)
         if result in needs.needs
         for box in needs.needs[result].boxes
     ]
+    dims = range(maps[0].n_dims)
+    boxes = [tuple(box.get(dim, range(extents.get(dim, 1))) for dim in dims) for box in written]
     masks = _iteration_masks(needs, op, maps, inputs)
     if _multiplies(op):
-        needs.multiply_adds[_factor_type(op)] += _iterations(op, needs, boxes, masks)
-    drops = [mask for mask in masks if mask is not None]
+        # A product counts for the wider element type of its factors.
+        types = [ir.RankedTensorType(value.type).element_type for value in list(op.operands)[:2]]
+        iterations = sum(elements(box) * _joint_share(masks, box) for box in disjoint(union(boxes)))
+        needs.multiply_adds[str(max(types, key=bits_of))] += round(iterations)
     for index, (value, map_) in enumerate(zip(op.operands, maps, strict=True)):
         is_read = index < inputs or not use_empty(op.regions[0].blocks[0].arguments[index])
         if not is_read or not isinstance(value.type, ir.RankedTensorType):
             continue
-        parts = union(_operand_box(box, map_, shape_of(value)) for box in boxes)
-        need = NeededPart(parts)
-        for mask in drops:
+        need = NeededPart(union(_operand_box(box, map_, shape_of(value)) for box in boxes))
+        for mask in masks:
             need = need.masked(lowered(mask, map_))
         needs.add(value, need)
     _captured(needs, op, boxes)
@@ -151,9 +170,12 @@ def _captured(needs: Needs, op: ir.Operation, boxes: Sequence[Box]) -> None:
     for inner in (view.operation for view in op.regions[0].blocks[0].operations):
         if inner.name != "tensor.extract":
             continue
-        value = inner.operands[0]
+        value, dims = inner.operands[0], list[int | None]()
+        for index in inner.operands[1:]:
+            position = defining_op(index)
+            is_dim = position is not None and position.name == "linalg.index"
+            dims.append(int(ir.IntegerAttr(position.attributes["dim"]).value) if is_dim else None)
         for box in boxes:
-            dims = [_index_dim(index) for index in inner.operands[1:]]
             lookups = math.prod(len(indices) for dim, indices in enumerate(box) if dim not in dims)
             part = tuple(
                 range(min(size, lookups)) if dim is None else box[dim]
@@ -162,16 +184,7 @@ def _captured(needs: Needs, op: ir.Operation, boxes: Sequence[Box]) -> None:
             needs.add(value, NeededPart((part,)))
 
 
-def _index_dim(index: ir.Value) -> int | None:
-    """Return the iteration dim that an index is equal to; None for a computed index."""
-    op = defining_op(index)
-    is_position = op is not None and op.name == "linalg.index"
-    return int(ir.IntegerAttr(op.attributes["dim"]).value) if op is not None and is_position else None
-
-
-def _iteration_masks(
-    needs: Needs, op: ir.Operation, maps: Sequence[ir.AffineMap], inputs: int
-) -> list[Mask | None]:
+def _iteration_masks(needs: Needs, op: ir.Operation, maps: Sequence[ir.AffineMap], inputs: int) -> list[Mask]:
     """Return masks of the needed iterations: the mask of the result and, for products, the nonzeros of each factor."""
     masks: list[Mask | None] = []
     if len(op.results) == 1 and (need := needs.own(op)).mask is not None:
@@ -181,26 +194,14 @@ def _iteration_masks(
             masked = needs.masked.get(value)
             if masked is not None and masked.kind == ZERO:
                 masks.append(lifted(masked.needed, map_))
-    return masks
-
-
-def _iterations(op: ir.Operation, needs: Needs, boxes: Sequence[Box], masks: Sequence[Mask | None]) -> int:
-    """Return the number of multiply-adds for the needed results."""
-    total = 0.0
-    for box in disjoint(union(boxes)):
-        total += elements(box) * _joint_share([mask for mask in masks if mask is not None], box)
-    return round(total)
+    return [mask for mask in masks if mask is not None]
 
 
 def _joint_share(masks: Sequence[Mask], box: Box) -> float:
     """Return the fraction of a box for which all masks are true; a lower bound for more than two masks."""
     if len(masks) != 2:
         return max(0.0, 1 - math.fsum(1 - share(mask, box) for mask in masks))
-    parts = [
-        mask[tuple(slice(None) if size == 1 else slice(dim.start, dim.stop, dim.step)
-                   for size, dim in zip(mask.shape, box, strict=True))]
-        for mask in masks
-    ]  # fmt: skip
+    parts = [_part(mask, box) for mask in masks]
     alone = [tuple(dim for dim in range(len(box)) if other.shape[dim] == 1) for other in reversed(parts)]
     # Along dims that only one mask has, the mean of this mask is exact.
     one, other = (part.mean(axis=dims, keepdims=True) for part, dims in zip(parts, alone, strict=True))
@@ -208,25 +209,14 @@ def _joint_share(masks: Sequence[Mask], box: Box) -> float:
 
 
 def _multiplies(op: ir.Operation) -> bool:
-    """Return whether the body adds up products of two operands."""
+    """Return whether the body adds up products of two operands, neither of which is a constant."""
+    if not any("reduction" in str(kind) for kind in op.attributes["iterator_types"]):
+        return False
     body = [view.operation for view in op.regions[0].blocks[0].operations]
-    names = [inner.name for inner in body]
-    reduces = any("reduction" in str(kind) for kind in op.attributes["iterator_types"])
-    products = [inner for inner in body if inner.name in _PRODUCTS]
-    return reduces and any(name in names for name in _SUMS) and any(
-        all(not _is_constant(value) for value in inner.operands) for inner in products
-    )  # fmt: skip
-
-
-def _is_constant(value: ir.Value) -> bool:
-    op = defining_op(value)
-    return op is not None and op.name == "arith.constant"
-
-
-def _factor_type(op: ir.Operation) -> str:
-    """Return the wider element type of the two factors."""
-    types = [ir.RankedTensorType(value.type).element_type for value in list(op.operands)[:2]]
-    return str(max(types, key=bits_of))
+    factors = [[defining_op(value) for value in inner.operands] for inner in body if inner.name in _PRODUCTS]
+    return any(inner.name in _SUMS for inner in body) and any(
+        all(factor is None or factor.name != "arith.constant" for factor in pair) for pair in factors
+    )
 
 
 def bits_of(type_: ir.Type) -> int:
@@ -235,27 +225,6 @@ def bits_of(type_: ir.Type) -> int:
         return 64
     width = type_.width if isinstance(type_, ir.IntegerType | ir.FloatType) else 64
     return max(8, width)
-
-
-def _extents(op: ir.Operation) -> dict[int, int]:
-    """Return the sizes of iteration dims, from operand dims that one iteration dim alone indexes."""
-    return {
-        expr.position: size
-        for value, map_ in zip(op.operands, indexing_maps(op), strict=True)
-        if isinstance(value.type, ir.RankedTensorType)
-        for expr, size in zip(map_.results, shape_of(value), strict=True)
-        if isinstance(expr, ir.AffineDimExpr)
-    }
-
-
-def _iteration_box(box: Box, map_: ir.AffineMap, sizes: Sequence[int]) -> Box:
-    """Return the iterations that write a part of a result; dims that do not index the result are whole."""
-    dims = {
-        expr.position: indices
-        for expr, indices in zip(map_.results, box, strict=True)
-        if isinstance(expr, ir.AffineDimExpr)
-    }
-    return tuple(dims.get(dim, range(size)) for dim, size in enumerate(sizes))
 
 
 def _operand_box(box: Box, map_: ir.AffineMap, shape: Sequence[int]) -> Box:
@@ -312,13 +281,11 @@ def _reshape(needs: Needs, op: ir.Operation) -> None:
 def _extract_slice(needs: Needs, op: ir.Operation) -> None:
     offsets, sizes, strides = (_static(op, name) for name in ("offsets", "sizes", "strides"))
     source = shape_of(op.operands[0])
-    if None in (offsets, sizes, strides):
+    if offsets is None or sizes is None or strides is None:
         # The offset of the slice is unknown: the need is a part of the source of the same size.
-        sizes = list(ir.RankedTensorType(op.results[0].type).shape)
-        part = tuple(range(min(a, b)) for a, b in zip(sizes, source, strict=False))
+        part = tuple(range(min(a, b)) for a, b in zip(shape_of(op.results[0]), source, strict=False))
         needs.add(op.operands[0], NeededPart((part,) if len(part) == len(source) else ()))
         return
-    assert offsets is not None and strides is not None and sizes is not None
     dims = _kept_dims(sizes, shape_of(op.results[0]))
     for box in needs.needs[op.results[0]].boxes:
         by_dim = dict(zip(dims, box, strict=True))
@@ -602,45 +569,28 @@ def _of_generic(
     block = op.regions[0].blocks[0]
     known: dict[ir.Value, _Known] = {}
     for argument, value, map_ in zip(block.arguments, op.operands, maps, strict=True):
-        known[argument] = _operand(value, map_, constants, masked)
-    extents = {
-        expr.position: size
-        for expr, size in zip(maps[-1].results, shape_of(op.results[0]), strict=True)
-        if isinstance(expr, ir.AffineDimExpr)
-    }
-    for inner in (view.operation for view in block.operations):
-        if inner.name == "linalg.yield":
-            result = known.get(inner.operands[0], _number(inner.operands[0]))
-            return _as_operand(result, maps[-1])
+        if not isinstance(value.type, ir.RankedTensorType):
+            known[argument] = _number(value)
+        elif value in constants:
+            known[argument] = lifted(constants[value], map_)
+        elif value in masked:
+            needed = lifted(masked[value].needed, map_)
+            known[argument] = None if needed is None else Masked(masked[value].kind, needed)
+        else:
+            known[argument] = None
+    extents = _by_dim(maps[-1], shape_of(op.results[0]))
+    *body, result = (view.operation for view in block.operations)
+    for inner in body:
         if inner.results:
             known[inner.results[0]] = _scalar(inner, known, extents, len(kinds))
-    return None
-
-
-def _as_operand(value: _Known, map_: ir.AffineMap) -> _Known:
-    """Convert a value over the iterations to a value of the result; numbers that are all zero become masked."""
+    value = known.get(result.operands[0], _number(result.operands[0]))
     if isinstance(value, np.ndarray):
-        moved = lowered(value.reshape(value.shape or (1,) * map_.n_dims), map_)
+        # Numbers that are all zero become masked.
+        moved = lowered(value.reshape(value.shape or (1,) * len(kinds)), maps[-1])
         return Masked(ZERO, np.zeros_like(moved, bool)) if moved is not None and not moved.any() else moved
-    if value is None or (needed := lowered(value.needed, map_)) is None:
+    if value is None or (needed := lowered(value.needed, maps[-1])) is None:
         return None
     return Masked(value.kind, needed)
-
-
-def _operand(
-    value: ir.Value,
-    map_: ir.AffineMap,
-    constants: Mapping[ir.Value, NDArray[Any]],
-    masked: Mapping[ir.Value, Masked],
-) -> _Known:
-    if not isinstance(value.type, ir.RankedTensorType):
-        return _number(value)
-    if value in constants:
-        return lifted(constants[value], map_)
-    if value not in masked:
-        return None
-    needed = lifted(masked[value].needed, map_)
-    return None if needed is None else Masked(masked[value].kind, needed)
 
 
 def _scalar(
@@ -663,8 +613,19 @@ def _scalar(
         (score,) = operands
         return Masked(ZERO, score.needed) if isinstance(score, Masked) and score.kind == LOW else None
     if op.name in ("arith.addf", "arith.subf"):
-        return _sum(operands)
-    return _product(op.name, operands) if op.name in ("arith.mulf", "arith.divf") else None
+        # A sum with a low addend is low, but zeros do not stay zero.
+        kind, constants = LOW, [each > LOWEST for each in operands if isinstance(each, np.ndarray)]
+        constants = [each for each in constants if each.any() and not each.all()]
+    elif op.name in ("arith.mulf", "arith.divf"):
+        # A product with zero is zero. Some weights may be zero by chance; a mask consists of zeros and ones.
+        kind, operands = ZERO, operands if op.name == "arith.mulf" else operands[:1]
+        factors = [each for each in operands if isinstance(each, np.ndarray) and each.size > 1 and each.any()]
+        constants = [each != 0 for each in factors if np.isin(each, (0, 1)).all()]
+    else:
+        return None
+    needed = [each.needed for each in operands if isinstance(each, Masked) and each.kind == kind]
+    needed += constants
+    return Masked(kind, functools.reduce(operator.and_, needed)) if needed else None
 
 
 def _computed(op: ir.Operation, operands: Sequence[Any]) -> _Known:
@@ -692,38 +653,14 @@ def _selected(condition: _Known, one: _Known, other: _Known) -> _Known:
         return None
     condition = condition.astype(bool)
     for chosen, dropped, value in ((condition, other, one), (~condition, one, other)):
-        kind = _kind(dropped)
-        if kind is None or not chosen.any():
+        if not isinstance(dropped, np.ndarray) or not dropped.size or not chosen.any():
+            continue
+        kind = LOW if (dropped <= LOWEST).all() else ZERO
+        if kind == ZERO and dropped.any():
             continue
         already = value.needed if isinstance(value, Masked) and value.kind == kind else True
         return Masked(kind, chosen & already)
     return None
-
-
-def _kind(value: _Known) -> str | None:
-    """Return ``LOW`` or ``ZERO`` if all numbers are low or zero, else None."""
-    if not isinstance(value, np.ndarray) or not value.size:
-        return None
-    return LOW if (value <= LOWEST).all() else ZERO if not value.any() else None
-
-
-def _sum(operands: Sequence[_Known]) -> _Known:
-    """Return the mask of a sum: a sum with a low addend is low, but zeros do not stay zero."""
-    needed = [each.needed for each in operands if isinstance(each, Masked) and each.kind == LOW]
-    constants = [each > LOWEST for each in operands if isinstance(each, np.ndarray)]
-    needed += [each for each in constants if each.any() and not each.all()]
-    return Masked(LOW, functools.reduce(operator.and_, needed)) if needed else None
-
-
-def _product(name: str, operands: Sequence[_Known]) -> _Known:
-    """Return the mask of a product or quotient: a product with zero is zero."""
-    factors = operands if name == "arith.mulf" else operands[:1]
-    needed = [each.needed for each in factors if isinstance(each, Masked) and each.kind == ZERO]
-    for each in factors:
-        # Some weights may be zero by chance; a mask consists of zeros and ones.
-        if isinstance(each, np.ndarray) and each.size > 1 and each.any() and np.isin(each, (0, 1)).all():
-            needed.append(each != 0)
-    return Masked(ZERO, functools.reduce(operator.and_, needed)) if needed else None
 
 
 def _number(value: ir.Value) -> _Known:

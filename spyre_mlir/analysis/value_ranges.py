@@ -9,7 +9,7 @@ large and how near to 0 a value may be relative to this power of the inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -101,13 +101,10 @@ def after(generic: Structured, inputs: Sequence[ValueFacts]) -> ValueFacts:
         facts = replace(facts, reduced=facts.sources)
     if opcode in CASTS:
         return facts.in_f16() if opcode == "fp32todl16" else facts
-    least = _LEAST[opcode](generic, inputs) if opcode in _LEAST else facts.least
-    facts = replace(facts, least=least, nonnegative=_is_nonnegative(generic, inputs))
-    if opcode in _BOUNDED:
-        facts = replace(facts, growth=(0.0, 0.0), factor=0.0)
-    elif opcode in _GROWTH:
-        growth, factor = _GROWTH[opcode](generic, inputs)
-        facts = replace(facts, growth=growth, factor=factor)
+    facts = replace(facts, least=_least(generic, inputs), nonnegative=_is_nonnegative(generic, inputs))
+    bounds = _growth(generic, inputs)
+    if bounds is not None:
+        facts = replace(facts, growth=bounds[0], factor=bounds[1])
     exact = _selects(opcode) and all(operand.exact for operand in inputs)
     if opcode in MATMULS or element_of(generic.result) != "f32":
         return facts.in_f16()  # the device returns at most 16 bits
@@ -154,144 +151,84 @@ def _scaled(growth: Growth, power: float) -> Growth:
     return min(ends), max(ends)
 
 
-_Rule = Callable[[Structured, Sequence[ValueFacts]], tuple[Growth, float]]
+#: The exponent of each operation that is a power of its operand, or of its operand plus a constant.
+_POWERS = {"reciprocal": -1.0, "sqrt": 0.5, "rsqrt": -0.5, "layernormscale": -0.5}
 
 
-def _added(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
-    first, second = (facts.factor for facts in inputs)
-    # Terms that grow with different powers are not comparable, so their factors do not add up.
-    alike = inputs[0].growth[1] == inputs[1].growth[1]
-    growth = joined(inputs).growth
-    return growth, float(np.logaddexp2(first, second)) if alike else max(first, second)
-
-
-def _multiplied(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
-    (low, high), (other_low, other_high) = (facts.growth for facts in inputs)
-    return (low + other_low, high + other_high), inputs[0].factor + inputs[1].factor
-
-
-def _divided(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
-    dividend, divisor = inputs
-    growth = dividend.growth[0] - divisor.growth[1], dividend.growth[1] - divisor.growth[0]
-    is_number = not divisor.sources
-    return growth, dividend.factor - divisor.factor if is_number else min(dividend.factor, _LARGEST)
-
-
-def _exponential(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
-    return (0.0, 0.0), 0.0 if _maximum_axes(generic) is not None else _EXPONENTIAL
-
-
-def _power(exponent: float, has_shift: bool = False) -> _Rule:
-    """Return the rule of ``x ** exponent`` or of ``(x + constant) ** exponent``."""
-
-    def rule(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
-        (facts,) = inputs
-        low, high = facts.growth
-        growth = (min(low, 0.0), max(high, 0.0)) if has_shift else facts.growth
+def _growth(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float] | None:
+    """Return the growth and the factor of a result; None if they are those of the inputs together."""
+    opcode, facts = generic.opcode, inputs[0]
+    low, high = facts.growth
+    if opcode in _BOUNDED:
+        return (0.0, 0.0), 0.0
+    if opcode in SUMS:
+        first, second = (operand.factor for operand in inputs)
+        # Terms that grow with different powers are not comparable, so their factors do not add up.
+        alike = inputs[0].growth[1] == inputs[1].growth[1]
+        return joined(inputs).growth, float(np.logaddexp2(first, second)) if alike else max(first, second)
+    if opcode == "mul":
+        other_low, other_high = inputs[1].growth
+        return (low + other_low, high + other_high), facts.factor + inputs[1].factor
+    if opcode == "realdiv":
+        divisor = inputs[1]
+        growth = low - divisor.growth[1], high - divisor.growth[0]
+        return growth, min(facts.factor, _LARGEST) if divisor.sources else facts.factor - divisor.factor
+    if opcode == "exp":
+        return (0.0, 0.0), 0.0 if _maximum_axes(generic) is not None else _EXPONENTIAL
+    if opcode in _POWERS:
+        exponent = _POWERS[opcode]
+        growth = (min(low, 0.0), max(high, 0.0)) if opcode == "layernormscale" else facts.growth
         return _scaled(growth, exponent), max(facts.factor * exponent, 0.0) if exponent > 0 else 0.0
-
-    return rule
-
-
-def _reduced(power: float, constant: str = "") -> _Rule:
-    """Return the rule of a sum of powers, times a constant of the operation."""
-
-    def rule(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
-        (facts,) = inputs
-        terms = math.prod(generic.extents[dim] for dim in generic.reduced)
-        scale = abs(sdsc.constants_of(generic.op)[constant]) if constant else 1.0
-        # The lower limit is for a constant of 0, which does not have a logarithm.
-        factor = facts.factor * power + math.log2(max(terms * scale, 2.0**-_LARGEST))
-        return _scaled(facts.growth, power), factor
-
-    return rule
-
-
-def _product(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float]:
     terms = math.prod(generic.extents[dim] for dim in generic.reduced)
-    return _scaled(inputs[0].growth, terms), inputs[0].factor * terms
+    if opcode == "prod":
+        return _scaled(facts.growth, terms), facts.factor * terms
+    if opcode not in (*_TOTALS, "exx2_zeromean"):
+        return None
+    power, scale = 1.0, 1.0
+    if opcode == "exx2_zeromean":
+        power, scale = 2.0, abs(sdsc.constants_of(generic.op)["exx2scale"])
+    elif opcode.startswith("mean"):
+        scale = abs(sdsc.constants_of(generic.op)["scaling_factor"])
+    # The lower limit is for a constant of 0, which does not have a logarithm.
+    factor = facts.factor * power + math.log2(max(terms * scale, 2.0**-_LARGEST))
+    return _scaled(facts.growth, power), factor
 
 
-_GROWTH: dict[str, _Rule] = {
-    **dict.fromkeys(SUMS, _added),
-    "mul": _multiplied,
-    "realdiv": _divided,
-    "exp": _exponential,
-    "reciprocal": _power(-1.0),
-    "sqrt": _power(0.5),
-    "rsqrt": _power(-0.5),
-    "layernormscale": _power(-0.5, has_shift=True),
-    **dict.fromkeys(("sum", "sumnonstick"), _reduced(1.0)),
-    **dict.fromkeys(("mean", "meannonstick"), _reduced(1.0, "scaling_factor")),
-    "exx2_zeromean": _reduced(2.0, "exx2scale"),
-    "prod": _product,
-}
-
-
-# -- lower bounds of magnitudes -----------------------------------------------------------------------
-
-_Least = Callable[[Structured, Sequence[ValueFacts]], float]
-
-
-def _any(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
-    return -math.inf
-
-
-def _unless_exact(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
-    """Return ``least`` of an operation that maps fp16 numbers to numbers in the range of fp16."""
-    return 0.0 if all(facts.exact for facts in inputs) else -math.inf
-
-
-def _least_sum(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
-    """Return ``least`` of a sum of two: numbers that are not negative do not cancel."""
-    if all(facts.nonnegative for facts in inputs):
-        return max(facts.least for facts in inputs)
-    return _unless_exact(generic, inputs)
-
-
-def _least_total(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
-    """Return ``least`` of a sum over dims. The sum of a softmax contains a term that is 1."""
-    (facts,) = inputs
-    scale = 0.0
-    if generic.opcode.startswith("mean"):
-        scale = math.log2(max(abs(sdsc.constants_of(generic.op)["scaling_factor"]), 2.0**-100))
-    if _has_a_term_of_1(generic):
-        return scale
-    return facts.least + scale if facts.nonnegative and not facts.exact else _unless_exact(generic, inputs)
-
-
-def _least_maximum(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
-    bounds = [facts.least for facts in inputs if facts.nonnegative]
-    return max(bounds) if bounds else min(facts.least for facts in inputs)
-
-
-def _least_clip(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
-    low = sdsc.constants_of(generic.op).get("clipMin", 0.0)
-    return math.log2(low) if low > 0 else inputs[0].least
-
-
-def _least_product(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
-    return inputs[0].least + inputs[1].least
-
-
-def _least_quotient(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
-    dividend, divisor = inputs
-    return -math.inf if divisor.sources else dividend.least - divisor.factor
-
-
-_LEAST: dict[str, _Least] = {
-    **dict.fromkeys(("exp", "sigmoid", "silu", "reciprocal", "rsqrt", "layernormscale", "prod"), _any),
-    **dict.fromkeys(("log", "log1p", "sub", "revsub"), _unless_exact),
-    "add": _least_sum,
-    **dict.fromkeys(_TOTALS, _least_total),
-    "maximum": _least_maximum,
-    "clip": _least_clip,
-    "mul": _least_product,
-    "realdiv": _least_quotient,
-    "sqrt": lambda generic, inputs: inputs[0].least / 2,
-    "exx2_zeromean": lambda generic, inputs: 2 * inputs[0].least,
-    **dict.fromkeys(_COMPARISONS, lambda generic, inputs: 0.0),
-}
+def _least(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
+    """Return ``least`` of a result: the lower bound of its magnitude, relative to the inputs."""
+    opcode, facts = generic.opcode, inputs[0]
+    # Of an operation that maps fp16 numbers to numbers in the range of fp16.
+    unless_exact = 0.0 if all(operand.exact for operand in inputs) else -math.inf
+    if opcode in ("exp", "sigmoid", "silu", "reciprocal", "rsqrt", "layernormscale", "prod"):
+        return -math.inf
+    if opcode in ("log", "log1p", "sub", "revsub"):
+        return unless_exact
+    if opcode in _COMPARISONS:
+        return 0.0
+    if opcode == "add":
+        # Numbers that are not negative do not cancel.
+        cancels = not all(operand.nonnegative for operand in inputs)
+        return unless_exact if cancels else max(operand.least for operand in inputs)
+    if opcode in _TOTALS:
+        scale = 0.0
+        if opcode.startswith("mean"):
+            scale = math.log2(max(abs(sdsc.constants_of(generic.op)["scaling_factor"]), 2.0**-100))
+        if _has_a_term_of_1(generic):
+            return scale
+        return facts.least + scale if facts.nonnegative and not facts.exact else unless_exact
+    if opcode == "maximum":
+        bounds = [operand.least for operand in inputs if operand.nonnegative]
+        return max(bounds) if bounds else min(operand.least for operand in inputs)
+    if opcode == "clip":
+        low = sdsc.constants_of(generic.op).get("clipMin", 0.0)
+        return math.log2(low) if low > 0 else facts.least
+    if opcode == "mul":
+        return facts.least + inputs[1].least
+    if opcode == "realdiv":
+        return -math.inf if inputs[1].sources else facts.least - inputs[1].factor
+    if opcode == "sqrt":
+        return facts.least / 2
+    return 2 * facts.least if opcode == "exx2_zeromean" else min(operand.least for operand in inputs)
 
 
 def _selects(opcode: str) -> bool:
@@ -335,7 +272,7 @@ def _is_nonnegative(generic: Structured, inputs: Sequence[ValueFacts]) -> bool:
 
 
 def _has_a_term_of_1(generic: Structured) -> bool:
-    """Return whether each sum over dims contains the term exp(x - max(x)) of the largest x, which is 1."""
+    """Return whether each sum contains exp(x - max(x)) of the largest x, which is 1, as the sum of a softmax does."""
     op = defining_op(generic.inputs[0])
     terms = structured(op) if op is not None and sdsc.opcode_of(op) == "exp" else None
     axes = None if terms is None else _maximum_axes(terms)

@@ -12,7 +12,6 @@ from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.records import dataclass
 
 _HEAD = ("tensor", "op", "shape", "type", "device size", "stick", "padding", "bytes", "origin", "location")
-_RIGHT = {_HEAD.index("bytes")}
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,45 @@ def listing(function: str, tensors: Sequence[ListedTensor]) -> str:
     """Return the table of one function: a row per tensor, then the totals."""
     if not tensors:
         return f"@{function}: no tensors\n"
-    rows = [_HEAD, *(_row(tensor) for tensor in tensors)]
+    rows = [_HEAD, *map(_row, tensors)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [_line(row, widths) for row in rows]
-    return "\n".join([f"@{function}", *lines, _totals(tensors)]) + "\n"
+    lines = [f"@{function}"]
+    for row in rows:
+        columns = zip(_HEAD, row, widths, strict=True)
+        cells = (cell.rjust(width) if name == "bytes" else cell.ljust(width) for name, cell, width in columns)
+        lines.append("  ".join(cells).rstrip())
+    buffers = [tensor.layout for tensor in tensors if tensor.owns_buffer]
+    total, padding = sum(layout.bytes for layout in buffers), sum(map(padding_bytes, buffers))
+    converted = [tensor.layout.bytes for tensor in tensors if tensor.restickified]
+    lines.append(
+        f"total: buffers {len(buffers)}, bytes {total:,}, padding {padding:,} ({percent(padding, total)}), "
+        f"restickifies {len(converted)} ({sum(converted):,} bytes)"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _row(tensor: ListedTensor) -> tuple[str, ...]:
+    layout, states = tensor.layout, tensor.padding
+    # For example ``d1 + 16: undefined``: the padding of each dim, the state of the padding, and the empty slots.
+    padded = [
+        f"d{dim} + {count}: {state_text(states[dim])}" if dim in states else f"d{dim} + {count}"
+        for dim, count in enumerate(layout.padding)
+        if count
+    ]
+    if layout.stick_dim is None:
+        padded.append(f"{layout.elements_per_stick - 1} of {layout.elements_per_stick} lanes")
+    return (
+        tensor.name,
+        tensor.operation,
+        by(layout.shape),
+        layout.dtype,
+        by(layout.device_size),
+        stick_text(layout),
+        (", ".join(padded) or "-") if tensor.owns_buffer else "-",
+        f"{layout.bytes if tensor.owns_buffer else 0:,}",
+        tensor.origin,
+        tensor.location or "-",
+    )
 
 
 def stick_text(layout: StickLayout) -> str:
@@ -64,49 +98,3 @@ def percent(part: int, whole: int) -> str:
 def by(sizes: Iterable[int]) -> str:
     """Return sizes as text, ``4x512x64``; a tensor of rank 0 is ``scalar``."""
     return "x".join(map(str, sizes)) or "scalar"
-
-
-def _row(tensor: ListedTensor) -> tuple[str, ...]:
-    layout, owns = tensor.layout, tensor.owns_buffer
-    return (
-        tensor.name,
-        tensor.operation,
-        by(layout.shape),
-        layout.dtype,
-        by(layout.device_size),
-        stick_text(layout),
-        _padding(layout, tensor.padding) if owns else "-",
-        f"{layout.bytes if owns else 0:,}",
-        tensor.origin,
-        tensor.location or "-",
-    )
-
-
-def _padding(layout: StickLayout, states: States) -> str:
-    """Return ``d1 + 16: undefined``: the padding of each dim, the state of the padding, and the empty slots."""
-    padded = [
-        f"d{dim} + {count}: {state_text(states[dim])}" if dim in states else f"d{dim} + {count}"
-        for dim, count in enumerate(layout.padding)
-        if count
-    ]
-    per_stick = layout.elements_per_stick
-    empty_slots = [f"{per_stick - 1} of {per_stick} lanes"] if layout.stick_dim is None else []
-    return ", ".join(padded + empty_slots) or "-"
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    cells = [
-        cell.rjust(width) if k in _RIGHT else cell.ljust(width)
-        for k, (cell, width) in enumerate(zip(row, widths, strict=True))
-    ]
-    return "  ".join(cells).rstrip()
-
-
-def _totals(tensors: Sequence[ListedTensor]) -> str:
-    buffers = [tensor.layout for tensor in tensors if tensor.owns_buffer]
-    total, padding = sum(layout.bytes for layout in buffers), sum(map(padding_bytes, buffers))
-    converted = [tensor.layout.bytes for tensor in tensors if tensor.restickified]
-    return (
-        f"total: buffers {len(buffers)}, bytes {total:,}, padding {padding:,} ({percent(padding, total)}), "
-        f"restickifies {len(converted)} ({sum(converted):,} bytes)"
-    )

@@ -102,19 +102,16 @@ def operand_padding(
     # Larger indices of other dims only go further along the dims of the buffer: padding at index 0 stays padding.
     if all(state is UNDEFINED for state in states.values()):
         return UNDEFINED
-    values = {_state_at(layout, states, _offset(view, dim, position)) for position in positions}
+    values = set()
+    for position in positions:
+        steps = (position // axis.divisor * axis.stride for axis in view.axes if axis.dim == dim)
+        offset = view.offset + sum(steps)
+        if view.stick_axes:
+            offset += sum(position % axis.size * axis.stride for axis in view.stick_axes if axis.dim == dim)
+        elif dim == view.stick_dim:
+            offset += position % view.elements_per_stick
+        values.add(_state_at(layout, states, offset))
     return values.pop() if len(values) == 1 else UNDEFINED
-
-
-def _offset(view: BufferView, dim: int, position: int) -> int:
-    """Return the elements from the start of the buffer to a position of one dim, with the other dims at 0."""
-    offset = view.offset
-    if view.stick_axes:
-        offset += sum(position % axis.size * axis.stride for axis in view.stick_axes if axis.dim == dim)
-    elif dim == view.stick_dim:
-        offset += position % view.elements_per_stick
-    steps = (position // axis.divisor * axis.stride for axis in view.axes if axis.dim == dim)
-    return offset + sum(steps)
 
 
 def _state_at(layout: StickLayout, states: States, offset: int) -> State:

@@ -64,16 +64,19 @@ class LayoutRequest(Options):
         for name in request:
             if name not in known:
                 raise CompileError(f"The layout of {what} has no '{name}'; it has {', '.join(known)}.")
-        dims = {
-            name: _integers(request[name], name, what)
-            for name in ("stick_dims", "dim_order")
-            if request.get(name) is not None
-        }
+        dims = {name: request[name] for name in ("stick_dims", "dim_order") if request.get(name) is not None}
+        for name, value in dims.items():
+            # Not ``isinstance``: True is an int in Python, but not a dim.
+            if not isinstance(value, Sequence) or not all(type(item) is int for item in value):
+                raise CompileError(
+                    f"The {name} of the layout of {what} must be a list of integers, not {value!r}."
+                )
         outermost = request.get("stick_outermost")
         if not isinstance(outermost, bool | np.bool_ | None):
             raise CompileError(
                 f"The stick_outermost of the layout of {what} is True or False, not {outermost!r}."
             )
+        dims = {name: tuple(value) for name, value in dims.items()}
         return cls(**dims, stick_outermost=bool(outermost))
 
     def layout(self, target: Target, shape: Sequence[int], dtype: str, what: str) -> StickLayout:
@@ -136,13 +139,6 @@ def device_dtype(dtype: str) -> str:
     return dtype if element is None or element.device is None else element.device
 
 
-def _integers(value: Any, name: str, what: str) -> tuple[int, ...]:
-    # Not ``isinstance``: True is an int in Python, but not a dim.
-    if isinstance(value, Sequence) and all(type(item) is int for item in value):
-        return tuple(value)
-    raise CompileError(f"The {name} of the layout of {what} must be a list of integers, not {value!r}.")
-
-
 def with_element_type(layout: StickLayout, dtype: str) -> StickLayout:
     """Return the layout with the same order for another element type; ``ValueError`` if a new stick would be cut.
 
@@ -151,17 +147,14 @@ def with_element_type(layout: StickLayout, dtype: str) -> StickLayout:
     old, new = layout.elements_per_stick, replace(layout, dtype=dtype).elements_per_stick
     if old == new or layout.stick_dim is None:
         return replace(layout, dtype=dtype)
-    digits = [_with_stick_of(digit, layout.stick_dim, old, new) for digit in layout.digits[:-1]]
+    digits = []
+    for digit in layout.digits[:-1]:
+        if digit.dim == layout.stick_dim:
+            if digit.divisor != old or (digit.modulus is not None and digit.modulus * old % new):
+                raise ValueError(f"dim {digit.dim} is not cut in whole sticks of {new} elements")
+            digit = replace(digit, divisor=new, modulus=digit.modulus and digit.modulus * old // new)
+        digits.append(digit)
     return replace(layout, dtype=dtype, digits=(*digits, Digit(layout.stick_dim, 1, new)))
-
-
-def _with_stick_of(digit: Digit, stick_dim: int, old: int, new: int) -> Digit:
-    """Convert a digit that counts sticks of ``old`` elements to count sticks of ``new`` elements."""
-    if digit.dim != stick_dim:
-        return digit
-    if digit.divisor != old or (digit.modulus is not None and digit.modulus * old % new):
-        raise ValueError(f"dim {stick_dim} is not cut in whole sticks of {new} elements")
-    return replace(digit, divisor=new, modulus=digit.modulus and digit.modulus * old // new)
 
 
 def why_not_a_layout(layout: StickLayout) -> str | None:
@@ -196,14 +189,12 @@ def without_room(layout: StickLayout) -> StickLayout:
     for digit in layout.outer_digits:
         if digit.dim is not None and digit.divisor >= outermost.get(digit.dim, digit).divisor:
             outermost[digit.dim] = digit
-    digits = tuple(
-        replace(digit, modulus=None)
-        if digit in outermost.values()
-        and digit.size(layout.shape) >= replace(digit, modulus=None).size(layout.shape)
-        else digit
-        for digit in layout.outer_digits
-    )
-    return replace(layout, digits=(*digits, *layout.digits[len(digits) :]))
+    digits = list(layout.digits)
+    for index, digit in enumerate(layout.outer_digits):
+        unpadded = replace(digit, modulus=None)
+        if digit in outermost.values() and digit.size(layout.shape) >= unpadded.size(layout.shape):
+            digits[index] = unpadded
+    return replace(layout, digits=tuple(digits))
 
 
 def same_order(first: StickLayout, second: StickLayout) -> bool:
@@ -216,13 +207,11 @@ def request_of(layout: StickLayout) -> LayoutRequest | None:
     rank, stick = len(layout.shape), layout.stick_dim
     if len(layout.stick_digits) > 1:
         return None
-    order = list(dict.fromkeys(digit.dim for digit in layout.outer_digits if digit.dim is not None))
-    others = [dim for dim in order if dim != stick]
-    missing = [dim for dim in range(rank) if dim not in order and dim != stick]
-    stick_dim = -1 if stick is None else stick
+    others = list(dict.fromkeys(digit.dim for digit in layout.outer_digits if digit.dim not in (None, stick)))
+    missing = [dim for dim in range(rank) if dim not in others and dim != stick]
+    # A dim order begins with the innermost dim outside the stick (``StickLayout.for_tensor``).
+    dim_order = (*others[-1:], *missing, *others[:-1], -1 if stick is None else stick)
     for outermost in (False, True):
-        # A dim order begins with the innermost dim outside the stick (``StickLayout.for_tensor``).
-        dim_order = (*others[-1:], *missing, *others[:-1], stick_dim)
         request = LayoutRequest(dim_order=dim_order, stick_outermost=outermost)
         if rank and request.layout(layout.target, layout.shape, layout.dtype, "a tensor").same_memory(
             without_room(layout)

@@ -17,7 +17,7 @@ from typing import Any
 from spyre_mlir.layout.rules import Iteration
 from spyre_mlir.layout.symbolic import SymbolicDim
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
-from spyre_mlir.records import dataclass
+from spyre_mlir.records import dataclass, hash_once
 from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import Target
 
@@ -46,30 +46,6 @@ def window_dims(windows: Windows) -> frozenset[int]:
     return frozenset(dim for window in windows for dim in (window.output, window.kernel))
 
 
-def footprint(view: BufferView, windows: Windows) -> BufferView:
-    """Return the view of the elements that windows slide over, without overlaps.
-
-    ``view`` has an axis for the positions of a window and an axis for the positions inside it; one element is in many
-    windows. In the result the ``output`` dim counts the positions in memory, and the ``kernel`` dim has size 1.
-    """
-    outputs, kernels = (
-        {getattr(window, name): window for window in windows} for name in ("output", "kernel")
-    )
-    shape, axes = list(view.shape), []
-    for window in windows:
-        shape[window.output], shape[window.kernel] = window.size, 1
-    for axis in view.axes:
-        if axis.dim in outputs:
-            window = outputs[axis.dim]
-            axes.append(Axis(axis.dim, 1, window.size, axis.stride // window.stride))
-        elif axis.dim not in kernels:
-            axes.append(axis)
-    # Not canonical: a dim of one position keeps its place in the order of the dims.
-    return replace(
-        view, shape=tuple(shape), axes=tuple(sorted(axes, key=lambda axis: (-axis.stride, axis.dim)))
-    )
-
-
 @dataclass(frozen=True)
 class Space:
     """Iteration dims with their ``sizes`` and, for each operand, its view over all dims and the dims that it has.
@@ -87,15 +63,7 @@ class Space:
     halos: Halos = ()
     symbolic: tuple[tuple[int, SymbolicDim], ...] = ()
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        """Hash, computed once: spaces are keys of many caches."""
-        return hash(
-            (self.sizes, self.views, self.present, self.reduced, self.windows, self.halos, self.symbolic)
-        )
+    __hash__ = hash_once
 
     @property
     def target(self) -> Target:
@@ -163,9 +131,28 @@ class Space:
         )
 
     def footprint(self, operand: int) -> BufferView:
-        """Return the view of an operand without overlaps: each position that windows slide over occurs once."""
+        """Return the view of an operand without overlaps: each position that windows slide over occurs once.
+
+        The view of the first operand has an axis for the positions of a window and an axis for the positions inside it.
+        In the result the ``output`` dim counts the positions in memory, and the ``kernel`` dim has size 1.
+        """
         view = self.views[operand]
-        return footprint(view, self.windows) if self.windows and operand == 0 else view
+        if not self.windows or operand != 0:
+            return view
+        outputs, kernels = {window.output: window for window in self.windows}, set[int]()
+        shape, axes = list(view.shape), []
+        for window in self.windows:
+            shape[window.output], shape[window.kernel] = window.size, 1
+            kernels.add(window.kernel)
+        for axis in view.axes:
+            if axis.dim in outputs:
+                window = outputs[axis.dim]
+                axes.append(Axis(axis.dim, 1, window.size, axis.stride // window.stride))
+            elif axis.dim not in kernels:
+                axes.append(axis)
+        # Not canonical: a dim of one position keeps its place in the order of the dims.
+        axes.sort(key=lambda axis: (-axis.stride, axis.dim))
+        return replace(view, shape=tuple(shape), axes=tuple(axes))
 
     def accessed(self, operand: int, shares: Iterable[Any]) -> list[Any]:
         """Return at most how many elements of each dim of an operand's footprint a core with ``shares`` accesses."""
@@ -223,19 +210,27 @@ def refined(views: Sequence[BufferView]) -> Space:
     All ``views`` have the same shape. Raise ``ViewError`` if the pieces of two views do not align.
     """
     shape = views[0].shape
-    cuts = _cuts(views, len(shape))
-    every = frozenset(range(len(shape)))
+    boundaries = [{1} for _ in shape]
+    for view in views:
+        for axis in view.axes:
+            # An axis that counts sticks does not cut the dim: it begins where the positions in the stick end.
+            if axis.divisor != view.stick_elements(axis.dim):
+                boundaries[axis.dim].add(axis.divisor)
+    # The ascending divisors at which pieces of each dim begin: [1] if the dim is one piece in all views.
+    cuts = [sorted(starts) for starts in boundaries]
+    for dim, starts in enumerate(cuts):
+        for low, high in itertools.pairwise(starts):
+            if high % low:
+                raise ViewError(f"pieces of {low} and of {high} elements of dim {dim} do not fall together")
     if all(len(starts) == 1 for starts in cuts):
+        every = frozenset(range(len(shape)))
         return Space(shape, tuple(view.canonical() for view in views), (every,) * len(views))
     first, sizes = [], []
-    for dim, size in enumerate(shape):
+    for size, starts in zip(shape, cuts, strict=True):
         first.append(len(sizes))
-        ends = [*cuts[dim][1:], None]
+        inner = [end // begin for begin, end in itertools.pairwise(starts)]
         # Cuts are ascending, but dims are outermost first, hence the reversal.
-        sizes += [
-            -(-size // begin) if end is None else end // begin
-            for begin, end in zip(cuts[dim], ends, strict=True)
-        ][::-1]
+        sizes += [*inner, -(-size // starts[-1])][::-1]
     parts = tuple(_split(view, cuts, first, tuple(sizes)) for view in views)
     return Space(tuple(sizes), parts, (frozenset(range(len(sizes))),) * len(views))
 
@@ -248,22 +243,6 @@ def pieces(view: BufferView) -> list[tuple[int, int]]:
         for axis in view.axes
         if axis.divisor == per_stick > 1 and view.stick_elements(axis.dim) == 1
     ]
-
-
-def _cuts(views: Sequence[BufferView], rank: int) -> list[list[int]]:
-    """Return the ascending divisors at which pieces of each dim begin: [1] if the dim is one piece in all views."""
-    boundaries = [{1} for _ in range(rank)]
-    for view in views:
-        for axis in view.axes:
-            # An axis that counts sticks does not cut the dim: it begins where the positions in the stick end.
-            if axis.divisor != view.stick_elements(axis.dim):
-                boundaries[axis.dim].add(axis.divisor)
-    cuts = [sorted(starts) for starts in boundaries]
-    for dim, starts in enumerate(cuts):
-        for low, high in itertools.pairwise(starts):
-            if high % low:
-                raise ViewError(f"pieces of {low} and of {high} elements of dim {dim} do not fall together")
-    return cuts
 
 
 def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tuple[int, ...]) -> BufferView:
@@ -284,10 +263,8 @@ def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tup
                 raise ViewError(f"tiles of {axis.divisor} of dim {axis.dim} do not fall on a cut at {begin}")
             axes.append(Axis(target, low // begin, high // low, axis.stride * (low // axis.divisor)))
     innermost = [begin + len(starts) - 1 for begin, starts in zip(first, cuts, strict=True)]
-    stick_dim = None if view.stick_dim is None else innermost[view.stick_dim]
-    stick_axes = tuple(replace(axis, dim=innermost[axis.dim]) for axis in view.stick_axes)
-    digits = tuple(axes), stick_dim, stick_axes
+    has_same_sticks = all(innermost[dim] == dim for dim in view.stick_dims)
     # Most views have no dim in pieces, and a view is costly to build.
-    if sizes != view.shape or digits != (view.axes, view.stick_dim, view.stick_axes):
-        view = replace(view, shape=sizes, axes=digits[0], stick_dim=stick_dim, stick_axes=stick_axes)
+    if sizes != view.shape or tuple(axes) != view.axes or not has_same_sticks:
+        view = view.with_dims(sizes, axes, innermost)
     return view.canonical()

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.records import dataclass
+from spyre_mlir.records import dataclass, hash_once
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.target.target import Target
 
@@ -94,20 +94,18 @@ class IndexMap:
             ValueError: The index has another rank.
         """
         _check_rank("An index", len(index), len(self.shape))
-        if isinstance(index, np.ndarray):
-            if index.size:
-                self._check_inside([(int(indices.min()), int(indices.max())) for indices in index])
-            none = np.zeros(index.shape[1:], np.int64)
-            index = index.astype(np.int64)
-            return np.stack([none if d.dim is None else d.of(index[d.dim]) for d in self.digits])
-        self._check_inside([(position, position) for position in index])
-        return tuple(0 if digit.dim is None else digit.of(index[digit.dim]) for digit in self.digits)
-
-    def _check_inside(self, reach: Sequence[tuple[int, int]]) -> None:
-        for dim, ((first, last), size) in enumerate(zip(reach, self.shape, strict=True)):
-            if first < 0 or last >= size:
-                index = first if first < 0 else last
-                raise IndexError(f"Index {index} of dim {dim} lies outside its {size} elements.")
+        is_array = isinstance(index, np.ndarray)
+        for dim, (indices, size) in enumerate(zip(index, self.shape, strict=True)):
+            ends = (
+                ((int(indices.min()), int(indices.max())) if indices.size else ()) if is_array else (indices,)
+            )
+            outside = next((end for end in ends if not 0 <= end < size), None)
+            if outside is not None:
+                raise IndexError(f"Index {outside} of dim {dim} lies outside its {size} elements.")
+        if not is_array:
+            return tuple(0 if digit.dim is None else digit.of(index[digit.dim]) for digit in self.digits)
+        none, index = np.zeros(index.shape[1:], np.int64), index.astype(np.int64)
+        return np.stack([none if digit.dim is None else digit.of(index[digit.dim]) for digit in self.digits])
 
     @overload
     def to_host(self, coordinate: Sequence[int]) -> tuple[int, ...] | None: ...
@@ -228,13 +226,7 @@ class StickLayout(IndexMap):
     dtype: str
     digits: tuple[Digit, ...]
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        # Layouts are keys of many dictionaries; the generated hash would visit every digit at each lookup.
-        return hash((self.shape, self.dtype, self.digits))
+    __hash__ = hash_once
 
     @classmethod
     def for_tensor(
@@ -270,15 +262,17 @@ class StickLayout(IndexMap):
         if sticks is None:
             # A scalar has no dim for the stick, so it is sparse.
             order = _order(dim_order, len(shape)) or [-1]
-            within_stick = (
-                (Digit(None),)
-                if order[-1] == -1
-                else (Digit(order[-1], 1, elements_per_stick(target, dtype)),)
-            )
+            within_stick = [Digit(None)]
+            if order[-1] != -1:
+                within_stick = [Digit(order[-1], 1, elements_per_stick(target, dtype))]
         else:
-            within_stick = _digits_of_sticks(target, sticks, len(shape), dtype)
+            _check_sticks(sticks, len(shape), dtype, elements_per_stick(target, dtype))
+            within_stick = []
+            for dim, elements in reversed(sticks):
+                within_stick.insert(0, Digit(dim, _in_stick(dim, within_stick), elements))
             order = _order_of_sticks(dim_order, len(shape), sticks[-1][0])
-        *others, stick = [_count(dim, within_stick) for dim in order]
+        counts = (Digit(None) if dim == -1 else Digit(dim, _in_stick(dim, within_stick)) for dim in order)
+        *others, stick = counts
         middle = [stick, *others[1:]] if stick_outermost else [*others[1:], stick]
         return cls(target, shape, dtype, (*middle, *others[:1], *within_stick))
 
@@ -324,11 +318,8 @@ class StickLayout(IndexMap):
             return self.stick_dims
         dims: list[int] = []
         for digit in reversed(self.digits):
-            if (
-                digit.dim is None
-                or digit.dim in dims
-                or digit != Digit(digit.dim, 1, self.elements_per_stick)
-            ):
+            is_whole = digit == Digit(digit.dim, 1, self.elements_per_stick)
+            if digit.dim is None or digit.dim in dims or not is_whole:
                 break
             dims.insert(0, digit.dim)
         return tuple(dims)
@@ -374,11 +365,8 @@ class StickLayout(IndexMap):
     @functools.cached_property
     def device_size(self) -> tuple[int, ...]:
         """Sizes of the device array, outermost first; the last sizes, one per digit in the stick, are a whole stick."""
-        outer, inside = self.outer_digits, self.stick_digits
-        within_stick = (
-            [digit.size(self.shape) for digit in inside] if len(inside) > 1 else [self.elements_per_stick]
-        )
-        return (*(digit.size(self.shape) for digit in outer), *within_stick)
+        sizes = [digit.size(self.shape) for digit in self.digits]
+        return tuple(sizes) if len(self.stick_digits) > 1 else (*sizes[:-1], self.elements_per_stick)
 
     @functools.cached_property
     def device_strides(self) -> tuple[int, ...]:
@@ -404,9 +392,8 @@ class StickLayout(IndexMap):
         Raises:
             ValueError: The digits of the dim cannot count such a multiple.
         """
-        outermost = max(
-            (digit for digit in self.outer_digits if digit.dim == dim), key=lambda d: d.divisor, default=None
-        )
+        digits = (digit for digit in self.outer_digits if digit.dim == dim)
+        outermost = max(digits, key=lambda digit: digit.divisor, default=None)
         if outermost is None or self.extent(dim) % multiple == 0:
             return self
         if multiple % outermost.divisor:
@@ -427,17 +414,13 @@ class StickLayout(IndexMap):
         The shapes of this layout and of ``other`` must be equal except for dims of size 1. Padding after the last
         element is not compared: ``bytes`` may differ.
         """
-        return _is_same_memory(self, other)
-
-
-def _is_same_memory(layout: StickLayout, other: StickLayout) -> bool:
-    dims, other_dims = ([dim for dim, size in enumerate(one.shape) if size != 1] for one in (layout, other))
-    if layout.dtype != other.dtype or len(dims) != len(other_dims):
-        return False
-    return all(
-        np.array_equal(_offsets(layout, dim), _offsets(other, other_dim))
-        for dim, other_dim in zip(dims, other_dims, strict=True)
-    )
+        dims, other_dims = ([dim for dim, size in enumerate(one.shape) if size != 1] for one in (self, other))
+        if self.dtype != other.dtype or len(dims) != len(other_dims):
+            return False
+        return all(
+            np.array_equal(_offsets(self, dim), _offsets(other, other_dim))
+            for dim, other_dim in zip(dims, other_dims, strict=True)
+        )
 
 
 def _offsets(layout: StickLayout, dim: int) -> NDArray[np.int64]:
@@ -457,17 +440,13 @@ def _order(dim_order: Sequence[int] | None, rank: int) -> list[int]:
         return list(range(rank))
     order = list(dim_order)
     if -1 in order[:-1] or sorted(dim for dim in order if dim != -1) != list(range(rank)):
-        problem = _problem(order, rank)
-        raise ValueError(f"dim_order {order} must name each of the {rank} dims once: {problem}.")
+        problems = [f"there is no dim {dim}" for dim in order if not -1 <= dim < rank]
+        repeated = (dim for dim in range(rank) if order.count(dim) > 1)
+        problems += [f"dim {dim} comes {order.count(dim)} times" for dim in repeated]
+        problems += [f"dim {dim} is missing" for dim in range(rank) if dim not in order]
+        problems.append("-1, for a stick-sparse tensor, can only be the last entry")
+        raise ValueError(f"dim_order {order} must name each of the {rank} dims once: {problems[0]}.")
     return order
-
-
-def _problem(order: Sequence[int], rank: int) -> str:
-    """Return the first error of a dim order that does not name each dim once, as a clause."""
-    problems = [f"there is no dim {dim}" for dim in order if not -1 <= dim < rank]
-    problems += [f"dim {dim} comes {order.count(dim)} times" for dim in range(rank) if order.count(dim) > 1]
-    problems += [f"dim {dim} is missing" for dim in range(rank) if dim not in order]
-    return [*problems, "-1, for a stick-sparse tensor, can only be the last entry"][0]
 
 
 def _order_of_sticks(dim_order: Sequence[int] | None, rank: int, innermost: int) -> list[int]:
@@ -480,9 +459,8 @@ def _order_of_sticks(dim_order: Sequence[int] | None, rank: int, innermost: int)
     return order
 
 
-def _digits_of_sticks(target: Target, sticks: Sticks, rank: int, dtype: str) -> tuple[Digit, ...]:
-    """Return the digits of a stick of (dim, elements) pairs; ``ValueError`` unless the pairs fill the stick."""
-    per_stick = elements_per_stick(target, dtype)
+def _check_sticks(sticks: Sticks, rank: int, dtype: str, per_stick: int) -> None:
+    """Raise ``ValueError`` unless the (dim, elements) pairs fill a stick of ``per_stick`` elements."""
     for dim, elements in sticks:
         if not 0 <= dim < rank:
             raise ValueError(f"The stick names dim {dim}, but the tensor has {rank} dims.")
@@ -491,17 +469,8 @@ def _digits_of_sticks(target: Target, sticks: Sticks, rank: int, dtype: str) -> 
     total = math.prod(elements for _, elements in sticks)
     if total != per_stick:
         raise ValueError(f"The stick holds {total} elements, but a stick of {dtype} has {per_stick}.")
-    digits: list[Digit] = []
-    for dim, elements in reversed(sticks):
-        digits.insert(0, Digit(dim, _in_stick(dim, digits), elements))
-    return tuple(digits)
 
 
 def _in_stick(dim: int, digits: Sequence[Digit]) -> int:
     """Return the number of positions of a dim in a stick with these digits."""
     return math.prod(digit.modulus or 1 for digit in digits if digit.dim == dim)
-
-
-def _count(dim: int, within_stick: Sequence[Digit]) -> Digit:
-    """Return the digit that counts the positions of a dim, or its sticks; a constant digit for -1."""
-    return Digit(None) if dim == -1 else Digit(dim, _in_stick(dim, within_stick))

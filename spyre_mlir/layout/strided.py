@@ -42,11 +42,8 @@ class StridedView:
 
     def permute(self, dims: Sequence[int]) -> StridedView:
         """Return the view whose dim ``k`` is ``dims[k]`` of this one."""
-        return replace(
-            self,
-            shape=tuple(self.shape[dim] for dim in dims),
-            strides=tuple(self.strides[dim] for dim in dims),
-        )
+        shape, strides = (tuple(entries[dim] for dim in dims) for entries in (self.shape, self.strides))
+        return replace(self, shape=shape, strides=strides)
 
     def select(self, dim: int, index: int) -> StridedView:
         """Return the view at one index of a dim, without that dim."""
@@ -63,12 +60,10 @@ class StridedView:
 
     def unsqueeze(self, dim: int) -> StridedView:
         """Return the view with a new dim of one element before ``dim``."""
-        shape, strides = list(self.shape), list(self.strides)
         # No element depends on this stride; PyTorch reports the same stride.
-        stride = shape[dim] * strides[dim] if dim < len(shape) else 1
-        shape.insert(dim, 1)
-        strides.insert(dim, stride)
-        return StridedView(tuple(shape), tuple(strides), self.offset)
+        stride = self.shape[dim] * self.strides[dim] if dim < len(self.shape) else 1
+        shape = (*self.shape[:dim], 1, *self.shape[dim:])
+        return StridedView(shape, (*self.strides[:dim], stride, *self.strides[dim:]), self.offset)
 
     def squeeze(self, dims: Sequence[int]) -> StridedView:
         """Return the view without the dims among ``dims`` that have one element."""
@@ -80,14 +75,13 @@ class StridedView:
         new = len(shape) - len(self.shape)
         strides: list[int] = []
         for dim in reversed(range(len(shape))):
+            stride = 0
             if dim >= new and self.shape[dim - new] == shape[dim]:
-                strides.insert(0, self.strides[dim - new])
-            elif dim >= new:
-                strides.insert(0, 0)
-            else:
-                # As in PyTorch: a new dim of one element has the stride of a dense array, a new dim that is
-                # repeated has stride 0.
-                strides.insert(0, shape[dim + 1] * strides[0] if shape[dim] == 1 and strides else 0)
+                stride = self.strides[dim - new]
+            elif dim < new and shape[dim] == 1 and strides:
+                # As in PyTorch, a new dim of one element has the stride of a dense array.
+                stride = shape[dim + 1] * strides[0]
+            strides.insert(0, stride)
         return StridedView(tuple(shape), tuple(strides), self.offset)
 
     def view(self, shape: Sequence[int]) -> StridedView | None:
@@ -123,12 +117,16 @@ def layout_of_view(layout: StickLayout, view: StridedView) -> StickLayout | None
     A digit of the tensor becomes a digit of the view's dim that counts the same elements, or several digits if the
     view splits the dim. A padded dim has to stay one dim.
     """
-    sized = [
-        (dim, size, stride) for dim, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True))
-    ]
-    sized = [dim for dim in sized if dim[1] > 1]
-    if view.offset or math.prod(view.shape) != math.prod(layout.shape) or not _is_bijective(sized):
+    dims = zip(range(len(view.shape)), view.shape, view.strides, strict=True)
+    sized = [(dim, size, stride) for dim, size, stride in dims if size > 1]
+    if view.offset or math.prod(view.shape) != math.prod(layout.shape):
         return None
+    # The view contains every element once if each stride is the number of elements in all smaller strides.
+    reached = 1
+    for _, size, stride in sorted(sized, key=lambda dim: dim[2]):
+        if stride != reached:
+            return None
+        reached *= size
     whole = StridedView.whole(layout.shape)
     outer = len(layout.outer_digits)
     digits: list[Digit] = []
@@ -136,23 +134,14 @@ def layout_of_view(layout: StickLayout, view: StridedView) -> StickLayout | None
         parts = _parts(digit, layout, whole, sized)
         if parts is None:
             return None
-        digits.extend(_open(part, view.shape) if index < outer else part for part in parts)
+        for part in parts:
+            # A modulus that follows from the shape is left out, as in ``StickLayout.for_tensor``.
+            exact = replace(part, modulus=None)
+            is_exact = (
+                index < outer and part.dim is not None and exact.size(view.shape) == part.size(view.shape)
+            )
+            digits.append(exact if is_exact else part)
     return StickLayout(layout.target, view.shape, layout.dtype, tuple(digits))
-
-
-def _open(digit: Digit, shape: Sequence[int]) -> Digit:
-    """Return a digit without its modulus if the modulus follows from the shape, as in ``StickLayout.for_tensor``."""
-    exact = digit.dim is not None and replace(digit, modulus=None).size(shape) == digit.size(shape)
-    return replace(digit, modulus=None) if exact else digit
-
-
-def _is_bijective(sized: Sequence[tuple[int, int, int]]) -> bool:
-    reached = 1
-    for _, size, stride in sorted(sized, key=lambda dim: dim[2]):
-        if stride != reached:
-            return False
-        reached *= size
-    return True
 
 
 def _parts(

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.layout.stick_layout import Digit, StickLayout
-from spyre_mlir.records import dataclass
+from spyre_mlir.records import dataclass, hash_once
 from spyre_mlir.target.target import Target
 
 
@@ -55,13 +55,7 @@ class BufferView:
     stick_axes: tuple[Axis, ...] = ()
     target: Target = field(kw_only=True, repr=False)
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        # Views are keys of many dictionaries; the generated hash would visit every axis at each lookup.
-        return hash((self.shape, self.dtype, self.axes, self.stick_dim, self.offset, self.stick_axes))
+    __hash__ = hash_once
 
     @classmethod
     def of(cls, layout: StickLayout) -> BufferView:
@@ -71,14 +65,17 @@ class BufferView:
     @functools.cached_property
     def layout(self) -> StickLayout:
         """The layout attribute of this view: only the map, without strides and offset."""
-        digits = [self._digit(axis) for axis in self.axes]
+        digits = []
+        for axis in self.axes:
+            outermost = all(other.divisor <= axis.divisor for other in self.axes if other.dim == axis.dim)
+            exact = -(-self.shape[axis.dim] // axis.divisor) == axis.size
+            digits.append(Digit(axis.dim, axis.divisor, None if outermost and exact else axis.size))
         if self.stick_axes:
-            stick_dims = [Digit(axis.dim, axis.divisor, axis.size) for axis in self.stick_axes]
+            digits += [Digit(axis.dim, axis.divisor, axis.size) for axis in self.stick_axes]
         else:
-            stick_dims = [
-                Digit(None) if self.stick_dim is None else Digit(self.stick_dim, 1, self.elements_per_stick)
-            ]
-        return StickLayout(self.target, self.shape, self.dtype, (*digits, *stick_dims))
+            stick = self.stick_dim
+            digits.append(Digit(None) if stick is None else Digit(stick, 1, self.elements_per_stick))
+        return StickLayout(self.target, self.shape, self.dtype, tuple(digits))
 
     @property
     def stick_dims(self) -> tuple[int, ...]:
@@ -98,11 +95,6 @@ class BufferView:
             return math.prod(axis.size for axis in self.stick_axes if axis.dim == dim)
         return self.elements_per_stick if dim == self.stick_dim else 1
 
-    def _digit(self, axis: Axis) -> Digit:
-        outermost = all(other.divisor <= axis.divisor for other in self.axes if other.dim == axis.dim)
-        exact = -(-self.shape[axis.dim] // axis.divisor) == axis.size
-        return Digit(axis.dim, axis.divisor, None if outermost and exact else axis.size)
-
     def canonical(self) -> BufferView:
         """Return the view with neighbouring axes merged and axes of size 1 dropped."""
         axes = _merged([axis for axis in self.axes if axis.size > 1])
@@ -114,29 +106,40 @@ class BufferView:
 
     # -- view operations ------------------------------------------------------------------------------
 
+    def with_dims(
+        self,
+        shape: Sequence[int],
+        axes: Iterable[Axis],
+        dims: Sequence[int | None] | Mapping[int, int | None],
+    ) -> BufferView:
+        """Return a view of ``shape`` with other ``axes``, in whose sticks dim ``k`` is ``dims[k]``."""
+        stick_axes = []
+        for axis in self.stick_axes:
+            dim = dims[axis.dim]
+            if dim is None:
+                raise ViewError(f"dim {axis.dim} cannot be left out: the stick holds it beside other dims")
+            stick_axes.append(replace(axis, dim=dim))
+        stick_dim = None if self.stick_dim is None else dims[self.stick_dim]
+        return replace(
+            self, shape=tuple(shape), axes=tuple(axes), stick_dim=stick_dim, stick_axes=tuple(stick_axes)
+        )
+
     def transpose(self, permutation: Sequence[int]) -> BufferView:
         """Return the view whose dim ``j`` is dim ``permutation[j]`` of this one."""
         where = {source: result for result, source in enumerate(permutation)}
-        return replace(
-            self,
-            shape=tuple(self.shape[source] for source in permutation),
-            axes=tuple(replace(axis, dim=where[axis.dim]) for axis in self.axes),
-            stick_dim=None if self.stick_dim is None else where[self.stick_dim],
-            stick_axes=tuple(replace(axis, dim=where[axis.dim]) for axis in self.stick_axes),
-        ).canonical()
+        axes = (replace(axis, dim=where[axis.dim]) for axis in self.axes)
+        return self.with_dims([self.shape[source] for source in permutation], axes, where).canonical()
 
     def rename(self, dims: Sequence[int | None], rank: int, extents: Sequence[int]) -> BufferView:
         """Return the view over iteration dims: dim ``k`` is iteration dim ``dims[k]`` (None: a dim of size 1)."""
-        shape = list(extents)
-        used = (axis for axis in self.axes if dims[axis.dim] is not None or self.shape[axis.dim] > 1)
-        axes = tuple(replace(axis, dim=_named(dims[axis.dim], axis.dim)) for axis in used)
-        stick_axes = tuple(
-            replace(axis, dim=required_dim(dims[axis.dim], axis.dim)) for axis in self.stick_axes
-        )
-        stick_dim = None if self.stick_dim is None else dims[self.stick_dim]
-        return replace(
-            self, shape=tuple(shape[:rank]), axes=axes, stick_dim=stick_dim, stick_axes=stick_axes
-        ).canonical()
+        axes = []
+        for axis in self.axes:
+            dim = dims[axis.dim]
+            if dim is not None:
+                axes.append(replace(axis, dim=dim))
+            elif self.shape[axis.dim] > 1:
+                raise ViewError(f"dim {axis.dim} has more than one element but no iteration dim")
+        return self.with_dims(extents[:rank], axes, dims).canonical()
 
     def broadcast(self, shape: Sequence[int], dims: Sequence[int], stick: int | None = None) -> BufferView:
         """Return the view repeated to ``shape``: dim ``k`` is result dim ``dims[k]``, dims not in ``dims`` are new.
@@ -296,7 +299,14 @@ def _stick_axes(layout: StickLayout) -> tuple[Axis, ...]:
     if not digits or digits == (Digit(digits[0].dim, 1, per_stick),):
         return ()
     if len(digits) == 1:
-        _check_lone_digit(digits[0], layout)
+        # A digit without a modulus is one stick if the dim fits.
+        (digit,) = digits
+        assert digit.dim is not None
+        if digit.modulus is not None or digit.divisor != 1 or layout.shape[digit.dim] > per_stick:
+            raise ViewError(
+                f"the last digit has positions of dim {digit.dim} that are not one stick of"
+                f" {per_stick} elements"
+            )
         return ()
     strides = layout.device_strides[-len(digits) :]
     axes = _merged(
@@ -316,43 +326,13 @@ def _stick_axes(layout: StickLayout) -> tuple[Axis, ...]:
     return axes if len(axes) > 1 else ()
 
 
-def _check_lone_digit(digit: Digit, layout: StickLayout) -> None:
-    """Raise ``ViewError`` if the last digit is not one stick; a digit without a modulus is one if the dim fits."""
-    assert digit.dim is not None
-    size = layout.shape[digit.dim]
-    if digit.modulus is not None or digit.divisor != 1 or size > layout.elements_per_stick:
-        raise ViewError(
-            f"the last digit has positions of dim {digit.dim} that are not one stick of"
-            f" {layout.elements_per_stick} elements"
-        )
-
-
 def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
     """Sort axes by decreasing stride; merge neighbouring axes of a dim if one begins where the other ends."""
     merged: list[Axis] = []
     for axis in sorted(axes, key=lambda axis: (axis.dim, -axis.divisor, -axis.stride)):
-        last = merged[-1] if merged else None
-        if (
-            last is not None
-            and last.dim == axis.dim
-            and last.divisor == axis.divisor * axis.size
-            and last.stride == axis.stride * axis.size
-        ):
-            merged[-1] = Axis(axis.dim, axis.divisor, last.size * axis.size, axis.stride)
-        else:
-            merged.append(axis)
+        end = axis.dim, axis.divisor * axis.size, axis.stride * axis.size
+        if merged and (merged[-1].dim, merged[-1].divisor, merged[-1].stride) == end:
+            axis = replace(axis, size=merged.pop().size * axis.size)
+        merged.append(axis)
     # Equal strides are ordered by dim, so that equal views have equal axes.
     return tuple(sorted(merged, key=lambda axis: (-axis.stride, axis.dim)))
-
-
-def required_dim(dim: int | None, source: int) -> int:
-    """Return ``dim``, the new number of stick dim ``source``; ``ViewError`` if the view drops this dim."""
-    if dim is None:
-        raise ViewError(f"dim {source} cannot be left out: the stick holds it beside other dims")
-    return dim
-
-
-def _named(dim: int | None, source: int) -> int:
-    if dim is None:
-        raise ViewError(f"dim {source} has more than one element but no iteration dim")
-    return dim

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
-from spyre_mlir.layout.view import Axis, BufferView, ViewError, required_dim
+from spyre_mlir.layout.view import Axis, BufferView, ViewError
 from spyre_mlir.records import dataclass
 
 
@@ -61,40 +61,6 @@ def _between(first: int, last: int, step: int) -> Offsets:
     return Offsets(first, step, (last - first) // step + 1) if last > first else Offsets(first)
 
 
-@dataclass(frozen=True)
-class Index:
-    """An index in loops: its possible values, and its stride per iteration of each loop.
-
-    ``moves`` maps each loop to a stride that is not 0; None if the index does not advance in equal steps.
-    """
-
-    offsets: Offsets
-    moves: Mapping[Hashable, int] | None = field(default_factory=dict)
-
-    def __add__(self, other: Index) -> Index:
-        if self.moves is None or other.moves is None:
-            return Index(self.offsets + other.offsets, None)
-        total = dict(self.moves)
-        for loop, step in other.moves.items():
-            total[loop] = total.get(loop, 0) + step
-        return Index(self.offsets + other.offsets, _without_zeros(total))
-
-    def __mul__(self, factor: int) -> Index:
-        moves = None if self.moves is None else _without_zeros({k: v * factor for k, v in self.moves.items()})
-        return Index(self.offsets * factor, moves)
-
-    def __floordiv__(self, divisor: int) -> Index:
-        # The quotient of an index that advances may stay the same for some iterations: its steps may differ.
-        return Index(self.offsets // divisor, None if self.moves else self.moves)
-
-    def __mod__(self, modulus: int) -> Index:
-        return Index(self.offsets % modulus, None if self.moves else self.moves)
-
-
-def _without_zeros(moves: dict[Hashable, int]) -> dict[Hashable, int]:
-    return {loop: step for loop, step in moves.items() if step}
-
-
 _Groups = tuple[tuple[int, ...], ...]
 
 
@@ -118,11 +84,9 @@ class Transpose(ViewTransform):
     permutation: tuple[int, ...]
 
     def apply(self, source: BufferView) -> BufferView:
-        """Permute the dims."""
         return source.transpose(self.permutation)
 
     def inverse(self, shape: tuple[int, ...]) -> ViewTransform:
-        """Permute the dims back."""
         return Transpose(tuple(sorted(range(len(shape)), key=self.permutation.__getitem__)))
 
 
@@ -134,11 +98,9 @@ class Expand(ViewTransform):
     shape: tuple[int, ...]
 
     def apply(self, source: BufferView) -> BufferView:
-        """Split the dims."""
         return expand(source, self.groups, self.shape) if self.groups else _scalar(source, self.shape)
 
     def inverse(self, shape: tuple[int, ...]) -> ViewTransform:
-        """Merge the dims again."""
         return Collapse(self.groups)
 
 
@@ -149,11 +111,9 @@ class Collapse(ViewTransform):
     groups: _Groups
 
     def apply(self, source: BufferView) -> BufferView:
-        """Merge the dims."""
         return collapse(source, self.groups) if self.groups else _scalar(source, ())
 
     def inverse(self, shape: tuple[int, ...]) -> ViewTransform:
-        """Split the dims again."""
         return Expand(self.groups, shape)
 
 
@@ -194,13 +154,7 @@ class Slide(ViewTransform):
             (positions, extent), number = self.sizes[slid[axis.dim]], slid[axis.dim]
             axes.append(Axis(where[axis.dim], 1, positions, axis.stride * self.strides[number]))
             axes.append(Axis(where[axis.dim] + 1, 1, extent, axis.stride * self.dilations[number]))
-        return replace(
-            source,
-            shape=tuple(shape),
-            axes=tuple(axes),
-            stick_dim=None if source.stick_dim is None else where[source.stick_dim],
-            stick_axes=tuple(replace(axis, dim=where[axis.dim]) for axis in source.stick_axes),
-        ).canonical()
+        return source.with_dims(shape, axes, where).canonical()
 
     def source_index(self, index: Sequence[int]) -> tuple[int, ...]:
         """Return the source index of a view index; it is negative in padding before the first element."""
@@ -235,25 +189,39 @@ class Slice(ViewTransform):
     def apply(self, source: BufferView) -> BufferView:
         """Slice at ``offsets``, after a check that the slices of all iterations have the same layout."""
         view = source.slice(self.offsets, self.sizes, self.steps)
-        for dim, offsets in self.moves:
-            for offset in offsets.modulo(_period(source, dim)):
-                self._check_like(view, dim, offset, source)
+        for dim, moving in self.moves:
+            # Slices have the same layout at offsets whose distance is a multiple of all inner digits.
+            axes = [axis for axis in source.axes if axis.dim == dim]
+            outermost = max((axis.divisor for axis in axes), default=1)
+            inner = (axis.divisor * axis.size for axis in axes if axis.divisor != outermost)
+            for offset in moving.modulo(math.lcm(source.stick_elements(dim), outermost, *inner)):
+                offsets = (*self.offsets[:dim], offset, *self.offsets[dim + 1 :])
+                other = source.slice(offsets, self.sizes, self.steps)
+                if replace(other, offset=view.offset) != view:
+                    raise ViewError(
+                        f"a slice of dim {dim} from {offset} lies differently than one from {self.offsets[dim]}"
+                    )
         return drop_dims(view, self.dropped)
-
-    def _check_like(self, view: BufferView, dim: int, offset: int, source: BufferView) -> None:
-        offsets = tuple(offset if position == dim else first for position, first in enumerate(self.offsets))
-        other = source.slice(offsets, self.sizes, self.steps)
-        if replace(other, offset=view.offset) != view:
-            raise ViewError(
-                f"a slice of dim {dim} from {offset} lies differently than one from {self.offsets[dim]}"
-            )
 
     def advances(self, source: BufferView) -> dict[int, Fraction]:
         """Return the stride of the slice, in elements of the buffer, per position of each dim that it moves along.
 
         Raise ``ViewError`` if the slice does not advance in equal steps.
         """
-        return {dim: _advance(source, dim, offsets) for dim, offsets in self.moves}
+        strides = {}
+        for dim, offsets in self.moves:
+            positions = offsets.first + offsets.step * np.arange(offsets.count)
+            begins = np.zeros(offsets.count, np.int64)
+            for axis in source.axes:
+                if axis.dim == dim:
+                    begins += positions // axis.divisor % axis.size * axis.stride
+            steps = np.diff(begins)
+            if np.any(steps != steps[:1]):
+                raise ViewError(
+                    f"a slice that moves along dim {dim} by {offsets.step} does not move in equal steps"
+                )
+            strides[dim] = Fraction(int(steps[0]), offsets.step) if steps.size else Fraction(0)
+        return strides
 
     def may_overlap(self, other: Slice) -> bool:
         """Return whether two slices of one buffer may share an element, in any pair of iterations."""
@@ -277,28 +245,6 @@ class Slice(ViewTransform):
         # After the end of the dim a stick has only padding, but a slice that moves also ends elsewhere.
         ends_inside = size % per_stick != 0 and (step != 0 or offset + size != extent)
         return offset % per_stick != 0 or step % per_stick != 0 or ends_inside
-
-
-def _advance(source: BufferView, dim: int, offsets: Offsets) -> Fraction:
-    if offsets.count == 1:
-        return Fraction(0)
-    positions = offsets.first + offsets.step * np.arange(offsets.count)
-    begins = np.zeros(offsets.count, np.int64)
-    for axis in source.axes:
-        if axis.dim == dim:
-            begins += positions // axis.divisor % axis.size * axis.stride
-    steps = np.diff(begins)
-    if np.any(steps != steps[0]):
-        raise ViewError(f"a slice that moves along dim {dim} by {offsets.step} does not move in equal steps")
-    return Fraction(int(steps[0]), offsets.step)
-
-
-def _period(source: BufferView, dim: int) -> int:
-    """Return the distance between offsets at which slices have the same layout: a multiple of all inner digits."""
-    axes = [axis for axis in source.axes if axis.dim == dim]
-    outermost = max((axis.divisor for axis in axes), default=1)
-    inner = (axis.divisor * axis.size for axis in axes if axis.divisor != outermost)
-    return math.lcm(source.stick_elements(dim), outermost, *inner)
 
 
 def _scalar(source: BufferView, shape: tuple[int, ...]) -> BufferView:
@@ -333,7 +279,14 @@ def collapse(view: BufferView, groups: Sequence[Sequence[int]]) -> BufferView:
     # Only the outermost dim of a group may have padding: other padding would lie between elements of the new dim.
     first = {next((d for d in group if view.shape[d] > 1), None) for group in groups}
     for dim in view.stick_dims:
-        _check_stick_collapses(view, dim, first, target, shape)
+        result, weight = target[dim]
+        merged = [other for other in view.stick_dims if target[other][0] == result]
+        if len(merged) > 1:
+            raise ViewError(f"stick dims {merged} cannot become one dim")
+        if weight != 1:
+            raise ViewError(f"stick dim {dim} is not the innermost of its group")
+        if dim not in first and shape[result] > 1 and view.shape[dim] % view.stick_elements(dim):
+            raise ViewError(f"stick dim {dim} of size {view.shape[dim]} is padded inside its group")
     axes = []
     for axis in view.axes:
         if axis.dim not in first and view.shape[axis.dim] % (axis.divisor * axis.size):
@@ -342,30 +295,7 @@ def collapse(view: BufferView, groups: Sequence[Sequence[int]]) -> BufferView:
             )
         result, weight = target[axis.dim]
         axes.append(Axis(result, axis.divisor * weight, axis.size, axis.stride))
-    return replace(
-        view,
-        shape=tuple(shape),
-        axes=tuple(axes),
-        stick_dim=None if view.stick_dim is None else target[view.stick_dim][0],
-        stick_axes=tuple(replace(axis, dim=target[axis.dim][0]) for axis in view.stick_axes),
-    ).canonical()
-
-
-def _check_stick_collapses(
-    view: BufferView,
-    dim: int,
-    first: set[int | None],
-    target: dict[int, tuple[int, int]],
-    shape: Sequence[int],
-) -> None:
-    result, weight = target[dim]
-    merged = [other for other in view.stick_dims if target[other][0] == result]
-    if len(merged) > 1:
-        raise ViewError(f"stick dims {merged} cannot become one dim")
-    if weight != 1:
-        raise ViewError(f"stick dim {dim} is not the innermost of its group")
-    if dim not in first and shape[result] > 1 and view.shape[dim] % view.stick_elements(dim):
-        raise ViewError(f"stick dim {dim} of size {view.shape[dim]} is padded inside its group")
+    return view.with_dims(shape, axes, {dim: result for dim, (result, _) in target.items()}).canonical()
 
 
 def expand(view: BufferView, groups: Sequence[Sequence[int]], shape: Sequence[int]) -> BufferView:
@@ -376,36 +306,23 @@ def expand(view: BufferView, groups: Sequence[Sequence[int]], shape: Sequence[in
         for dim in reversed(group):
             weights[dim] = weight
             weight *= shape[dim]
-    where = {dim: _expanded_stick(view, dim, groups[dim], shape) for dim in view.stick_dims}
+    where = {}
+    for dim in view.stick_dims:
+        # The innermost dim of more than one element counts the elements in the stick.
+        sized = [part for part in groups[dim] if shape[part] > 1]
+        if len(sized) > 1 and shape[sized[-1]] % view.stick_elements(dim):
+            raise ViewError(f"expanding the stick dim cuts sticks: inner size {shape[sized[-1]]}")
+        where[dim] = sized[-1] if sized else groups[dim][-1]
     axes = [part for axis in view.axes for part in _split(axis, groups[axis.dim], shape, weights)]
-    return replace(
-        view,
-        shape=tuple(shape),
-        axes=tuple(axes),
-        stick_dim=None if view.stick_dim is None else where[view.stick_dim],
-        stick_axes=tuple(replace(axis, dim=where[axis.dim]) for axis in view.stick_axes),
-    ).canonical()
-
-
-def _expanded_stick(view: BufferView, dim: int, group: Sequence[int], shape: Sequence[int]) -> int:
-    """Return the dim of a group that counts elements in the stick: the innermost dim of more than one element."""
-    sized = [part for part in group if shape[part] > 1]
-    if len(sized) > 1 and shape[sized[-1]] % view.stick_elements(dim):
-        raise ViewError(f"expanding the stick dim cuts sticks: inner size {shape[sized[-1]]}")
-    return sized[-1] if sized else group[-1]
+    return view.with_dims(shape, axes, where).canonical()
 
 
 def drop_dims(view: BufferView, dims: Sequence[int]) -> BufferView:
     """Return the view without these dims of size 1 (a rank-reduced slice)."""
     remaining = [dim for dim in range(len(view.shape)) if dim not in dims]
-    where = {dim: new for new, dim in enumerate(remaining)}
-    axes = tuple(replace(axis, dim=where[axis.dim]) for axis in view.axes if axis.dim in where)
-    stick_axes = tuple(
-        replace(axis, dim=required_dim(where.get(axis.dim), axis.dim)) for axis in view.stick_axes
-    )
-    stick_dim = None if view.stick_dim is None else where[view.stick_dim]
-    shape = tuple(view.shape[dim] for dim in remaining)
-    return replace(view, shape=shape, axes=axes, stick_dim=stick_dim, stick_axes=stick_axes)
+    where = {**dict.fromkeys(dims), **{dim: new for new, dim in enumerate(remaining)}}
+    axes = [replace(axis, dim=new) for axis in view.axes if (new := where[axis.dim]) is not None]
+    return view.with_dims([view.shape[dim] for dim in remaining], axes, where)
 
 
 def _split(axis: Axis, group: Sequence[int], shape: Sequence[int], weights: dict[int, int]) -> list[Axis]:
@@ -413,21 +330,20 @@ def _split(axis: Axis, group: Sequence[int], shape: Sequence[int], weights: dict
     low, high = axis.divisor, axis.divisor * axis.size
     sized = [dim for dim in group if shape[dim] > 1]
     parts = []
+    falls = all(
+        not low < boundary < high or (boundary % low == 0 and high % boundary == 0)
+        for boundary in (weights[dim] for dim in sized[:-1])
+    )
     for dim in sized:
         begin = weights[dim]
         # The padding of the old dim goes to the outermost new dim.
         end = begin * shape[dim] if dim != sized[0] else max(high, begin * shape[dim])
         lo, hi = max(low, begin), min(high, end)
-        if lo >= hi:
-            continue
-        if lo % begin or lo % low or hi % lo:
-            raise ViewError(
-                f"sizes {[shape[d] for d in group]} do not fall on tiles of {axis.divisor} x {axis.size}"
-            )
-        parts.append(Axis(dim, lo // begin, hi // lo, axis.stride * (lo // low)))
-    for boundary in (weights[dim] for dim in sized[:-1]):
-        if low < boundary < high and (boundary % low or high % boundary):
-            raise ViewError(
-                f"sizes {[shape[d] for d in group]} do not fall on tiles of {axis.divisor} x {axis.size}"
-            )
+        if lo < hi:
+            falls &= lo % begin == 0 and lo % low == 0 and hi % lo == 0
+            parts.append(Axis(dim, lo // begin, hi // lo, axis.stride * (lo // low)))
+    if not falls:
+        raise ViewError(
+            f"sizes {[shape[d] for d in group]} do not fall on tiles of {axis.divisor} x {axis.size}"
+        )
     return parts

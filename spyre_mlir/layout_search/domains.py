@@ -68,7 +68,13 @@ class Domains:
         self.requested_layouts = requested_layouts
         self.stick_outermost = stick_outermost
         self.domains: list[Domain] = []
-        self._readers = _reader_counts(graph)
+        #: The number of readers of each tensor, including the readers of its views.
+        self._readers = [0] * len(self.nodes)
+        # A view comes after its source: in reverse order the readers of the view are counted before the view.
+        for index, readers in reversed([*enumerate(graph.readers())]):
+            for reader, _ in readers:
+                is_view = isinstance(self.nodes[reader], ViewNode)
+                self._readers[index] += max(1, self._readers[reader]) if is_view else 1
         # The layers of a model repeat: equal domains are one object, so that their cost tables are shared.
         self._known: dict[Hashable, Domain] = {}
 
@@ -85,8 +91,8 @@ class Domains:
         # More readers do not add states; a larger count would only make equal domains distinct.
         readers = min(self._readers[index], MAX_RELAYOUTS + 1)
         # Windows exist only as a view: a relayout is placed before the view, not between the view and its reader.
-        has_relayouts = is_convertible(node.dtype) and not _slides(node)
-        targets = self.reader_candidates[index] if has_relayouts else ()
+        slides = isinstance(node, ViewNode) and isinstance(node.step, Slide)
+        targets = self.reader_candidates[index] if is_convertible(node.dtype) and not slides else ()
         constants = (
             (node.free, node.by_price, node.updated, node.layouts) if isinstance(node, ArgumentNode) else ()
         )
@@ -106,16 +112,9 @@ class Domains:
             return tuple(map(produced_layout, self._of_argument(index, node)))
         if isinstance(node, Compute):
             inputs = tuple(self.domains[operand].candidates for operand in node.operands)
-            requests = self.requested_layouts[index]
-            return results(
-                node.signature,
-                self.op_layouts[index],
-                inputs,
-                requests,
-                node.shape,
-                node.dtype,
-                self.stick_outermost,
-            )
+            op_layouts, requests = self.op_layouts[index], self.requested_layouts[index]
+            sizes = node.shape, node.dtype, self.stick_outermost
+            return results(node.signature, op_layouts, inputs, requests, *sizes)
         if isinstance(node, ViewNode):
             return self._images(index, node)
         if isinstance(node, InsertSliceBuffer):
@@ -126,18 +125,16 @@ class Domains:
                 stick_dims = (None, *stick_dims)
             candidates = [c for stick in reversed(stick_dims) for c in self._default(node, stick)]
             # With the stick count outermost, each part along the stick dim is contiguous.
-            candidates += [
-                ordered(
-                    self.target,
-                    node.shape,
-                    node.dtype,
-                    stick,
-                    (stick, *(d for d in sized(node.shape) if d != stick)),
-                )
-                for stick in stick_dims
-                if stick is not None
-            ]
-            candidates += self._of_updated(node, stick_dims)
+            for stick in stick_dims:
+                if stick is not None:
+                    order = (stick, *(dim for dim in sized(node.shape) if dim != stick))
+                    candidates.append(ordered(self.target, node.shape, node.dtype, stick, order))
+            # The first part is the argument that the insertions update, if they update one.
+            for part in node.parts[:1]:
+                source = self.nodes[part.source]
+                if isinstance(source, ArgumentNode) and source.updated:
+                    updated = self.domains[part.source].candidates
+                    candidates += [each for each in updated if each.stick_dim in stick_dims]
             return tuple(map(produced_layout, distinct(candidates)))
         source = node.inputs[0]
         if isinstance(node, IterArg | LoopResult):
@@ -154,19 +151,6 @@ class Domains:
         if node.pin is not None:
             return (candidate_of(node.pin),)
         return distinct((default[0], *self.reader_candidates[index])) if node.by_price else default[:1]
-
-    def _of_updated(
-        self, node: InsertSliceBuffer, stick_dims: tuple[int | None, ...]
-    ) -> list[LayoutCandidate]:
-        """Return the layouts of the argument that the insertions update."""
-        arguments = ((part.source, self.nodes[part.source]) for part in node.parts[:1])
-        return [
-            candidate
-            for index, source in arguments
-            if isinstance(source, ArgumentNode) and source.updated
-            for candidate in self.domains[index].candidates
-            if candidate.stick_dim in stick_dims
-        ]
 
     def _images(self, index: int, node: ViewNode) -> tuple[ProducedLayout, ...]:
         sources = self.domains[node.source].candidates
@@ -205,8 +189,12 @@ class Domains:
             for layout in produced
             if layout.candidate.stick_dim == pin.stick_dim
         ]
-        if isinstance(node, InsertSliceBuffer):
-            self._check_subviews(index, node, pin)
+        for part in node.parts if isinstance(node, InsertSliceBuffer) else ():
+            try:
+                part.place.apply(pin.view)
+            except ValueError as error:
+                subview = f"its part at {list(part.place.offsets)} has no place in it"
+                raise LayoutError(index, f"the pinned layout breaks a rule: {subview}: {error}") from error
         problem = pin.view.why_not_addressable() if isinstance(node, Compute) else None
         if problem is not None:
             raise LayoutError(index, f"the pinned layout breaks a rule: {problem}")
@@ -217,30 +205,6 @@ class Domains:
         reason = violation(assignment.opcode, signature.iteration, (*assignment.stick_dims[:-1], stick))
         reason = reason or f"'{assignment.opcode}' makes no result with dim {pin.stick_dim} in the stick"
         raise LayoutError(index, f"the pinned layout breaks a rule: {reason}")
-
-    def _check_subviews(self, index: int, node: InsertSliceBuffer, pin: LayoutCandidate) -> None:
-        for part in node.parts:
-            try:
-                part.place.apply(pin.view)
-            except ValueError as error:
-                subview = f"its part at {list(part.place.offsets)} has no place in it"
-                raise LayoutError(index, f"the pinned layout breaks a rule: {subview}: {error}") from error
-
-
-def _slides(node: TensorNode) -> bool:
-    return isinstance(node, ViewNode) and isinstance(node.step, Slide)
-
-
-def _reader_counts(graph: Graph) -> list[int]:
-    """Return the number of readers of each tensor, including the readers of its views."""
-    readers = graph.readers()
-    counts = [0] * len(graph.nodes)
-    # A view comes after its source: in reverse order the readers of the view are counted before the view.
-    for index in reversed(range(len(graph.nodes))):
-        for reader, _ in readers[index]:
-            is_view = isinstance(graph.nodes[reader], ViewNode)
-            counts[index] += max(1, counts[reader]) if is_view else 1
-    return counts
 
 
 def _domain(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Candidate layouts of a tensor, and the cost of relayouts between them."""
+"""Candidate layouts of a tensor: op layouts, relayouts, the states of the layouts that exist, and their costs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from spyre_mlir.cost.of_tensor import copy_cost, pass_cost, wait_cost
 from spyre_mlir.cost.work import OperationDims
 from spyre_mlir.layout.orders import from_order, natural_order, packed_order
-from spyre_mlir.layout.rules import StickAssignment, Sticks, stick_assignments, stick_digits
+from spyre_mlir.layout.rules import StickAssignment, stick_assignments, stick_digits
 from spyre_mlir.layout.space import pieces, refined
 from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick, is_restickified
 from spyre_mlir.layout.view import BufferView, ViewError
@@ -90,22 +90,12 @@ def image(step: ViewTransform, source: LayoutCandidate) -> LayoutCandidate | Non
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def default_layout(
-    target: Target, shape: tuple[int, ...], dtype: str, stick: int | None, stick_outermost: bool
-) -> StickLayout:
-    """Return the layout of the convention with ``stick`` in the stick (None: sparse)."""
-    others = [dim for dim in range(len(shape)) if dim != stick]
-    return StickLayout.for_tensor(
-        target, shape, dtype, [*others, -1 if stick is None else stick], stick_outermost
-    )
-
-
-@functools.lru_cache(maxsize=1 << 12)
 def default_candidates(
     target: Target, shape: tuple[int, ...], dtype: str, stick: int | None, stick_outermost: bool
 ) -> tuple[LayoutCandidate, ...]:
     """Return the candidates for any tensor: the order of the convention, and the order with rows innermost."""
-    layouts = [default_layout(target, shape, dtype, stick, stick_outermost)]
+    order = [*(dim for dim in range(len(shape)) if dim != stick), -1 if stick is None else stick]
+    layouts = [StickLayout.for_tensor(target, shape, dtype, order, stick_outermost)]
     # With fewer dims both orders are the same.
     if len(shape) > (1 if stick is None else 2):
         layouts.append(natural_order(target, shape, dtype, stick))
@@ -243,8 +233,14 @@ def op_layouts(signature: OpSignature) -> tuple[OpLayout, ...]:
 
 
 def _op_layout(signature: OpSignature, assignment: StickAssignment) -> OpLayout:
-    sticks = stick_digits(signature.iteration, assignment)
-    tile = _tile(signature, assignment.opcode, sticks)
+    sizes, sticks = signature.iteration.sizes, stick_digits(signature.iteration, assignment)
+    granules = [1] * len(sizes)
+    for dim, count in itertools.chain.from_iterable(sticks):
+        if dim is not None:
+            granules[dim] = max(granules[dim], count)
+    # The division over cores is decided later and depends on the layouts: it cannot shorten the tile here.
+    dims_of_tile = OperationDims(DEVICE_OPS[assignment.opcode].kind, signature.iteration.present)
+    tile = list(dims_of_tile.tile(enumerate(sizes), granules).values())
     return OpLayout(
         assignment,
         tuple(
@@ -270,18 +266,6 @@ def _portion(signature: OpSignature, operand: int) -> Fraction:
         return Fraction(1)
     rows = math.prod(iteration.sizes[dim] for dim in iteration.present[-1] - iteration.present[operand])
     return Fraction(rows, math.prod(iteration.sizes[dim] for dim in iteration.reduced))
-
-
-def _tile(signature: OpSignature, opcode: str, sticks: Sticks) -> list[int]:
-    """Return the elements of each dim that one transfer moves if the layout allows it (``OperationDims.tile``)."""
-    sizes = signature.iteration.sizes
-    granules = [1] * len(sizes)
-    for dim, count in itertools.chain.from_iterable(sticks):
-        if dim is not None:
-            granules[dim] = max(granules[dim], count)
-    # The division over cores is decided later and depends on the layouts: it cannot shorten the tile here.
-    dims = OperationDims(DEVICE_OPS[opcode].kind, signature.iteration.present)
-    return list(dims.tile(enumerate(sizes), granules).values())
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -496,13 +480,13 @@ def viewable(
     target: Target, step: ViewTransform, shape: tuple[int, ...], dtype: str, stick_outermost: bool
 ) -> tuple[int | None, ...]:
     """Return the stick dims with which a view operation needs no data movement in some order; else (None,): sparse."""
-
-    def legal(dim: int) -> bool:
-        """Test the orders of one stick dim."""
-        candidates = default_candidates(target, shape, dtype, dim, stick_outermost)
-        return any(image(step, candidate) for candidate in candidates)
-
-    return tuple(filter(legal, sized(shape))) or (None,)
+    candidates_by_dim = {
+        dim: default_candidates(target, shape, dtype, dim, stick_outermost) for dim in sized(shape)
+    }
+    legal = [
+        dim for dim, candidates in candidates_by_dim.items() if any(image(step, each) for each in candidates)
+    ]
+    return tuple(legal) or (None,)
 
 
 def best_order(
@@ -512,8 +496,6 @@ def best_order(
     if len(candidates) == 1:
         return candidates[0]
     preferred = tuple(reversed(candidates)) if batched else candidates
-    if not steps:
-        return preferred[0]
 
     def score(candidate: LayoutCandidate) -> int:
         """Count accepted views once, addressable ones twice."""
@@ -553,40 +535,26 @@ def results(
 ) -> tuple[ProducedLayout, ...]:
     """Return for each op layout the orders of inputs, the requests, the default order and that with rows innermost."""
     produced: list[ProducedLayout] = []
+    target = signature.iteration.target
+    axis = {dim: k for k, dim in enumerate(signature.maps[-1]) if dim is not None}
+    # The inputs that have all dims of the result, whose order the result may therefore have.
+    followed = [
+        (position, dims, operand)
+        for position, (dims, operands) in enumerate(zip(signature.maps, inputs, strict=False))
+        if set(axis) <= set(dims)
+        for operand in operands
+        if operand.addressable
+    ]
     for op_layout in op_layouts:
-        candidates = [
-            *_inherited(signature, op_layout, inputs, shape, dtype),
-            *default_candidates(
-                signature.iteration.target, shape, dtype, op_layout.stick_dims[-1], stick_outermost
-            ),
-        ]
-        # Inherited orders come first, so the limit drops default orders.
         stick_dim = op_layout.stick_dims[-1]
+        candidates: list[LayoutCandidate] = []
+        for position, dims, operand in followed if stick_dim is not None else ():
+            if operand.stick_dim == op_layout.stick_dims[position]:
+                order = [axis[dim] for dim in (dims[k] for k in operand.order) if dim in axis]
+                candidates.append(ordered(target, shape, dtype, stick_dim, tuple(order)))
+        # Inherited orders come first, so the limit drops default orders.
+        candidates += default_candidates(target, shape, dtype, stick_dim, stick_outermost)
         requested = (request for request in requests if request.stick_dim == stick_dim)
         orders = distinct((*distinct(candidates)[:_MAX_ORDERS], *requested))
         produced += [produced_layout(result, op_layout) for result in orders]
     return tuple(produced)
-
-
-def _inherited(
-    signature: OpSignature,
-    op_layout: OpLayout,
-    inputs: tuple[tuple[LayoutCandidate, ...], ...],
-    shape: tuple[int, ...],
-    dtype: str,
-) -> list[LayoutCandidate]:
-    """Return the result in the order of each input that has all dims of the result, first input first."""
-    stick_dim = op_layout.stick_dims[-1]
-    if stick_dim is None:
-        return []
-    axis = {dim: k for k, dim in enumerate(signature.maps[-1]) if dim is not None}
-    candidates = []
-    for position, operands in enumerate(inputs):
-        dims = signature.maps[position]
-        if not set(axis) <= set(dims):
-            continue
-        for operand in operands:
-            if operand.stick_dim == op_layout.stick_dims[position] and operand.addressable:
-                order = [axis[dim] for dim in (dims[k] for k in operand.order) if dim in axis]
-                candidates.append(ordered(signature.iteration.target, shape, dtype, stick_dim, tuple(order)))
-    return candidates

@@ -20,6 +20,7 @@ candidates; ``domains.py`` has the states; ``optimization/elimination.py`` finds
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -27,7 +28,6 @@ from numpy.typing import NDArray
 
 from spyre_mlir.layout.rules import sentence, why_no_form
 from spyre_mlir.layout.stick_layout import is_convertible, is_restickified
-from spyre_mlir.layout.view_transforms import ViewTransform
 from spyre_mlir.layout_search.domains import Domains
 from spyre_mlir.layout_search.layout_candidates import (
     Domain,
@@ -60,7 +60,6 @@ from spyre_mlir.layout_search.tensor_graph import (
     Compute,
     Copy,
     Graph,
-    InsertedSlice,
     InsertSliceBuffer,
     IterArg,
     LayoutError,
@@ -81,11 +80,6 @@ _BUFFERS = (InsertSliceBuffer, IterArg, LoopResult)
 
 #: Cache of the cost tables of recent programs, keyed by edge and domains, bounded by bytes.
 _TABLES: BoundedCache[NDArray[np.float64]] = BoundedCache(1 << 28, lambda table: table.nbytes)
-
-
-def _is_buffer(node: TensorNode) -> bool:
-    """Return whether insertions may write into the memory of a tensor."""
-    return isinstance(node, _BUFFERS) or (isinstance(node, ArgumentNode) and node.updated)
 
 
 @dataclass(frozen=True)
@@ -193,20 +187,17 @@ class Problem:
         if isinstance(node, InsertSliceBuffer):
             part = node.parts[position]
             source = self.nodes[part.source]
-            exact = source.pin is not None or _is_buffer(source)
-            return InsertInto(part.place, self._may_be_in_place(node, part), exact, part.partial)
+            # Insertions may write into the memory of a buffer, which needs no copy if the part is the whole buffer.
+            is_buffer = isinstance(source, _BUFFERS) or (isinstance(source, ArgumentNode) and source.updated)
+            if is_buffer:
+                in_place = part.place == whole(node.shape)
+            else:
+                in_place = len(self.readers[part.source]) == 1 and isinstance(source, Compute | Copy)
+            exact = source.pin is not None or is_buffer
+            return InsertInto(part.place, in_place and not part.out_of_place, exact, part.partial)
         if isinstance(node, IterArg | LoopResult):
             return SameBuffer(may_convert=isinstance(node, IterArg) and position == 1)
         return CopyOf()
-
-    def _may_be_in_place(self, node: InsertSliceBuffer, part: InsertedSlice) -> bool:
-        """Return whether a part needs no copy: no other node reads its operation, or the part is the buffer itself."""
-        source = self.nodes[part.source]
-        if part.out_of_place:
-            return False
-        if _is_buffer(source):
-            return part.place == whole(node.shape)
-        return len(self.readers[part.source]) == 1 and isinstance(source, Compute | Copy)
 
     def plan(self, minimum: Minimum) -> LayoutPlan:
         """Return the decisions of a minimum; ``LayoutError`` if its cost is infinite."""
@@ -260,20 +251,16 @@ def op_layouts_of(graph: Graph) -> list[tuple[OpLayout, ...]]:
     for index, node in enumerate(graph.nodes):
         legal: tuple[OpLayout, ...] = ()
         if isinstance(node, Compute):
-            legal = _legal(index, node, [sparsity[tensor] for tensor in node.operands])
+            legal = op_layouts(node.signature)
+            if not legal:
+                raise LayoutError(index, why_no_form(node.signature.opcode, node.signature.iteration))
+            operands = [sparsity[tensor] for tensor in node.operands]
+            # With all operands sparse, a whole stick moves per element: converting dense inputs never pays off.
+            if not any(operands) and (None not in operands or False in operands):
+                legal = tuple(layout for layout in legal if not layout.sparse) or legal
         layouts.append(legal)
         sparsity.append(_sparsity(graph.target, node, sparsity, legal))
     return layouts
-
-
-def _legal(index: int, node: Compute, operands: list[_Sparsity]) -> tuple[OpLayout, ...]:
-    layouts = op_layouts(node.signature)
-    if not layouts:
-        raise LayoutError(index, why_no_form(node.signature.opcode, node.signature.iteration))
-    # With all operands sparse, a whole stick moves per element: converting dense inputs to sparse never pays off.
-    if any(operands) or (None in operands and False not in operands):
-        return layouts
-    return tuple(layout for layout in layouts if not layout.sparse) or layouts
 
 
 def _sparsity(
@@ -308,53 +295,36 @@ def requested_layouts(
     requests: list[tuple[LayoutCandidate, ...]] = [()] * len(graph.nodes)
     readers = graph.readers()
 
-    def of_reader(node: TensorNode, reader: int, position: int) -> Iterator[LayoutCandidate | None]:
+    def of_reader(node: TensorNode, reader: int, position: int) -> Iterator[LayoutCandidate]:
         """Yield the requests of one reader, as layouts of the tensor that it reads."""
-        other = graph.nodes[reader]
+        other, tensor = graph.nodes[reader], (graph.target, node.shape, node.dtype)
         if isinstance(other, ViewNode):
-            for request in requests[reader]:
-                yield _before_view(other.step, node, request)
+            # The layout of the source for which the view has the requested layout, if there is one.
+            inverse = other.step.inverse(node.shape)
+            for request in requests[reader] if inverse is not None else ():
+                source = image(inverse, request)
+                is_dense = source is not None and source.addressable and not source.sticks
+                if source is not None and is_dense and source.stick_dim is not None:
+                    yield ordered(*tensor, source.stick_dim, source.order)
         elif isinstance(other, Compute) and KINDS[other.signature.opcode] is Kind.MATMUL:
             for stick in single_stick_dims(op_layouts[reader], position):
                 if stick is not None:
-                    target = other.signature.iteration.target
-                    yield default_candidates(target, node.shape, node.dtype, stick, stick_outermost)[-1]
+                    yield default_candidates(*tensor, stick, stick_outermost)[-1]
         elif isinstance(other, Compute) and KINDS[other.signature.opcode] is Kind.POINTWISE:
-            for request in requests[reader]:
-                yield _of_operand(other, position, node, request)
+            # The operand in the order of the result, if it has all dims of the result.
+            dims, result = other.signature.maps[position], other.signature.maps[-1]
+            axis = {dim: number for number, dim in enumerate(dims)}
+            is_whole = len(dims) == len(result) and set(dims) == set(result)
+            for request in requests[reader] if is_whole else ():
+                if request.stick_dim is not None:
+                    order = tuple(axis[result[dim]] for dim in request.order)
+                    yield ordered(*tensor, axis[result[request.stick_dim]], order)
 
     # In reverse order, so that the requests of readers are known before the tensors that they read are visited.
     for index in reversed(range(len(graph.nodes))):
-        node = graph.nodes[index]
-        candidates = (
-            candidate
-            for reader, position in readers[index]
-            for candidate in of_reader(node, reader, position)
-            if candidate is not None
-        )
-        requests[index] = distinct(candidates)[:_MAX_REQUESTS]
+        of_readers = (of_reader(graph.nodes[index], *reader) for reader in readers[index])
+        requests[index] = distinct(itertools.chain.from_iterable(of_readers))[:_MAX_REQUESTS]
     return requests
-
-
-def _before_view(step: ViewTransform, node: TensorNode, request: LayoutCandidate) -> LayoutCandidate | None:
-    """Return the layout of a view's source for which the view has the requested layout; None if there is none."""
-    inverse = step.inverse(node.shape)
-    source = None if inverse is None else image(inverse, request)
-    if source is None or not source.addressable or source.sticks or source.stick_dim is None:
-        return None
-    return ordered(request.view.target, node.shape, node.dtype, source.stick_dim, source.order)
-
-
-def _of_operand(
-    operation: Compute, position: int, node: TensorNode, request: LayoutCandidate
-) -> LayoutCandidate | None:
-    """Return the layout of an operand in the order of the result; None if it does not have all dims of the result."""
-    dims, result = operation.signature.maps[position], operation.signature.maps[-1]
-    if request.stick_dim is None or len(dims) != len(result) or set(dims) != set(result):
-        return None
-    axis = {dim: number for number, dim in enumerate(dims)}
-    order = tuple(axis[result[dim]] for dim in request.order)
-    return ordered(request.view.target, node.shape, node.dtype, axis[result[request.stick_dim]], order)
 
 
 # Edges of the graph: the cost of reading an input, and the layouts in which it is read.
@@ -468,14 +438,13 @@ class InsertInto(Edge):
             # A copy would read elements that are not written yet.
             costs = np.full(costs.shape, INFINITE)
         for row, state in zip(costs, source.states, strict=True):
-            fits = np.array([self.fits(state, layout) for layout in result.produced])
-            in_place = np.array(
-                [
-                    self._in_place_cost(state.produced, layout) if fit else 0
-                    for layout, fit in zip(result.produced, fits, strict=True)
-                ]
-            )
-            row[:] = np.where(fits[result.produced_index], in_place[result.produced_index], row)
+            fits = [self.fits(state, layout) for layout in result.produced]
+            in_place = [
+                self._in_place_cost(state.produced, layout) if fit else 0
+                for layout, fit in zip(result.produced, fits, strict=True)
+            ]
+            index = result.produced_index
+            row[:] = np.where(np.array(fits)[index], np.array(in_place)[index], row)
         return costs
 
     def _in_place_cost(self, source: ProducedLayout, result: ProducedLayout) -> int:
@@ -554,9 +523,11 @@ class ReaderCandidates:
     def _collect(self, index: int, node: TensorNode) -> None:
         dims: dict[int | None, None] = {}
         for reader, position in self.readers[index]:
-            self.batched[index] |= (
-                self.batched[reader] if self._keeps_order(reader) else self._is_batched(reader)
-            )
+            other = self.nodes[reader]
+            if self._keeps_order(reader):
+                self.batched[index] |= self.batched[reader]
+            elif isinstance(other, Compute):
+                self.batched[index] |= is_batched(other.signature)
             dims |= dict.fromkeys(self._stick_dims(node, reader, position))
             # ``viewable`` does not return sparse in addition to stick dims, but this view is read sparse.
             if isinstance(node, ArgumentNode) and node.free and self._is_sparse_view(node, reader):
@@ -567,7 +538,11 @@ class ReaderCandidates:
         candidates = [*self._by_stick_dim(index, node, stick_dims), *self._packed(index, node)]
         if not is_convertible(node.dtype):
             candidates += self._in_logical_order(index, node, stick_dims)
-        self.candidates[index] = distinct([*candidates, *self._pins_of_iter_args(index)])
+        # A loop may yield the tensor in the pinned layout of its iter_arg; a buffer before a loop has the pin itself.
+        if not isinstance(node, InsertSliceBuffer):
+            loops = (self.nodes[reader] for reader, _ in self.readers[index])
+            candidates += [candidate_of(loop.pin) for loop in loops if isinstance(loop, IterArg) and loop.pin]
+        self.candidates[index] = distinct(candidates)
 
     def _packed(self, index: int, node: TensorNode) -> tuple[LayoutCandidate, ...]:
         """Return the layouts with several dims in the stick that readers need, directly or through views."""
@@ -592,20 +567,13 @@ class ReaderCandidates:
         if not any(isinstance(self.nodes[reader], ViewNode) for reader, _ in self.readers[index]):
             return ()
         dims = range(len(node.shape))
-        orders = [
-            (stick, [*dims] if stick is None else [stick, *(d for d in dims if d != stick)])
+        orders = {
+            stick: (*dims,) if stick is None else (stick, *(dim for dim in dims if dim != stick))
             for stick in stick_dims
-        ]
+        }
         return tuple(
-            ordered(self.target, node.shape, node.dtype, stick, tuple(order)) for stick, order in orders
+            ordered(self.target, node.shape, node.dtype, stick, order) for stick, order in orders.items()
         )
-
-    def _pins_of_iter_args(self, index: int) -> list[LayoutCandidate]:
-        """Return the pinned layouts of loops that yield the tensor; a buffer before a loop has the pin itself."""
-        loops = [self.nodes[reader] for reader, _ in self.readers[index]]
-        if isinstance(self.nodes[index], InsertSliceBuffer):
-            return []
-        return [candidate_of(node.pin) for node in loops if isinstance(node, IterArg) and node.pin]
 
     def _keeps_order(self, reader: int) -> bool:
         """Return whether the result of a node keeps the order of its input: a view, copy or operation on one tensor."""
@@ -614,10 +582,6 @@ class ReaderCandidates:
             return isinstance(node, ViewNode | Copy)
         tensors = sum(bool(sized(self.nodes[operand].shape)) for operand in node.operands)
         return KINDS[node.signature.opcode] is Kind.POINTWISE and tensors == 1
-
-    def _is_batched(self, reader: int) -> bool:
-        node = self.nodes[reader]
-        return isinstance(node, Compute) and is_batched(node.signature)
 
     def _stick_dims(self, node: TensorNode, reader: int, position: int) -> _StickDims:
         """Return the stick dims with which one reader may read a tensor."""
@@ -660,19 +624,20 @@ class ReaderCandidates:
             ]
             return distinct((*(c for stick in stick_dims for c in self._default(node, stick)), *orders))
         if isinstance(node, ArgumentNode) and node.by_price:
-            return distinct(c for stick in stick_dims for c in self._by_row(node, stick))
+            # Views may make any dim the rows, so an order with each dim innermost is tried, too.
+            candidates: list[LayoutCandidate] = []
+            for stick in stick_dims:
+                dims = [dim for dim in sized(node.shape) if dim != stick]
+                rows = dims if stick is not None else []
+                orders = [(*(dim for dim in dims if dim != row), stick, row) for row in rows]
+                candidates += self._default(node, stick)
+                candidates += [ordered(self.target, node.shape, node.dtype, stick, order) for order in orders]
+            return distinct(candidates)
         readers = (self.nodes[reader] for reader, _ in self.readers[index])
         steps = [node.step for node in readers if isinstance(node, ViewNode)]
         return tuple(
             best_order(self._default(node, stick), steps, self.batched[index]) for stick in stick_dims
         )
-
-    def _by_row(self, node: TensorNode, stick: int | None) -> tuple[LayoutCandidate, ...]:
-        """Return the default orders, and an order with each dim innermost: views may make any dim the rows."""
-        dims = [dim for dim in sized(node.shape) if dim != stick]
-        orders = [(*(dim for dim in dims if dim != row), stick, row) for row in dims if stick is not None]
-        rows = (ordered(self.target, node.shape, node.dtype, stick, order) for order in orders)
-        return distinct((*self._default(node, stick), *rows))
 
     def _row_orders(self, index: int) -> list[tuple[int, ...]]:
         """Return orders of a table, outermost first, in which each row that a gather reads is contiguous."""

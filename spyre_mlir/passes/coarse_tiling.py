@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.attention_masks import FINITE_LOW, KnownMask, known_mask
+from spyre_mlir.analysis.attention_pattern import FINITE_LOW, KnownMask, known_mask
 from spyre_mlir.analysis.loops import LOOP
 from spyre_mlir.analysis.tile_nests import VIEWS, Nest, Nests, Tiled, check_running, in_format, producers
 from spyre_mlir.dialects import sdsc

@@ -9,8 +9,14 @@ from dataclasses import replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.attention_masks import KnownMask, hiding_masks
-from spyre_mlir.analysis.attention_pattern import Attention, NotOnline, around_softmax, attention_of
+from spyre_mlir.analysis.attention_pattern import (
+    Attention,
+    KnownMask,
+    NotOnline,
+    around_softmax,
+    attention_of,
+    hiding_masks,
+)
 from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.tile_nests import (
     RESCALED,
