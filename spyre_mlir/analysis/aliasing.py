@@ -92,16 +92,16 @@ class AliasAnalysis:
         over = None if op is None else sdsc.over_of(op)
         if over is not None:
             return self.place(over)
-        # The op that computes a slice writes directly into the region of its insertion, which saves a copy.
-        insertion = _insertion_of(value)
-        if insertion is not None:
-            whole, part = self.place(insertion.operands[1]), place_of(insertion)
-            moves = _together(whole.moves, moves_of(insertion, part, whole.view))
-            return Place(whole.buffer, applied(part, whole.view), moves)
+        # The op that computes a slice writes directly into the region of its insertion, which saves a copy. A value
+        # that is operand 1 of an insertion, the destination, has its own buffer.
+        for use in value.uses:
+            insertion = use.owner.operation
+            if insertion.name == "tensor.insert_slice" and use.operand_number == 0:
+                whole, part = self.place(insertion.operands[1]), place_of(insertion)
+                moves = _together(whole.moves, moves_of(insertion, part, whole.view))
+                return Place(whole.buffer, applied(part, whole.view), moves)
         # An iter_arg keeps the buffer of its initial value, so iterations need no copy.
-        before = initial_of(value)
-        if before is None:
-            before = carried_by(value)
+        before = initial_of(value) or carried_by(value)
         return Place(value, BufferView.of(self.layout(value))) if before is None else self.place(before)
 
     def is_whole(self, value: ir.Value) -> bool:
@@ -113,7 +113,9 @@ class AliasAnalysis:
         """Return the tensors that a compute ``op`` reads and writes, the output last."""
         if op.name in COPIES:
             return op.operands[0], op.results[0]
-        return _operands(self._generic(op)[0])
+        generic, _ = self._generic(op)
+        # The destination is missing on purpose: none of its elements is read, and the result stands for its buffer.
+        return (*generic.inputs, generic.result)
 
     def _generic(self, op: ir.Operation) -> tuple[Structured, str]:
         """Return the structured view of a device operation, and its opcode."""
@@ -137,15 +139,12 @@ class AliasAnalysis:
         """The live range of each buffer, in positions of compute ops, for the program at the time of the first call."""
         return cast("dict[ir.Value, LiveRange]", live_ranges(self.steps()))
 
-    def steps(self) -> list[OpAccesses | LoopAccesses]:
-        """Return the program in the form for liveness: the buffer accesses of each compute op, with loops kept."""
-        return self._steps(self.block)
-
-    def _steps(self, block: ir.Block) -> list[OpAccesses | LoopAccesses]:
+    def steps(self, block: ir.Block | None = None) -> list[OpAccesses | LoopAccesses]:
+        """Return a block, by default the function, in the form for liveness: the buffer accesses of each compute op."""
         accesses: list[OpAccesses | LoopAccesses] = []
-        for op in (item.operation for item in block.operations):
+        for op in (item.operation for item in (block or self.block).operations):
             if op.name == LOOP:
-                accesses.append(LoopAccesses(tuple(self._steps(body_block(op)))))
+                accesses.append(LoopAccesses(tuple(self.steps(body_block(op)))))
             elif is_compute(op):
                 *reads, write = (self.place(value).buffer for value in self.operands(op))
                 accesses.append(OpAccesses(tuple(reads), (write,)))
@@ -169,30 +168,30 @@ class AliasAnalysis:
             values = self.operands(op)
             views = [self.place(value).view for value in values]
             space = replace(self.copy_space(values[0], views), halos=sdsc.halos_of(op))
-            return _copy_opcode(op, *views), _unique(space.repeated(sdsc.copies_of(op))), values
+            is_same_stick = views[0].stick_dim == views[1].stick_dim
+            opcode = "identity" if is_same_stick else "ReStickifyOpHBM"
+            opcode = "shuffle" if op.name == "sdsc.shuffle" else opcode
+            return opcode, _unique(space.repeated(sdsc.copies_of(op))), values
         generic, opcode = self._generic(op)
-        values = _operands(generic)
-        space, table = self._space(generic, opcode, values), DEVICE_OPS[opcode].table
-        return opcode, space if table is None else gathered(space, table), values
+        space, table = self._space(generic, opcode), DEVICE_OPS[opcode].table
+        space = space if table is None else gathered(space, table)
+        return opcode, space, (*generic.inputs, generic.result)
 
     def copy_space(self, value: ir.Value, views: Sequence[BufferView]) -> Space:
         """Return the space of a copy of a ``value``, from the views of its source and of its target."""
         space = _copy_space(*views)
-        return (
-            space
-            if self.symbolic.is_empty
-            else _with_symbolic(space, self.symbolic.of_pieces(value, space.sizes))
-        )
+        if self.symbolic.is_empty:
+            return space
+        return _with_symbolic(space, self.symbolic.of_pieces(value, space.sizes))
 
     def addressed_space(self, op: ir.Operation) -> Space:
         """Return the iteration space with whole operands: for a gather the whole table, not only the moved rows."""
         if op.name in COPIES:
             return self.space(op)[1]
-        generic, opcode = self._generic(op)
-        return self._space(generic, opcode, _operands(generic))
+        return self._space(*self._generic(op))
 
-    def _space(self, generic: Structured, opcode: str, values: tuple[ir.Value, ...]) -> Space:
-        views = tuple(self.place(value).view for value in values)
+    def _space(self, generic: Structured, opcode: str) -> Space:
+        views = tuple(self.place(value).view for value in (*generic.inputs, generic.result))
         space = _space(opcode, views, generic.maps, generic.iterators, windows_of(generic))
         return space if self.symbolic.is_empty else _with_symbolic(space, self.symbolic.iteration(generic))
 
@@ -200,11 +199,6 @@ class AliasAnalysis:
 def _with_symbolic(space: Space, dims: SymbolicDims) -> Space:
     """Return the space with its symbolic dims."""
     return _unique(replace(space, symbolic=tuple(sorted(dims.items())))) if dims else space
-
-
-def _operands(generic: Structured) -> tuple[ir.Value, ...]:
-    # The destination is missing on purpose: none of its elements is read, and the result stands for its buffer.
-    return (*generic.inputs, generic.result)
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -216,14 +210,23 @@ def _space(
     windows: Windows = (),
 ) -> Space:
     """Return the space of an operation over the views of its operands. Cached: a program repeats few spaces."""
-    extents, reduced = (
-        extents_of(maps, [view.shape for view in operands], len(iterators)),
-        reduced_dims(iterators),
-    )
-    renamed = [view.rename(dims, len(extents), extents) for view, dims in zip(operands, maps, strict=True)]
+    extents = extents_of(maps, [view.shape for view in operands], len(iterators))
+    reduced = frozenset(reduced_dims(iterators))
+    views = [view.rename(dims, len(extents), extents) for view, dims in zip(operands, maps, strict=True)]
     present = tuple(frozenset(dim for dim in dims if dim is not None) for dims in maps)
-    views = _with_unit_sticks(opcode, renamed, extents, present, frozenset(reduced))
-    return _unique(Space(extents, tuple(views), present, frozenset(reduced), windows))
+    # A sparse tensor has a dim of size 1 in the stick if the operation needs this dim there.
+    kind, stick_dims = DEVICE_OPS[opcode].kind if opcode in DEVICE_OPS else None, list[frozenset[int]]()
+    if kind in (Kind.MATMUL, Kind.CONVOLUTION):
+        # The first operand has the contracted dim in its sticks; the weight and the result have the columns.
+        columns = present[1] - present[0]
+        stick_dims = [reduced, columns, columns]
+    elif kind is Kind.REDUCE_STICK:
+        stick_dims = [reduced, frozenset()]
+    for number, dims in enumerate(stick_dims):
+        unit = next((dim for dim in dims if extents[dim] == 1), None)
+        if views[number].stick_dim is None and unit is not None:
+            views[number] = replace(views[number], stick_dim=unit)
+    return _unique(Space(extents, tuple(views), present, reduced, windows))
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -238,53 +241,11 @@ def _copy_space(source: BufferView, target: BufferView) -> Space:
     return refined([source, target])
 
 
-def _copy_opcode(op: ir.Operation, source: BufferView, target: BufferView) -> str:
-    if op.name == "sdsc.shuffle":
-        return "shuffle"
-    return "identity" if source.stick_dim == target.stick_dim else "ReStickifyOpHBM"
-
-
-def _with_unit_sticks(
-    opcode: str,
-    views: list[BufferView],
-    extents: tuple[int, ...],
-    present: tuple[frozenset[int], ...],
-    reduced: frozenset[int],
-) -> list[BufferView]:
-    """Return views in which a sparse tensor has a dim of size 1 in the stick, if the operation needs this dim there."""
-    kind = DEVICE_OPS[opcode].kind if opcode in DEVICE_OPS else None
-    if kind in (Kind.MATMUL, Kind.CONVOLUTION):
-        # The first operand has the contracted dim in its sticks; the weight and the result have the columns.
-        columns = present[1] - present[0]
-        stick_dims = [reduced, columns, columns]
-    elif kind is Kind.REDUCE_STICK:
-        stick_dims = [reduced, frozenset()]
-    else:
-        return views
-    unit_views = []
-    for view, dims in zip(views, stick_dims, strict=True):
-        unit = next((dim for dim in dims if extents[dim] == 1), None)
-        unit_views.append(
-            replace(view, stick_dim=unit) if view.stick_dim is None and unit is not None else view
-        )
-    return unit_views
-
-
 def _together(moves: Mapping[ir.Value, int], more: Mapping[ir.Value, int]) -> Mapping[ir.Value, int]:
     """Return the loop strides of a slice of a slice: the sum of the strides per loop variable."""
     if not moves or not more:
         return moves or more
     return {variable: moves.get(variable, 0) + more.get(variable, 0) for variable in {**moves, **more}}
-
-
-def _insertion_of(value: ir.Value) -> ir.Operation | None:
-    """Return the insertion that writes a value into a larger tensor; None if there is none."""
-    for use in value.uses:
-        user = use.owner.operation
-        # A value that is operand 1, the destination, has its own buffer.
-        if user.name == "tensor.insert_slice" and use.operand_number == 0:
-            return user
-    return None
 
 
 def is_compute(op: ir.Operation) -> bool:

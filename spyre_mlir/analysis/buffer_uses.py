@@ -157,15 +157,18 @@ class Usage:
         # Other kinds read an element after they have written it; a slice is in a larger buffer already.
         if DEVICE_OPS[user.opcode].kind is not Kind.POINTWISE or not user.fills:
             return []
-        result, layout = user.space.views[-1], self.memory.layout(user.values[-1])
-        differing = {
-            self.root(value)
-            for operand, (value, view) in enumerate(zip(user.values[:-1], user.space.views, strict=False))
-            if not _same_elements(view, result)
-            or self.memory.layout(self.root(value)).bytes != layout.bytes
-            or self._accesses_a_part(user, operand)
-        }
-        return [root for root in dict.fromkeys(map(self.root, user.values[:-1])) if root not in differing]
+        layout, differing = self.memory.layout(user.values[-1]), set[ir.Value]()
+        # With these equal, each index of the iteration space has the same offset in both buffers.
+        result, *elements = (
+            (view.dtype, view.offset, view.stick_dim, view.axes, view.stick_axes)
+            for view in (user.space.views[-1], *user.space.views[:-1])
+        )
+        roots = [self.root(value) for value in user.values[:-1]]
+        for operand, root in enumerate(roots):
+            is_same = elements[operand] == result and self.memory.layout(root).bytes == layout.bytes
+            if not is_same or self._accesses_a_part(user, operand):
+                differing.add(root)
+        return [root for root in dict.fromkeys(roots) if root not in differing]
 
     def _accesses_a_part(self, user: Divided, operand: int) -> bool:
         """Return whether the cores hold more of a buffer than they access, so that the other sticks must be kept.
@@ -177,10 +180,3 @@ class Usage:
             return False
         accessed = core_view(user.space, operand, user.division)
         return partial.holder is None or mismatch(partial.view, accessed) is not None
-
-
-def _same_elements(view: BufferView, other: BufferView) -> bool:
-    """Return whether each index of the iteration space has the same offset in both buffers."""
-    return (view.dtype, view.offset, view.stick_dim, view.axes, view.stick_axes) == (
-        other.dtype, other.offset, other.stick_dim, other.axes, other.stick_axes,
-    )  # fmt: skip

@@ -51,8 +51,9 @@ class DefUseEdge:
     @property
     def text(self) -> str:
         """One line of text with the reader, its operand, the writer and the problem."""
-        writer = f"'{_opcode(self.writer)}' at {location_of(self.writer.location)}"
-        return f"operand {self.operand} of '{_opcode(self.reader)}', made by {writer}: {self.problem}"
+        reader, writer = (sdsc.opcode_of(op) or op.name for op in (self.reader, self.writer))
+        made_by = f"made by '{writer}' at {location_of(self.writer.location)}"
+        return f"operand {self.operand} of '{reader}', {made_by}: {self.problem}"
 
     @property
     def is_illegal(self) -> bool:
@@ -129,56 +130,43 @@ def divided_ops(memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> list[Divi
             raise error_at(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
         if is_compute(op):
             opcode, space, values = memory.space(op)
-            division = _checked_division(memory, op, space)
+            if sdsc.DIVISION not in op.attributes:
+                raise error_at(op, "this operation has no sdsc.division")
+            division = memory.division(op)
+            dims = len(division.splits)
+            if dims != len(space.sizes):
+                raise error_at(op, f"the division names {dims} dims, the operation has {len(space.sizes)}")
             moving = frozenset(operand for operand, value in enumerate(values) if memory.place(value).moves)
             fills = memory.is_whole(values[-1])
             divided.append(Divided(op, opcode, space, values, division, executions(op), moving, fills))
     return divided
 
 
-def _checked_division(memory: AliasAnalysis, op: ir.Operation, space: Space) -> Division:
-    """Return the division of an op; ``CompileError`` if it is missing or is for another number of dims."""
-    if sdsc.DIVISION not in op.attributes:
-        raise error_at(op, "this operation has no sdsc.division")
-    division = memory.division(op)
-    if len(division.splits) != len(space.sizes):
-        raise error_at(
-            op, f"the division names {len(division.splits)} dims, the operation has {len(space.sizes)}"
-        )
-    return division
-
-
 def partial_accesses_of(root: ir.Value, uses: Sequence[Use]) -> PartialAccesses | None:
     """Return the partial accesses to a buffer, from its uses in program order; None if all uses access all of it."""
     # A writer is preferred as the holder: readers have to follow its distribution.
-    filled = next(((user, operand) for user, operand in uses if operand == user.output and user.fills), None)
-    holder = filled or next((use for use in uses if _may_hold(use) and _is_all(root, use)), None)
-    whole = None if holder is None else _accessed_view(*holder)
+    holder = next(((user, operand) for user, operand in uses if operand == user.output and user.fills), None)
+    for user, operand in uses if holder is None else ():
+        # A shuffle reads from any core, and a moving operand is several slices: neither has one distribution.
+        if operand == user.output or user.opcode == SHUFFLE or operand in user.moving:
+            continue
+        view, layout = _accessed_view(user, operand), stick.layout_of(root.type, user.space.target)
+        if layout is not None and view is not None:
+            sticks = layout.bytes // user.space.target.stick_bytes
+            every = ((layout.elements_per_stick, sticks),) if sticks > 1 else ()
+            if view.regions == (CoreRegion(0, every),):
+                holder = user, operand
+                break
     written = any(operand == user.output and not user.fills for user, operand in uses)
-    if written or any(operand != user.output and _is_part(whole, user, operand) for user, operand in uses):
+    if written:
         return PartialAccesses(written, holder)
+    whole = None if holder is None else _accessed_view(*holder)
+    for user, operand in uses:
+        accessed = None if operand == user.output else _accessed_view(user, operand)
+        is_whole = whole is not None and accessed is not None and mismatch(whole, accessed) is None
+        if operand != user.output and not is_whole:
+            return PartialAccesses(written, holder)
     return None
-
-
-def _may_hold(use: Use) -> bool:
-    user, operand = use
-    # A shuffle reads from any core, and a moving operand is several slices: neither has one distribution.
-    return operand != user.output and user.opcode != SHUFFLE and operand not in user.moving
-
-
-def _is_all(root: ir.Value, use: Use) -> bool:
-    """Return whether all cores together access every stick of the buffer."""
-    view, target = _accessed_view(*use), use[0].space.target
-    layout = stick.layout_of(root.type, target)
-    if layout is None or view is None:
-        return False
-    sticks = layout.bytes // target.stick_bytes
-    return view.regions == (CoreRegion(0, ((layout.elements_per_stick, sticks),) if sticks > 1 else ()),)
-
-
-def _is_part(whole: CoreView | None, user: Divided, operand: int) -> bool:
-    accessed = _accessed_view(user, operand)
-    return whole is None or accessed is None or mismatch(whole, accessed) is not None
 
 
 def _accessed_view(user: Divided, operand: int) -> CoreView | None:
@@ -211,8 +199,13 @@ def def_use_edges(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Def
     written: dict[ir.Value, dict[ir.Operation, WrittenDistribution]] = {}
     known: set[tuple[ir.Operation, ir.Operation, int]] = set()
     first: dict[ir.Value, WrittenDistribution] = {}
-    for user in _as_they_run(memory, ops):
-        op, space, values, division = user.op, user.space, user.values, user.division
+    in_order = ops
+    # Without loops the program order is the execution order. An iteration may read the previous one.
+    if any(user.executions > 1 for user in ops):
+        user_of = {user.op: user for user in ops}
+        in_order = [user_of[op] for op in repeated_ops(memory.block) if op in user_of]
+    for user in in_order:
+        op, values = user.op, user.values
         places = [memory.place(value) for value in values]
         for operand, place in enumerate(places[:-1]):
             for writer, distribution in written.get(place.buffer, {}).items():
@@ -225,36 +218,27 @@ def def_use_edges(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Def
                     problem = access_mismatch(partials[place.buffer], user, operand)
                 elif problem is None:
                     problem = read_mismatch(distribution, user, operand)
-                if (
-                    user.opcode == SHUFFLE
-                    and distribution.complete != first.setdefault(place.buffer, distribution).complete
-                ):
-                    problem = problem or MIXED_DISTRIBUTIONS
+                if user.opcode == SHUFFLE:
+                    is_mixed = distribution.complete != first.setdefault(place.buffer, distribution).complete
+                    problem = problem or (MIXED_DISTRIBUTIONS if is_mixed else None)
                 yield DefUseEdge(place.buffer, writer, op, operand, problem)
         root = places[-1].buffer
         if root in partials and is_in_lx(root) and (op, op, user.output) not in known:
             known.add((op, op, user.output))
             holder = partials[root].holder
-            problem = (
-                MOVING if user.output in user.moving else access_mismatch(partials[root], user, user.output)
-            )
-            yield DefUseEdge(
-                root, op if holder is None else holder[0].op, op, user.output, problem, writes=True
-            )
-        result = _checked_distribution(op, space, len(values) - 1, division)
+            problem = MOVING
+            if user.output not in user.moving:
+                problem = access_mismatch(partials[root], user, user.output)
+            writer = op if holder is None else holder[0].op
+            yield DefUseEdge(root, writer, op, user.output, problem, writes=True)
+        try:
+            result = written_distribution(user.space, user.output, user.division)
+        except ViewError as error:
+            text = f"a core's part of the result is no region of its buffer: {error}"
+            raise error_at(op, text) from error
         # A write of the whole buffer hides earlier writes; writes of parts accumulate.
         before = {} if memory.is_whole(values[-1]) else written.get(root, {})
         written[root] = {**before, op: result}
-
-
-def _as_they_run(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Divided]:
-    """Yield the ops in execution order, with two iterations of each loop: an iteration may read the previous one."""
-    # Without loops the program order is the execution order.
-    if all(user.executions == 1 for user in ops):
-        yield from ops
-        return
-    known = {user.op: user for user in ops}
-    yield from (known[op] for op in repeated_ops(memory.block) if op in known)
 
 
 def read_mismatch(distribution: WrittenDistribution, reader: Divided, operand: int) -> str | None:
@@ -296,16 +280,3 @@ def written_distribution(space: Space, operand: int, division: Division) -> Writ
     # A division needs the reduced dims to determine the cores that hold partial sums.
     division = replace(division, reduced=space.reduced)
     return WrittenDistribution(core_view(space, operand, division), held_view(space, operand, division))
-
-
-def _checked_distribution(
-    op: ir.Operation, space: Space, operand: int, division: Division
-) -> WrittenDistribution:
-    try:
-        return written_distribution(space, operand, division)
-    except ViewError as error:
-        raise error_at(op, f"a core's part of the result is no region of its buffer: {error}") from error
-
-
-def _opcode(op: ir.Operation) -> str:
-    return sdsc.opcode_of(op) or op.name

@@ -11,7 +11,6 @@ from spyre_mlir.analysis.aliasing import argument_attributes
 from spyre_mlir.analysis.carried_buffers import is_read_from, names_place, updated_slices
 from spyre_mlir.analysis.loops import (
     LOOP,
-    CarriedValue,
     block_of,
     body_block,
     carried_values,
@@ -78,18 +77,13 @@ class LayoutGraph:
                     func, f"argument {number} has no {sdsc.HOST}; run decompose-to-device-ops first"
                 )
             self._argument(argument, attributes[sdsc.HOST], sdsc.UPDATED in attributes)
-        self._visit_all(self.block)
+        self._visit(self.block)
 
     @property
     def fixed(self) -> set[ir.Value]:
         """The arguments whose layout the caller has fixed: they do not get more padding than this layout has."""
-        nodes = self.graph.nodes
-        pinned = [
-            tensor
-            for tensor, node in enumerate(nodes)
-            if isinstance(node, ArgumentNode) and node.pin is not None
-        ]
-        return {self.values[tensor] for tensor in pinned}
+        nodes = zip(self.values, self.graph.nodes, strict=True)
+        return {value for value, node in nodes if isinstance(node, ArgumentNode) and node.pin is not None}
 
     def error(self, error: LayoutError) -> CompileError:
         """Return an error of the layout choice, located at the defining op of the tensor."""
@@ -112,14 +106,10 @@ class LayoutGraph:
             raise error_at(reader, f"'{reader.name}' reads a tensor that nothing is written to")
         return self.tensors[value]
 
-    def _visit_all(self, block: ir.Block) -> None:
-        for op in block.operations:
-            self._visit(op.operation)
-
     def _argument(self, argument: ir.Value, host: ir.Attribute, updated: bool) -> None:
         pinned = stick.layout_of(argument.type, self.graph.target)
         # The host lays out indices and 8-bit tensors as their readers need them: no operation converts them.
-        as_read = _is_index(argument) or element_of(argument) in ONE_BYTE
+        as_read = _computes_indices(argument) or element_of(argument) in ONE_BYTE
         kind, name = ir.StringAttr(host.kind).value, ir.StringAttr(host.label).value
         free = pinned is None and (kind not in ("input", "intermediate") or as_read)
         node = ArgumentNode(
@@ -131,30 +121,35 @@ class LayoutGraph:
             node.by_price = node.updated or size >= _LARGE
         self._add(argument, node)
 
-    def _visit(self, op: ir.Operation) -> None:
-        if op.name in _SKIPPED:
-            return
-        if op.name == LOOP:
-            self._loop(op)
-        elif op.name in VIEWS:
-            if _is_destination_slice(op):
-                return
-            result, source = op.results[0], self._tensor(op.operands[0], op)
-            self.steps[result] = step_of(op)
-            node = ViewNode(shape_of(result), element_of(result), source=source, step=self.steps[result])
-            self._add(result, node)
-        elif op.name == "linalg.generic":
-            self._device_op(op)
-        elif op.name in ("sdsc.clone", "stick.restickify"):
-            self._copy(op)
-        elif op.name == "tensor.insert_slice":
-            self._insertion(op)
-        elif op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
-            self._add(
-                op.results[0], ArgumentNode(shape_of(op.results[0]), element_of(op.results[0]), free=True)
-            )
-        elif op.name == "stick.pin":
-            self._pin(op)
+    def _visit(self, block: ir.Block) -> None:
+        for op in (item.operation for item in block.operations):
+            result = op.results[0] if op.results else None
+            if op.name in ("tensor.empty", "linalg.fill", "func.return"):
+                continue
+            if op.name == LOOP:
+                self._loop(op)
+            elif op.name in VIEWS:
+                uses = [*result.uses] if op.name == "tensor.extract_slice" else []
+                # A slice of a buffer may be only the destination of results, as tiling creates it.
+                if uses and all(names_place(use.owner.operation, use.operand_number) for use in uses):
+                    continue
+                source, self.steps[result] = self._tensor(op.operands[0], op), step_of(op)
+                self._add(result, ViewNode(*_type(result), source=source, step=self.steps[result]))
+            elif op.name == "linalg.generic":
+                self._device_op(op)
+            elif op.name in ("sdsc.clone", "stick.restickify"):
+                if op.name == "stick.restickify" and stick.TO not in op.attributes:
+                    raise error_at(op, "a stick.restickify names the layout of its result in 'stick.to'")
+                pin = _requested(op) if op.name == "stick.restickify" else None
+                self._add(result, Copy(*_type(result), pin=pin, source=self._tensor(op.operands[0], op)))
+            elif op.name == "tensor.insert_slice":
+                self._insertion(op)
+            elif op.name == "arith.constant" and isinstance(result.type, ir.RankedTensorType):
+                self._add(result, ArgumentNode(*_type(result), free=True))
+            elif op.name == "stick.pin":
+                tensor = self._tensor(op.operands[0], op)
+                self.shared_layouts.pin(op, tensor, _requested(op))
+                self.tensors[result] = tensor
 
     def _device_op(self, op: ir.Operation) -> None:
         generic = structured(op, self._known)
@@ -164,29 +159,13 @@ class LayoutGraph:
             reason = "compute the partial result apart, and combine the two by an operation of its own"
             raise error_at(op, f"'{generic.opcode}' adds to what its output holds already; {reason}")
         operands = tuple(self._tensor(value, op) for value in generic.inputs)
-        result = op.results[0]
-        shape, dtype = shape_of(result), element_of(result)
-        read = [self.graph.nodes[tensor] for tensor in operands]
-        shapes, dtypes = ((*(node.shape for node in read), shape), (*(node.dtype for node in read), dtype))
-        constraints = signature(
-            self.graph.target,
-            generic.opcode,
-            generic.maps,
-            shapes,
-            dtypes,
-            generic.reduced,
-            window_dims(windows_of(generic)),
-        )
-        self._add(result, Compute(shape, dtype, signature=constraints, operands=operands))
-
-    def _copy(self, op: ir.Operation) -> None:
-        pin = None
-        if op.name == "stick.restickify":
-            if stick.TO not in op.attributes:
-                raise error_at(op, "a stick.restickify names the layout of its result in 'stick.to'")
-            pin = _requested(op)
-        result, source = op.results[0], self._tensor(op.operands[0], op)
-        self._add(result, Copy(shape_of(result), element_of(result), pin=pin, source=source))
+        read, result = [self.graph.nodes[tensor] for tensor in operands], _type(op.results[0])
+        types = [*((node.shape, node.dtype) for node in read), result]
+        shapes, dtypes = (tuple(column) for column in zip(*types, strict=True))
+        windows = window_dims(windows_of(generic))
+        target, opcode, maps = self.graph.target, generic.opcode, generic.maps
+        constraints = signature(target, opcode, maps, shapes, dtypes, generic.reduced, windows)
+        self._add(op.results[0], Compute(*result, signature=constraints, operands=operands))
 
     def _insertion(self, op: ir.Operation) -> None:
         """Add one node for a chain of insertions into a buffer, at the last insertion of the chain."""
@@ -200,11 +179,15 @@ class LayoutGraph:
         first, result = chain[0].operands[1], op.results[0]
         empty = defining_op(first)
         before = [] if empty is not None and empty.name == "tensor.empty" else [self._whole(first, chain[0])]
-        copied = any(_is_copied(self.graph, part) for part in before)
+        copied, carried = False, any(use.owner.operation.name == LOOP for use in result.uses)
+        for part in before:
+            source = self.graph.nodes[part.source]
+            is_constant = isinstance(source, ArgumentNode) and not source.updated
+            # The destination has to be copied before insertions write to it.
+            copied |= part.out_of_place or is_constant or isinstance(source, ViewNode)
+            carried |= isinstance(source, IterArg | LoopResult)
+            carried |= isinstance(source, InsertSliceBuffer) and source.carried
         parts = [*before, *(self._part(insertion, chain, copied) for insertion in chain)]
-        carried = any(_is_carried(self.graph, part.source) for part in before) or any(
-            use.owner.operation.name == LOOP for use in result.uses
-        )
         node = InsertSliceBuffer(shape_of(result), element_of(result), parts=tuple(parts), carried=carried)
         self._add(result, node)
         self.insertions[self.tensors[result]] = chain
@@ -221,10 +204,12 @@ class LayoutGraph:
         read = not _is_fresh(buffer) and is_read_from(
             buffer, producer, [*chain, *updated_slices(producer, op)]
         )
-        earlier = chain[: chain.index(op)]
-        return InsertedSlice(
-            tensor, place, read or any(_is_overwritten(op, producer, before) for before in earlier)
+        # An earlier insertion may overwrite the region in which the result of the producer already is.
+        overwritten = any(
+            producer.is_before_in_block(before) and place.may_overlap(place_of(before))
+            for before in chain[: chain.index(op)]
         )
+        return InsertedSlice(tensor, place, read or overwritten)
 
     def _whole(self, value: ir.Value, writer: ir.Operation) -> InsertedSlice:
         """Return the destination of insertions or of a loop: in its own buffer if no later operation reads it."""
@@ -236,41 +221,26 @@ class LayoutGraph:
 
     def _loop(self, op: ir.Operation) -> None:
         """Add the body once, weighted by the trip count, and the tensors of each iter_arg before, in and after it."""
-        carried, outside = carried_values(op), self._times
-        buffers = [self._buffer(op, value) for value in carried]
+        carried, outside, buffers, nodes = carried_values(op), self._times, [], []
+        for value in carried:
+            parts = () if _is_fresh(value.initial) else (self._whole(value.initial, op),)
+            buffer = InsertSliceBuffer(*_type(value.result), parts=parts, carried=True)
+            buffers.append(self._add_unnamed(value.result, buffer))
         # A cost in the body counts once per iteration.
         self._times = outside * trip_count(op)
-        arguments = [
-            self._add(value.argument, IterArg(*_type(value.result), initial=buffer))
-            for value, buffer in zip(carried, buffers, strict=True)
-        ]
-        for buffer, argument in zip(buffers, arguments, strict=True):
-            self.shared_layouts.unite(op, buffer, argument)
-        self._visit_all(body_block(op))
+        for value, buffer in zip(carried, buffers, strict=True):
+            nodes.append(IterArg(*_type(value.result), initial=buffer))
+            self._add(value.argument, nodes[-1])
+        for value, buffer in zip(carried, buffers, strict=True):
+            self.shared_layouts.unite(op, buffer, self.tensors[value.argument])
+        self._visit(body_block(op))
         self._times = outside
-        for value, argument in zip(carried, arguments, strict=True):
-            self._close(op, value, argument)
-
-    def _buffer(self, op: ir.Operation, carried: CarriedValue) -> int:
-        parts = () if _is_fresh(carried.initial) else (self._whole(carried.initial, op),)
-        return self._add_unnamed(
-            carried.result, InsertSliceBuffer(*_type(carried.result), parts=parts, carried=True)
-        )
-
-    def _close(self, op: ir.Operation, carried: CarriedValue, argument: int) -> None:
-        node = self.graph.nodes[argument]
-        assert isinstance(node, IterArg)
-        node.yielded = self._tensor(carried.yielded, op)
-        self.shared_layouts.unite(
-            op, argument, self._add(carried.result, LoopResult(*_type(carried.result), carried=argument))
-        )
-        if isinstance(self.graph.nodes[node.yielded], InsertSliceBuffer | LoopResult):
-            self.shared_layouts.unite(op, argument, node.yielded)
-
-    def _pin(self, op: ir.Operation) -> None:
-        tensor = self._tensor(op.operands[0], op)
-        self.shared_layouts.pin(op, tensor, _requested(op))
-        self.tensors[op.results[0]] = tensor
+        for value, node in zip(carried, nodes, strict=True):
+            argument, node.yielded = self.tensors[value.argument], self._tensor(value.yielded, op)
+            result = self._add(value.result, LoopResult(*_type(value.result), carried=argument))
+            self.shared_layouts.unite(op, argument, result)
+            if isinstance(self.graph.nodes[node.yielded], InsertSliceBuffer | LoopResult):
+                self.shared_layouts.unite(op, argument, node.yielded)
 
 
 class SharedLayouts:
@@ -318,29 +288,6 @@ def _requested(op: ir.Operation) -> StickLayout:
     return layout
 
 
-_SKIPPED = ("tensor.empty", "linalg.fill", "func.return")
-
-
-def _is_destination_slice(op: ir.Operation) -> bool:
-    """Return whether a slice of a buffer is only the destination of results, as tiling creates it."""
-    if op.name != "tensor.extract_slice":
-        return False
-    uses = list(op.results[0].uses)
-    return bool(uses) and all(names_place(use.owner.operation, use.operand_number) for use in uses)
-
-
-def _is_carried(graph: Graph, tensor: int) -> bool:
-    node = graph.nodes[tensor]
-    return isinstance(node, IterArg | LoopResult) or (isinstance(node, InsertSliceBuffer) and node.carried)
-
-
-def _is_copied(graph: Graph, part: InsertedSlice) -> bool:
-    """Return whether a destination has to be copied before insertions write to it."""
-    source = graph.nodes[part.source]
-    is_constant = isinstance(source, ArgumentNode) and not source.updated
-    return part.out_of_place or is_constant or isinstance(source, ViewNode)
-
-
 def _is_partial(graph: Graph, tensor: int) -> bool:
     """Return whether a tensor is a buffer with parts that may not be written yet."""
     node = graph.nodes[tensor]
@@ -352,31 +299,27 @@ def _is_partial(graph: Graph, tensor: int) -> bool:
     return written < math.prod(node.shape) or any(part.partial for part in node.parts)
 
 
-def _is_index(value: ir.Value) -> bool:
+def _computes_indices(value: ir.Value) -> bool:
     """Return whether a tensor is only used to compute indices of gathers: the host lays it out as its readers need.
 
     Operations on indices count negative ones from the end, and the device cannot restickify integers.
     """
     pending, visited = [value], {value}
     while pending:
-        uses = [(use.owner.operation, use.operand_number) for use in pending.pop().uses]
-        others = [user for user, number in uses if number != _index_of(user)]
-        if not uses or not all(map(_is_elementwise, others)):
+        uses = list(pending.pop().uses)
+        if not uses:
             return False
-        results = {user.results[0] for user in others} - visited
-        pending += results
-        visited |= results
+        for use in uses:
+            user = use.owner.operation
+            opcode = sdsc.opcode_of(user)
+            if opcode in DEVICE_OPS and use.operand_number == DEVICE_OPS[opcode].index:
+                continue
+            if user.name not in VIEWS and (opcode not in KINDS or not KINDS[opcode].is_elementwise):
+                return False
+            if user.results[0] not in visited:
+                visited.add(user.results[0])
+                pending.append(user.results[0])
     return True
-
-
-def _is_elementwise(op: ir.Operation) -> bool:
-    opcode = sdsc.opcode_of(op)
-    return op.name in VIEWS or (opcode in KINDS and KINDS[opcode].is_elementwise)
-
-
-def _index_of(op: ir.Operation) -> int | None:
-    opcode = sdsc.opcode_of(op)
-    return DEVICE_OPS[opcode].index if opcode in DEVICE_OPS else None
 
 
 def _fills(user: ir.Operation, before: ir.Operation) -> bool:
@@ -394,11 +337,6 @@ def _is_fresh(value: ir.Value) -> bool:
     """Return whether a tensor is empty or filled with one number, and so may have any layout."""
     op = defining_op(value)
     return op is not None and op.name in ("tensor.empty", "linalg.fill")
-
-
-def _is_overwritten(insertion: ir.Operation, producer: ir.Operation, before: ir.Operation) -> bool:
-    """Return whether insertion ``before`` may overwrite the region in which the result of ``producer`` already is."""
-    return producer.is_before_in_block(before) and place_of(insertion).may_overlap(place_of(before))
 
 
 def _type(value: ir.Value) -> tuple[tuple[int, ...], str]:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from spyre_mlir.division.slices import shares_of
-from spyre_mlir.records import dataclass
+from spyre_mlir.records import dataclass, hash_once
 
 
 def core_order(splits: Sequence[int], reduced: Collection[int]) -> tuple[int, ...]:
@@ -46,13 +46,7 @@ class Division:
     shares: tuple[int, ...] = ()
     reduced: frozenset[int] = frozenset()
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        """Cached hash: divisions are keys of caches, and ``owners`` is long."""
-        return hash((self.splits, self.owners, self.shares, self.reduced))
+    __hash__ = hash_once
 
     @classmethod
     def of(

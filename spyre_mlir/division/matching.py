@@ -25,8 +25,9 @@ def matching_division(space: Space, operand: int, view: CoreView, in_parts: bool
     operand does not have stay whole. None if there is no such division: cores share a region or have none, or own
     regions that are not slices of the operation's dims.
     """
-    begins = _begins(space.footprint(operand), len(space.sizes), view.regions)
-    if begins is None:
+    begins_or_none = begins_of(space.footprint(operand), len(space.sizes), view.regions)
+    begins = [begin for begin in begins_or_none if begin is not None]
+    if len(begins) < len(begins_or_none):
         return None
     starts = [sorted({begin[dim] for begin in begins}) for dim in range(len(space.sizes))]
     # A slice is identified by its begin: the number of different begins is the number of slices.
@@ -41,16 +42,11 @@ def matching_division(space: Space, operand: int, view: CoreView, in_parts: bool
     if mapped.owners != tuple(tuple(map(list.index, starts, begin)) for begin in begins):
         return None
     mapped_view = view_of(space, operand, mapped)
-    if mapped_view is None or not (
-        same_owners(mapped_view, view) or (in_parts and _contain(mapped_view, view))
-    ):
+    if mapped_view is None:
         return None
-    return splits, order
-
-
-def _contain(one: CoreView, other: CoreView) -> bool:
-    """Return whether one view is a subview of the other, at the same offset on all cores."""
-    return subview_mismatch(one, other) is None or subview_mismatch(other, one) is None
+    pairs = ((mapped_view, view), (view, mapped_view)) if in_parts else ()
+    is_part = any(subview_mismatch(whole, part) is None for whole, part in pairs)
+    return (splits, order) if same_owners(mapped_view, view) or is_part else None
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -82,15 +78,6 @@ def same_slices(
     order = tuple(sorted(core_order(splits, ()), key=lambda dim: _step(owners, dim)))
     mapped = Division.mixed_radix(splits, order)
     return (tuple(splits), order) if list(mapped.owners) == owners else None
-
-
-def _begins(
-    view: BufferView, rank: int, regions: tuple[CoreRegion | None, ...]
-) -> list[tuple[int, ...]] | None:
-    """Return where the region of each core begins along each dim, in elements."""
-    begins_or_none = begins_of(view, rank, regions)
-    begins = [begin for begin in begins_or_none if begin is not None]
-    return begins if len(begins) == len(begins_or_none) else None
 
 
 def begins_of(

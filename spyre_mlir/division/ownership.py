@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from typing import NamedTuple
 
@@ -19,8 +20,7 @@ from spyre_mlir.division.cores import Division
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.space import Halos, Space
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
-from spyre_mlir.records import dataclass
-from spyre_mlir.target.sliding import Sliding
+from spyre_mlir.records import dataclass, hash_once
 
 #: Steps along device dims, outermost first: (stride in elements, positions).
 Steps = tuple[tuple[int, int], ...]
@@ -56,13 +56,7 @@ class CoreView:
     slices: tuple[tuple[int, int], ...] = field(compare=False)
     image: Steps
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        """Cached hash: views are keys of caches, and ``regions`` is long."""
-        return hash((self.regions, self.partial, self.image))
+    __hash__ = hash_once
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -125,7 +119,11 @@ def mismatch(writer: CoreView, reader: CoreView) -> str | None:
             f" the reader on {len(reader.regions)} ({_sliced(reader)})"
         )
     for core, (written, read) in enumerate(zip(writer.regions, reader.regions, strict=True)):
-        if not _holds(written, read):
+        # A core reads the region that it wrote, or its first positions along the outermost step.
+        holds = written is read
+        if written is not None and read is not None:
+            holds = written.start == read.start and _leads(written.steps, read.steps)
+        if not holds:
             return (
                 f"core division mismatch: core {core} writes {_text(written)} ({_sliced(writer)}),"
                 f" but reads {_text(read)} ({_sliced(reader)})"
@@ -136,23 +134,14 @@ def mismatch(writer: CoreView, reader: CoreView) -> str | None:
     return None
 
 
-def _holds(written: CoreRegion | None, read: CoreRegion | None) -> bool:
-    """Return whether a core reads the region that it wrote, or its first positions along the outermost step."""
-    if written is None or read is None:
-        return written is read
-    return written.start == read.start and _leads(written.steps, read.steps)
-
-
 def _leads(whole: Steps, part: Steps) -> bool:
     """Return whether ``part`` is all of ``whole``, or fewer positions of its outermost step."""
     if not whole or part == whole:
         return part == whole
     # A count of 1 is not a step, so a reader of one outermost position has only the inner steps.
-    outermost, *inner = whole
-    rest = (
-        list(part[1:]) if part and part[0][0] == outermost[0] and part[0][1] <= outermost[1] else list(part)
-    )
-    return rest == inner
+    (stride, count), *inner = whole
+    has_outermost = bool(part) and part[0][0] == stride and part[0][1] <= count
+    return list(part[1:] if has_outermost else part) == inner
 
 
 def _text(region: CoreRegion | None) -> str:
@@ -179,11 +168,25 @@ def _core_view(
     ``view`` has the positions in memory. A slice of a dim in ``slid`` also accesses positions of its neighbours.
     """
     dims = sorted({axis.dim for axis in view.axes})
-    sliding = dict(slid)
-    parts_of_dim = {
-        dim: _parts(view, dim, _pieces(padded[dim], shares[dim], splits[dim], sliding.get(dim)))
-        for dim in dims
-    }
+    # The contribution of each slice of each dim to a region: the begin and the steps.
+    parts_of_dim: dict[int, list[CoreRegion | None]] = {dim: [] for dim in dims}
+    touched = list(shares)
+    windows = dict(slid)
+    for dim in dims:
+        axes = [axis for axis in view.axes if axis.dim == dim]
+        room, window = max(axis.divisor * axis.size for axis in axes), windows.get(dim)
+        for begin in range(0, splits[dim] * shares[dim], shares[dim]):
+            first, count = begin, min(shares[dim], padded[dim] - begin)
+            if window is not None:
+                first, count = window.accessed(first, count)
+            last = min(first + count, room) - 1
+            if last < first:
+                parts_of_dim[dim].append(None)
+                continue
+            ranges = [_range(axis, first, last) for axis in axes]
+            start = sum(low * axis.stride for axis, (low, _) in zip(axes, ranges, strict=True))
+            steps = ((axis.stride, high - low) for axis, (low, high) in zip(axes, ranges, strict=True))
+            parts_of_dim[dim].append(CoreRegion(start, tuple(step for step in steps if step[1] > 1)))
     merged: dict[tuple[Steps, ...], Steps] = {}
     regions: list[CoreRegion | None] = []
     for owner in owners:
@@ -198,57 +201,24 @@ def _core_view(
             merged[steps] = _merged(steps)
         regions.append(CoreRegion(view.offset + sum([part.start for part in owned]), merged[steps]))
     slices = tuple((axis.stride, splits[axis.dim]) for axis in view.axes if splits[axis.dim] > 1)
-    return _unique(CoreView(tuple(regions), partial, slices, _image(view, _touched(shares, slid))), slices)
+    # The image has a full share of every dim; a dim with one axis has all positions, even beyond its extent.
+    for dim, window in slid:
+        touched[dim] = window.most_accessed(shares[dim])
+    counts = []
+    for axis in view.axes:
+        count = -(-touched[axis.dim] // axis.divisor)
+        if sum(other.dim == axis.dim for other in view.axes) > 1:
+            begin, end = _range(axis, 0, touched[axis.dim] - 1)
+            count = end - begin
+        counts.append((axis.stride, count))
+    image = _merged([tuple(step for step in counts if step[1] > 1)])
+    return _unique(CoreView(tuple(regions), partial, slices, image), slices)
 
 
 @functools.lru_cache(maxsize=1 << 13)
 def _unique(view: CoreView, _slices: tuple[tuple[int, int], ...]) -> CoreView:
     """Return one object for all equal views with equal slices, so that cache keys are compared by identity."""
     return view
-
-
-def _touched(shares: tuple[int, ...], slid: Halos) -> tuple[int, ...]:
-    """Return the number of positions in memory that a full share of each dim accesses."""
-    touched = list(shares)
-    for dim, window in slid:
-        touched[dim] = window.most_accessed(shares[dim])
-    return tuple(touched)
-
-
-def _pieces(extent: int, share: int, slices: int, window: Sliding | None) -> list[tuple[int, int]]:
-    """Return for each slice of a dim its first position in memory, and the number of positions that it accesses."""
-    pieces = [(first, min(share, extent - first)) for first in range(0, slices * share, share)]
-    return pieces if window is None else [window.accessed(*piece) for piece in pieces]
-
-
-def _image(view: BufferView, shares: tuple[int, ...]) -> Steps:
-    """Return the steps of a full share of every dim; a dim with one axis has all positions, even beyond its extent."""
-    dims = [axis.dim for axis in view.axes]
-    steps = []
-    for axis in view.axes:
-        count = -(-shares[axis.dim] // axis.divisor)
-        if dims.count(axis.dim) > 1:
-            begin, end = _range(axis, 0, shares[axis.dim] - 1)
-            count = end - begin
-        steps.append((axis.stride, count))
-    return _merged([tuple(step for step in steps if step[1] > 1)])
-
-
-def _parts(view: BufferView, dim: int, pieces: Sequence[tuple[int, int]]) -> list[CoreRegion | None]:
-    """Return the contribution of each slice of a dim to a region: the begin and the steps."""
-    axes = [axis for axis in view.axes if axis.dim == dim]
-    room = max(axis.divisor * axis.size for axis in axes)
-    parts: list[CoreRegion | None] = []
-    for first, count in pieces:
-        last = min(first + count, room) - 1
-        if last < first:
-            parts.append(None)
-            continue
-        ranges = [_range(axis, first, last) for axis in axes]
-        start = sum(begin * axis.stride for axis, (begin, _) in zip(axes, ranges, strict=True))
-        steps = ((axis.stride, end - begin) for axis, (begin, end) in zip(axes, ranges, strict=True))
-        parts.append(CoreRegion(start, tuple(step for step in steps if step[1] > 1)))
-    return parts
 
 
 def _range(axis: Axis, first: int, last: int) -> tuple[int, int]:
@@ -309,7 +279,14 @@ def subview_mismatch(resident: CoreView, accessed: CoreView, *, writes: bool = F
     subview = _located(resident, accessed)
     if not isinstance(subview, Subview):
         return subview or reason
-    return _unwritten(resident, accessed) if writes else None
+    # Several cores may hold equal parts, and each of these cores has to write its part.
+    writers: dict[CoreRegion | None, int] = {}
+    for core, (region, part) in enumerate(zip(resident.regions, accessed.regions, strict=True)):
+        first = writers.setdefault(region, core)
+        if writes and part != accessed.regions[first]:
+            there = accessed.regions[first]
+            return f"{_MISMATCH}cores {first} and {core} hold the same, but write {there} and {part}"
+    return None
 
 
 def subview_of(resident: CoreView, accessed: CoreView) -> Subview:
@@ -329,7 +306,12 @@ def _located(resident: CoreView, accessed: CoreView) -> Subview | str | None:
     for core, (whole, region) in enumerate(zip(resident.regions, accessed.regions, strict=True)):
         if region is None:
             continue
-        if whole is None or not _contains(whole, region):
+        if whole is None:
+            return None
+        # All sticks of the region have to be sticks of the region that the core holds.
+        reached = _reach(whole.steps, region.start - whole.start, region.steps)
+        counts = [count for _, count in whole.steps]
+        if reached is None or any(last >= count for (_, last), count in zip(reached, counts, strict=True)):
             return None
         distance = _offset(resident.image, region.start - whole.start, accessed.image)
         if distance is None:
@@ -342,35 +324,12 @@ def _located(resident: CoreView, accessed: CoreView) -> Subview | str | None:
             )
         offset = distance
     subview = Subview(offset or 0, resident.image)
-    return _unaddressable(subview, accessed.image) or subview
-
-
-def _unaddressable(subview: Subview, accessed: Steps) -> str | None:
-    """Return why a design cannot address a subview: a gap must be a multiple of the step of the next inner dim."""
-    strides = sorted(subview.stride(stride) for stride, count in accessed if count > 1)
+    # A design has gaps of whole steps: each step must be a multiple of the next inner step.
+    strides = sorted(subview.stride(stride) for stride, count in accessed.image if count > 1)
     for inner, outer in itertools.pairwise(strides):
         if outer % inner:
             return f"its steps are {inner} and {outer} sticks of LX, and a design has gaps of whole steps"
-    return None
-
-
-def _unwritten(resident: CoreView, written: CoreView) -> str | None:
-    """Return why some core holds the written part but does not write it: several cores hold equal parts."""
-    writers: dict[CoreRegion | None, int] = {}
-    for core, (region, part) in enumerate(zip(resident.regions, written.regions, strict=True)):
-        first = writers.setdefault(region, core)
-        if part != written.regions[first]:
-            there = written.regions[first]
-            return f"{_MISMATCH}cores {first} and {core} hold the same, but write {there} and {part}"
-    return None
-
-
-def _contains(whole: CoreRegion, part: CoreRegion) -> bool:
-    """Return whether all sticks of one region are sticks of the other."""
-    reached = _reach(whole.steps, part.start - whole.start, part.steps)
-    if reached is None:
-        return False
-    return all(last < count for (_, last), (_, count) in zip(reached, whole.steps, strict=True))
+    return subview
 
 
 def _offset(image: Steps, distance: int, accessed: Steps) -> int | None:
@@ -421,12 +380,5 @@ def _step_of(steps: Steps, stride: int) -> tuple[int, int] | None:
 @functools.lru_cache(maxsize=1 << 12)
 def _stick_strides(image: Steps) -> tuple[int, ...]:
     """Return the LX sticks between neighbours along each step: the product of the counts of all smaller steps."""
-    return tuple(_counts(image))
-
-
-def _counts(image: Steps) -> Iterator[int]:
-    for index in range(len(image)):
-        sticks = 1
-        for _, count in image[index + 1 :]:
-            sticks *= count
-        yield sticks
+    counts = [count for _, count in image]
+    return tuple(math.prod(counts[index + 1 :]) for index in range(len(counts)))

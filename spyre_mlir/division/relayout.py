@@ -8,8 +8,8 @@ all-to-all if each core ends up with a different part, all-gather if the cores o
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 from spyre_mlir.division.cores import Division, finishers_of
@@ -17,7 +17,7 @@ from spyre_mlir.division.matching import begins_of
 from spyre_mlir.division.ownership import CoreRegion, CoreView, core_view, same_owners
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.space import Halos, Space, halo_of
-from spyre_mlir.layout.view import BufferView, ViewError
+from spyre_mlir.layout.view import ViewError
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import Target
@@ -88,7 +88,10 @@ def relayout(space: Space, written: CoreView, division: Division) -> Relayout | 
     halos = tuple(dict(space.halos).get(dim) for dim in dims) if space.halos else ()
     target = Distribution(tuple(division.splits[dim] for dim in dims), owners, halos)
     cores, units = max(len(source.owners), len(owners)), tuple(space.positions[dim] for dim in dims)
-    return Relayout(units, _order(space.views[1], dims), source.on(cores), target.on(cores), space.target)
+    # The dims by rising stride, as indices into ``dims``; dims without a stride are outermost.
+    by_stride = [axis.dim for axis in sorted(space.views[1].axes, key=lambda axis: axis.stride)]
+    order = tuple(dims.index(dim) for dim in dict.fromkeys([*by_stride, *dims]))
+    return Relayout(units, order, source.on(cores), target.on(cores), space.target)
 
 
 @functools.lru_cache(maxsize=1 << 10)
@@ -129,7 +132,11 @@ def distribution_of(space: Space, operand: int, view: CoreView) -> Distribution 
         for begin, slices in zip(begins, owners, strict=True)
     )
     distribution = Distribution(tuple(splits[dim] for dim in dims), owned)
-    return distribution if _is_whole(distribution, [space.units[dim] for dim in dims]) else None
+    # The cores together have to hold all slices.
+    units, filled = [space.units[dim] for dim in dims], 1
+    for count, share in zip(units, shares_of(units, distribution.splits), strict=True):
+        filled *= -(-count // share)
+    return distribution if len(set(owned) - {None}) == filled else None
 
 
 def held_view(space: Space, operand: int, division: Division) -> CoreView:
@@ -143,21 +150,6 @@ def held_view(space: Space, operand: int, division: Division) -> CoreView:
     finishers = frozenset(finishers_of(division, space.reduced))
     regions = tuple(region if core in finishers else None for core, region in enumerate(view.regions))
     return CoreView(regions, False, view.slices, view.image)
-
-
-def _order(view: BufferView, dims: Sequence[int]) -> tuple[int, ...]:
-    """Return the dims of a buffer by rising stride, as indices into ``dims``; dims without a stride are outermost."""
-    by_stride = [axis.dim for axis in sorted(view.axes, key=lambda axis: axis.stride)]
-    order = dict.fromkeys([*by_stride, *dims])
-    return tuple(list(dims).index(dim) for dim in order)
-
-
-def _is_whole(distribution: Distribution, units: Sequence[int]) -> bool:
-    """Return whether the cores together hold all slices."""
-    filled = 1
-    for count, share in zip(units, shares_of(units, distribution.splits), strict=True):
-        filled *= -(-count // share)
-    return len({slices for slices in distribution.owners if slices is not None}) == filled
 
 
 #: A digit of a core id, ``core floordiv step mod count``.
@@ -180,9 +172,17 @@ class CopyDivision:
     @functools.cached_property
     def division(self) -> Division:
         """Return the division with the slices of each core."""
-        cores = range(math.prod(self.splits))
-        owners = tuple(tuple(_slice(core, digits) for digits in self.digits) for core in cores)
-        return Division(self.splits, owners)
+        owners = []
+        for core in range(math.prod(self.splits)):
+            slices = []
+            for digits in self.digits:
+                number, weight = 0, 1
+                for step, count in digits:
+                    number += weight * (core // step % count)
+                    weight *= count
+                slices.append(number)
+            owners.append(tuple(slices))
+        return Division(self.splits, tuple(owners))
 
 
 def copy_division(space: Space, view: CoreView) -> CopyDivision | None:
@@ -207,31 +207,38 @@ def ring_division(space: Space, view: CoreView) -> CopyDivision | None:
     # All parts need the same number of copies: digits of core ids cannot express anything else.
     if rest:
         return None
-    dims = [_digits(owners, dim, split) for dim, split in enumerate(distribution.splits)]
-    remaining = _free_digits(sorted(digit for digits in dims for digit in digits), len(owners))
-    if remaining is None or math.prod(count for _, count in remaining) != copies:
+    dims: list[tuple[Digit, ...]] = []
+    for dim, split in enumerate(distribution.splits):
+        # The step of the digit that counts the slices of a dim is the number of cores until the slice changes.
+        changed = (core for core, slices in enumerate(owners) if slices[dim] != owners[0][dim])
+        dims.append(() if split == 1 else ((next(changed, len(owners)), split),))
+    # The digits that no dim uses, the fastest first, count the copies.
+    remaining, weight = list[Digit](), 1
+    for step, count in (*sorted(itertools.chain.from_iterable(dims)), (len(owners), 1)):
+        # Two dims would use the same digit.
+        if step % weight:
+            return None
+        if step > weight:
+            remaining.append((weight, step // weight))
+        weight = step * count
+    if math.prod(count for _, count in remaining) != copies:
         return None
     copy = CopyDivision(distribution.splits, tuple(dims), halos=halos)
     if copies > 1:
-        copy = CopyDivision((*distribution.splits, copies), (*dims, remaining), copies, halos)
-    return copy if _matches(space, copy, view) else None
-
-
-def _matches(space: Space, copy: CopyDivision, view: CoreView) -> bool:
-    """Return whether the cores get exactly the regions of the view, each of the copies on a different core."""
-    # Digits were derived from single cores; the resulting division has to give the whole view.
+        copy = CopyDivision((*distribution.splits, copies), (*dims, tuple(remaining)), copies, halos)
+    # Digits were derived from single cores; the resulting division has to give the whole view, each of the copies on
+    # a different core.
     if len(set(copy.division.owners)) != len(copy.division.owners):
-        return False
+        return None
     try:
         copied = replace(space, halos=copy.halos).repeated(copy.copies)
-        if not copy.halos:
-            # The source may be a part of a buffer: readers check where it lies, the copy does not.
-            return same_owners(core_view(copied, 0, copy.division), view)
-        copied_view = core_view(copied, 1, copy.division)
-        # A halo widens the region in LX: readers find rows by the steps of the region that a core holds.
-        return same_owners(copied_view, view) and copied_view.image == view.image
+        # The source may be a part of a buffer: readers check where it lies, the copy does not. But a halo widens the
+        # region in LX: readers find rows by the steps of the region that a core holds.
+        copied_view = core_view(copied, 1 if copy.halos else 0, copy.division)
     except ViewError:
-        return False
+        return None
+    has_image = not copy.halos or copied_view.image == view.image
+    return copy if same_owners(copied_view, view) and has_image else None
 
 
 def _without_halos(space: Space, view: CoreView) -> tuple[Distribution | None, Halos]:
@@ -241,12 +248,13 @@ def _without_halos(space: Space, view: CoreView) -> tuple[Distribution | None, H
     the halo before it. The caller has to check that the other slices have the same halos and that none is missing.
     """
     regions = [region for region in view.regions if region is not None]
-    begins = [_position(space, region.start) for region in regions]
-    lasts = [
-        _position(space, region.start + sum(stride * (count - 1) for stride, count in region.steps))
-        for region in regions
-    ]
-    if view.partial or len(regions) < len(view.regions) or () in (*begins, *lasts):
+    ends = [region.start + sum(stride * (count - 1) for stride, count in region.steps) for region in regions]
+    # The positions along each dim of the first and the last stick of each region; None before the first element.
+    begins, lasts = (
+        begins_of(space.views[1], len(space.sizes), [CoreRegion(element, ()) for element in elements])
+        for elements in ([region.start for region in regions], ends)
+    )
+    if view.partial or len(regions) < len(view.regions) or None in (*begins, *lasts):
         return None, ()
     halos, starts = [], [sorted(set(starts_of_dim)) for starts_of_dim in zip(*begins, strict=True)]
     for dim, starts_of_dim in enumerate(starts):
@@ -260,39 +268,3 @@ def _without_halos(space: Space, view: CoreView) -> tuple[Distribution | None, H
     owners = tuple(tuple(map(list.index, starts, begin)) for begin in begins)
     splits = tuple(map(len, starts))
     return (Distribution(splits, owners) if halos else None), tuple(halos)
-
-
-def _position(space: Space, element: int) -> tuple[int, ...]:
-    """Return the position of an element of the copy along each dim; () if it is before the first element."""
-    (begin,) = begins_of(space.views[1], len(space.sizes), [CoreRegion(element, ())])
-    return begin or ()
-
-
-def _digits(owners: Sequence[tuple[int, ...]], dim: int, split: int) -> tuple[Digit, ...]:
-    """Return the digit that counts the slices of a dim; its step is the number of cores until the slice changes."""
-    if split == 1:
-        return ()
-    step = next((core for core, slices in enumerate(owners) if slices[dim] != owners[0][dim]), len(owners))
-    return ((step, split),)
-
-
-def _free_digits(used: Sequence[Digit], cores: int) -> tuple[Digit, ...] | None:
-    """Return the digits of a core id that no dim uses, the fastest first; None if digits overlap."""
-    digits, weight = [], 1
-    for step, count in (*used, (cores, 1)):
-        # Two dims would use the same digit.
-        if step % weight:
-            return None
-        if step > weight:
-            digits.append((weight, step // weight))
-        weight = step * count
-    return tuple(digits)
-
-
-def _slice(core: int, digits: Sequence[Digit]) -> int:
-    """Return the slice index that the digits of a core id give."""
-    number, weight = 0, 1
-    for step, count in digits:
-        number += weight * (core // step % count)
-        weight *= count
-    return number

@@ -55,18 +55,14 @@ def legal_splits(
 
     Each dim has at least its ``least`` slices; ``blocked`` dims have exactly these.
     """
-    options = (
-        (least[dim],)
-        if dim in blocked
-        else tuple(count for count in slice_counts(size, cores, uneven) if count >= least[dim])
-        for dim, size in enumerate(units)
-    )
     rows, used = [], np.ones(1, np.int64)
-    for counts in options:
-        grown = np.multiply.outer(used, np.array(counts, np.int64))
+    for dim, size in enumerate(units):
+        options = (least[dim],) if dim in blocked else slice_counts(size, cores, uneven)
+        counts = np.array([count for count in options if count >= least[dim]], np.int64)
+        grown = np.multiply.outer(used, counts)
         # ``nonzero`` returns indices row by row, which keeps the lexicographic order.
         before, option = np.nonzero(grown <= cores)
-        rows = [*(row[before] for row in rows), np.array(counts, np.int64)[option]]
+        rows = [*(row[before] for row in rows), counts[option]]
         used = grown[before, option]
     splits = np.array(rows, np.int64).reshape(len(units), -1)
     # The array is in a cache: a change by a caller would change all later results.
@@ -124,21 +120,25 @@ def work_distribution(
     output_dims.sort(key=lambda dim: (-units[dim], dim))
     if uneven:
         _distribute_unevenly(units, splits, output_dims, cores)
-    else:
-        _distribute_evenly(units, splits, output_dims, cores)
-    # If span reduction has split a reduction dim, no other one is split, as in "Work Division Planning".
-    parts = [dim for dim in reduced if splits[dim] > 1]
-    _split_one_reduction(units, splits, sorted(frozenset(parts or reduced) - blocked), cores, uneven)
-    return tuple(splits)
-
-
-def _distribute_evenly(units: tuple[int, ...], splits: list[int], output_dims: list[int], cores: int) -> None:
-    for dim in output_dims:
+    for dim in output_dims if not uneven else ():
         if units[dim] % splits[dim]:
             raise ValueError(
                 f"{splits[dim]} committed slices do not divide the {units[dim]} units of dim {dim}."
             )
         splits[dim] *= divisors(units[dim] // splits[dim], cores // math.prod(splits))[-1]
+    # If span reduction has split a reduction dim, no other one is split, as in "Work Division Planning".
+    parts = [dim for dim in reduced if splits[dim] > 1]
+    cores_left, most = cores // math.prod(splits), dict[int, int]()
+    for dim in sorted(frozenset(parts or reduced) - blocked):
+        if uneven:
+            most[dim] = max(splits[dim], filled(units[dim], splits[dim] * cores_left))
+        else:
+            most[dim] = splits[dim] * divisors(units[dim] // splits[dim], cores_left)[-1]
+    if most:
+        # The dim that allows the most slices is split; ties go to the first dim.
+        dim = max(most, key=lambda dim: (most[dim], -dim))
+        splits[dim] = most[dim]
+    return tuple(splits)
 
 
 def _distribute_unevenly(
@@ -165,20 +165,3 @@ def _distribute_unevenly(
     _, _, chosen = min((share, used, chosen) for used, (share, chosen) in best.items())
     for dim, slices in zip(output_dims, chosen, strict=True):
         splits[dim] = -slices
-
-
-def _split_one_reduction(
-    units: tuple[int, ...], splits: list[int], candidates: list[int], cores: int, uneven: bool
-) -> None:
-    """Split the candidate that allows the most slices; a dim with slices gets a multiple of them."""
-    cores_left = cores // math.prod(splits)
-    slices = {
-        dim: max(splits[dim], filled(units[dim], splits[dim] * cores_left))
-        if uneven
-        else splits[dim] * divisors(units[dim] // splits[dim], cores_left)[-1]
-        for dim in candidates
-    }
-    if slices:
-        # Ties go to the first dim.
-        dim = max(slices, key=lambda dim: (slices[dim], -dim))
-        splits[dim] = slices[dim]

@@ -27,21 +27,20 @@ def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]
     shares = [share * (space.padded[dim] // space.units[dim]) for dim, share in enumerate(units)]
     windows = {window.output: window for window in space.windows} if operand == 0 else {}
     kernels = {window.kernel for window in windows.values()}
-    sticks = [
-        accessed_by_slices(windows[dim], space.padded[dim], shares[dim], division.splits[dim])
-        if dim in windows
-        # Positions that windows access are counted with the dim that the windows slide along.
-        else [1]
-        if dim in kernels
-        else sticks_of_slices(space.padded[dim], shares[dim], division.splits[dim], view.stick_elements(dim))
-        for dim in dims
-    ]
-    # A division read from IR does not know its reduced dims.
-    cores = (
-        finishers_of(division, space.reduced)
-        if operand == len(space.views) - 1
-        else range(len(division.owners))
-    )
+    sticks = []
+    for dim in dims:
+        slices = space.padded[dim], shares[dim], division.splits[dim]
+        if dim in windows:
+            sticks.append(accessed_by_slices(windows[dim], *slices))
+        elif dim in kernels:
+            # Positions that windows access are counted with the dim that the windows slide along.
+            sticks.append([1])
+        else:
+            sticks.append(sticks_of_slices(*slices, view.stick_elements(dim)))
+    cores: Sequence[int] = range(len(division.owners))
+    if operand == len(space.views) - 1:
+        # A division read from IR does not know its reduced dims.
+        cores = finishers_of(division, space.reduced)
     owned = [tuple(division.owners[core][dim] for dim in dims) for core in cores]
     per_slices = shared_sticks(sticks, owned)
     once, per_core = sum(per_slices.values()), sum(per_slices[slices] for slices in owned)

@@ -21,7 +21,7 @@ from spyre_mlir.division.spans import out_of_reach
 from spyre_mlir.division_search.work_division import cheapest_on_chip, cheapest_splits, cheapest_uneven
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
-from spyre_mlir.records import dataclass
+from spyre_mlir.records import dataclass, hash_once
 from spyre_mlir.target.ops import DEVICE_OPS, KINDS
 
 
@@ -119,11 +119,6 @@ def written_view(op: DividedOp, candidate: DivisionCandidate) -> CoreView | None
         return None
 
 
-def _splits_and_owners(division: Division) -> Division:
-    """Return a division reduced to its splits and owners."""
-    return Division(division.splits, division.owners)
-
-
 def _first_candidates(op: DividedOp, cores: int, limit: int) -> list[DivisionCandidate]:
     """Return the operation's division, the same without split reduction (few cores hold its result), and cheap ones."""
     candidates = [DivisionCandidate(op.division)]
@@ -132,61 +127,45 @@ def _first_candidates(op: DividedOp, cores: int, limit: int) -> list[DivisionCan
     for splits, order in _other_mappings(op, cores):
         if not _in_reach(op.space, splits, DEVICE_OPS[op.opcode].indirect):
             continue
-        candidate = DivisionCandidate(_divided(op.space, splits, order), (splits, order))
-        if len(candidates) < limit and all(
-            candidate.division.owners != other.division.owners for other in candidates
-        ):
-            candidates.append(candidate)
+        division = Division.of(splits, op.space.units, op.space.reduced)
+        division = replace(division, owners=Division.mixed_radix(splits, order).owners)
+        is_new = all(division.owners != other.division.owners for other in candidates)
+        if len(candidates) < limit and is_new:
+            candidates.append(DivisionCandidate(division, (splits, order)))
     return candidates
 
 
 def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
     """Yield splits with the order of their core ids, the best first."""
     space, splits = op.space, op.division.splits
+    by_cost = KINDS[op.opcode].is_divided_by_cost
     whole = tuple(1 if dim in space.reduced else n for dim, n in enumerate(splits))
-    if whole != splits:
-        yield whole, core_order(whole, space.reduced)
-    for option in _uneven_splits(op, cores):
-        yield option, core_order(option, space.reduced)
+    options = [whole] if whole != splits else []
+    # With a smaller last slice the busiest core may have less work.
+    if by_cost and not space.symbolic:
+        options += cheapest_uneven(op.opcode, space, cores, op.blocked)
+    elif not space.symbolic:
+        uneven = work_distribution(space.units, space.reduced, cores, blocked=op.blocked, uneven=True)
+        largest, share = (math.prod(shares_of(space.units, slices)) for slices in (splits, uneven))
+        options += [uneven] if share < largest else []
     if space.windows:
         # Cores that have all rows and columns of their channels need no data of their neighbours.
         slid = op.blocked | {window.output for window in space.windows}
-        option = work_distribution(space.units, space.reduced, cores, blocked=slid)
-        yield option, core_order(option, space.reduced)
-    if KINDS[op.opcode].is_divided_by_cost:
+        options.append(work_distribution(space.units, space.reduced, cores, blocked=slid))
+    cheap: dict[tuple[int, ...], None] = {}
+    if by_cost:
         in_hbm = cheapest_splits(op.opcode, space, cores, op.blocked)
         on_chip = cheapest_on_chip(op.opcode, space, cores, op.blocked)
-        options = dict.fromkeys((splits, *on_chip, *in_hbm))
-        orders = {option: core_order(option, space.reduced) for option in options}
-        yield from orders.items()
-        for option, order in orders.items():
-            if KINDS[op.opcode].on_array and len(space.views) == 3:
-                yield option, _columns_first(space, option, order)
-
-
-def _uneven_splits(op: DividedOp, cores: int) -> tuple[tuple[int, ...], ...]:
-    """Return splits whose last slices may be smaller, with which the busiest core has less work."""
-    space = op.space
-    if space.symbolic:
-        return ()
-    if KINDS[op.opcode].is_divided_by_cost:
-        return cheapest_uneven(op.opcode, space, cores, op.blocked)
-    splits = work_distribution(space.units, space.reduced, cores, blocked=op.blocked, uneven=True)
-    largest, uneven = (math.prod(shares_of(space.units, slices)) for slices in (op.division.splits, splits))
-    return (splits,) if uneven < largest else ()
-
-
-def _columns_first(space: Space, splits: tuple[int, ...], order: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the order in which cores that share rows of the first matrix are neighbours on the ring."""
-    columns = space.present[1] - space.present[0]
-    return tuple(
-        sorted(order, key=lambda dim: (dim not in space.reduced or splits[dim] == 1, dim not in columns))
-    )
-
-
-def _divided(space: Space, splits: tuple[int, ...], order: tuple[int, ...]) -> Division:
-    division = Division.of(splits, space.units, space.reduced)
-    return Division(splits, Division.mixed_radix(splits, order).owners, division.shares, division.reduced)
+        cheap = dict.fromkeys((splits, *on_chip, *in_hbm))
+    for option in (*options, *cheap):
+        yield option, core_order(option, space.reduced)
+    if KINDS[op.opcode].on_array and len(space.views) == 3:
+        # In this order, cores that share rows of the first matrix are neighbours on the ring.
+        columns = space.present[1] - space.present[0]
+        for option in cheap:
+            slow = {dim: dim not in space.reduced or option[dim] == 1 for dim in range(len(option))}
+            order = sorted(core_order(option, space.reduced), key=lambda dim: (slow[dim], dim not in columns))
+            yield option, tuple(order)
 
 
 @functools.lru_cache(maxsize=1 << 13)
@@ -203,13 +182,18 @@ class _CandidateLists:
         # The other half is for candidates that match neighbours.
         self.candidates = [_first_candidates(op, self.cores, -(-limit // 2)) for op in ops]
         self._known = [
-            {_splits_and_owners(candidate.division) for candidate in candidates}
+            {(candidate.division.splits, candidate.division.owners) for candidate in candidates}
             for candidates in self.candidates
         ]
 
     def share_whole_dims(self, buffer: SharedBuffer) -> None:
         """Add divisions of all operations that access a buffer along only those dims that each access covers whole."""
-        dims = [_dims_by_step(self.ops[index].space, operand) for index, operand in buffer.accesses]
+        # The dims of each operand that are not reduced, keyed by (stride in the buffer, number of units).
+        dims: list[dict[tuple[int, int], int]] = []
+        for index, operand in buffer.accesses:
+            space = self.ops[index].space
+            axes = (axis for axis in space.views[operand].axes if axis.dim not in space.reduced)
+            dims.append({(axis.stride, space.units[axis.dim]): axis.dim for axis in axes})
         shared, cores = {}, self.cores
         # By falling stride: outermost dims are divided first, as long as cores are left.
         for step in sorted(set.intersection(*map(set, dims)), reverse=True):
@@ -254,15 +238,10 @@ class _CandidateLists:
         op = self.ops[index]
         blocked = tuple((dim, op.division.splits[dim]) for dim in sorted(op.blocked))
         candidate = _candidate(op.opcode, op.space, mapping, blocked) if self._is_open(index) else None
-        if candidate is not None and candidate.division not in self._known[index]:
-            self._known[index].add(candidate.division)
+        division = None if candidate is None else (candidate.division.splits, candidate.division.owners)
+        if division is not None and division not in self._known[index]:
+            self._known[index].add(division)
             self.candidates[index].append(candidate)
-
-
-def _dims_by_step(space: Space, operand: int) -> dict[tuple[int, int], int]:
-    """Return the dims of an operand that are not reduced, keyed by (stride in the buffer, number of units)."""
-    axes = (axis for axis in space.views[operand].axes if axis.dim not in space.reduced)
-    return {(axis.stride, space.units[axis.dim]): axis.dim for axis in axes}
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -352,13 +331,7 @@ class BufferAccess:
     writes: bool
     candidates: tuple[DivisionCandidate, ...]
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        """Cached hash: accesses are keys of caches, and ``candidates`` is long."""
-        return hash((self.op, self.operand, self.writes, self.candidates))
+    __hash__ = hash_once
 
     def view(self, candidate: DivisionCandidate) -> CoreView | None:
         """Return the view that the cores write or read; None if a core's part is not a region of the buffer."""
@@ -387,17 +360,21 @@ def placements_of(
         views = dict.fromkeys(view for access in accesses for view in access.fitting(capacity))
         return (None, *(placement for view in views for placement in _with_clone(buffer, view)))
     written = list(dict.fromkeys(accesses[buffer.holder].fitting(capacity)))
-    by_writer = {view: _as_written(buffer, view, len(accesses) > 2) for view in written}
+    # Only on chip, or with a copy in device memory if the host or other readers need it.
+    by_writer = {view: [] if buffer.result else [BufferPlacement(view, in_hbm=False)] for view in written}
+    for view, group in by_writer.items() if buffer.result or len(accesses) > 2 else ():
+        group += _with_clone(buffer, view)
     placements = [placement for group in by_writer.values() for placement in group]
     if relayouts and buffer.space is not None:
-        reads = (access for access in accesses if not access.writes)
-        requested = dict.fromkeys(
-            view for access in reads for view in _requested(access, buffer.space, capacity)
-        )
+        requested: dict[CoreView, None] = {}
+        for access in accesses:
+            for candidate in access.candidates[:_RELAYOUT_VIEWS] if not access.writes else ():
+                view = _requested_view(access, candidate, buffer.space, capacity)
+                if view is not None:
+                    requested[view] = None
         # Relayouts come last: the comparison without relayouts cuts the list before the first of them.
-        for source, target, nanoseconds in _relayouts(
-            buffer.space, written[:_RELAYOUT_VIEWS], list(requested)
-        ):
+        sources = written[:_RELAYOUT_VIEWS]
+        for source, target, nanoseconds in _relayouts(buffer.space, sources, list(requested)):
             placements += [
                 replace(placement, relayout_view=target, relayout_ns=nanoseconds)
                 for placement in by_writer[source]
@@ -405,25 +382,22 @@ def placements_of(
     return (None, *placements)
 
 
-def _requested(access: BufferAccess, space: Space, capacity: int) -> Iterator[CoreView]:
-    """Yield views that a relayout could give a reader; for a reader of a part, views of the whole in its slices."""
-    for candidate in access.candidates[:_RELAYOUT_VIEWS]:
-        view = access.view(candidate)
-        if view is None or local_bytes(access.op.space, access.operand, candidate.division) > capacity:
-            continue
-        if ring_division(space, view) is None:
-            mapping = same_slices(space, 1, access.op.space, access.operand, candidate.division)
-            whole = None if mapping is None else Division.mixed_radix(*mapping)
-            fits = whole is not None and local_bytes(space, 1, whole) <= capacity
-            view = view_of(space, 1, whole) if whole is not None and fits else None
-        if view is not None:
-            yield view
+def _requested_view(
+    access: BufferAccess, candidate: DivisionCandidate, space: Space, capacity: int
+) -> CoreView | None:
+    """Return the view that a relayout could give a reader; for a reader of a part, a view of the whole in its slices.
 
-
-def _as_written(buffer: BufferSource, view: CoreView, readers_differ: bool) -> list[BufferPlacement]:
-    """Return placements with the writer's view: only on chip, or with a copy if the host or other readers need it."""
-    alone = [] if buffer.result else [BufferPlacement(view, in_hbm=False)]
-    return [*alone, *_with_clone(buffer, view)] if buffer.result or readers_differ else alone
+    None if the ring cannot make the view, or if it needs more than ``capacity`` bytes of LX.
+    """
+    view = access.view(candidate)
+    if view is None or local_bytes(access.op.space, access.operand, candidate.division) > capacity:
+        return None
+    if ring_division(space, view) is not None:
+        return view
+    mapping = same_slices(space, 1, access.op.space, access.operand, candidate.division)
+    whole = None if mapping is None else Division.mixed_radix(*mapping)
+    fits = whole is not None and local_bytes(space, 1, whole) <= capacity
+    return view_of(space, 1, whole) if whole is not None and fits else None
 
 
 def _with_clone(buffer: BufferSource, view: CoreView) -> list[BufferPlacement]:

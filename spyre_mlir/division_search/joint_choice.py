@@ -120,7 +120,11 @@ class JointProblem:
             angle = None if table.operation is None else angles[table.operation]
             key = id(table.planes), angle
             if key not in weighted:
-                sums = _weighted(table.planes, angle or 0.0)
+                # Libraries differ in the last digit of a sine; rounding gives equal plans on all machines.
+                cosine, sine = round(math.cos(angle or 0.0), 9), round(math.sin(angle or 0.0), 9)
+                waits, compute, memory = table.planes
+                # Sums of whole picoseconds are exact in any order, so equal sums compare equal.
+                sums = np.rint((waits + cosine * compute + sine * memory) * PICOSECONDS)
                 weighted[key] = sums[tuple(slice(0, sizes[variable]) for variable in table.scope)]
             total.add(table.scope, weighted[key])
         minimum = total.minimize()
@@ -191,7 +195,10 @@ class LagrangianDivider(JointDivider):
             # No round follows the last one, so it needs no new angles.
             if step is None:
                 break
-            angles = _next_angles(angles, times, step)
+            # Move each angle towards the angle at which the weighted sum of the operation equals its time.
+            own = np.array(list(map(math.atan2, times.memory_ns, times.compute_ns)))
+            turned = np.round(angles + step * (own - angles), 9)
+            angles = np.clip(turned, _LEAST_ANGLE, math.pi / 2 - _LEAST_ANGLE)
         return best, bound
 
 
@@ -199,24 +206,3 @@ def joint_states(name: str, problem: JointProblem) -> tuple[tuple[int, ...], flo
     """Return the states that the joint divider ``name`` chooses, and a lower bound in nanoseconds."""
     problems.offer("joint", problem)
     return JointDivider.registry.make(name).solve(problem)
-
-
-def _next_angles(angles: NDArray[np.float64], times: JointTimes, step: float) -> NDArray[np.float64]:
-    """Move each angle towards the angle at which the weighted sum of the operation equals its time in the choice."""
-    own = [
-        math.atan2(memory, compute) for memory, compute in zip(times.memory_ns, times.compute_ns, strict=True)
-    ]
-    turned = np.round(angles + step * (np.array(own) - angles), 9)
-    return np.clip(turned, _LEAST_ANGLE, math.pi / 2 - _LEAST_ANGLE)
-
-
-def _weighted(table: Table, angle: float) -> Table:
-    """Return the sum of waits, compute weighted by the cosine, and memory weighted by the sine of an angle."""
-    # Libraries differ in the last digit of a sine; rounding gives equal plans on all machines.
-    cosine, sine = round(math.cos(angle), 9), round(math.sin(angle), 9)
-    return _whole(table[0] + cosine * table[1] + sine * table[2])
-
-
-def _whole(costs: Table) -> Table:
-    """Round nanoseconds to whole picoseconds: sums are exact in any order, so equal sums compare equal."""
-    return np.rint(costs * PICOSECONDS)

@@ -8,7 +8,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -167,16 +167,11 @@ class SplitTable:
         )
         read_bytes = np.array([operand.core_bytes for operand in reads]).sum(axis=0)
         cost = split_cost(opcode, space, splits) / PICOSECONDS
-        return cls(
-            *map(_unchangeable, (splits.T, cost, np.broadcast_to(read_bytes, cost.shape).astype(float)))
-        )
-
-
-def _unchangeable(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a read-only copy."""
-    array = np.ascontiguousarray(array).copy()
-    array.setflags(write=False)
-    return array
+        arrays = splits.T, cost, np.broadcast_to(read_bytes, cost.shape).astype(float)
+        copies = [np.ascontiguousarray(array).copy() for array in arrays]
+        for array in copies:
+            array.setflags(write=False)
+        return cls(*copies)
 
 
 @dataclass(frozen=True)
@@ -226,7 +221,7 @@ class DivisionOfOperation:
         least = checked(space.units, cores, committed)
         combines, exempt = opcode in COMBINE, DEVICE_OPS[opcode].indirect
         table = functools.partial(SplitTable.of_space, opcode, space, cores, least, blocked, uneven)
-        check = functools.partial(_problem_of, space, cores, combines, exempt)
+        check = functools.partial(division_problem, space, cores=cores, combines=combines, exempt=exempt)
         sizes = tuple(space.units), tuple(space.sizes), frozenset(space.reduced)
         return cls(opcode, *sizes, least, blocked, cores, uneven, by_cost, table, check)
 
@@ -262,12 +257,6 @@ class DivisionOfOperation:
         if self.find_problem is not None:
             return self.find_problem(splits)
         return None if tuple(splits) in self._row_of else "they are not among the splits of the problem"
-
-
-def _problem_of(
-    space: Space, cores: int, combines: bool, exempt: frozenset[int], splits: Sequence[int]
-) -> str | None:
-    return division_problem(space, splits, cores, frozenset(), combines, exempt)
 
 
 class WorkDivision(Algorithm):

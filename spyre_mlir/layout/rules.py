@@ -18,7 +18,8 @@ from __future__ import annotations
 import enum
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from spyre_mlir.errors import CompileError
@@ -70,35 +71,23 @@ class Role(enum.Enum):
     NONE = "no"
 
 
-_MEANING: dict[Role, Callable[[Iteration, int], bool]] = {
-    Role.REDUCED: lambda it, dim: dim in it.reduced,
-    Role.KEPT: lambda it, dim: dim in it.present[-1],
-    Role.CONTRACTED: lambda it, dim: (
-        dim in it.reduced and dim not in it.windows and dim in it.present[0] & it.present[1]
-    ),
-    Role.ROW: lambda it, dim: dim in it.present[0] - it.present[1] - it.reduced,
-    Role.COLUMN: lambda it, dim: dim in it.present[1] - it.present[0] - it.reduced,
-    Role.BATCH: lambda it, dim: dim in (it.present[0] & it.present[1]) - it.reduced,
-    Role.WINDOW: lambda it, dim: dim in it.windows,
-    Role.SELECTED: lambda it, dim: not any(dim in present for present in it.present[:-1]),
-    Role.NORMALISED: lambda it, dim: dim in it.present[0] - it.present[1],
-    Role.NONE: lambda it, dim: False,
-}
-
-
-def dims_of(role: Role, iteration: Iteration) -> list[int]:
-    """Return all dims of a role, ascending."""
-    return [dim for dim in range(len(iteration.sizes)) if is_of(role, iteration, dim)]
-
-
-def sized_dims_of(role: Role, iteration: Iteration) -> list[int]:
-    """Return the dims of a role that have more than one element, ascending."""
-    return [dim for dim in dims_of(role, iteration) if iteration.sizes[dim] > 1]
-
-
-def is_of(role: Role, iteration: Iteration, dim: int) -> bool:
-    """Return whether a dim has a role."""
-    return _MEANING[role](iteration, dim)
+def dims_of(role: Role, iteration: Iteration, *, sized: bool = False) -> list[int]:
+    """Return all dims of a role, ascending; with ``sized`` only the dims that have more than one element."""
+    present, reduced = iteration.present, iteration.reduced
+    first, second = (*present, frozenset[int]())[:2]
+    dims = {
+        Role.REDUCED: reduced,
+        Role.KEPT: present[-1],
+        Role.CONTRACTED: (reduced - iteration.windows) & first & second,
+        Role.ROW: first - second - reduced,
+        Role.COLUMN: second - first - reduced,
+        Role.BATCH: (first & second) - reduced,
+        Role.WINDOW: iteration.windows,
+        Role.SELECTED: frozenset(range(len(iteration.sizes))).difference(*present[:-1]),
+        Role.NORMALISED: first - second,
+        Role.NONE: frozenset[int](),
+    }
+    return [dim for dim in sorted(dims[role]) if not sized or iteration.sizes[dim] > 1]
 
 
 StickDims = tuple[int | None, ...]
@@ -140,10 +129,10 @@ class StickConstraint:
     def stick_dims(self, iteration: Iteration) -> StickDims:
         """Return the dims that satisfy the constraint, from the last (the default stick) to the first, then None."""
         present = iteration.present[self.reference]
-        dims = [dim for dim in sized_dims_of(self.role, iteration) if dim in present]
-        if self.excluded is not None:
-            dims = [dim for dim in dims if not is_of(self.excluded, iteration, dim)]
-        return (*reversed(dims), None) if self.sparse or not dims else tuple(reversed(dims))
+        excluded = () if self.excluded is None else dims_of(self.excluded, iteration)
+        dims = [dim for dim in dims_of(self.role, iteration, sized=True) if dim in present]
+        dims = [dim for dim in reversed(dims) if dim not in excluded]
+        return (*dims, None) if self.sparse or not dims else tuple(dims)
 
     def operand_indices(self, iteration: Iteration) -> tuple[int, ...]:
         """Return the operands that share the dim, as indices from 0."""
@@ -162,18 +151,17 @@ class DimCountConstraint:
 
     def problem(self, iteration: Iteration) -> str | None:
         """Return a sentence if an iteration has too few or too many dims of the role, else None."""
-        dims = (sized_dims_of if self.sized else dims_of)(self.role, iteration)
+        dims = dims_of(self.role, iteration, sized=self.sized)
         if self.minimum <= len(dims) and (self.maximum is None or len(dims) <= self.maximum):
             return None
         noun = f"{self.role.value} dims" if len(dims) > 1 else f"{self.role.value} dim"
         of = " of more than one element" if self.sized else ""
         count = f"{len(dims)} {noun}{of} {dims}" if dims else f"no {noun}{of}"
-        return f"it has {count}; expected {self._expected()}"
-
-    def _expected(self) -> str:
         if self.minimum == self.maximum:
-            return f"exactly {self.minimum}" if self.minimum else "none"
-        return f"at least {self.minimum}" if self.maximum is None else f"at most {self.maximum}"
+            expected = f"exactly {self.minimum}" if self.minimum else "none"
+        else:
+            expected = f"at least {self.minimum}" if self.maximum is None else f"at most {self.maximum}"
+        return f"it has {count}; expected {expected}"
 
 
 @dataclass(frozen=True)
@@ -194,19 +182,14 @@ class Rule:
 
 _REDUCES_NOTHING = DimCountConstraint(Role.REDUCED, maximum=0)
 _REDUCES = DimCountConstraint(Role.REDUCED, minimum=1)
+_ONE_STICK = (StickConstraint(Role.KEPT, reference=-1, sparse=True),)
 _PRODUCT_STICKS = (StickConstraint(Role.CONTRACTED, (0,)), StickConstraint(Role.COLUMN, (1, -1), reference=1))
 
 RULES: dict[Kind, Rule] = {
     Kind.POINTWISE: Rule(
-        "all operands of a pointwise operation have one stick",
-        (StickConstraint(Role.KEPT, reference=-1, sparse=True),),
-        (_REDUCES_NOTHING,),
+        "all operands of a pointwise operation have one stick", _ONE_STICK, (_REDUCES_NOTHING,)
     ),
-    Kind.CAST: Rule(
-        "both sides of a cast have one stick",
-        (StickConstraint(Role.KEPT, reference=-1, sparse=True),),
-        (_REDUCES_NOTHING,),
-    ),
+    Kind.CAST: Rule("both sides of a cast have one stick", _ONE_STICK, (_REDUCES_NOTHING,)),
     Kind.REDUCE_STICK: Rule(
         "a reduction over the stick reduces the dim in the stick and no other, its result is sparse",
         (StickConstraint(Role.REDUCED),),
@@ -268,11 +251,7 @@ RULES: dict[Kind, Rule] = {
             StickConstraint(Role.COLUMN, (1, -1), reference=1, sparse=True),
         ),
     ),
-    Kind.RELAYOUT: Rule(
-        "both sides of a shuffle have one stick",
-        (StickConstraint(Role.KEPT, reference=-1, sparse=True),),
-        (_REDUCES_NOTHING,),
-    ),
+    Kind.RELAYOUT: Rule("both sides of a shuffle have one stick", _ONE_STICK, (_REDUCES_NOTHING,)),
 }
 
 _ONE_BYTE = (
@@ -309,39 +288,33 @@ def stick_assignments(opcode: str, iteration: Iteration) -> tuple[StickAssignmen
     operands, the last dim before the first, sparse last. Raise ``CompileError`` for an unknown operation.
     """
     # The order decides between assignments of equal cost, so it affects results.
-    return tuple(assignment for name in _variants(opcode) for assignment in _assignments_of(name, iteration))
-
-
-def _assignments_of(opcode: str, iteration: Iteration) -> Iterator[StickAssignment]:
-    rule = RULES[KINDS[opcode]]
-    for inputs in _orders(rule, iteration):
-        reordered = iteration.reordered(inputs)
-        if _first_problem(rule, reordered) is not None:
-            continue
-        choices = [constraint.stick_dims(reordered) for constraint in rule.stick_constraints]
-        for stick_dims in itertools.product(*choices):
-            if rule.distinct and len(set(stick_dims)) < len(stick_dims):
+    assignments = []
+    for name in _variants(opcode):
+        rule = RULES[KINDS[name]]
+        for inputs in _orders(rule, iteration):
+            reordered, original = iteration.reordered(inputs), (*inputs, len(inputs))
+            if _first_problem(rule, reordered) is not None:
                 continue
-            yield _assignment(opcode, rule, reordered, inputs, stick_dims)
-
-
-def _assignment(
-    opcode: str, rule: Rule, reordered: Iteration, inputs: tuple[int, ...], choice: StickDims
-) -> StickAssignment:
-    """Return the assignment with dim ``choice[k]`` for constraint ``k``; ``reordered`` has the order of ``inputs``."""
-    stick_dims: list[int | None] = [None] * len(reordered.present)
-    for constraint, dim in zip(rule.stick_constraints, choice, strict=True):
-        for operand in constraint.operand_indices(reordered):
-            stick_dims[operand] = dim if dim in reordered.present[operand] else None
-    original = (*inputs, len(inputs))
-    padded_dims = _padded_dims(reordered, _sticks(opcode, reordered, stick_dims))
-    return StickAssignment(
-        opcode,
-        # ``original`` maps positions to operands, and ``original.index`` maps operands to positions.
-        tuple(stick_dims[original.index(operand)] for operand in range(len(stick_dims))),
-        inputs,
-        tuple(sorted((original[operand], dim) for operand, dim in padded_dims)),
-    )
+            choices = [constraint.stick_dims(reordered) for constraint in rule.stick_constraints]
+            for choice in itertools.product(*choices):
+                if rule.distinct and len(set(choice)) < len(choice):
+                    continue
+                stick_dims: list[int | None] = [None] * len(reordered.present)
+                for constraint, dim in zip(rule.stick_constraints, choice, strict=True):
+                    for operand in constraint.operand_indices(reordered):
+                        stick_dims[operand] = dim if dim in reordered.present[operand] else None
+                # A dim is padded in an operand if another operand has a longer stick of the dim.
+                counts = [_elements_of(stick) for stick in _sticks(name, reordered, stick_dims)]
+                padded_dims = [
+                    (original[operand], dim)
+                    for dim, elements in _stick_elements(counts).items()
+                    for operand, present in enumerate(reordered.present)
+                    if dim in present and counts[operand].get(dim, 1) < elements
+                ]
+                # ``original`` maps positions to operands, and ``original.index`` maps operands to positions.
+                in_order = tuple(stick_dims[original.index(operand)] for operand in range(len(stick_dims)))
+                assignments.append(StickAssignment(name, in_order, inputs, tuple(sorted(padded_dims))))
+    return tuple(assignments)
 
 
 def _orders(rule: Rule, iteration: Iteration) -> tuple[tuple[int, ...], ...]:
@@ -380,66 +353,41 @@ def neutral_padding(iteration: Iteration, assignment: StickAssignment) -> tuple[
     reordered = iteration.reordered(assignment.inputs)
     elements = _stick_elements([_elements_of(digits) for digits in stick_digits(iteration, assignment)])
     padded = [dim for dim in dims_of(role, reordered) if iteration.sizes[dim] % elements.get(dim, 1)]
-    return tuple(
-        (operand, dim)
-        for operand, present in enumerate(iteration.present)
-        for dim in padded
-        if dim in present
-    )
+    operands = enumerate(iteration.present)
+    return tuple((operand, dim) for operand, present in operands for dim in padded if dim in present)
 
 
 def _sticks(opcode: str, reordered: Iteration, stick_dims: Sequence[int | None]) -> Sticks:
     """Return the sticks of the operands in the order of the rule."""
     packed = STICKS.get(opcode, ())
     sticks: list[tuple[tuple[int | None, int], ...]] = []
-    # ``STICKS`` has only the inputs of some operations: the loop below adds all other operands.
-    for digits, dtype in zip(packed, reordered.dtypes, strict=False):
-        counts = filling_counts([count for _, count in digits], elements_per_stick(reordered.target, dtype))
-        sticks.append(
-            tuple((_one(role, reordered), count) for (role, _), count in zip(digits, counts, strict=True))
-        )
-    for dtype, stick_dim in list(zip(reordered.dtypes, stick_dims, strict=True))[len(sticks) :]:
-        sticks.append(
-            () if stick_dim is None else ((stick_dim, elements_per_stick(reordered.target, dtype)),)
-        )
+    for operand, (dtype, stick_dim) in enumerate(zip(reordered.dtypes, stick_dims, strict=True)):
+        if operand >= len(packed):
+            is_sparse = stick_dim is None
+            sticks.append(() if is_sparse else ((stick_dim, elements_per_stick(reordered.target, dtype)),))
+            continue
+        elements = elements_per_stick(reordered.target, dtype)
+        counts = filling_counts([count for _, count in packed[operand]], elements)
+        digits: list[tuple[int | None, int]] = []
+        for (role, _), count in zip(packed[operand], counts, strict=True):
+            # The last dim of the role, if possible of more than one element.
+            dims = dims_of(role, reordered, sized=True) or dims_of(role, reordered)
+            digits.append((dims[-1] if dims else None, count))
+        sticks.append(tuple(digits))
     return tuple(sticks)
-
-
-def _one(role: Role, iteration: Iteration) -> int | None:
-    """Return the last dim of a role, if possible of more than one element; None if no dim has the role."""
-    dims = sized_dims_of(role, iteration) or dims_of(role, iteration)
-    return dims[-1] if dims else None
 
 
 def _stick_elements(counts: Sequence[dict[int, int]]) -> dict[int, int]:
     """Return the elements of the longest stick of each dim."""
     # Lengths are powers of two: a multiple of the longest stick is a multiple of all sticks.
-    longest: dict[int, int] = {}
-    for elements in counts:
-        for dim, count in elements.items():
-            longest[dim] = max(longest.get(dim, 1), count)
-    return longest
+    dims = dict.fromkeys(itertools.chain.from_iterable(counts))
+    return {dim: max(elements.get(dim, 1) for elements in counts) for dim in dims}
 
 
 def _elements_of(digits: tuple[tuple[int | None, int], ...]) -> dict[int, int]:
-    """Elements of each dim in one stick."""
-    elements: dict[int, int] = {}
-    for dim, count in digits:
-        if dim is not None:
-            elements[dim] = elements.get(dim, 1) * count
-    return elements
-
-
-def _padded_dims(reordered: Iteration, sticks: Sticks) -> list[tuple[int, int]]:
-    """Return each (operand, dim) that must be padded because another operand has a longer stick of the dim."""
-    counts = [_elements_of(stick) for stick in sticks]
-    longest = _stick_elements(counts)
-    return [
-        (operand, dim)
-        for operand, (present, own_elements) in enumerate(zip(reordered.present, counts, strict=True))
-        for dim, elements in longest.items()
-        if dim in present and own_elements.get(dim, 1) < elements
-    ]
+    """Return the elements of each dim in one stick."""
+    dims = dict.fromkeys(dim for dim, _ in digits if dim is not None)
+    return {dim: math.prod(count for other, count in digits if other == dim) for dim in dims}
 
 
 # -- messages -----------------------------------------------------------------------------------------
@@ -453,10 +401,36 @@ def violation(opcode: str, iteration: Iteration, stick_dims: Sequence[int | None
     if opcode not in KINDS:
         raise CompileError(f"'{opcode}' is no device operation, so it has no stick rule.")
     rule = RULES[KINDS[opcode]]
-    problem = _first_problem(rule, iteration)
     # Dim counts are checked first: if a dim that the rule needs is missing, the stick constraints expect sparse sticks.
-    problem = problem or next(_misplaced(rule, iteration, _normalised(iteration, stick_dims)), None)
+    problem = _first_problem(rule, iteration) or _misplaced_stick(rule, iteration, stick_dims)
     return problem and f"{problem}: {rule.sentence}"
+
+
+def _misplaced_stick(rule: Rule, iteration: Iteration, stick_dims: Sequence[int | None]) -> str | None:
+    """Return a sentence about the first operand whose stick violates a constraint."""
+    sticks = tuple(
+        dim if dim is not None and dim in present and iteration.sizes[dim] > 1 else None
+        for dim, present in zip(stick_dims, iteration.present, strict=True)
+    )
+    for constraint in rule.stick_constraints:
+        allowed, stick_dim = constraint.stick_dims(iteration), sticks[constraint.reference]
+        reference = _operand(iteration, constraint.reference)
+        if stick_dim not in allowed:
+            return f"{reference} {_has(stick_dim)}; expected {_expected(constraint, allowed)}"
+        for operand in constraint.operand_indices(iteration):
+            required = stick_dim if stick_dim in iteration.present[operand] else None
+            if sticks[operand] == required:
+                continue
+            if required is not None:
+                expected = f"dim {required} as in {reference}"
+            elif stick_dim is None:
+                expected = f"it sparse as {reference}"
+            else:
+                expected = f"it sparse, as it lacks dim {stick_dim} of {reference}"
+            return f"{_operand(iteration, operand)} {_has(sticks[operand])}; expected {expected}"
+    if rule.distinct and sticks[0] == sticks[-1]:
+        return f"input 1 {_has(sticks[0])}, and so it is in the result"
+    return None
 
 
 def stick_violation(opcode: str, iteration: Iteration, sticks: Sticks) -> str | None:
@@ -468,15 +442,16 @@ def stick_violation(opcode: str, iteration: Iteration, sticks: Sticks) -> str | 
     for operand, (actual, digits) in enumerate(zip(sticks, expected_sticks, strict=True)):
         expected = digits if len(digits) > 1 else ()
         if actual != expected:
-            expectation = _several(expected) if expected else "one dim there"
-            description = _several(actual) if actual else "one dim at most"
+            texts = (
+                " x ".join(f"{count} of dim {dim}" for dim, count in stick) for stick in (actual, expected)
+            )
+            description, expectation = texts
             name = _operand(iteration, operand)
-            return f"{name} has {description} in the stick; expected {expectation}: {sentence(opcode)}"
+            return (
+                f"{name} has {description or 'one dim at most'} in the stick; "
+                f"expected {expectation or 'one dim there'}: {sentence(opcode)}"
+            )
     return None
-
-
-def _several(digits: tuple[tuple[int | None, int], ...]) -> str:
-    return " x ".join(f"{count} of dim {dim}" for dim, count in digits)
 
 
 def sentence(opcode: str) -> str:
@@ -486,17 +461,14 @@ def sentence(opcode: str) -> str:
 
 def why_no_form(opcode: str, iteration: Iteration) -> str:
     """Return why an operation has no stick assignment, with its variants and with swapped operands included."""
-    names = _variants(opcode)
-    reasons = [_why_none(RULES[KINDS[name]], iteration) for name in names]
+    names, reasons = _variants(opcode), []
+    for rule in (RULES[KINDS[name]] for name in names):
+        problems = (_first_problem(rule, iteration.reordered(inputs)) for inputs in _orders(rule, iteration))
+        distinct = dict.fromkeys(problem or "all its dims have one element" for problem in problems)
+        reasons.append(f"{'; with its inputs turned round '.join(distinct)}: {rule.sentence}")
     if len(names) == 1 and KINDS[names[0]] is Kind.REDUCE_STICK:
         reasons.append(f"there is no '{names[0]}nonstick'")
     return "; ".join(reasons)
-
-
-def _why_none(rule: Rule, iteration: Iteration) -> str:
-    problems = [_first_problem(rule, iteration.reordered(inputs)) for inputs in _orders(rule, iteration)]
-    reasons = [problem or "all its dims have one element" for problem in problems]
-    return f"{'; with its inputs turned round '.join(dict.fromkeys(reasons))}: {rule.sentence}"
 
 
 def _first_problem(rule: Rule, reordered: Iteration) -> str | None:
@@ -504,50 +476,13 @@ def _first_problem(rule: Rule, reordered: Iteration) -> str | None:
     return next(filter(None, problems), None)
 
 
-def _normalised(iteration: Iteration, stick_dims: Sequence[int | None]) -> StickDims:
-    return tuple(
-        stick_dim
-        if stick_dim is not None and stick_dim in present and iteration.sizes[stick_dim] > 1
-        else None
-        for stick_dim, present in zip(stick_dims, iteration.present, strict=True)
-    )
-
-
-def _misplaced(rule: Rule, iteration: Iteration, stick_dims: StickDims) -> Iterator[str]:
-    """Yield a sentence for each operand whose stick violates a constraint."""
-    for constraint in rule.stick_constraints:
-        allowed, stick_dim = constraint.stick_dims(iteration), stick_dims[constraint.reference]
-        reference = _operand(iteration, constraint.reference)
-        if stick_dim not in allowed:
-            yield f"{reference} {_has(stick_dim)}; expected {_expected(constraint, allowed)}"
-        for operand in constraint.operand_indices(iteration):
-            required = stick_dim if stick_dim in iteration.present[operand] else None
-            if stick_dims[operand] != required:
-                expected = _as(reference, stick_dim, required)
-                yield f"{_operand(iteration, operand)} {_has(stick_dims[operand])}; expected {expected}"
-    if rule.distinct and stick_dims[0] == stick_dims[-1]:
-        yield f"input 1 {_has(stick_dims[0])}, and so it is in the result"
-
-
 def _operand(iteration: Iteration, index: int) -> str:
-    return (
-        "the result" if index % len(iteration.present) == len(iteration.present) - 1 else f"input {index + 1}"
-    )
+    count = len(iteration.present)
+    return "the result" if index % count == count - 1 else f"input {index + 1}"
 
 
 def _has(stick_dim: int | None) -> str:
     return "is sparse" if stick_dim is None else f"has dim {stick_dim} in the stick"
-
-
-def _as(reference: str, stick_dim: int | None, required: int | None) -> str:
-    """The expected stick of an operand that shares the dim of ``reference``."""
-    if required is not None:
-        return f"dim {required} as in {reference}"
-    return (
-        f"it sparse as {reference}"
-        if stick_dim is None
-        else f"it sparse, as it lacks dim {stick_dim} of {reference}"
-    )
 
 
 def _expected(constraint: StickConstraint, stick_dims: StickDims) -> str:
@@ -556,9 +491,6 @@ def _expected(constraint: StickConstraint, stick_dims: StickDims) -> str:
     if not dims:
         return "it sparse"
     exclusion = f", never a {constraint.excluded.value} dim" if constraint.excluded else ""
-    description = (
-        f"the {constraint.role.value} dim {dims[0]}"
-        if len(dims) == 1
-        else f"a {constraint.role.value} dim of {dims}"
-    )
+    role = constraint.role.value
+    description = f"the {role} dim {dims[0]}" if len(dims) == 1 else f"a {role} dim of {dims}"
     return description + (" or sparse" if None in stick_dims else "") + exclusion

@@ -96,11 +96,11 @@ class IndexMap:
         _check_rank("An index", len(index), len(self.shape))
         is_array = isinstance(index, np.ndarray)
         for dim, (indices, size) in enumerate(zip(index, self.shape, strict=True)):
-            ends = (
-                ((int(indices.min()), int(indices.max())) if indices.size else ()) if is_array else (indices,)
-            )
-            outside = next((end for end in ends if not 0 <= end < size), None)
-            if outside is not None:
+            if is_array and not indices.size:
+                continue
+            first, last = (int(indices.min()), int(indices.max())) if is_array else (indices, indices)
+            if first < 0 or last >= size:
+                outside = first if first < 0 else last
                 raise IndexError(f"Index {outside} of dim {dim} lies outside its {size} elements.")
         if not is_array:
             return tuple(0 if digit.dim is None else digit.of(index[digit.dim]) for digit in self.digits)

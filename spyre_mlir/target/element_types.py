@@ -40,32 +40,22 @@ class ElementType:
         return self.storage is not None and self.storage.name == self.host
 
 
-def _element_type(
-    name: str,
-    host: str,
-    storage: type | None = None,
-    device: str | None = None,
-    layout_bits: int | None = None,
-) -> ElementType:
-    return ElementType(name, host, None if storage is None else np.dtype(storage), device, layout_bits)
-
-
 #: Element types by their MLIR names. fp16, bf16 and booleans all run as DL16; only matmuls read 8-bit types.
 ELEMENT_TYPES: dict[str, ElementType] = {
     element.name: element
     for element in (
-        _element_type("f16", "float16", np.float16, "f16", 16),
-        _element_type("bf16", "bfloat16", np.uint16, "f16", 16),
-        _element_type("f32", "float32", np.float32, "f32", 32),
-        _element_type("f64", "float64", np.float64),
-        _element_type("i1", "bool", np.bool_, "f16", 16),
-        _element_type("i8", "int8", np.int8, "i8", 8),
-        _element_type("i16", "int16", np.int16),
-        _element_type("i32", "int32", np.int32, "i32", 32),
-        _element_type("i64", "int64", np.int64, "i32"),
-        _element_type("f8E4M3FN", "float8_e4m3fn", np.uint8, "f8E4M3FN", 8),
-        _element_type("f8E5M2", "float8_e5m2", np.uint8, layout_bits=8),
-        _element_type("i4", "int4", layout_bits=4),
+        ElementType("f16", "float16", np.dtype(np.float16), "f16", 16),
+        ElementType("bf16", "bfloat16", np.dtype(np.uint16), "f16", 16),
+        ElementType("f32", "float32", np.dtype(np.float32), "f32", 32),
+        ElementType("f64", "float64", np.dtype(np.float64)),
+        ElementType("i1", "bool", np.dtype(np.bool_), "f16", 16),
+        ElementType("i8", "int8", np.dtype(np.int8), "i8", 8),
+        ElementType("i16", "int16", np.dtype(np.int16)),
+        ElementType("i32", "int32", np.dtype(np.int32), "i32", 32),
+        ElementType("i64", "int64", np.dtype(np.int64), "i32"),
+        ElementType("f8E4M3FN", "float8_e4m3fn", np.dtype(np.uint8), "f8E4M3FN", 8),
+        ElementType("f8E5M2", "float8_e5m2", np.dtype(np.uint8), layout_bits=8),
+        ElementType("i4", "int4", None, layout_bits=4),
     )
 }
 

@@ -8,6 +8,7 @@ constants follow their operands.
 
 from __future__ import annotations
 
+import collections
 import functools
 import itertools
 import math
@@ -58,12 +59,6 @@ def erf(x: NDArray[Any]) -> NDArray[np.float64]:
     return np.copysign(c0 + part * (c1 + part * (c2 + part * c3)), x)
 
 
-def _to_int32(x: NDArray[Any]) -> NDArray[np.int32]:
-    """Convert towards zero; numbers out of range become the nearest end of the range, NaN becomes 0."""
-    whole = np.trunc(np.nan_to_num(np.asarray(x, np.float64), nan=0.0))
-    return np.clip(whole, -(2.0**31), 2.0**31 - 1).astype(np.int32)
-
-
 # Predicates of arith.cmpf are ordered, so false for NaN; except "ne", which is unordered as in C and PyTorch.
 SCALARS: dict[str, ScalarFunction] = {
     "add": ScalarFunction("arith.addf", np.add, 2, "arith.addi"),
@@ -97,7 +92,13 @@ SCALARS: dict[str, ScalarFunction] = {
     "erf": ScalarFunction("math.erf", erf),
     "dl16tofp32": ScalarFunction("arith.extf", lambda x: x),
     "fp32todl16": ScalarFunction("arith.truncf", lambda x: x),
-    "fp32toint32": ScalarFunction("arith.fptosi", _to_int32),
+    # Towards zero; numbers out of range become the nearest end of the range, NaN becomes 0.
+    "fp32toint32": ScalarFunction(
+        "arith.fptosi",
+        lambda x: np.clip(
+            np.trunc(np.nan_to_num(np.asarray(x, np.float64), nan=0.0)), -(2.0**31), 2.0**31 - 1
+        ).astype(np.int32),
+    ),
     "int32tofp32": ScalarFunction("arith.sitofp", lambda x: x.astype(np.float32)),
     "fp8todl16": ScalarFunction("arith.extf", lambda x: x),
     "qfp8ch": ScalarFunction("arith.truncf", lambda x: x),
@@ -161,15 +162,10 @@ def evaluate(expression: Expression, values: Mapping[str, Any]) -> Any:
     An expression of several functions is computed in float64, and only its result is rounded.
     """
     with np.errstate(all="ignore"):
-        if _is_one_function(expression):
+        if len(list(itertools.islice(applications_of(expression), 2))) < 2:
             return _evaluate(expression, values, {})
         wide = {name: np.asarray(value, np.float64) for name, value in values.items()}
         return np.asarray(_evaluate(expression, wide, {})).astype(np.result_type(*values.values()))
-
-
-@functools.cache
-def _is_one_function(expression: Expression) -> bool:
-    return sum(1 for _ in applications_of(expression)) < 2
 
 
 def _evaluate(expression: Expression, values: Mapping[str, Any], known: dict[tuple, Any]) -> Any:
@@ -222,17 +218,18 @@ def require_distinct(patterns: Iterable[Pattern]) -> None:
     """Raise ``CompileError`` for equal patterns of different operations."""
     opcodes: dict[Expression, str] = {}
     for pattern in ordered(patterns):
-        opcode = opcodes.setdefault(_normal_form(pattern.expression), pattern.opcode)
+        # One representative of all expressions that differ only in names and in the order of swappable operands.
+        forms = []
+        for reordered in _reordered(pattern.expression):
+            names = itertools.count()
+            numbers = collections.defaultdict[str, Expression](lambda names=names: f"#{next(names)}")
+            forms.append(substitute(reordered, numbers))
+        opcode = opcodes.setdefault(min(forms, key=repr), pattern.opcode)
         if opcode != pattern.opcode:
             raise CompileError(
                 f"The device operations '{opcode}' and '{pattern.opcode}' are both fused from {pattern.expression}: "
                 f"write the pattern of one of them in another way, or leave it out."
             )
-
-
-def _normal_form(expression: Expression) -> Expression:
-    """Return one representative of all expressions that differ only in names and in the order of swappable operands."""
-    return min((_numbered(reordered, {}) for reordered in _reordered(expression)), key=repr)
 
 
 def _reordered(expression: Expression) -> Iterator[Expression]:
@@ -243,10 +240,3 @@ def _reordered(expression: Expression) -> Iterator[Expression]:
     for order in operand_orders(opcode, len(arguments)):
         for swapped in itertools.product(*(list(_reordered(arguments[index])) for index in order)):
             yield (opcode, *swapped)
-
-
-def _numbered(expression: Expression, names: dict[str, str]) -> Expression:
-    """Return an expression with each name replaced by its index, in the order in which names occur."""
-    if isinstance(expression, tuple):
-        return (expression[0], *(_numbered(argument, names) for argument in expression[1:]))
-    return names.setdefault(expression, f"#{len(names)}") if isinstance(expression, str) else expression

@@ -238,9 +238,17 @@ def constant_bits(value: float, format_name: str) -> int:
     if form.name == FP32:
         return int(np.float32(_saturated(value)).view(np.uint32))
     if form.name in (INT32, INT8):
-        return _integer_bits(value, form)
+        if not math.isfinite(value) or int(value) != value:
+            raise CompileError(f"Constant {value} is no integer and cannot be held in {form.name}.")
+        bits = 8 * form.bytes
+        if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+            raise CompileError(f"Constant {value} is outside the range of {form.name}.")
+        return int(value) & (2**bits - 1)
     if form.name == FP8:
-        return _fp8_bits(value)
+        codes = np.flatnonzero(_fp8_numbers() == value)
+        if not codes.size:
+            raise CompileError(f"Constant {value} is no number of {FP8}.")
+        return int(codes[0])  # of the two codes of zero the positive one
     raise CompileError(f"Format '{format_name}' is for storage only and cannot hold a constant.")
 
 
@@ -263,24 +271,6 @@ def _saturated(value: float) -> float:
     """Clamp a finite double to the finite numbers of float32."""
     largest = float(np.finfo(np.float32).max)
     return value if math.isinf(value) or math.isnan(value) else min(max(value, -largest), largest)
-
-
-def _integer_bits(value: float, form: Format) -> int:
-    """Encode a number in two's complement; ``CompileError`` if it is not an integer of the format."""
-    if value != value or value in (math.inf, -math.inf) or int(value) != value:
-        raise CompileError(f"Constant {value} is no integer and cannot be held in {form.name}.")
-    bits = 8 * form.bytes
-    if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
-        raise CompileError(f"Constant {value} is outside the range of {form.name}.")
-    return int(value) & (2**bits - 1)
-
-
-def _fp8_bits(value: float) -> int:
-    """Encode a number in FP8; ``CompileError`` if the format cannot represent it."""
-    codes = np.flatnonzero(_fp8_numbers() == value)
-    if not codes.size:
-        raise CompileError(f"Constant {value} is no number of {FP8}.")
-    return int(codes[0])  # of the two codes of zero the positive one
 
 
 @dataclass(frozen=True)
@@ -309,6 +299,12 @@ def require_mode(mode: str | None) -> None:
     """Raise ``CompileError`` for unknown numerics; None selects the numerics that a bundle needs."""
     if mode is not None and mode not in MODES:
         raise CompileError(f"Numerics '{mode}' is unknown; choose one of {', '.join(MODES)}.")
+
+
+def _computable(format_name: str) -> Format:
+    if format_name not in (DL16, FP32, INT32, INT8):
+        raise CompileError(f"Format '{format_name}' is for storage only; nothing computes with it.")
+    return FORMATS[format_name]
 
 
 @dataclass(frozen=True)
@@ -357,9 +353,3 @@ class Numerics:
     def store_half(self, values: NDArray[np.float16]) -> NDArray[np.uint16]:
         """Convert fp16 numbers of the host to raw DL16 bits, as the host does."""
         return fp16_to_dl16(values) if self.mode == BIT_TRUE else np.ascontiguousarray(values).view(np.uint16)
-
-
-def _computable(format_name: str) -> Format:
-    if format_name not in (DL16, FP32, INT32, INT8):
-        raise CompileError(f"Format '{format_name}' is for storage only; nothing computes with it.")
-    return FORMATS[format_name]

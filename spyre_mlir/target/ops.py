@@ -177,16 +177,16 @@ class DeviceOp:
         """Return whether it multiplies 8-bit elements."""
         return self.kind.on_array and self.formats[0] in (INT8, FP8)
 
+    @property
+    def first_data(self) -> int:
+        """The index of the first input that is not an index input."""
+        return 1 if self.index == 0 else 0
+
     def formats_of(self, number: int, first: str) -> tuple[str, ...]:
         """Return the formats allowed for an input; all but an index have ``first``, the first data input's format."""
         if number == self.index:
             return (INT32,)
         return self.formats if number == self.first_data else (first,)
-
-    @property
-    def first_data(self) -> int:
-        """The index of the first input that is not an index input."""
-        return 1 if self.index == 0 else 0
 
     def result_format(self, input_format: str) -> str:
         """Return the format of the result for inputs of a format."""
@@ -292,26 +292,22 @@ def _problems(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Iterator[str]:
     yield from _problems_of(op, op.expression, {}, table)
     for expression, fixed in op.written:
         problems = list(_problems_of(op, expression, {ANY: 0.0, **fixed}, table))
-        yield from problems or _deviations(op, expression, fixed, table)
+        yield from problems
+        if problems:
+            continue
+        values: dict[str, Any] = dict.fromkeys(op.constants, _SOME)
+        values |= {**fixed, ANY: _LIMIT, **dict(zip(op.operands, points(max(op.arity, 2)), strict=False))}
+        forms = (scalar_expression(form, table) for form in (op.expression, expression))
+        own, other = (evaluate(form, values) for form in forms)
+        # The larger of two zeros has either sign.
+        if not agree(own, other, has_signed_zeros=not is_extreme(op, table)):
+            text = "both are to agree, also for NaN and infinities"
+            yield f"gives other numbers than its written form {expression}: {text}"
     yield from _problems_of_combination(op, table)
 
 
 #: Constants for the comparison of written forms; the limit is beyond the ordinary numbers of ``POINTS``.
 _SOME, _LIMIT = 0.5, 40.0
-
-
-def _deviations(
-    op: DeviceOp, expression: Expression, fixed: Mapping[str, float], table: Mapping[str, DeviceOp]
-) -> Iterator[str]:
-    """Yield an error if a written form gives other numbers than the operation, including NaN."""
-    numbers = points(max(op.arity, 2))
-    values: dict[str, Any] = dict.fromkeys((*op.constants, ANY), _SOME)
-    values |= {**fixed, ANY: _LIMIT, **dict(zip(op.operands, numbers, strict=False))}
-    assert op.expression is not None
-    own, other = (evaluate(scalar_expression(form, table), values) for form in (op.expression, expression))
-    # The larger of two zeros has either sign.
-    if not agree(own, other, has_signed_zeros=not is_extreme(op, table)):
-        yield f"gives other numbers than its written form {expression}: both are to agree, also for NaN and infinities"
 
 
 def _problems_of(
@@ -343,34 +339,31 @@ def _problems_of_combination(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Ite
         return
     if op.combine is None:
         yield "does not state its combination (combine): the scalar function by which elements become one"
-    elif op.combine not in SCALARS or SCALARS[op.combine].arity != 2:
+        return
+    if op.combine not in SCALARS or SCALARS[op.combine].arity != 2:
         yield f"combines elements by '{op.combine}', which is no scalar function of two operands"
-    elif op.neutral is None:
+        return
+    if op.neutral is None:
         yield "does not state its neutral element (neutral): the input that changes no result"
-    elif op.expression is not None and not _is_neutral(op, op.combine, op.neutral, table):
-        yield f"has the neutral element {op.neutral}, which changes what it is combined with by '{op.combine}'"
-
-
-def _is_neutral(op: DeviceOp, combine: str, neutral: float, table: Mapping[str, DeviceOp]) -> bool:
+        return
     assert op.expression is not None
     expression = scalar_expression(op.expression, table)
     term, *others = (
-        evaluate(expression, dict.fromkeys(op.operands, value) | dict.fromkeys(op.constants, 0.5))
-        for value in (neutral, -3.0, 0.25, 8.0)
+        evaluate(expression, dict.fromkeys(op.operands, value) | dict.fromkeys(op.constants, _SOME))
+        for value in (op.neutral, -3.0, 0.25, 8.0)
     )
-    return all(SCALARS[combine].compute(other, term) == other for other in others)
+    if any(SCALARS[op.combine].compute(other, term) != other for other in others):
+        yield f"has the neutral element {op.neutral}, which changes what it is combined with by '{op.combine}'"
 
 
 # -- the table ----------------------------------------------------------------------------------------------
 
 _FORMATS = (DL16, FP32, INT32, INT8, FP8)
 _ANY = (DL16, FP32, INT32)
-_ERFS = tuple(
-    ("add", ("erf", argument), 1.0) for argument in (("mul", "x", 0.5**0.5), ("realdiv", "x", 2**0.5))
-)
 _GELU = tuple(
     expression
-    for erf in _ERFS
+    for argument in (("mul", "x", 0.5**0.5), ("realdiv", "x", 2**0.5))
+    for erf in (("add", ("erf", argument), 1.0),)
     for expression in (
         ("mul", ("mul", "x", 0.5), erf),
         ("mul", "x", ("mul", erf, 0.5)),
@@ -406,10 +399,11 @@ def _reductions(
         )
 
 
-def _matmul(name: str, formats: tuple[str, ...], **fields) -> DeviceOp:
-    product = ("mul", "x", "y")
+def _product(kind: Kind, name: str, formats: tuple[str, ...], weight: str = "y", **fields) -> DeviceOp:
+    """Entry of an operation that adds up products of its two operands."""
+    terms = ("mul", "x", weight)
     return DeviceOp(
-        name, Kind.MATMUL, ("x", "y"), product, formats, combine="add", neutral=0.0, unit="pt", **fields
+        name, kind, ("x", weight), terms, formats, combine="add", neutral=0.0, unit="pt", **fields
     )
 
 
@@ -512,32 +506,14 @@ _add(
         combine="add",
         neutral=0.0,
     ),
-    _matmul("batchmatmul", (DL16,)),
+    _product(Kind.MATMUL, "batchmatmul", (DL16,)),
     # Both accumulate in a wider format than their operands and round to DL16 at the end, also for integer sums. The
     # kernels of 8-bit operands do not have partial sums (torch-spyre, work_division_constraints.py).
-    _matmul("batchmatmulint8", (INT8,), result=DL16, whole_sums=True),
-    _matmul("batchmatmulfp8", (FP8,), result=DL16, whole_sums=True),
+    _product(Kind.MATMUL, "batchmatmulint8", (INT8,), result=DL16, whole_sums=True),
+    _product(Kind.MATMUL, "batchmatmulfp8", (FP8,), result=DL16, whole_sums=True),
     # Windows slide over the first input, whose channels are contracted too (docs/convolutions.md).
-    DeviceOp(
-        "conv2d",
-        Kind.CONVOLUTION,
-        ("x", "w"),
-        ("mul", "x", "w"),
-        (DL16,),
-        combine="add",
-        neutral=0.0,
-        unit="pt",
-    ),
-    DeviceOp(
-        "depthwiseconv2dnative",
-        Kind.POOLING,
-        ("x", "w"),
-        ("mul", "x", "w"),
-        (DL16,),
-        combine="add",
-        neutral=0.0,
-        unit="pt",
-    ),
+    _product(Kind.CONVOLUTION, "conv2d", (DL16,), "w"),
+    _product(Kind.POOLING, "depthwiseconv2dnative", (DL16,), "w"),
     DeviceOp("avgpoolfwd", Kind.POOLING, ("x",), ("mul", "x", "nmap"), (DL16,), None, ("nmap",), "add", 0.0),
     DeviceOp("maxpoolfwd", Kind.POOLING, ("x",), "x", (DL16,), combine="maximum", neutral=float("-inf")),
     DeviceOp("ReStickifyOpHBM", Kind.RESTICKIFY, formats=_ANY),

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Self
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text
-from spyre_mlir.records import dataclass
+from spyre_mlir.records import dataclass, hash_once
 
 _MAX_FILE_BYTES = 1 << 20
 #: Limits of the bytes of LX and the number of cores: the validator and the simulator keep tables of both.
@@ -154,13 +154,7 @@ class Target:
     cost_model: Annotated[str, "program.cost_model"]
     """Name of the model that says how long operations take (docs/writing-an-algorithm.md)."""
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        # Targets are parts of the keys of many caches; the generated hash would visit every field each time.
-        return hash(tuple(getattr(self, each.name) for each in dataclasses.fields(self)))
+    __hash__ = hash_once
 
     @classmethod
     def read(cls, path: str) -> Self:
@@ -194,7 +188,13 @@ class Target:
 
     def overlaid(self, sections: Sections, source: str) -> Target:
         """Return the target with the fields in ``sections`` replaced, in the form of ``differences``."""
-        return Target.of_sections(merged(self.sections(), sections), source) if sections else self
+        if not sections:
+            return self
+        tables: dict[str, Any] = self.sections()
+        for section, table in sections.items():
+            is_part = isinstance(tables.get(section), Mapping) and isinstance(table, Mapping)
+            tables[section] = {**tables[section], **table} if is_part else table
+        return Target.of_sections(tables, source)
 
     def with_numbers(self, numbers: Mapping[str, float]) -> Target:
         """Return the target with other numbers by section and key, for instance ``hbm.access_ns``, unchecked.
@@ -219,12 +219,12 @@ class Target:
         tables: dict[str, Any] = {}
         for name, path in _paths().items():
             section, _, key = path.partition(".")
-            value = getattr(self, name)
-            if key:
-                tables.setdefault(section, {})[key] = to_toml(value)
-            else:
-                tables[section] = {part.name: to_toml(getattr(value, part.name)) for part in parts_of(value)}
-        return {**tables, "array": {**tables["array"], "speedup": dict(self.array.speedup)}}
+            table = tables.setdefault(section, {})
+            table |= {key: getattr(self, name)} if key else _parts(getattr(self, name))
+        for table in tables.values():
+            table |= {key: list(value) for key, value in table.items() if isinstance(value, tuple)}
+        tables["array"]["speedup"] = dict(self.array.speedup)
+        return tables
 
     def differences(self) -> dict[str, Any]:
         """Return the fields that differ from the packaged device, as tables of a device file."""
@@ -372,6 +372,11 @@ def is_integer(path: str) -> bool:
 # -- tables of a device file ----------------------------------------------------------------------------
 
 
+def _parts(section: Any) -> dict[str, Any]:
+    """Return the fields of a section and their values."""
+    return {part.name: getattr(section, part.name) for part in dataclasses.fields(section)}
+
+
 @functools.cache
 def _paths() -> dict[str, str]:
     """Return section and key in a device file by the field of ``Target``."""
@@ -390,8 +395,14 @@ def _fields_of(sections: Sections, source: str) -> dict[str, Any]:
             known.setdefault(section, []).append(key)
             values[name] = value_of(hints[name], table, key, path, source)
         else:
-            known[section] = [part.name for part in parts_of(hints[name])]
-            values[name] = group_of(hints[name], table, section, source)
+            parts = typing.get_type_hints(hints[name])
+            known[section] = list(parts)
+            values[name] = hints[name](
+                **{
+                    part: value_of(kind, table, part, f"{section}.{part}", source)
+                    for part, kind in parts.items()
+                }
+            )
     refuse_unknown(sections, list(known), "", source)
     for section, keys in known.items():
         refuse_unknown(sections[section], keys, f"{section}.", source)
@@ -453,24 +464,6 @@ def _problem(target: Target) -> str | None:
         return "reserves all of LX: lx.reserved_bytes must be less than lx.bytes"
     if not 0 <= target.lx_backend_fraction <= 1:
         return f"has {target.lx_backend_fraction} for lx.backend_fraction; it must be in 0 to 1"
-    return _problem_of_lists(target)
-
-
-def _numbers(target: Target) -> Iterator[tuple[str, str, float]]:
-    """Yield the name, path and value of each field that is a single number."""
-    for name, path in _paths().items():
-        value = getattr(target, name)
-        parts = (
-            {f"{path}.{part.name}": getattr(value, part.name) for part in parts_of(value)}
-            if "." not in path
-            else {path: value}
-        )
-        for where, number in parts.items():
-            if not isinstance(number, tuple | bool | str):
-                yield where.rpartition(".")[2] if len(parts) > 1 else name, where, number
-
-
-def _problem_of_lists(target: Target) -> str | None:
     cores, parts = target.saturation_cores, target.saturation
     if cores[0] != 1 or list(cores) != sorted(set(cores)):
         return f"has {list(cores)} for hbm.saturation_cores; they must rise from 1"
@@ -484,6 +477,16 @@ def _problem_of_lists(target: Target) -> str | None:
     return None
 
 
+def _numbers(target: Target) -> Iterator[tuple[str, str, float]]:
+    """Yield the name, path and value of each field that is a single number."""
+    for name, path in _paths().items():
+        value = getattr(target, name)
+        fields = [(name, path, value)]
+        if "." not in path:
+            fields = [(part, f"{path}.{part}", number) for part, number in _parts(value).items()]
+        yield from (field for field in fields if not isinstance(field[2], tuple | bool | str))
+
+
 # Conversion of the tables of a device file to the types of the fields; an error names the file and the field.
 
 #: A device as tables of a device file: the keys and values of each section.
@@ -491,21 +494,6 @@ Sections = Mapping[str, Any]
 
 #: Bounds of every number but 0: counts of bytes are the largest; rates and their inverses stay in the range of floats.
 _MIN_NUMBER, _MAX_NUMBER = 1e-9, 1 << 48
-
-
-def group_of(kind: type, table: Sections, section: str, source: str) -> Any:
-    """Return the dataclass ``kind`` with the values of a section."""
-    hints = typing.get_type_hints(kind)
-    parts = {
-        part.name: value_of(hints[part.name], table, part.name, f"{section}.{part.name}", source)
-        for part in parts_of(kind)
-    }
-    return kind(**parts)
-
-
-def parts_of(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """Return the fields of a dataclass."""
-    return dataclasses.fields(kind)
 
 
 def table_of(sections: Sections, section: str, source: str) -> Sections:
@@ -530,9 +518,19 @@ def value_of(kind: Any, table: Sections, key: str, path: str, source: str) -> An
         raise CompileError(f"The device lacks the field {path}.", source)
     value = _converted(kind, table[key])
     if value is None:
-        raise CompileError(
-            f"The field {path} of the device must be {_noun(kind)}, not {table[key]!r:.80}.", source
-        )
+        nouns = {
+            bool: "true or false",
+            int: f"an integer of at most {_MAX_NUMBER},",
+            float: f"a number, 0 or of {_MIN_NUMBER:g} to {_MAX_NUMBER:.3g},",
+            str: "a text",
+        }
+        noun, entries = nouns.get(kind), typing.get_args(kind)
+        if noun is None and isinstance(entries[0], types.GenericAlias):
+            noun = "a table of numbers"
+        elif noun is None:
+            count = "" if entries[-1] is ... else f"{len(entries)} "
+            noun = f"a list of {count}{'integers' if entries[0] is int else 'numbers'}"
+        raise CompileError(f"The field {path} of the device must be {noun}, not {table[key]!r:.80}.", source)
     return value
 
 
@@ -554,44 +552,10 @@ def _converted(kind: Any, value: Any) -> Any:
         return value if is_number else None
     entries = typing.get_args(kind)
     if isinstance(value, Mapping):
-        rates = tuple((name, _converted(float, rate)) for name, rate in value.items())
-        return (
-            None if not isinstance(entries[0], types.GenericAlias) or None in dict(rates).values() else rates
-        )
+        rates = {name: _converted(float, rate) for name, rate in value.items()}
+        is_table = isinstance(entries[0], types.GenericAlias) and None not in rates.values()
+        return tuple(rates.items()) if is_table else None
     if not isinstance(value, list | tuple) or (entries[-1] is not ... and len(value) != len(entries)):
         return None
     members = tuple(_converted(entries[0], entry) for entry in value)
     return None if None in members or not members else members
-
-
-def _noun(kind: Any) -> str:
-    number = f"a number, 0 or of {_MIN_NUMBER:g} to {_MAX_NUMBER:.3g},"
-    nouns = {
-        bool: "true or false",
-        int: f"an integer of at most {_MAX_NUMBER},",
-        float: number,
-        str: "a text",
-    }
-    if kind in nouns:
-        return nouns[kind]
-    entries = typing.get_args(kind)
-    if isinstance(entries[0], types.GenericAlias):
-        return "a table of numbers"
-    count = "" if entries[-1] is ... else f"{len(entries)} "
-    return f"a list of {count}{'integers' if entries[0] is int else 'numbers'}"
-
-
-def to_toml(value: Any) -> Any:
-    """Return the value of a field in its TOML form."""
-    return list(value) if isinstance(value, tuple) else value
-
-
-def merged(base: Sections, changes: Sections) -> dict[str, Any]:
-    """Return the tables of ``base`` with the keys of ``changes``."""
-    tables = dict(base)
-    for section, table in changes.items():
-        below = base.get(section)
-        tables[section] = (
-            {**below, **table} if isinstance(below, Mapping) and isinstance(table, Mapping) else table
-        )
-    return tables
