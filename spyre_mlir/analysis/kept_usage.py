@@ -54,20 +54,14 @@ class _FunctionState:
             return False
 
 
-def _is_large(value: ir.Attribute) -> bool:
-    if not isinstance(value, ir.DenseElementsAttr) or value.is_splat:
-        return False
-    return len(value) > _FEW_ELEMENTS
-
-
 def digest_of(func: ir.Operation, ops: Iterable[ir.Operation]) -> tuple[bytes, tuple[ir.Attribute, ...]]:
     """Return a digest of the text of a function, and its large constants, which the text omits.
 
     ``ops`` are all ops of the function.
     """
-    constants = tuple(
-        value for op in ops if op.name == "arith.constant" and _is_large(value := op.attributes["value"])
-    )
+    values = (op.attributes["value"] for op in ops if op.name == "arith.constant")
+    dense = (value for value in values if isinstance(value, ir.DenseElementsAttr) and not value.is_splat)
+    constants = tuple(value for value in dense if len(value) > _FEW_ELEMENTS)
     text = io.BytesIO()
     if constants:
         func.print(file=text, binary=True, large_elements_limit=_FEW_ELEMENTS, print_generic_op_form=True)

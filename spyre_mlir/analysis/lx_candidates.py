@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
+from spyre_mlir.analysis.buffer_uses import BufferAccesses, Usage
 from spyre_mlir.analysis.core_ownership import (
     MIXED_DISTRIBUTIONS,
     NO_HOLDER,
     SHUFFLE,
-    Divided,
-    PartialAccesses,
     WrittenDistribution,
     access_mismatch,
     read_mismatch,
@@ -91,11 +89,8 @@ class Candidate:
 
     def addresses(self, address: int) -> dict[ir.Value, int]:
         """Return the address of every value of the candidate if the planner places it at ``address``."""
-        second = address + self.distance
-        return {
-            self.root: address,
-            **{root: second if is_second else address for root, is_second in self.paired},
-        }
+        paired = {root: address + is_second * self.distance for root, is_second in self.paired}
+        return {self.root: address, **paired}
 
 
 @dataclass(frozen=True)
@@ -132,12 +127,16 @@ def _with_pairs(candidates: Sequence[Candidate], space: MemorySpace) -> list[Can
     if not pairs:
         return list(candidates)
     inside = {root for pair in pairs.values() for root in pair.addresses(0)}
-    names = {by_root[root].buffer.name for root in inside}
-    return [
-        pairs.get(root) or _without_parents(candidate, names)
-        for root, candidate in by_root.items()
-        if root in pairs or root not in inside
-    ]
+    names, combined = {by_root[root].buffer.name for root in inside}, list[Candidate]()
+    for root, candidate in by_root.items():
+        if root in pairs:
+            combined.append(pairs[root])
+        elif root not in inside:
+            # Other candidates cannot overwrite a buffer of a pair.
+            parents = tuple(name for name in candidate.buffer.in_place_parents if name not in names)
+            buffer = replace(candidate.buffer, in_place_parents=parents)
+            combined.append(replace(candidate, buffer=buffer))
+    return combined
 
 
 def _pair(members: Sequence[tuple[Candidate, bool]], space: MemorySpace) -> Candidate:
@@ -160,31 +159,38 @@ def _pair(members: Sequence[tuple[Candidate, bool]], space: MemorySpace) -> Cand
     return Candidate(first.root, buffer, reasons, unmoved_bytes, paired, distance)
 
 
-def _without_parents(candidate: Candidate, names: Collection[str]) -> Candidate:
-    """Remove some buffers from the buffers that a candidate may overwrite."""
-    parents = tuple(name for name in candidate.buffer.in_place_parents if name not in names)
-    return replace(candidate, buffer=replace(candidate.buffer, in_place_parents=parents))
-
-
 def facts_of(buffer: BufferAccesses, usage: Usage, rules: Rules) -> BufferDivision:
     """Return the facts of a buffer that operations write. Optional clones of it exist only if it is in LX."""
-    size = _local_bytes(buffer)
-    # A shuffle stays within LX, so it does not transfer data to or from device memory.
-    copies = (access.user for access in buffer.accesses if access.optional and access.user.opcode != SHUFFLE)
-    placed = sum(_other_side(copy, buffer) for copy in copies)
+    partial = buffer.partial_accesses
+    # Every core reserves the bytes of the holder or of the largest write: an address is the same on all cores.
+    holders = [(access.user, access.operand) for access in buffer.writes]
+    if partial is not None and partial.holder is not None:
+        holders = [partial.holder]
+    size = max(local_bytes(user.space, operand, user.division) for user, operand in holders)
+    placed = 0
+    for access in buffer.accesses:
+        copy = access.user
+        # A shuffle stays within LX; another clone also transfers data to or from device memory.
+        if access.optional and copy.opcode != SHUFFLE:
+            total, _ = hbm_bytes(copy.space, 0 if copy.values[-1] == buffer.root else 1, copy.division)
+            placed += total * copy.executions
     shuffles = [access for access in buffer.reads if access.user.opcode == SHUFFLE]
     unmoved_bytes = sum(access.hbm_bytes for access in shuffles)
-    # A clone for one reader moves as many bytes as it saves: its purpose is to avoid short runs of the reader.
-    if any(access.optional for access in buffer.writes):
-        unmoved_bytes += sum(_burst_bytes(access) for access in buffer.reads if access not in shuffles)
-    reasons = ordered(_reasons(buffer, usage, rules, size))
-    return BufferDivision(size, reasons, buffer.hbm_bytes + unmoved_bytes, placed, unmoved_bytes)
-
-
-def _burst_bytes(access: BufferUse) -> int:
-    """Return the additional time of an access with short runs, in bytes that whole bursts would move in this time."""
-    work = operation_work(access.user.opcode, access.user.space, access.user.division)
-    return round(access.hbm_bytes * (burst_slowdown(work, work.operands[access.operand]) - 1))
+    # A clone for one reader moves as many bytes as it saves: its purpose is to avoid short runs of the reader. The
+    # additional time of these runs counts as the bytes that whole bursts would move in this time.
+    is_clone = any(access.optional for access in buffer.writes)
+    for access in buffer.reads if is_clone else ():
+        if access not in shuffles:
+            work = operation_work(access.user.opcode, access.user.space, access.user.division)
+            slowdown = burst_slowdown(work, work.operands[access.operand])
+            unmoved_bytes += round(access.hbm_bytes * (slowdown - 1))
+    reasons, opcode = list(ineligibility_reasons(buffer, usage)), _opcode(buffer, usage)
+    if rules.opcodes and opcode not in rules.opcodes:
+        reasons.insert(0, Reason(Barrier.OPERATION, f"'{opcode}' is not among lx-ops"))
+    if size > rules.space.capacity:
+        reasons.append(Reason(Barrier.TOO_LARGE, f"{size} bytes per core, LX has {rules.space.capacity}"))
+    traffic = buffer.hbm_bytes + unmoved_bytes
+    return BufferDivision(size, ordered(reasons), traffic, placed, unmoved_bytes)
 
 
 def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, BufferDivision]) -> list[Candidate]:
@@ -206,34 +212,6 @@ def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, BufferDiv
         )
         candidates.append(Candidate(root, buffer, fact.reasons, fact.unmoved_bytes))
     return candidates
-
-
-def _other_side(copy: Divided, buffer: BufferAccesses) -> int:
-    """Return the bytes that a clone from or to a buffer in LX transfers to or from device memory."""
-    operand = 0 if copy.values[-1] == buffer.root else 1
-    total, _ = hbm_bytes(copy.space, operand, copy.division)
-    return total * copy.executions
-
-
-def _local_bytes(buffer: BufferAccesses) -> int:
-    """Return the bytes per core of a buffer: the bytes of its holder, or of its largest write."""
-    partial = buffer.partial_accesses
-    if partial is not None and partial.holder is not None:
-        user, operand = partial.holder
-        return local_bytes(user.space, operand, user.division)
-    # Every core reserves the bytes of the largest write, because an address is the same on all cores.
-    return max(
-        local_bytes(access.user.space, access.operand, access.user.division) for access in buffer.writes
-    )
-
-
-def _reasons(buffer: BufferAccesses, usage: Usage, rules: Rules, size: int) -> Iterator[Reason]:
-    opcode = _opcode(buffer, usage)
-    if rules.opcodes and opcode not in rules.opcodes:
-        yield Reason(Barrier.OPERATION, f"'{opcode}' is not among lx-ops")
-    yield from ineligibility_reasons(buffer, usage)
-    if size > rules.space.capacity:
-        yield Reason(Barrier.TOO_LARGE, f"{size} bytes per core, LX has {rules.space.capacity}")
 
 
 def _opcode(buffer: BufferAccesses, usage: Usage) -> str:
@@ -265,11 +243,10 @@ def _barriers(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
         if DEVICE_OPS[access.user.opcode].kind.takes_sticks_apart and access.user.division.cores > 1:
             yield Reason(Barrier.RESTICKIFY, f"{access.user.division.cores} cores exchange parts of it")
     partial = buffer.partial_accesses
-    yield from _ownership(buffer) if partial is None else _parts(buffer, partial)
-
-
-def _parts(buffer: BufferAccesses, partial: PartialAccesses) -> Iterator[Reason]:
-    """Yield reasons of partial accesses: a core may access only parts that it holds in the holder's distribution."""
+    if partial is None:
+        yield from _ownership(buffer)
+        return
+    # A core may access only parts that it holds in the holder's distribution.
     for access in buffer.accesses:
         name, does = access.user.opcode, "writes" if access.writes else "reads"
         if access.moving:
@@ -294,21 +271,15 @@ def _ownership(buffer: BufferAccesses) -> Iterator[Reason]:
             return
         distributions.append(distribution)
         for access in buffer.reads:
-            yield from _read_reasons(distribution, access)
+            name = access.user.opcode
+            # A design has one address for all iterations.
+            if access.moving:
+                yield Reason(Barrier.PARTIAL, f"'{name}' reads a part that moves with a loop")
+                continue
+            problem = read_mismatch(distribution, access.user, access.operand)
+            if problem is not None:
+                detail = problem.removeprefix(f"{Barrier.MISMATCH.value}: ")
+                yield Reason(Barrier.MISMATCH, f"'{name}' reads it: {detail}")
     is_shuffled = any(access.user.opcode == SHUFFLE for access in buffer.reads)
-    if is_shuffled and any(
-        distribution.complete != distributions[0].complete for distribution in distributions
-    ):
+    if is_shuffled and any(each.complete != distributions[0].complete for each in distributions):
         yield Reason(Barrier.MISMATCH, MIXED_DISTRIBUTIONS.removeprefix(f"{Barrier.MISMATCH.value}: "))
-
-
-def _read_reasons(distribution: WrittenDistribution, access: BufferUse) -> Iterator[Reason]:
-    # A design has one address for all iterations.
-    name = access.user.opcode
-    if access.moving:
-        yield Reason(Barrier.PARTIAL, f"'{name}' reads a part that moves with a loop")
-        return
-    problem = read_mismatch(distribution, access.user, access.operand)
-    if problem is not None:
-        detail = problem.removeprefix(f"{Barrier.MISMATCH.value}: ")
-        yield Reason(Barrier.MISMATCH, f"'{name}' reads it: {detail}")

@@ -7,7 +7,6 @@ per stick: results of a reduction over the stick dim, and tensors computed only 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import field
 
 from spyre_mlir.analysis.aliasing import COPIES
@@ -36,7 +35,10 @@ class NamedIterations:
         """Visit the next op in program order; return it if it is a device operation with hints, else None."""
         generic = structured(op, self.known)
         if generic is not None and generic.opcode:
-            if _is_sparse(generic, self.sparse):
+            kind = DEVICE_OPS[generic.opcode].kind if generic.opcode in DEVICE_OPS else None
+            tensors = [value for value in generic.inputs if shape_of(value)]
+            has_sparse_inputs = bool(tensors) and self.sparse.issuperset(tensors)
+            if kind is Kind.REDUCE_STICK or (kind is not Kind.MATMUL and has_sparse_inputs):
                 self.sparse.add(generic.result)
             return generic if HINTS in op.attributes else None
         if op.name in _SAME_STICK and op.operands[0] in self.sparse:
@@ -51,34 +53,17 @@ class NamedIterations:
         dims, sizes = dims_of(op), generic.extents
         if len(dims) != len(sizes):
             raise error_at(op, f"{DIMS} names {len(dims)} iteration dims, but there are {len(sizes)}")
-        return NamedIteration(dims, sizes, frozenset(generic.reduced), _sticks(generic, self.sparse))
-
-
-def _is_sparse(generic: Structured, sparse: set[ir.Value]) -> bool:
-    """Return whether a result has one element per stick."""
-    kind = DEVICE_OPS[generic.opcode].kind if generic.opcode in DEVICE_OPS else None
-    tensors = [value for value in generic.inputs if shape_of(value)]
-    if kind is Kind.MATMUL:
-        return False
-    return kind is Kind.REDUCE_STICK or (bool(tensors) and sparse.issuperset(tensors))
-
-
-def _sticks(generic: Structured, sparse: set[ir.Value]) -> Mapping[int, int]:
-    """Return the iteration dims that are in sticks of operands, with the elements of the longest stick of each.
-
-    The index operand of a lookup has one element per stick.
-    """
-    elements: dict[int, int] = {}
-    target = target_of(generic.op)
-    index = DEVICE_OPS[generic.opcode].index if generic.opcode in DEVICE_OPS else None
-    operands = zip((*generic.inputs, generic.result), generic.maps, strict=True)
-    for number, (value, dims) in enumerate(operands):
-        if number == index:
-            continue
-        # A dim of one element does not fill a stick: the last dim of more than one element is in it.
-        sized = [dim for dim, size in zip(dims, shape_of(value), strict=True) if dim is not None and size > 1]
-        if sized and value not in sparse:
-            elements[sized[-1]] = max(
-                elements.get(sized[-1], 1), elements_per_stick(target, element_of(value))
-            )
-    return elements
+        # The iteration dims that are in sticks of operands, with the elements of the longest stick of each.
+        sticks: dict[int, int] = {}
+        target = target_of(op)
+        index = DEVICE_OPS[generic.opcode].index if generic.opcode in DEVICE_OPS else None
+        operands = zip((*generic.inputs, generic.result), generic.maps, strict=True)
+        for number, (value, dims_of_value) in enumerate(operands):
+            shape = zip(dims_of_value, shape_of(value), strict=True)
+            # A dim of one element does not fill a stick: the last dim of more than one element is in it.
+            sized = [dim for dim, size in shape if dim is not None and size > 1]
+            # The index operand of a lookup has one element per stick.
+            if number != index and sized and value not in self.sparse:
+                elements = elements_per_stick(target, element_of(value))
+                sticks[sized[-1]] = max(sticks.get(sized[-1], 1), elements)
+        return NamedIteration(dims, sizes, frozenset(generic.reduced), sticks)

@@ -17,14 +17,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from spyre_mlir.analysis.aliasing import AliasAnalysis
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, argument_attributes, functions, is_compute
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.hint_attributes import tiling_of
+from spyre_mlir.dialects.structured import defining_op, element_of, shape_of
 from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import StickLayout
-from spyre_mlir.mlir import ir
-from spyre_mlir.plans import PlannedPlacement
+from spyre_mlir.layout.requests import request_of, without_room
+from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, PlannedPlacement
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace
 from spyre_mlir.scratchpad.competition import reasons
@@ -66,7 +70,15 @@ def set_pins(op: ir.Operation, pins: Pins) -> None:
     if pins.core_order is not None:
         entries["core_order"] = ir.DenseI64ArrayAttr.get(pins.core_order)
     if pins.placement is not None:
-        entries["placement"] = _placement_attr(pins.placement)
+        memory, address = pins.placement.memory, pins.placement.address
+        if memory == "argument":
+            entries["placement"] = sdsc.hbm_attr(str(address), 0)
+        elif memory in ("lx", "pool"):
+            assert isinstance(address, int)
+            in_lx = memory == "lx"
+            entries["placement"] = sdsc.lx_attr(address) if in_lx else sdsc.hbm_attr("pool", address)
+        else:
+            entries["placement"] = ir.StringAttr.get("hbm")
     if pins.relayout is not None:
         entries["relaid"] = ir.BoolAttr.get(pins.relayout)
     if entries:
@@ -78,13 +90,14 @@ def pins_of(op: ir.Operation) -> Pins:
     if sdsc.PINS not in op.attributes:
         return NO_PINS
     entries = ir.DictAttr(op.attributes[sdsc.PINS])
+    layout = None
+    if "layout" in entries:
+        layout = stick.layout_from(entries["layout"], op.results[0].type, target_of(op))
     return Pins(
-        stick.layout_from(entries["layout"], op.results[0].type, target_of(op))
-        if "layout" in entries
-        else None,
+        layout,
         _integers(entries, "slices"),
         _integers(entries, "core_order"),
-        _placement(entries["placement"]) if "placement" in entries else None,
+        placement_from(entries["placement"]) if "placement" in entries else None,
         ir.BoolAttr(entries["relaid"]).value if "relaid" in entries else None,
     )
 
@@ -114,34 +127,16 @@ def _integers(entries: ir.DictAttr, name: str) -> tuple[int, ...] | None:
     return tuple(ir.DenseI64ArrayAttr(entries[name])) if name in entries else None
 
 
-def _placement_attr(placement: PlannedPlacement) -> ir.Attribute:
-    if placement.memory == "lx":
-        assert isinstance(placement.address, int)
-        return sdsc.lx_attr(placement.address)
-    if placement.memory == "pool":
-        assert isinstance(placement.address, int)
-        return sdsc.hbm_attr("pool", placement.address)
-    return (
-        sdsc.hbm_attr(str(placement.address), 0)
-        if placement.memory == "argument"
-        else ir.StringAttr.get("hbm")
-    )
-
-
-def _placement(attr: Any) -> PlannedPlacement:
-    return PlannedPlacement("hbm") if isinstance(attr, ir.StringAttr) else placement_from(attr)
-
-
-def placement_from(attr: sdsc.HbmAttr | sdsc.LxAttr) -> PlannedPlacement:
-    """Return the placement that a pass decided, in the form of a plan."""
+def placement_from(attr: Any) -> PlannedPlacement:
+    """Return the placement in an attribute, of a pin or that a pass decided, in the form of a plan."""
+    if isinstance(attr, ir.StringAttr):
+        return PlannedPlacement("hbm")
     if isinstance(attr, sdsc.LxAttr):
         return PlannedPlacement("lx", ir.IntegerAttr(attr.address).value)
     base = ir.StringAttr(attr.base).value
-    return (
-        PlannedPlacement("pool", ir.IntegerAttr(attr.offset).value)
-        if base == "pool"
-        else PlannedPlacement("argument", base)
-    )
+    if base != "pool":
+        return PlannedPlacement("argument", base)
+    return PlannedPlacement("pool", ir.IntegerAttr(attr.offset).value)
 
 
 @dataclass(frozen=True)
@@ -178,13 +173,12 @@ def plan_around(
 
     Raise ``CompileError`` for an address that is not aligned, outside the memory, or in conflict with another pin.
     """
-    addresses = {name: _address(pin) for name, pin in pinned.items()}
+    addresses: dict[str, int] = {}
+    for name, pin in pinned.items():
+        assert isinstance(pin.placement.address, int)
+        addresses[name] = pin.placement.address
     instance = Instance.of(buffers, space)
-    fixed = {
-        index: addresses[buffer.name]
-        for index, buffer in enumerate(instance.buffers)
-        if buffer.name in addresses
-    }
+    fixed = _fixed_addresses(instance, addresses)
     for index, address in fixed.items():
         end, owner = address + int(instance.sizes[index]), pinned[instance.buffers[index].name]
         if address % space.alignment:
@@ -201,12 +195,10 @@ def plan_around(
     return PinnedSolver(pinned=addresses).plan(buffers, space)
 
 
-def _address(pinned: PinnedBuffer) -> int:
-    assert isinstance(pinned.placement.address, int)
-    return pinned.placement.address
-
-
-# Memory plans around fixed addresses.
+def _fixed_addresses(instance: Instance, addresses: Mapping[str, int]) -> dict[int, int]:
+    """Return the addresses by the index of a buffer instead of its name."""
+    buffers = enumerate(instance.buffers)
+    return {index: addresses[buffer.name] for index, buffer in buffers if buffer.name in addresses}
 
 
 @dataclass(frozen=True)
@@ -222,29 +214,26 @@ class PinnedSolver(MemoryPlanSolver):
 
     def able(self, instance: Instance) -> list[int]:
         """Return the buffers that are worth an address, and the pinned ones."""
-        worth = super().able(instance)
-        named = [index for index, buffer in enumerate(instance.buffers) if buffer.name in self.pinned]
-        return sorted({*worth, *named})
+        return sorted({*super().able(instance), *_fixed_addresses(instance, self.pinned)})
 
     def place(self, instance: Instance) -> Placement:
         """Return the pinned addresses and the addresses of other buffers that fit into a gap."""
         fitting = Fitting(instance)
-        pinned_addresses = self._pinned_addresses(instance)
+        pinned_addresses = _fixed_addresses(instance, self.pinned)
         placements = [
             fitting.fit([index for index in order if index not in pinned_addresses], policy, pinned_addresses)
             for order, policy in orders(instance)
         ]
-        best = min(placements, key=lambda addresses: _rank(instance, addresses))
+
+        def rank(addresses: Mapping[int, int]) -> tuple[int, int]:
+            saved = sum(int(instance.savings[index]) for index in addresses)
+            ends = (address + int(instance.sizes[index]) for index, address in addresses.items())
+            return -saved, max(ends, default=0)
+
+        best = min(placements, key=rank)
         placed = np.zeros(len(instance), bool)
         placed[list(best)] = True
         return Placement(best, work=len(placements) * len(instance), reasons=reasons(instance, placed))
-
-    def _pinned_addresses(self, instance: Instance) -> dict[int, int]:
-        return {
-            index: self.pinned[buffer.name]
-            for index, buffer in enumerate(instance.buffers)
-            if buffer.name in self.pinned
-        }
 
 
 def conflict(instance: Instance, addresses: Mapping[int, int]) -> tuple[int, int] | None:
@@ -252,28 +241,96 @@ def conflict(instance: Instance, addresses: Mapping[int, int]) -> tuple[int, int
     live: list[int] = []
     for index in sorted(addresses, key=lambda index: (int(instance.starts[index]), index)):
         live = [other for other in live if instance.ends[other] >= instance.starts[index]]
+        begin, end = addresses[index], addresses[index] + int(instance.sizes[index])
         for other in live:
-            if _overlap(instance, addresses, other, index) and not _in_place(
-                instance, addresses, other, index
-            ):
+            overlaps = addresses[other] < end and begin < addresses[other] + int(instance.sizes[other])
+            related = other in instance.parents[index] or index in instance.parents[other]
+            if overlaps and not (related and addresses[other] == begin):
                 return other, index
         live.append(index)
     return None
 
 
-def _overlap(instance: Instance, addresses: Mapping[int, int], one: int, other: int) -> bool:
-    ends = {index: addresses[index] + int(instance.sizes[index]) for index in (one, other)}
-    return addresses[one] < ends[other] and addresses[other] < ends[one]
+def planned_function(module: ir.Operation) -> ir.Operation:
+    """Return the function that a plan describes: the only function with a body that is not the body of a loop."""
+    candidates = [func for func in functions(module) if "sym_visibility" not in func.attributes]
+    if len(candidates) != 1:
+        raise CompileError(
+            f"a plan file is about one function with a body, this module has {len(candidates)}"
+        )
+    return candidates[0]
 
 
-def _in_place(instance: Instance, addresses: Mapping[int, int], one: int, other: int) -> bool:
-    related = one in instance.parents[other] or other in instance.parents[one]
-    return related and addresses[one] == addresses[other]
+def current_plan(func: ir.Operation) -> PlanFile:
+    """Return the decisions made so far, in program order; every device operation must have a name."""
+    memory = AliasAnalysis(func)
+    arguments = func.regions[0].blocks[0].arguments
+    attributes = argument_attributes(func)
+    for number, attribute in enumerate(attributes):
+        if sdsc.HOST not in attribute:
+            raise error_at(func, f"argument {number} does not say what the host makes of it (sdsc.host)")
+    # The first argument with the same elements of the same host array is the source of the others.
+    first: dict[tuple[str, str], str] = {}
+    planned: list[PlannedArgument] = []
+    for value, entry in zip(arguments, attributes, strict=True):
+        host, layout = entry[sdsc.HOST], stick.layout_of(value.type, memory.target)
+        name = ir.StringAttr(host.label).value
+        array = ir.StringAttr(entry[sdsc.SOURCE]).value if sdsc.SOURCE in entry else name
+        source = first.setdefault((array, str(entry.get(sdsc.HOST_VIEW))), name)
+        planned.append(
+            PlannedArgument(
+                name=name,
+                kind=ir.StringAttr(host.kind).value,
+                source=None if source == name else source,
+                shape=shape_of(value),
+                dtype=element_of(value),
+                layout=None if layout is None else layout_value(layout),
+            )
+        )
+    ops = [op for op in all_ops(func) if is_compute(op)]
+    return PlanFile(tuple(planned), tuple(_operation(memory, op) for op in ops))
 
 
-def _rank(instance: Instance, addresses: Mapping[int, int]) -> tuple[int, int]:
-    """Return a sort key, smaller is better: the negative saving, then the peak."""
-    saved = sum(int(instance.savings[index]) for index in addresses)
-    return -saved, max(
-        (address + int(instance.sizes[index]) for index, address in addresses.items()), default=0
+def layout_value(layout: StickLayout) -> dict | str:
+    """Return a layout as the plan file writes it: its dim order, or else the map of ``#stick.layout``."""
+    request = request_of(layout)
+    if request is None:
+        return str(stick.affine_map(without_room(layout)))
+    request_value: dict = {"dim_order": list(request.dim_order or ())}
+    return {**request_value, "stick_outermost": True} if request.stick_outermost else request_value
+
+
+def core_order_of(division: Division) -> tuple[int, ...]:
+    """Return the dims with several slices; the dim whose slices are on neighbouring cores is first."""
+    split = [dim for dim, count in enumerate(division.splits) if count > 1]
+    return tuple(sorted(split, key=lambda dim: [slices[dim] for slices in division.owners].index(1)))
+
+
+def _operation(memory: AliasAnalysis, op: ir.Operation) -> PlannedOperation:
+    name, result = sdsc.name_of(op), op.results[0]
+    if name is None:
+        raise error_at(op, "this operation has no sdsc.name; run name-operations first")
+    layout = stick.layout_of(result.type, memory.target)
+    division = sdsc.division_of(op) if sdsc.DIVISION in op.attributes else None
+    owner = None if layout is None else defining_op(memory.place(result).buffer)
+    placement = None if owner is None else sdsc.placement_of(owner)
+    order = None if division is None else core_order_of(division)
+    # A plan contains only the order of the dims, from which a reader of the plan computes the cores.
+    if division is not None and Division.mixed_radix(division.splits, order).owners != division.owners:
+        raise error_at(op, "the core map of this division counts no slices, so a plan file cannot tell it")
+    return PlannedOperation(
+        name=name,
+        opcode=sdsc.opcode_of(op) if layout is None else memory.space(op)[0],
+        location=location_of(op.location) or None,
+        source=name.rpartition("/")[0] or None,
+        slices=None if division is None else division.splits,
+        core_order=order,
+        cores=None if division is None else division.cores,
+        # A part of an operation (a name with a slash) is tiled by its source.
+        tiling=tiling_of(op, sdsc.TILED) if sdsc.TILED in op.attributes and "/" not in name else None,
+        shape=shape_of(result),
+        dtype=element_of(result),
+        layout=None if layout is None else layout_value(layout),
+        placement=None if placement is None else placement_from(placement),
+        spilled=() if owner is None else sdsc.spilled_of(owner),
     )

@@ -67,9 +67,8 @@ def check_one_byte(op: ir.Operation) -> None:
         return
     if opcode in DEVICE_OPS and (DEVICE_OPS[opcode].kind is Kind.CAST or DEVICE_OPS[opcode].is_copy):
         return
-    dtype = next(
-        (name for value in (*op.operands, *op.results) if (name := element_of(value)) in ONE_BYTE), ""
-    )
+    dtypes = map(element_of, (*op.operands, *op.results))
+    dtype = next((name for name in dtypes if name in ONE_BYTE), "")
     if dtype:
         raise error_at(op, f"'{opcode or op.name}' has no form for {dtype}: {_RULE}")
 
@@ -111,29 +110,38 @@ def rounded_sum(root: Structured) -> ir.Value | None:
     fp32todl16(dl16tofp32(batchmatmulint8(x, y)))  ->  batchmatmulint8(x, y)
     """
     if root.opcode == "batchmatmulfp8":
-        return _cast_up(_in_fp16(root), root.op.location) if _is_scaled(root) else None
+        # The sum has readers that do not round it immediately, and ends in fp16.
+        readers = {sdsc.opcode_of(use.owner.operation) for use in root.result.uses}
+        is_kept = (
+            element_of(root.result) == "f32" and readers != {"fp32todl16"} and _ends_in_fp16(root.result)
+        )
+        return _cast_up(_in_fp16(root), root.op.location) if is_kept else None
     if root.opcode == "fp32todl16":
-        return _cast_up_and_down(root)
+        source = defining_op(root.inputs[0])
+        if source is None or sdsc.opcode_of(source) != "dl16tofp32":
+            return None
+        # The casts of an int8 matmul to f32 and back cancel if neither of them transposes.
+        cast, matmul = structured(source), defining_op(source.operands[0])
+        moves = cast is None or cast.maps[0] != cast.maps[1] or root.maps[0] != root.maps[1]
+        return None if moves or matmul is None or not is_integer_sum(matmul) else matmul.results[0]
     inner, views = _integer_sum(root)
     if inner is None:
         return None
     value = _in_fp16(inner)
     for view in reversed(views):
-        value = _view_of(value, view)
+        copy = view.clone().operation
+        copy.operands[0] = value
+        element = ir.RankedTensorType(value.type).element_type
+        value = copy.results[0]
+        value.set_type(ir.RankedTensorType.get(shape_of(view.results[0]), element))
     return _cast_up(value, root.op.location, root)
 
 
 def _in_fp16(matmul: Structured) -> ir.Value:
-    product = device_op(
-        matmul.opcode,
-        matmul.inputs,
-        matmul.maps[:-1],
-        matmul.extents,
-        "f16",
-        location=matmul.op.location,
-        reduced=matmul.reduced,
-        result_map=matmul.maps[-1],
-    )
+    *maps, result = matmul.maps
+    operands = matmul.opcode, matmul.inputs, maps, matmul.extents, "f16"
+    location, reduced = matmul.op.location, matmul.reduced
+    product = device_op(*operands, location=location, reduced=reduced, result_map=result)
     sdsc.inherit(maker_of(product), matmul.op)
     return product
 
@@ -144,14 +152,6 @@ def _cast_up(value: ir.Value, location: ir.Location, like: Structured | None = N
     dims = tuple(range(len(shape)))
     maps, result = ([dims], dims) if like is None else (like.maps[:1], like.maps[-1])
     return device_op("dl16tofp32", [value], maps, shape, "f32", location=location, result_map=result)
-
-
-def _is_scaled(matmul: Structured) -> bool:
-    """Return whether a sum in f32 has readers that do not round it immediately, and ends in fp16."""
-    if element_of(matmul.result) != "f32":
-        return False
-    readers = {sdsc.opcode_of(use.owner.operation) for use in matmul.result.uses}
-    return readers != {"fp32todl16"} and _ends_in_fp16(matmul.result)
 
 
 def is_integer_sum(op: ir.Operation | None) -> bool:
@@ -166,10 +166,9 @@ def widens(op: ir.Operation) -> bool:
     """
     if sdsc.opcode_of(op) != "batchmatmulint8":
         return sdsc.opcode_of(op) == "fp8todl16"
-    copies = defining_op(op.operands[0])
-    constant = (
-        None if copies is None or sdsc.opcode_of(copies) != "identity" else defining_op(copies.operands[0])
-    )
+    copy = defining_op(op.operands[0])
+    is_copy = copy is not None and sdsc.opcode_of(copy) == "identity"
+    constant = defining_op(copy.operands[0]) if copy is not None and is_copy else None
     return constant is not None and constant.name == "arith.constant"
 
 
@@ -185,25 +184,6 @@ def _integer_sum(root: Structured) -> tuple[Structured | None, list[ir.Operation
         source = defining_op(source.operands[0])
     is_sum = source is not None and is_integer_sum(source) and _has_one_use(source)
     return structured(source) if source is not None and is_sum else None, views
-
-
-def _view_of(value: ir.Value, view: ir.Operation) -> ir.Value:
-    """Return a view of a value like ``view``, which is of a value of another element type."""
-    copy = view.clone().operation
-    copy.operands[0] = value
-    element = ir.RankedTensorType(value.type).element_type
-    copy.results[0].set_type(ir.RankedTensorType.get(shape_of(view.results[0]), element))
-    return copy.results[0]
-
-
-def _cast_up_and_down(root: Structured) -> ir.Value | None:
-    """Return the int8 matmul that casts convert to f32 and back: the casts cancel if neither of them transposes."""
-    source = defining_op(root.inputs[0])
-    if source is None or sdsc.opcode_of(source) != "dl16tofp32":
-        return None
-    cast, matmul = structured(source), defining_op(source.operands[0])
-    moves = cast is None or cast.maps[0] != cast.maps[1] or root.maps[0] != root.maps[1]
-    return None if moves or matmul is None or not is_integer_sum(matmul) else matmul.results[0]
 
 
 def _has_one_use(op: ir.Operation) -> bool:

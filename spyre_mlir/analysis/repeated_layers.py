@@ -61,27 +61,22 @@ class OperationSequence:
             value: Read(None, number) for number, value in enumerate(self.arguments)
         }
         for position, op in enumerate(self.block_ops):
-            self._add(position, op)
-
-    def _add(self, position: int, op: ir.Operation) -> None:
-        values: list[ir.Value] = []
-        key = _key(op, values)
-        reads = tuple(self._known[value] for value in values)
-        if op.name in _FREE and all(read.constant is not None for read in reads):
-            constant = self._number((key, reads))
-            self._known[op.results[0]] = Read(None, 0, constant)
-            return
-        self._known.update(
-            {result: Read(len(self.items), number) for number, result in enumerate(op.results)}
-        )
-        self.items.append(op)
-        self.positions.append(position)
-        self.values.append(values)
-        self.reads.append(reads)
-        self.keys.append(self._number(key))
-
-    def _number(self, key: Hashable) -> int:
-        return self._numbers.setdefault(key, len(self._numbers))
+            values: list[ir.Value] = list(op.operands)
+            key: Hashable = _own_key(op)
+            if len(op.regions):
+                key = key, tuple(_region_keys(op, {}, values))
+            reads = tuple(self._known[value] for value in values)
+            if op.name in _FREE and all(read.constant is not None for read in reads):
+                constant = self._numbers.setdefault((key, reads), len(self._numbers))
+                self._known[op.results[0]] = Read(None, 0, constant)
+                continue
+            results = enumerate(op.results)
+            self._known |= {result: Read(len(self.items), number) for number, result in results}
+            self.items.append(op)
+            self.positions.append(position)
+            self.values.append(values)
+            self.reads.append(reads)
+            self.keys.append(self._numbers.setdefault(key, len(self._numbers)))
 
     def read_of(self, value: ir.Value) -> Read:
         """Return the ``Read`` that describes a value of the block."""
@@ -94,15 +89,6 @@ class OperationSequence:
         return self.items[read.index].results[read.number]
 
 
-def _key(op: ir.Operation, values: list[ir.Value]) -> Hashable:
-    """Return the key of an operation without the values that it reads from outside; these are added to ``values``."""
-    values.extend(op.operands)
-    if len(op.regions) == 0:
-        return _own_key(op)
-    inside: dict[ir.Value, int] = {}
-    return _own_key(op), tuple(_region_keys(op, inside, values))
-
-
 def _own_key(op: ir.Operation) -> Hashable:
     attributes = op.attributes
     entries = tuple((name, attributes[name]) for name in attributes if name not in _RECORDS)
@@ -110,24 +96,19 @@ def _own_key(op: ir.Operation) -> Hashable:
 
 
 def _region_keys(op: ir.Operation, inside: dict[ir.Value, int], values: list[ir.Value]) -> Iterator[Hashable]:
-    """Yield the keys of the operations in the regions of an operation; ``inside`` numbers the values they define."""
+    """Yield the keys of the operations in the regions of an operation; ``inside`` numbers the values they define.
+
+    Values that the regions read from outside have the number -1 and are added to ``values``.
+    """
     for region in op.regions:
         for block in region.blocks:
             inside.update({value: len(inside) + number for number, value in enumerate(block.arguments)})
             yield tuple(value.type for value in block.arguments)
             for inner in (item.operation for item in block.operations):
-                yield _own_key(inner), tuple(_inner_read(value, inside, values) for value in inner.operands)
+                values.extend(value for value in inner.operands if value not in inside)
+                yield _own_key(inner), tuple(inside.get(value, -1) for value in inner.operands)
                 inside.update({value: len(inside) + number for number, value in enumerate(inner.results)})
                 yield from _region_keys(inner, inside, values)
-
-
-def _inner_read(value: ir.Value, inside: Mapping[ir.Value, int], values: list[ir.Value]) -> int:
-    """Return the number of a value that a region defines; -1 for an outside value, which is added to ``values``."""
-    number = inside.get(value)
-    if number is None:
-        values.append(value)
-        return -1
-    return number
 
 
 #: Attributes of an argument that differ between the weights of equal layers.
@@ -166,21 +147,17 @@ def repeated_layers(
     runs = [run for run in periodic_runs(sequence.keys) if (run.count - kept) * run.period >= least]
     # Runs with the most repeated operations first: shorter runs may be a part of their layers.
     for run in sorted(runs, key=lambda run: (-(run.count - kept) * run.period, run.period, run.first)):
-        for rest in _outside(run, chosen):
+        # The parts of the run that are not in a chosen repetition.
+        parts, begin, end = list[PeriodicRun](), run.first, run.first + run.length
+        for layers in sorted(chosen, key=lambda layers: layers.first):
+            if layers.end > begin and layers.first < end:
+                parts.append(replace(run, first=begin, length=max(layers.first - begin, 0)))
+                begin = layers.end
+        for rest in (*parts, replace(run, first=begin, length=max(end - begin, 0))):
             for layers in _Repetition(sequence, rest, attributes).layers():
                 if (layers.count - kept) * layers.period >= least:
                     chosen.append(layers)
     return sorted(chosen, key=lambda layers: layers.first)
-
-
-def _outside(run: PeriodicRun, chosen: Sequence[RepeatedLayers]) -> list[PeriodicRun]:
-    """Return the parts of a run that are not in a chosen repetition."""
-    parts, begin, end = list[PeriodicRun](), run.first, run.first + run.length
-    for layers in sorted(chosen, key=lambda layers: layers.first):
-        if layers.end > begin and layers.first < end:
-            parts.append(replace(run, first=begin, length=max(layers.first - begin, 0)))
-            begin = layers.end
-    return [*parts, replace(run, first=begin, length=max(end - begin, 0))]
 
 
 class _Repetition:
@@ -200,7 +177,11 @@ class _Repetition:
         start = first
         for layer in range(first, last + 1, self.run.period):
             if layer == last or not self._agrees(layer, start):
-                yield from self._checked(start, (layer - start) // self.run.period + 1)
+                count = (layer - start) // self.run.period + 1
+                arguments = self._arguments(start, count) if count > 1 else None
+                results = self._results(start, count) if arguments is not None else None
+                if arguments is not None and results is not None:
+                    yield RepeatedLayers(start, self.run.period, count, arguments, results)
                 start = layer + self.run.period
 
     def _agrees(self, layer: int, start: int) -> bool:
@@ -224,15 +205,6 @@ class _Repetition:
             return one == other
         types = [self.sequence.arguments[read.number].type for read in (one, other)]
         return types[0] == types[1] and self.attributes[one.number] == self.attributes[other.number]
-
-    def _checked(self, first: int, count: int) -> Iterator[RepeatedLayers]:
-        """Yield the layers with their arguments and results if operations outside read only values that they may."""
-        if count < 2:
-            return
-        arguments = self._arguments(first, count)
-        results = self._results(first, count)
-        if arguments is not None and results is not None:
-            yield RepeatedLayers(first, self.run.period, count, arguments, results)
 
     def _arguments(self, first: int, count: int) -> tuple[tuple[int, ...], ...] | None:
         """Return the arguments that belong to one layer each; None if another layer or operation reads one of them."""
@@ -278,11 +250,7 @@ class _Repetition:
         by_layer = [layers for layers in returned.values() if list(layers) != [count - 1]]
         if any(len(layers) != count for layers in by_layer):
             return None
-        return tuple(_in_order(layers, count) for layers in by_layer)
-
-
-def _in_order(layers: Mapping[int, int], count: int) -> tuple[int, ...]:
-    return tuple(layers[layer] for layer in range(count))
+        return tuple(tuple(layers[layer] for layer in range(count)) for layers in by_layer)
 
 
 #: Maximum number of operations between a layer and the return: views, and the copy into the buffer of the result.
@@ -491,7 +459,11 @@ def windows(
     sequence: OperationSequence, repetitions: Sequence[FoldedLayers], arguments: FunctionArguments
 ) -> list[LayerWindow] | None:
     """Return the window of each repetition, in program order; None if a window is missing or windows overlap."""
-    returned, chosen = _returned(sequence, repetitions), list[LayerWindow]()
+    columns = (column[layers.kept :] for layers in repetitions for column in layers.results)
+    dropped = set(itertools.chain.from_iterable(columns))
+    stays = (number for number in itertools.count() if number not in dropped)
+    # The values that the function returns, keyed by result number in the whole function.
+    returned, chosen = dict(zip(stays, sequence.reads[-1], strict=False)), list[LayerWindow]()
     for layers in repetitions:
         window = layer_window(sequence, layers, arguments.layer_arguments(layers))
         if window is None or (chosen and window.first < chosen[-1].end):
@@ -504,28 +476,26 @@ def windows(
     return chosen
 
 
-def _returned(sequence: OperationSequence, repetitions: Sequence[FoldedLayers]) -> dict[int, Read]:
-    """Return the values that the function returns, keyed by result number in the whole function."""
-    dropped = {
-        number for layers in repetitions for column in layers.results for number in column[layers.kept :]
-    }
-    stays = (number for number in itertools.count() if number not in dropped)
-    return dict(zip(stays, sequence.reads[-1], strict=False))
-
-
 def _layer_result(
     sequence: OperationSequence, reads: Sequence[Read], window: LayerWindow
 ) -> LayerResult | None:
     """Return the result of a window's layer, given this result of all layers; None if the layers differ."""
     chains: list[tuple[int, ...]] = [() for _ in reads]
     for _ in range(_LONGEST_EPILOGUE + 1):
-        layer = _returning_layer(reads, window)
-        if layer is not None:
-            return LayerResult(layer, reads[layer], tuple(chains))
+        indices = [-1 if read.index is None else read.index for read in reads]
+        inside = [layer for layer, index in enumerate(indices) if index in window]
+        if len(inside) == 1:
+            # The value of one layer is in the window: the value of the next layer has to be in the next window.
+            (layer,) = inside
+            expected = Read(indices[layer] + window.period, reads[layer].number)
+            follows = all(read == expected for read in reads[layer + 1 : layer + 2])
+            is_ordered = all(0 <= index < window.first for index in indices[:layer])
+            if follows and is_ordered and all(index >= window.end for index in indices[layer + 1 :]):
+                return LayerResult(layer, reads[layer], tuple(chains))
         # Go one operation further back from the return.
-        if any(read.index is None for read in reads):
+        if -1 in indices:
             return None
-        chains = [(_index(read), *chain) for read, chain in zip(reads, chains, strict=True)]
+        chains = [(index, *chain) for index, chain in zip(indices, chains, strict=True)]
         sources = [
             [source for source in sequence.reads[chain[0]] if source.constant is None] for chain in chains
         ]
@@ -533,23 +503,3 @@ def _layer_result(
             return None
         reads = [read for (read,) in sources]
     return None
-
-
-def _index(read: Read) -> int:
-    return -1 if read.index is None else read.index
-
-
-def _returning_layer(reads: Sequence[Read], window: LayerWindow) -> int | None:
-    """Return the layer whose value is in the window, if the next layer's value is in the next window; else None."""
-    indices = [_index(read) for read in reads]
-    layers = [layer for layer, index in enumerate(indices) if index in window]
-    if len(layers) != 1:
-        return None
-    (layer,) = layers
-    expected = Read(indices[layer] + window.period, reads[layer].number)
-    follows = all(read == expected for read in reads[layer + 1 : layer + 2])
-    in_front, behind = indices[:layer], indices[layer + 1 :]
-    is_ordered = all(0 <= index < window.first for index in in_front) and all(
-        index >= window.end for index in behind
-    )
-    return layer if follows and is_ordered else None

@@ -62,15 +62,13 @@ class SymbolicAnalysis:
                     self._meet(generic.op, dims, dim, symbolic[position])
         for value, operand in zip(generic.inputs, generic.maps, strict=False):
             symbolic = self.of(value)
-            missing = [
+            missing = (
                 dim for position, dim in enumerate(operand) if dim in dims and position not in symbolic
-            ]
-            if missing and not is_fill(value):
-                raise error_at(
-                    generic.op,
-                    f"dim {missing[0]} follows the run-time size '{dims[missing[0]].name}' for one operand "
-                    "and no size for another",
-                )
+            )
+            dim = next(missing, None)
+            if dim is not None and not is_fill(value):
+                size = f"the run-time size '{dims[dim].name}' for one operand and no size for another"
+                raise error_at(generic.op, f"dim {dim} follows {size}")
         return dims
 
     def of_pieces(self, value: ir.Value, sizes: Sequence[int]) -> SymbolicDims:
@@ -135,7 +133,10 @@ class SymbolicAnalysis:
     def _of_several(self, op: ir.Operation, value: ir.Value) -> SymbolicDims:
         """Return the dims of one of several results, or of a result whose maps do not only select dims."""
         inputs, _ = op.attributes["operandSegmentSizes"]
-        maps = [tuple(map(_position, map_.results)) for map_ in indexing_maps(op)]
+        maps = [
+            [expr.position if isinstance(expr, ir.AffineDimExpr) else None for expr in map_.results]
+            for map_ in indexing_maps(op)
+        ]
         dims: SymbolicDims = {}
         for operand, map_ in zip(list(op.operands)[:inputs], maps, strict=False):
             for position, symbolic in self.of(operand).items():
@@ -198,69 +199,49 @@ class SymbolicAnalysis:
             return {}
         if isinstance(step, Transpose):
             return {new: source[old] for new, old in enumerate(step.permutation) if old in source}
-        if isinstance(step, Expand):
-            return _expanded(op, step, source)
-        if isinstance(step, Collapse):
-            return _collapsed(op, step, source)
-        if isinstance(step, Slice):
-            return self._sliced(op, source)
-        raise error_at(op, "windows slide over a tensor whose size is known at run time only")
-
-    def _sliced(self, op: ir.Operation, source: SymbolicDims) -> SymbolicDims:
-        """Return the dims that a slice has whole; a part of a symbolic dim must exist at every size."""
-        step = step_of(op)
-        assert isinstance(step, Slice)
+        dims: SymbolicDims = {}
         shape = shape_of(op.operands[0])
+        if isinstance(step, Expand):
+            # The outermost part of more than one position follows the size of its dim.
+            for dim, group in enumerate(step.groups):
+                if dim in source:
+                    several = [part for part in group if step.shape[part] > 1] or [group[0]]
+                    inner_count = math.prod(step.shape[part] for part in several[1:])
+                    dims[several[0]] = _divided(op, source[dim], inner_count)
+            return dims
+        if isinstance(step, Collapse):
+            # A merged dim follows the size of its outermost part; inner parts are fixed.
+            for dim, group in enumerate(step.groups):
+                several = [part for part in group if shape[part] > 1] or [group[0]]
+                inner = next((part for part in several[1:] if part in source), None)
+                if inner is not None:
+                    size = f"of the run-time size '{source[inner].name}'"
+                    raise error_at(op, f"dim {inner}, {size}, is merged inside of others")
+                if several[0] in source:
+                    dims[dim] = source[several[0]].scaled(math.prod(shape[part] for part in several[1:]))
+            return dims
+        if not isinstance(step, Slice):
+            raise error_at(op, "windows slide over a tensor whose size is known at run time only")
         kept = [dim for dim in range(len(shape)) if dim not in step.dropped]
-        dims = {}
         for dim, symbolic in source.items():
             if step.sizes[dim] == shape[dim] and dim in kept:
                 dims[kept.index(dim)] = symbolic
-            elif (end := step.offsets[dim] + (step.sizes[dim] - 1) * step.steps[dim] + 1) > symbolic.step:
-                raise error_at(
-                    op,
-                    f"a slice to position {end} of the run-time size '{symbolic.name}', of which the least is "
-                    f"{symbolic.step}",
-                )
-            else:
-                self._parts.add(op.results[0])
+                continue
+            # A part of a symbolic dim must exist at every size.
+            end = step.offsets[dim] + (step.sizes[dim] - 1) * step.steps[dim] + 1
+            if end > symbolic.step:
+                size = f"the run-time size '{symbolic.name}', of which the least is {symbolic.step}"
+                raise error_at(op, f"a slice to position {end} of {size}")
+            self._parts.add(op.results[0])
         return dims
 
     def _meet(self, op: ir.Operation, dims: SymbolicDims, dim: int, symbolic: SymbolicDim) -> None:
         """Record the size of a dim; ``CompileError`` if the dim already has another size."""
         if dims.setdefault(dim, symbolic) != symbolic:
-            raise error_at(
-                op,
-                f"dim {dim} follows {_shown(dims[dim])} for one operand and {_shown(symbolic)} for another",
+            one, other = (
+                f"{size.factor} times the run-time size '{size.name}'" for size in (dims[dim], symbolic)
             )
-
-
-def _expanded(op: ir.Operation, step: Expand, source: SymbolicDims) -> SymbolicDims:
-    """Return the dims after an expand: the outermost part of more than one position follows the size of its dim."""
-    dims: SymbolicDims = {}
-    for dim, group in enumerate(step.groups):
-        if dim in source:
-            several = [part for part in group if step.shape[part] > 1] or [group[0]]
-            inner = math.prod(step.shape[part] for part in several[1:])
-            dims[several[0]] = _divided(op, source[dim], inner)
-    return dims
-
-
-def _collapsed(op: ir.Operation, step: Collapse, source: SymbolicDims) -> SymbolicDims:
-    """Return the dims after a collapse: a merged dim follows the size of its outermost part; inner parts are fixed."""
-    dims: SymbolicDims = {}
-    shape = shape_of(op.operands[0])
-    for dim, group in enumerate(step.groups):
-        several = [part for part in group if shape[part] > 1] or [group[0]]
-        inner = next((part for part in several[1:] if part in source), None)
-        if inner is not None:
-            raise error_at(
-                op,
-                f"dim {inner}, of the run-time size '{source[inner].name}', is merged inside of others",
-            )
-        if several[0] in source:
-            dims[dim] = source[several[0]].scaled(math.prod(shape[part] for part in several[1:]))
-    return dims
+            raise error_at(op, f"dim {dim} follows {one} for one operand and {other} for another")
 
 
 def _divided(op: ir.Operation, symbolic: SymbolicDim, inner: int) -> SymbolicDim:
@@ -271,18 +252,9 @@ def _divided(op: ir.Operation, symbolic: SymbolicDim, inner: int) -> SymbolicDim
     return divided
 
 
-def _position(expression: ir.AffineExpr) -> int | None:
-    """Return the iteration dim of a map result that is a single dim; None for another expression."""
-    return expression.position if isinstance(expression, ir.AffineDimExpr) else None
-
-
 def _of_map(dims: SymbolicDims, map_: Sequence[int | None]) -> SymbolicDims:
     """Return the symbolic dims of a tensor, given the iteration's symbolic dims and the tensor's map."""
     return {position: dims[dim] for position, dim in enumerate(map_) if dim is not None and dim in dims}
-
-
-def _shown(symbolic: SymbolicDim) -> str:
-    return f"{symbolic.factor} times the run-time size '{symbolic.name}'"
 
 
 def is_fill(value: ir.Value) -> bool:
@@ -298,8 +270,7 @@ def is_fill(value: ir.Value) -> bool:
         if not body.isdisjoint(("linalg.index", "tensor.extract")):
             return False
         kinds = ir.ArrayAttr(op.attributes["iterator_types"])
-        tensors = [
-            operand for operand in list(op.operands)[:-1] if isinstance(operand.type, ir.RankedTensorType)
-        ]
+        inputs = list(op.operands)[:-1]
+        tensors = (operand for operand in inputs if isinstance(operand.type, ir.RankedTensorType))
         return all("parallel" in str(kind) for kind in kinds) and all(map(is_fill, tensors))
     return op.name in ("tensor.empty", "linalg.fill")

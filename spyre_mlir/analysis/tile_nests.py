@@ -134,15 +134,15 @@ class Nests:
         An operation that is not tiled and does not read results of the open nests is placed before these nests.
         """
         self.tiled[tiled.result] = tiled
-        if not loops and self._open and not self._reads_open(tiled):
+        inputs = (producer for value in tiled.generic.inputs for producer in producers(value, self.tiled))
+        if not loops and self._open and not any(map(self._is_open, inputs)):
             self.items.insert(len(self.items) - 1, tiled)
             return
         parts = [loop.part(tiled.generic.extents[loop.dim]) for loop in loops]
         shared = 0
         for nest, loop, part in zip(self._open, loops, parts, strict=False):
-            if (nest.loop, nest.tiles, nest.part) != (loop.loop, loop.tiles, part):
-                break
-            if nest.unrolled != bool(loop.unrolled):
+            key = loop.loop, loop.tiles, part, bool(loop.unrolled)
+            if (nest.loop, nest.tiles, nest.part, nest.unrolled) != key:
                 break
             shared += 1
         tiled.nests = {self._open[depth]: loops[depth].dim for depth in range(shared)}
@@ -152,13 +152,10 @@ class Nests:
         del self._open[shared:]
         for loop, part in zip(loops[shared:], parts[shared:], strict=True):
             nest = Nest(loop.loop, loop.tiles, part, bool(loop.unrolled))
-            self._inside().append(nest)
+            (self._open[-1].items if self._open else self.items).append(nest)
             self._open.append(nest)
             tiled.nests[nest] = loop.dim
-        self._inside().append(tiled)
-
-    def _inside(self) -> list[Tiled | Nest]:
-        return self._open[-1].items if self._open else self.items
+        (self._open[-1].items if self._open else self.items).append(tiled)
 
     def _complete(self, tiled: Tiled, shared: int) -> int:
         """Return the number of open nests that an operation can share: in each, its input tiles are computed."""
@@ -171,13 +168,6 @@ class Nests:
             elif any(self._is_open(producer) for producer in producers(value, self.tiled)):
                 return 0
         return shared
-
-    def _reads_open(self, tiled: Tiled) -> bool:
-        return any(
-            self._is_open(producer)
-            for value in tiled.generic.inputs
-            for producer in producers(value, self.tiled)
-        )
 
     def _is_open(self, producer: Tiled) -> bool:
         return bool(self._open) and self._open[0] in producer.nests
@@ -205,24 +195,27 @@ def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
     The layouts, which are chosen later, determine whether tiles are whole sticks.
     """
     cut: dict[int, TiledLoop] = {}
+    op, reduced, extents = generic.op, generic.reduced, generic.extents
     for loop in loops:
         what = f"loop {loop.loop} cuts dim {loop.dim}"
-        if loop.dim >= len(generic.extents):
-            raise error_at(
-                generic.op, f"{what}, but the iteration dims of this operation are {_numbers(generic)}"
-            )
-        size = generic.extents[loop.dim]
-        if (wrong := _why_no_tiles(loop, size)) is not None:
-            raise error_at(generic.op, f"{what} of {size} elements into {loop.tiles} tiles{wrong}")
-        if loop.dim in generic.reduced and generic.opcode not in COMBINE:
-            raise error_at(
-                generic.op, f"{what}, but the parts of a '{generic.opcode}' over it cannot be combined"
-            )
+        if loop.dim >= len(extents):
+            dims = ", ".join(f"{dim} of {size}" for dim, size in enumerate(extents)) or "none"
+            raise error_at(op, f"{what}, but the iteration dims of this operation are {dims}")
+        # Equal tiles, or equal tiles and a smaller last one, have to add up to the dim.
+        size = extents[loop.dim]
+        what_tiles = f"{what} of {size} elements into {loop.tiles} tiles"
+        if loop.tile is None and size % loop.tiles:
+            raise error_at(op, f"{what_tiles}, but {loop.tiles} does not divide it")
+        if loop.tile is not None and -(-size // loop.tile) != loop.tiles:
+            raise error_at(op, f"{what_tiles} of {loop.tile}, but these are {-(-size // loop.tile)} tiles")
+        if loop.dim in reduced and generic.opcode not in COMBINE:
+            raise error_at(op, f"{what}, but the parts of a '{generic.opcode}' over it cannot be combined")
         if (outer := cut.setdefault(loop.dim, loop)) is not loop:
-            raise error_at(generic.op, f"{what}, which loop {outer.loop} around it cuts already")
-        if loop.dim not in generic.reduced and (outer := _reducing(generic, cut.values())) is not None:
-            reason = f"{what} inside of loop {outer.loop}, which cuts the reduced dim {outer.dim}"
-            raise error_at(generic.op, f"{reason}; loops over reduced dims are inside of the others")
+            raise error_at(op, f"{what}, which loop {outer.loop} around it cuts already")
+        reducing = [outer for outer in cut.values() if outer.dim in reduced]
+        if loop.dim not in reduced and reducing:
+            reason = f"{what} inside of loop {reducing[0].loop}, which cuts the reduced dim {reducing[0].dim}"
+            raise error_at(op, f"{reason}; loops over reduced dims are inside of the others")
     unrolled = [loop for loop in loops if loop.unrolled]
     if (copies := _iterations(unrolled)) > MOST_COPIES:
         what = f"the unrolled loops {_nest_text(unrolled)} make {copies} operations of one"
@@ -238,23 +231,6 @@ def _iterations(loops: Iterable[TiledLoop]) -> int:
 
 def _nest_text(loops: Iterable[TiledLoop]) -> str:
     return " x ".join(f"{loop.tiles} ({loop.loop})" for loop in loops)
-
-
-def _why_no_tiles(loop: TiledLoop, size: int) -> str | None:
-    """Return why equal tiles, or equal tiles and a smaller last one, do not add up to a dim; None if they do."""
-    if loop.tile is None:
-        return f", but {loop.tiles} does not divide it" if size % loop.tiles else None
-    tiles = -(-size // loop.tile)
-    return f" of {loop.tile}, but these are {tiles} tiles" if tiles != loop.tiles else None
-
-
-def _reducing(generic: Structured, loops: Iterable[TiledLoop]) -> TiledLoop | None:
-    """Return a loop over a reduced dim; None if there is none."""
-    return next((loop for loop in loops if loop.dim in generic.reduced), None)
-
-
-def _numbers(generic: Structured) -> str:
-    return ", ".join(f"{dim} of {size}" for dim, size in enumerate(generic.extents)) or "none"
 
 
 @dataclass(frozen=True)
@@ -292,7 +268,6 @@ def is_expanded(value: ir.Value) -> bool:
 
 def source_dims(op: ir.Operation) -> list[int | None]:
     """Return for each dim of a view's result the source dim that has the same tiles; None if there is none."""
-    rank = len(shape_of(op.results[0]))
     if op.name == "linalg.transpose":
         return list(ir.DenseI64ArrayAttr(op.attributes["permutation"]))
     groups = [[ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]]
@@ -302,7 +277,7 @@ def source_dims(op: ir.Operation) -> list[int | None]:
         return [next((dim for dim in group if source[dim] > 1), group[0]) for group in groups]
     result = shape_of(op.results[0])
     # Only tiles of the outermost part of a split dim are tiles of the whole dim.
-    where: list[int | None] = [None] * rank
+    where: list[int | None] = [None] * len(result)
     for source_dim, group in enumerate(groups):
         where[next((dim for dim in group if result[dim] > 1), group[0])] = source_dim
     return where
@@ -332,9 +307,8 @@ def check_running(nests: Nests) -> None:
     relative: dict[ir.Value, set[Nest]] = {}
     for tiled in nests.tiled.values():
         open_nests = relative[tiled.result] = set()
-        for producer in (
-            producer for value in tiled.generic.inputs for producer in producers(value, nests.tiled)
-        ):
+        inputs = (producer for value in tiled.generic.inputs for producer in producers(value, nests.tiled))
+        for producer in inputs:
             open_nests |= _reduced(producer) & tiled.nests.keys() if producer.running is not None else set()
             if relative[producer.result] - tiled.nests.keys():
                 raise error_at(tiled.op, _text(tiled, "reads it outside of that loop"))
@@ -346,7 +320,8 @@ def check_running(nests: Nests) -> None:
             open_nests -= _reduced(tiled)
         if open_nests & _reduced(tiled):
             raise error_at(tiled.op, _text(tiled, "sums it up without the factors between maxima"))
-        if open_nests and any(_is_no_operation(use.owner.operation) for use in tiled.result.uses):
+        users = [use.owner.operation for use in tiled.result.uses]
+        if open_nests and any(sdsc.OP not in user.attributes and user.name not in VIEWS for user in users):
             raise error_at(tiled.op, _text(tiled, "makes it, and it is read outside of that loop"))
 
 
@@ -355,9 +330,8 @@ def in_format(value: ir.Value, element: str) -> ir.Value:
     if element_of(value) == element:
         return value
     shape, opcode = shape_of(value), cast_between(element_of(value), element)
-    return device_op(
-        opcode, [value], [tuple(range(len(shape)))], shape, element, location=maker_of(value).location
-    )
+    dims = tuple(range(len(shape)))
+    return device_op(opcode, [value], [dims], shape, element, location=maker_of(value).location)
 
 
 def _reduced(tiled: Tiled) -> set[Nest]:
@@ -367,10 +341,6 @@ def _reduced(tiled: Tiled) -> set[Nest]:
 def _text(tiled: Tiled, what: str) -> str:
     """Return the message of an error about a value that is relative to a running maximum."""
     return f"values of a loop are relative to the maximum so far, but '{tiled.generic.opcode}' {what}"
-
-
-def _is_no_operation(op: ir.Operation) -> bool:
-    return sdsc.OP not in op.attributes and op.name not in VIEWS
 
 
 @dataclass(frozen=True)
@@ -386,14 +356,11 @@ class DimTiles:
 
     def loop(self, name: str, dim: int, extent: int) -> TiledLoop:
         """Return the loop around an operation that has a dim of the class."""
-        return TiledLoop(
-            name, dim, self.tiles, None if self.tiles * self.part == 1 else int(extent * self.part)
-        )
+        tile = None if self.tiles * self.part == 1 else int(extent * self.part)
+        return TiledLoop(name, dim, self.tiles, tile)
 
     def __str__(self) -> str:
-        return (
-            f"{self.tiles} tiles" if self.tiles * self.part == 1 else f"{self.tiles} tiles, the last smaller"
-        )
+        return f"{self.tiles} tiles" + ("" if self.tiles * self.part == 1 else ", the last smaller")
 
 
 @dataclass
@@ -444,19 +411,14 @@ def dim_classes(ops: Iterable[Tiled], *, by_sources: bool = True) -> list[DimCla
     edges between the operations make dims equivalent: rows and keys stay distinct if queries and keys are one tensor.
     """
     ops = list(ops)
-    unions = _Classes(by_sources, _symbolic(ops))
+    func = ops[0].op if ops else None
+    while func is not None and func.name != "func.func":
+        func = None if func.parent is None else func.parent.operation
+    symbolic = None if func is None else SymbolicAnalysis(func)
+    unions = _Classes(by_sources, None if symbolic is None or symbolic.is_empty else symbolic)
     for op in ops:
         unions.add(op)
     return unions.classes()
-
-
-def _symbolic(ops: Sequence[Tiled]) -> SymbolicAnalysis | None:
-    """Return the symbolic dims of the function around some operations; None if it has none."""
-    op = ops[0].op if ops else None
-    while op is not None and op.name != "func.func":
-        op = None if op.parent is None else op.parent.operation
-    analysis = None if op is None else SymbolicAnalysis(op)
-    return None if analysis is None or analysis.is_empty else analysis
 
 
 class _Classes:
@@ -503,21 +465,16 @@ class _Classes:
         if producer is not None:
             there = producer.generic.maps[-1][dim]
             if there is not None:
-                self._union(here, (root, there))
+                self.parent[self._find(here)] = self._find((root, there))
         elif self.by_sources:
-            self._union(here, self.sources.setdefault((root, dim), here))
+            self.parent[self._find(here)] = self._find(self.sources.setdefault((root, dim), here))
 
     def _sticks(self, op: Tiled, value: ir.Value, dims: tuple[int | None, ...]) -> None:
         """Record that the last dim of a tensor is in its sticks, except for results of reductions: these are sparse."""
         reduces = DEVICE_OPS[op.generic.opcode].kind is Kind.REDUCE_STICK
         if dims and dims[-1] is not None and not (reduces and value == op.result):
-            self.units.append(
-                (
-                    (op.result, dims[-1]),
-                    shape_of(value)[-1],
-                    elements_per_stick(target_of(op.op), element_of(value)),
-                )
-            )
+            sticks = elements_per_stick(target_of(op.op), element_of(value))
+            self.units.append(((op.result, dims[-1]), shape_of(value)[-1], sticks))
 
     def _find(self, key: tuple[ir.Value, int]) -> tuple[ir.Value, int]:
         while self.parent[key] != key:
@@ -525,10 +482,6 @@ class _Classes:
             self.parent[key] = self.parent[self.parent[key]]
             key = self.parent[key]
         return key
-
-    def _union(self, first_key: tuple[ir.Value, int], second_key: tuple[ir.Value, int]) -> None:
-        first_root, second_root = self._find(first_key), self._find(second_key)
-        self.parent[first_root] = second_root
 
     def classes(self) -> list[DimClass]:
         classes: dict[tuple[ir.Value, int], DimClass] = {}

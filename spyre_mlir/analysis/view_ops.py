@@ -49,10 +49,14 @@ def step_of(op: ir.Operation) -> ViewTransform:
         return _slice(op, op.operands[0], op.results[0])
     if op.name == "sdsc.windows":
         return _slide(op)
-    groups = tuple(
-        tuple(ir.IntegerAttr(entry).value for entry in group) for group in op.attributes["reassociation"]
-    )
+    groups = _groups(op)
     return Expand(groups, shape_of(op.results[0])) if op.name == "tensor.expand_shape" else Collapse(groups)
+
+
+def _groups(op: ir.Operation) -> tuple[tuple[int, ...], ...]:
+    """Return the groups of dims that a reshape merges or splits."""
+    groups = op.attributes["reassociation"]
+    return tuple(tuple(ir.IntegerAttr(entry).value for entry in group) for group in groups)
 
 
 def _slide(op: ir.Operation) -> Slide:
@@ -182,31 +186,22 @@ def _viewed_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
             return None, 0
         elif op.name == "sdsc.windows":
             slid = list(ir.DenseI64ArrayAttr(op.attributes["dims"]))
-            places = [
-                place
-                for source in range(len(shape_of(op.operands[0])))
-                for place in (source,) * (1 + (source in slid))
-            ]
+            sources = range(len(shape_of(op.operands[0])))
+            places = [place for source in sources for place in (source,) * (1 + (source in slid))]
             if places[dim] in slid:
                 return None, 0
             dim = places[dim]
         else:
-            groups = [
-                [ir.IntegerAttr(entry).value for entry in group] for group in op.attributes["reassociation"]
-            ]
-            source_dim = _through_group(groups, op, dim)
-            if source_dim is None:
+            groups = _groups(op)
+            source, result = shape_of(op.operands[0]), shape_of(op.results[0])
+            # The source dims that alone are the result's dim, apart from dims of one element.
+            if op.name == "tensor.expand_shape":
+                index = next(position for position, group in enumerate(groups) if dim in group)
+                dims = [index] if source[index] == result[dim] else []
+            else:
+                dims = [merged for merged in groups[dim] if source[merged] > 1]
+            if len(dims) != 1:
                 return None, 0
-            dim = source_dim
+            (dim,) = dims
         value = op.operands[0]
     return value, dim
-
-
-def _through_group(groups: list[list[int]], op: ir.Operation, dim: int) -> int | None:
-    """Return the source dim of a reshape that alone is the result's ``dim``; None if there is none."""
-    if op.name == "tensor.expand_shape":
-        index = next(position for position, group in enumerate(groups) if dim in group)
-        alone = shape_of(op.operands[0])[index] == shape_of(op.results[0])[dim]
-        return index if alone else None
-    sized = [source for source in groups[dim] if shape_of(op.operands[0])[source] > 1]
-    return sized[0] if len(sized) == 1 else None

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from spyre_mlir.dialects.structured import Map, shape_of
 from spyre_mlir.mlir import indexing_maps, ir
@@ -80,37 +80,33 @@ def windowed(op: ir.Operation) -> Windowed | None:
     if not op.name.startswith(SLIDING) or len(op.results) != 1:
         return None
     maps = [_indices(map_) for map_ in indexing_maps(op)]
-    sliding = [
-        operand
-        for operand, indices in enumerate(maps)
-        if any(isinstance(index, Window) for index in indices or ())
-    ]
-    if None in maps or len(sliding) != 1:
+    slides = [any(isinstance(index, Window) for index in indices or ()) for indices in maps]
+    if None in maps or slides.count(True) != 1:
         return None
-    *inputs, output = op.operands
-    (source,), (*read, result) = sliding, maps
-    extents = _extents([*inputs, output], maps)
+    sizes: dict[int, int] = {}
+    for value, indices in zip(op.operands, maps, strict=True):
+        for index, size in zip(indices or (), shape_of(value), strict=True):
+            if isinstance(index, int):
+                sizes[index] = size
+    inputs, source, (*read, result) = tuple(op.operands)[:-1], slides.index(True), maps
+    dims = range(indexing_maps(op)[0].n_dims)
     # Reject a window over the result, and an iteration dim without an extent, which does not index any dim alone.
-    if source == len(inputs) or len(extents) < indexing_maps(op)[0].n_dims:
+    if source == len(inputs) or any(dim not in sizes for dim in dims):
         return None
     others = tuple(None if operand == source else indices for operand, indices in enumerate(read))
-    candidate = Windowed(op, tuple(inputs), source, read[source], others, result, extents)  # type: ignore[arg-type]
-    return candidate if _is_supported(candidate) else None
-
-
-def _is_supported(candidate: Windowed) -> bool:
-    """Return whether every window has its own reduced kernel dim and its own output dim of the result.
-
-    The sizes must be known, too; ``decompose-to-device-ops`` reports other ops.
-    """
-    kernel, outputs = candidate.kernel, [window.output for window in candidate.windows]
-    return (
-        len({*kernel, *outputs}) == 2 * len(kernel)
-        and not set(kernel) & set(candidate.result)
-        and set(outputs) <= set(candidate.result)
+    extents = tuple(sizes[dim] for dim in dims)
+    candidate = Windowed(op, inputs, source, read[source], others, result, extents)  # type: ignore[arg-type]
+    kernel, outputs = set(candidate.kernel), {window.output for window in candidate.windows}
+    # Every window has its own reduced kernel dim and its own output dim of the result. ``decompose-to-device-ops``
+    # reports other ops, and unknown sizes.
+    is_supported = (
+        len(kernel | outputs) == 2 * len(candidate.windows)
+        and kernel.isdisjoint(candidate.result)
+        and outputs <= set(candidate.result)
         and None not in (*candidate.result, *candidate.indices)
-        and min(candidate.extents) > 0
+        and min(extents) > 0
     )
+    return candidate if is_supported else None
 
 
 def _indices(map_: ir.AffineMap) -> Indices | None:
@@ -146,13 +142,3 @@ def _terms(expression: ir.AffineExpr) -> list[tuple[int, int]] | None:
         first, second = _terms(expression.lhs), _terms(expression.rhs)
         return None if first is None or second is None else first + second
     return None
-
-
-def _extents(operands: Sequence[ir.Value], maps: Sequence[Indices | None]) -> tuple[int, ...]:
-    """Return the size of each iteration dim, up to the first dim that does not index an operand dim alone."""
-    sizes: dict[int, int] = {}
-    for value, indices in zip(operands, maps, strict=True):
-        for index, size in zip(indices or (), shape_of(value), strict=True):
-            if isinstance(index, int):
-                sizes[index] = size
-    return tuple(sizes[dim] for dim in itertools.takewhile(sizes.__contains__, itertools.count()))

@@ -16,7 +16,7 @@ from typing import Any
 from spyre_mlir.analysis.aliasing import all_ops, argument_attributes, functions
 from spyre_mlir.analysis.core_ownership import Divided
 from spyre_mlir.analysis.layout_graph import LayoutGraph
-from spyre_mlir.analysis.plan_facts import core_order_of, layout_value
+from spyre_mlir.analysis.plan_pins import core_order_of, layout_value
 from spyre_mlir.analysis.tile_nests import Nests, Tiled, dim_classes
 from spyre_mlir.dialects import context, parsed, sdsc
 from spyre_mlir.dialects.targets import target_of

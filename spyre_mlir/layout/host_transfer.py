@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from spyre_mlir.layout.host_view import HostView, Pieces, inner_counts
 from spyre_mlir.layout.stick_layout import Digit, StickLayout
@@ -51,14 +52,25 @@ def dma_tuples(layout: StickLayout, view: HostView | None = None) -> DmaTuples:
     ranges, host_strides, device_strides = [], [], []
     loops: dict[int, list[tuple[int, int]]] = {dim: [] for dim in range(len(shape))}
     for digit, stride in zip(layout.digits, layout.device_strides, strict=True):
-        size = digit.size(shape)
-        parts = [(size, 1, 0)] if digit.dim is None else _parts(dims[digit.dim], digit.divisor, size)
-        for count, step, host_stride in parts:
-            if digit.dim is not None:
-                loops[digit.dim].append((len(ranges), digit.divisor * step))
-            ranges.append(count)
-            host_strides.append(host_stride)
-            device_strides.append(stride * step)
+        size, divisor = digit.size(shape), digit.divisor
+        if digit.dim is None:
+            ranges.append(size)
+            host_strides.append(0)
+            device_strides.append(stride)
+            continue
+        pieces, whole = dims[digit.dim], divisor * size
+        # The last count is the size of the whole dim: it is the end of the dim, not a cut.
+        cuts = [count for count in inner_counts(pieces)[:-1] if divisor < count < whole]
+        begins = [divisor, *cuts]
+        if any(high % low for low, high in itertools.pairwise(begins)) or whole % begins[-1]:
+            text = f"pieces of {cuts} positions of the host do not fall on {size} steps of {divisor}"
+            raise ViewError(text)
+        # A digit has one loop between two cuts, outermost first.
+        for begin, end in reversed([*zip(begins, [*cuts, whole], strict=True)]):
+            loops[digit.dim].append((len(ranges), begin))
+            ranges.append(end // begin)
+            host_strides.append(_stride(pieces, begin))
+            device_strides.append(stride * (begin // divisor))
     bounds = []
     for dim, size in enumerate(shape):
         reach = 1 + sum((ranges[loop] - 1) * weight for loop, weight in loops[dim])
@@ -66,21 +78,6 @@ def dma_tuples(layout: StickLayout, view: HostView | None = None) -> DmaTuples:
         if reach > size:
             bounds.append((*zip(*loops[dim], strict=True), size))
     return DmaTuples(tuple(ranges), tuple(host_strides), tuple(device_strides), tuple(bounds))
-
-
-def _parts(pieces: Pieces, divisor: int, size: int) -> list[tuple[int, int, int]]:
-    """Return the loops of a digit of ``size`` that counts steps of ``divisor`` positions, outermost first.
-
-    A loop is a tuple of its range, its step in steps of the digit, and its stride on the host.
-    """
-    # The last count is the size of the whole dim: it is the end of the dim, not a cut.
-    cuts = [count for count in inner_counts(pieces)[:-1] if divisor < count < divisor * size]
-    begins = [divisor, *cuts]
-    if any(high % low for low, high in itertools.pairwise(begins)) or divisor * size % begins[-1]:
-        raise ViewError(f"pieces of {cuts} positions of the host do not fall on {size} steps of {divisor}")
-    ends = [*cuts, divisor * size]
-    steps = zip(begins, ends, strict=True)
-    return [(end // begin, begin // divisor, _stride(pieces, begin)) for begin, end in steps][::-1]
 
 
 def _stride(pieces: Pieces, step: int) -> int:
@@ -98,8 +95,9 @@ def layout_of_tuples(target: Target, tuples: DmaTuples, shape: Sequence[int], dt
 
     Raise ``ValueError`` if no layout has these loops.
     """
-    bounded = {loop: (index, weight) for index, (loops, weights, _) in enumerate(tuples.bounds)
-               for loop, weight in zip(loops, weights, strict=True)}  # fmt: skip
+    bounded: dict[int, tuple[int, int]] = {}
+    for index, (loops, weights, _) in enumerate(tuples.bounds):
+        bounded |= {loop: (index, weight) for loop, weight in zip(loops, weights, strict=True)}
     units = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
     digits: list[Digit] = []
     last = len(tuples.ranges) - 1
@@ -108,10 +106,8 @@ def layout_of_tuples(target: Target, tuples: DmaTuples, shape: Sequence[int], dt
             index, divisor = bounded[loop]
             size = tuples.bounds[index][2]
             unit = stride // divisor
-            dim = next(
-                (dim for dim, strides_of in enumerate(units) if (strides_of, shape[dim]) == (unit, size)),
-                None,
-            )
+            dims = [dim for dim in range(len(shape)) if (units[dim], shape[dim]) == (unit, size)]
+            dim = dims[0] if dims else None
         else:
             # Units decrease from dim to dim: the loop counts the first dim whose unit is at most the stride.
             dims = [dim for dim, unit in enumerate(units) if count > 1 and unit <= stride and shape[dim] > 1]
@@ -123,11 +119,7 @@ def layout_of_tuples(target: Target, tuples: DmaTuples, shape: Sequence[int], dt
         whole = Digit(dim, divisor)
         digits.append(whole if loop != last and whole.size(shape) == count else Digit(dim, divisor, count))
     layout = StickLayout(target, tuple(shape), dtype, tuple(digits))
-    inverse = dma_tuples(layout)
-    if (inverse.ranges, inverse.device_strides, inverse.bounds) != (
-        tuples.ranges,
-        tuples.device_strides,
-        tuples.bounds,
-    ):
+    inverse = replace(dma_tuples(layout), host_strides=tuples.host_strides)
+    if inverse != tuples:
         raise ValueError(f"no layout of {list(shape)} {dtype} has the loops {tuples}")
     return layout

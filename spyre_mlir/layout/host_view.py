@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -81,49 +82,38 @@ class HostView:
 
     def after(self, step: ViewTransform) -> HostView | None:
         """Return the view after a view operation; None if the operation cuts a dim that lies in pieces."""
+        dims, offset = list[Pieces](), self.offset
         if isinstance(step, Transpose):
-            return self._with([self.dims[dim] for dim in step.permutation])
-        if isinstance(step, Slice):
-            return self._sliced(step)
-        if isinstance(step, Expand):
-            return self._expanded(step)
-        if isinstance(step, Collapse):
-            return self._with(
-                [_canonical([p for dim in group for p in self.dims[dim]]) for group in step.groups]
-            )
-        return None
-
-    def _with(self, dims: Sequence[Pieces], offset: int = 0) -> HostView:
-        return HostView(self.array_shape, tuple(dims), self.offset + offset)
-
-    def _sliced(self, step: Slice) -> HostView | None:
-        dims, offset = [], 0
-        for dim, pieces in enumerate(self.dims):
-            part = step.offsets[dim], step.sizes[dim], step.steps[dim]
-            if len(pieces) == 1:
-                ((_, stride),) = pieces
-                offset += part[0] * stride
-                pieces = _canonical([(part[1], part[2] * stride)])
-            elif part != (0, self.shape[dim], 1):
-                return None
-            if dim not in step.dropped:
-                dims.append(pieces)
-        return self._with(dims, offset)
-
-    def _expanded(self, step: Expand) -> HostView | None:
-        dims: list[Pieces] = [((1, 1),)] * len(step.shape)
-        for source, group in enumerate(step.groups):
-            rest = list(self.dims[source])
-            end = rest[0][0] * rest[0][1]
-            # Positions are split off the inner end of the pieces, so the innermost dim comes first.
-            for dim in reversed(group):
-                # A dim of one position has a stride as well: the stride that it has in a dense array.
-                one = (1, rest[-1][1] if rest else end)
-                inner = _split_off(rest, step.shape[dim])
-                if inner is None:
+            dims = [self.dims[dim] for dim in step.permutation]
+        elif isinstance(step, Collapse):
+            groups = ([self.dims[dim] for dim in group] for group in step.groups)
+            dims = [_canonical([*itertools.chain.from_iterable(group)]) for group in groups]
+        elif isinstance(step, Slice):
+            for dim, pieces in enumerate(self.dims):
+                first, size, stride = step.offsets[dim], step.sizes[dim], step.steps[dim]
+                if len(pieces) == 1:
+                    offset += first * pieces[0][1]
+                    pieces = _canonical([(size, stride * pieces[0][1])])
+                elif (first, size, stride) != (0, self.shape[dim], 1):
                     return None
-                dims[dim] = _canonical([one, *inner])
-        return self._with(dims)
+                if dim not in step.dropped:
+                    dims.append(pieces)
+        elif isinstance(step, Expand):
+            dims = [((1, 1),)] * len(step.shape)
+            for source, group in enumerate(step.groups):
+                rest = list(self.dims[source])
+                end = rest[0][0] * rest[0][1]
+                # Positions are split off the inner end of the pieces, so the innermost dim comes first.
+                for dim in reversed(group):
+                    # A dim of one position has a stride as well: the stride that it has in a dense array.
+                    one = (1, rest[-1][1] if rest else end)
+                    inner = _split_off(rest, step.shape[dim])
+                    if inner is None:
+                        return None
+                    dims[dim] = _canonical([one, *inner])
+        else:
+            return None
+        return HostView(self.array_shape, tuple(dims), offset)
 
 
 def inner_counts(pieces: Pieces) -> tuple[int, ...]:

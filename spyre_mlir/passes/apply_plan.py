@@ -8,8 +8,7 @@ from typing import Any, ClassVar, Literal, NoReturn
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, argument_attributes, functions, is_compute
 from spyre_mlir.analysis.core_ownership import SHUFFLE
-from spyre_mlir.analysis.plan_facts import current_plan, planned_function
-from spyre_mlir.analysis.plan_pins import Pins, refused, set_pins
+from spyre_mlir.analysis.plan_pins import Pins, current_plan, planned_function, refused, set_pins
 from spyre_mlir.analysis.tile_nests import check_loops
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick

@@ -13,8 +13,7 @@ from spyre_mlir.analysis.aliasing import all_ops, argument_attributes, functions
 from spyre_mlir.analysis.layout_graph import LayoutGraph
 from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.loops import LOOP, ancestor_in, block_of, carried_values, nested_ops, terminator
-from spyre_mlir.analysis.plan_facts import layout_value
-from spyre_mlir.analysis.plan_pins import argument_layouts, pins_of, refused
+from spyre_mlir.analysis.plan_pins import argument_layouts, layout_value, pins_of, refused
 from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.view_ops import VIEWS, root_dim, step_of
 from spyre_mlir.cost.units import PICOSECONDS

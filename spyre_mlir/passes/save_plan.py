@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from spyre_mlir.analysis.plan_facts import current_plan, planned_function
+from spyre_mlir.analysis.plan_pins import current_plan, planned_function
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.files import write_text
 from spyre_mlir.mlir import ir
