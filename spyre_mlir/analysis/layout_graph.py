@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 
 from spyre_mlir.analysis.aliasing import argument_attributes
 from spyre_mlir.analysis.carried_buffers import is_read_from, names_place, updated_slices
@@ -68,7 +67,8 @@ class LayoutGraph:
         self._known: Known = {}
         self.insertions: dict[int, list[ir.Operation]] = {}
         self._times = 1
-        self.shared_layouts = SharedLayouts(self.graph, self.values)
+        #: Groups of tensors that must share one layout because of loops.
+        self._groups: dict[int, list[int]] = {}
         self.block = func.regions[0].blocks[0]
         for argument, attributes in zip(self.block.arguments, argument_attributes(func), strict=True):
             if sdsc.HOST not in attributes:
@@ -148,7 +148,7 @@ class LayoutGraph:
                 self._add(result, ArgumentNode(*_type(result), free=True))
             elif op.name == "stick.pin":
                 tensor = self._tensor(op.operands[0], op)
-                self.shared_layouts.pin(op, tensor, _requested(op))
+                self._pin(op, tensor, _requested(op))
                 self.tensors[result] = tensor
 
     def _device_op(self, op: ir.Operation) -> None:
@@ -232,40 +232,31 @@ class LayoutGraph:
             nodes.append(IterArg(*_type(value.result), initial=buffer))
             self._add(value.argument, nodes[-1])
         for value, buffer in zip(carried, buffers, strict=True):
-            self.shared_layouts.unite(op, buffer, self.tensors[value.argument])
+            self._unite(op, buffer, self.tensors[value.argument])
         self._visit(body_block(op))
         self._times = outside
         for value, node in zip(carried, nodes, strict=True):
             argument, node.yielded = self.tensors[value.argument], self._tensor(value.yielded, op)
             result = self._add(value.result, LoopResult(*_type(value.result), carried=argument))
-            self.shared_layouts.unite(op, argument, result)
+            self._unite(op, argument, result)
             if isinstance(self.graph.nodes[node.yielded], InsertSliceBuffer | LoopResult):
-                self.shared_layouts.unite(op, argument, node.yielded)
+                self._unite(op, argument, node.yielded)
 
-
-class SharedLayouts:
-    """Groups of tensors that must share one layout because of loops, and the pins of their nodes in ``graph``."""
-
-    def __init__(self, graph: Graph, values: Sequence[ir.Value]) -> None:
-        self._graph = graph
-        self._values = values
-        self._groups: dict[int, list[int]] = {}
-
-    def unite(self, op: ir.Operation, tensor: int, other: int) -> None:
+    def _unite(self, op: ir.Operation, tensor: int, other: int) -> None:
         """Require that two tensors have the same layout: a pin of one is also a pin of the other."""
         groups = (self._groups.get(member, [member]) for member in (tensor, other))
         members = list(dict.fromkeys(itertools.chain.from_iterable(groups)))
-        pins = [pin for member in members if (pin := self._graph.nodes[member].pin) is not None]
+        pins = [pin for member in members if (pin := self.graph.nodes[member].pin) is not None]
         self._groups |= dict.fromkeys(members, members)
         if pins:
-            self.pin(op, tensor, pins[0])
+            self._pin(op, tensor, pins[0])
 
-    def pin(self, op: ir.Operation, tensor: int, layout: StickLayout) -> None:
+    def _pin(self, op: ir.Operation, tensor: int, layout: StickLayout) -> None:
         """Pin all tensors of a tensor's group, as ``op`` requests; ``CompileError`` for a second, different layout."""
         for member in self._groups.get(tensor, [tensor]):
-            node = self._graph.nodes[member]
+            node = self.graph.nodes[member]
             if node.pin is not None and not node.pin.same_memory(layout):
-                what = f"{_tensor_text(node, self._values[member])} is pinned to another layout already"
+                what = f"{_tensor_text(node, self.values[member])} is pinned to another layout already"
                 raise error_at(op, f"{what}: {stick.affine_map(node.pin)}")
             node.pin = layout
             if isinstance(node, ArgumentNode):

@@ -260,12 +260,6 @@ def trace(value: ir.Value) -> Traced:
     return Traced(value, tuple(dims), tuple(parts))
 
 
-def is_expanded(value: ir.Value) -> bool:
-    """Return whether a value is a reshape that splits dims: its dims can be tiled like the dims of any tensor."""
-    op = defining_op(value)
-    return op is not None and op.name == "tensor.expand_shape"
-
-
 def source_dims(op: ir.Operation) -> list[int | None]:
     """Return for each dim of a view's result the source dim that has the same tiles; None if there is none."""
     if op.name == "linalg.transpose":
@@ -447,7 +441,9 @@ class _Classes:
             for position, dim in enumerate(generic.maps[operand]):
                 if dim is None or shape_of(value)[position] == 1:
                     continue
-                if traced.dims[position] is None and traced.root not in self.tiled and is_expanded(value):
+                maker = defining_op(value)
+                is_expanded = maker is not None and maker.name == "tensor.expand_shape"
+                if traced.dims[position] is None and traced.root not in self.tiled and is_expanded:
                     # A tensor that is reshaped outside all loops is complete, with the dims of the reshape.
                     continue
                 self._meet((result, dim), traced.root, traced.dims[position], traced.parts[position])

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from spyre_mlir.division.cores import Division, finishers_of
 from spyre_mlir.division.slices import shares_of
-from spyre_mlir.layout.space import SlidingWindow, Space
+from spyre_mlir.layout.space import Space
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -29,14 +29,16 @@ def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]
     kernels = {window.kernel for window in windows.values()}
     sticks = []
     for dim in dims:
-        slices = space.padded[dim], shares[dim], division.splits[dim]
+        ranges = slice_ranges(space.padded[dim], shares[dim], division.splits[dim])
         if dim in windows:
-            sticks.append(accessed_by_slices(windows[dim], *slices))
+            window = windows[dim]
+            sticks.append([window.accessed(first, count)[1] if count else 0 for first, count in ranges])
         elif dim in kernels:
             # Positions that windows access are counted with the dim that the windows slide along.
             sticks.append([1])
         else:
-            sticks.append(sticks_of_slices(*slices, view.stick_elements(dim)))
+            per_stick = view.stick_elements(dim)
+            sticks.append([-(-count // per_stick) for _, count in ranges])
     cores: Sequence[int] = range(len(division.owners))
     if operand == len(space.views) - 1:
         # A division read from IR does not know its reduced dims.
@@ -47,20 +49,9 @@ def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]
     return once * space.target.stick_bytes, per_core * space.target.stick_bytes
 
 
-def sticks_of_slices(extent: int, share: int, slices: int, per_stick: int) -> list[int]:
-    """Return for each slice of a dim of ``extent`` elements the number of rows, or of sticks for the stick dim."""
-    return [-(-count // per_stick) for _, count in slice_ranges(extent, share, slices)]
-
-
 def slice_ranges(extent: int, share: int, slices: int) -> list[tuple[int, int]]:
     """Return the first element and the number of elements of each slice of a dim of ``extent`` elements."""
     return [(index * share, max(0, min(share, extent - index * share))) for index in range(slices)]
-
-
-def accessed_by_slices(window: SlidingWindow, extent: int, share: int, slices: int) -> list[int]:
-    """Return for each slice of ``extent`` windows the number of positions that the windows access."""
-    ranges = slice_ranges(extent, share, slices)
-    return [window.accessed(first, count)[1] if count else 0 for first, count in ranges]
 
 
 def shared_sticks(

@@ -294,9 +294,9 @@ class BufferPlacement:
 
     def accepts_writer(self, view: CoreView | None) -> bool:
         """Return whether cores that write this view, of all or a part of the buffer, can write it on chip."""
-        return view is not None and (
-            view == self.view or subview_mismatch(self.view, view, writes=True) is None
-        )
+        if view is None or view == self.view:
+            return view is not None
+        return subview_mismatch(self.view, view, writes=True) is None
 
     def needs_relayout(self, view: CoreView | None) -> bool:
         """Return whether cores can read this view only after the relayout."""

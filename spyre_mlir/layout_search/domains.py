@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Sequence
 
+from spyre_mlir.cost.of_tensor import pass_cost
 from spyre_mlir.layout.rules import violation
 from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.layout.view_transforms import Slide
@@ -15,23 +17,19 @@ from spyre_mlir.layout_search.layout_candidates import (
     OpLayout,
     ProducedLayout,
     State,
-    argument_states,
     candidate_of,
     default_candidates,
     distinct,
-    host_cost,
     image,
-    last_dim,
-    memory_cost,
     ordered,
-    pinned_view_states,
     produced_layout,
+    relayout_cost,
     relayout_sets,
     results,
     sized,
-    state_cost,
+    transfer_cost,
+    transfer_cost_in_loop,
     uncut,
-    view_states,
 )
 from spyre_mlir.layout_search.tensor_graph import (
     ArgumentNode,
@@ -47,6 +45,12 @@ from spyre_mlir.layout_search.tensor_graph import (
 )
 from spyre_mlir.optimization.bounded_cache import BoundedCache
 
+#: Cost of the memory of a weight's layout, as a fraction of the time to move it: decides only between equal costs.
+_MEMORY_PRICE = 1 / 1024
+#: Cost of an input whose sticks have another order than by default, and of one with another stick dim, as fractions of
+#: the device time to read it. The first moves the same pieces; the second transposes, on a host that is 20 times as
+#: slow. It is meant for tensors that stay on the device; a tensor sent with each call takes longer to arrive.
+_ORDER_PRICE, _STICK_PRICE = 1 / 64, 1 / 4
 #: Cache of the domains of recent programs, bounded by states: the programs to evaluate differ in few tensors.
 _DOMAINS: BoundedCache[Domain] = BoundedCache(1 << 16, lambda domain: len(domain.states))
 
@@ -144,7 +148,8 @@ class Domains:
     def _of_argument(self, index: int, node: ArgumentNode) -> tuple[LayoutCandidate, ...]:
         if node.free and node.layouts:
             return tuple(map(candidate_of, node.layouts))
-        default = self._default(node, last_dim(node.shape))
+        # By convention the stick dim is the last dim, even if this dim has size 1.
+        default = self._default(node, len(node.shape) - 1 if node.shape else None)
         if node.free:
             return self.reader_candidates[index] or default
         # The host lays out an input: in its pinned layout, in the default layout, or in a layout the plan chooses.
@@ -211,26 +216,60 @@ def _domain(
     node: TensorNode, produced: tuple[ProducedLayout, ...], targets: tuple[LayoutCandidate, ...], readers: int
 ) -> Domain:
     """Return the states of a tensor with relayouts to ``targets``, at most as many as its readers can use."""
+    states = _states(node, produced, targets, readers)
+    # The default layout of an argument by price comes first.
+    return Domain(produced, states, [_cost(node, state, produced[0].candidate) for state in states])
+
+
+def _states(
+    node: TensorNode, produced: tuple[ProducedLayout, ...], targets: tuple[LayoutCandidate, ...], readers: int
+) -> list[State]:
+    is_free, is_view = isinstance(node, ArgumentNode) and node.free, isinstance(node, ViewNode)
+    if isinstance(node, ArgumentNode) and is_free and node.layouts:
+        return [State(produced[0], tuple(layout.candidate for layout in produced))]
+    states: list[State] = []
+    if is_view and node.pin is not None:
+        # Views in the pinned layout, and relayouts of other views, which no reader reads.
+        pin = candidate_of(node.pin)
+        for layout in produced:
+            is_pin = layout.candidate.layout == pin.layout
+            for relayouts in relayout_sets((pin,), targets, readers):
+                converted = relayouts if is_pin else (pin, *relayouts)
+                states.append(State(layout, (layout.candidate,), converted, sealed=not is_pin))
+        return states
+    # A tensor that is laid out ahead of time has any layouts, at most one per stick and per reader. A view has the
+    # views of one layout of the source, or of two if there are two readers.
+    most = MAX_RELAYOUTS if is_free else 2 if is_view else 1
+    for count in range(1, min(max(readers, 1), most, len(produced)) + 1):
+        for subset in itertools.combinations(produced, count):
+            base = tuple(layout.candidate for layout in subset)
+            if len({(each.stick_dim, each.sticks if is_free else ()) for each in base}) == count:
+                sets = [()] if is_free else relayout_sets(base, targets, readers)
+                states += [State(subset[0], base, each) for each in sets if len(base) + len(each) <= 4]
+    return states
+
+
+def _cost(node: TensorNode, state: State, usual: LayoutCandidate) -> float:
+    """Return the picoseconds of writing a tensor and of its relayouts.
+
+    Layouts that the host prepares cost near 0, so that their memory only decides between equal costs. An input that
+    does not have the default layout ``usual`` has a cost for the host.
+    """
+    target, candidate = usual.view.target, state.produced.candidate
     if isinstance(node, ArgumentNode) and node.free:
-        whole_plan = [State(produced[0], tuple(layout.candidate for layout in produced))]
-        states = whole_plan if node.layouts else argument_states(produced, readers)
-        return Domain(produced, states, [memory_cost(state) for state in states])
-    if isinstance(node, ViewNode) and node.pin is not None:
-        states = pinned_view_states(produced, candidate_of(node.pin), targets, readers)
-    elif isinstance(node, ViewNode):
-        states = view_states(produced, targets, readers)
-    else:
-        states = [
-            State(layout, (layout.candidate,), relayouts)
-            for layout in produced
-            for relayouts in relayout_sets((layout.candidate,), targets, readers)
-        ]
-    costs = [node.times * state_cost(state, node.from_host, in_loop(node)) for state in states]
-    if isinstance(node, ArgumentNode) and node.by_price:
-        # The default comes first (``_of_argument``).
-        usual = produced[0].candidate
-        costs = [
-            cost + host_cost(state.produced.candidate, usual, node.updated)
-            for cost, state in zip(costs, states, strict=True)
-        ]
-    return Domain(produced, states, costs)
+        transfers = sum(pass_cost(target, layout.bytes, target.burst_bytes) for layout in state.base)
+        # Costs are whole picoseconds; sums of integers are exact in floats, so equal plans have equal costs.
+        return round(_MEMORY_PRICE * transfers)
+    op_layout, transfer = state.produced.op_layout, transfer_cost_in_loop if in_loop(node) else transfer_cost
+    written = 0 if op_layout is None else transfer(op_layout, -1, candidate)
+    assert written is not None
+    relayouts = (
+        relayout_cost(state.converted_from(layout), layout, node.from_host) for layout in state.converted
+    )
+    cost = node.times * (written + sum(relayouts))
+    if isinstance(node, ArgumentNode) and node.by_price and candidate is not usual:
+        # An updated input stays on the device, so it is transferred only once.
+        is_cheap = node.updated or candidate.stick_dim == usual.stick_dim
+        price = _ORDER_PRICE if is_cheap else _STICK_PRICE
+        cost += round(price * pass_cost(target, candidate.bytes, target.burst_bytes))
+    return cost

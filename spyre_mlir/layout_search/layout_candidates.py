@@ -23,7 +23,7 @@ from spyre_mlir.layout.view import BufferView, ViewError
 from spyre_mlir.layout.view_transforms import Slice, ViewTransform, applied
 from spyre_mlir.layout_search.tensor_graph import InsertSliceBuffer, OpSignature
 from spyre_mlir.records import dataclass
-from spyre_mlir.target.ops import DEVICE_OPS, Kind
+from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.target.target import Target
 
 #: Picoseconds added to the cost of a relayout that the back end likely rejects. This is more than a program takes, so
@@ -288,12 +288,6 @@ def transfer_cost_in_loop(op_layout: OpLayout, operand: int, candidate: LayoutCa
 
 #: Maximum number of relayouts of one tensor; its readers need at most three of its dims in the stick.
 MAX_RELAYOUTS = 3
-#: Cost of the memory of a weight's layout, as a fraction of the time to move it: decides only between equal costs.
-_MEMORY_PRICE = 1 / 1024
-#: Cost of an input whose sticks have another order than by default, and of one with another stick dim, as fractions of
-#: the device time to read it. The first moves the same pieces; the second transposes, on a host that is 20 times as
-#: slow. It is meant for tensors that stay on the device; a tensor sent with each call takes longer to arrive.
-_ORDER_PRICE, _STICK_PRICE = 1 / 64, 1 / 4
 
 
 # eq=False: there is one object per layout and op layout, so objects compare and hash by identity.
@@ -364,36 +358,6 @@ class Domain:
         self.costs = np.array(costs, dtype=np.float64)
 
 
-def state_cost(state: State, from_host: bool = False, in_loop: bool = False) -> float:
-    """Return the picoseconds of writing the result, which may stay in LX ``in_loop``, and of its relayouts."""
-    produced, transfer = state.produced, transfer_cost_in_loop if in_loop else transfer_cost
-    result = 0 if produced.op_layout is None else transfer(produced.op_layout, -1, produced.candidate)
-    assert result is not None
-    return result + sum(
-        relayout_cost(state.converted_from(target), target, from_host) for target in state.converted
-    )
-
-
-def memory_cost(state: State) -> int:
-    """Return the cost of layouts that the host prepares: near 0, so that memory only decides between equal costs."""
-    targets = ((candidate, candidate.view.target) for candidate in state.base)
-    transfers = (pass_cost(target, candidate.bytes, target.burst_bytes) for candidate, target in targets)
-    # Costs are whole picoseconds; sums of integers are exact in floats, so equal plans have equal costs.
-    return round(_MEMORY_PRICE * sum(transfers))
-
-
-def host_cost(candidate: LayoutCandidate, usual: LayoutCandidate, stays: bool) -> int:
-    """Return the cost of an input layout that is not the default layout ``usual``.
-
-    An input that ``stays`` on the device, because the program updates it, is transferred only once.
-    """
-    if candidate is usual:
-        return 0
-    target = candidate.view.target
-    price = _ORDER_PRICE if stays or candidate.stick_dim == usual.stick_dim else _STICK_PRICE
-    return round(price * pass_cost(target, candidate.bytes, target.burst_bytes))
-
-
 def relayout_sets(
     base: tuple[LayoutCandidate, ...], targets: tuple[LayoutCandidate, ...], readers: int
 ) -> list[tuple[LayoutCandidate, ...]]:
@@ -403,48 +367,6 @@ def relayout_sets(
     return [subset for count in range(limit + 1) for subset in itertools.combinations(useful, count)]
 
 
-def argument_states(produced: tuple[ProducedLayout, ...], readers: int) -> list[State]:
-    """Return the states of a tensor laid out ahead of time: any layouts, at most one per stick and per reader."""
-    states = []
-    for count in range(1, max(1, min(readers, MAX_RELAYOUTS, len(produced))) + 1):
-        for subset in itertools.combinations(produced, count):
-            base = tuple(layout.candidate for layout in subset)
-            if len({(candidate.stick_dim, candidate.sticks) for candidate in base}) == count:
-                states.append(State(subset[0], base))
-    return states
-
-
-def view_states(
-    produced: tuple[ProducedLayout, ...], targets: tuple[LayoutCandidate, ...], readers: int
-) -> list[State]:
-    """Return states with views of one layout of the source, or of two if there are two readers; and relayouts."""
-    states = []
-    for count in range(1, min(2, max(readers, 1), len(produced)) + 1):
-        for subset in itertools.combinations(produced, count):
-            base = tuple(layout.candidate for layout in subset)
-            if len({candidate.stick_dim for candidate in base}) == count:
-                sets = (r for r in relayout_sets(base, targets, readers) if len(base) + len(r) <= 4)
-                states += [State(subset[0], base, relayouts) for relayouts in sets]
-    return states
-
-
-def pinned_view_states(
-    produced: tuple[ProducedLayout, ...],
-    pin: LayoutCandidate,
-    targets: tuple[LayoutCandidate, ...],
-    readers: int,
-) -> list[State]:
-    """Return states with views in the pinned layout, and with relayouts of other views, which no reader reads."""
-    sets = relayout_sets((pin,), targets, readers)
-    return [
-        State(layout, (layout.candidate,), relayouts)
-        if layout.candidate.layout == pin.layout
-        else State(layout, (layout.candidate,), (pin, *relayouts), sealed=True)
-        for layout in produced
-        for relayouts in sets
-    ]
-
-
 #: The number of orders of the non-stick dims that are tried for the result of one op layout.
 _MAX_ORDERS = 3
 
@@ -452,19 +374,6 @@ _MAX_ORDERS = 3
 def sized(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the dims of more than one element."""
     return tuple(dim for dim, size in enumerate(shape) if size > 1)
-
-
-def last_dim(shape: tuple[int, ...]) -> int | None:
-    """Return the default stick dim: by convention the last dim, even if this dim has size 1."""
-    return len(shape) - 1 if shape else None
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def is_batched(signature: OpSignature) -> bool:
-    """Return whether an operation is a matmul with batch dims."""
-    iteration = signature.iteration
-    product = DEVICE_OPS[signature.opcode].kind is Kind.MATMUL
-    return product and bool(iteration.present[0] & iteration.present[1] - iteration.reduced)
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -41,7 +41,6 @@ from spyre_mlir.layout_search.layout_candidates import (
     default_candidates,
     distinct,
     image,
-    is_batched,
     op_layouts,
     ordered,
     packed,
@@ -357,7 +356,6 @@ class OperandEdge(Edge):
     in_loop: bool = False
 
     def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
-        """Return the time of the transfer."""
         assert result.op_layout is not None
         transfer = transfer_cost_in_loop if self.in_loop else transfer_cost
         cost = transfer(result.op_layout, self.position, source)
@@ -369,7 +367,6 @@ class CopyOf(Edge):
     """A copy reads its source in any layout."""
 
     def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
-        """Return the time of the copy."""
         return copying_cost(source, result.candidate)
 
 
@@ -454,13 +451,10 @@ class InsertInto(Edge):
             return 0
         if source.op_layout is None:
             # A copy, or a buffer of parts: the cost of the runs is the cost of a copy.
-            alone, in_place = (
-                copying_cost(source.candidate, target) for target in (source.candidate, subview)
-            )
-            return round(max(0, in_place - alone))
-        alone, in_place = (
-            transfer_cost(source.op_layout, -1, candidate) for candidate in (source.candidate, subview)
-        )
+            costs = [copying_cost(source.candidate, target) for target in (source.candidate, subview)]
+        else:
+            costs = [transfer_cost(source.op_layout, -1, target) for target in (source.candidate, subview)]
+        alone, in_place = costs
         return 0 if alone is None or in_place is None else max(0, in_place - alone)
 
     def reads(self, source: State, result: State) -> list[LayoutCandidate]:
@@ -526,8 +520,10 @@ class ReaderCandidates:
             other = self.nodes[reader]
             if self._keeps_order(reader):
                 self.batched[index] |= self.batched[reader]
-            elif isinstance(other, Compute):
-                self.batched[index] |= is_batched(other.signature)
+            elif isinstance(other, Compute) and DEVICE_OPS[other.signature.opcode].kind is Kind.MATMUL:
+                iteration = other.signature.iteration
+                shared = iteration.present[0] & iteration.present[1]
+                self.batched[index] |= bool(shared - iteration.reduced)
             dims |= dict.fromkeys(self._stick_dims(node, reader, position))
             # ``viewable`` does not return sparse in addition to stick dims, but this view is read sparse.
             if isinstance(node, ArgumentNode) and node.free and self._is_sparse_view(node, reader):
