@@ -144,17 +144,19 @@ def _scores(value: ir.Value) -> list[Structured]:
         after.append(generic)
         if generic.opcode == "batchmatmul":
             return after[::-1]
-        whole = [
-            value
-            for value, dims in zip(generic.inputs, generic.maps, strict=False)
-            if dims == generic.maps[-1] and _comes_of_matmul(value)
-        ]
+        whole = [value for value in _whole_inputs(generic) if _comes_of_matmul(value)]
         if not _kind(generic).is_elementwise or not whole:
             raise NotOnline(
                 f"'{generic.opcode}' of the scores is no elementwise operation on a matmul's result"
             )
         value = whole[0]
     raise NotOnline("its scores are not made by a matmul")
+
+
+def _whole_inputs(generic: Structured) -> list[ir.Value]:
+    """Return the inputs that have the dims of the result, in their order."""
+    operands = zip(generic.inputs, generic.maps, strict=False)
+    return [value for value, dims in operands if dims == generic.maps[-1]]
 
 
 def _comes_of_matmul(value: ir.Value) -> bool:
@@ -167,11 +169,7 @@ def _comes_of_matmul(value: ir.Value) -> bool:
         if generic.opcode == "batchmatmul":
             return True
         if _kind(generic).is_elementwise:
-            pending += [
-                value
-                for value, dims in zip(generic.inputs, generic.maps, strict=False)
-                if dims == generic.maps[-1]
-            ]
+            pending += _whole_inputs(generic)
     return False
 
 
@@ -204,11 +202,8 @@ def around_softmax(matmul: ir.Operation) -> list[ir.Operation]:
             # The matmul of the scores belongs to the group, its operands do not.
             elif sdsc.opcode_of(op) != "batchmatmul":
                 inside.remove(op.results[0])
-    return [
-        op.operation
-        for op in matmul.block.operations
-        if op.operation.results and op.operation.results[0] in inside
-    ]
+    ops = (op.operation for op in matmul.block.operations)
+    return [op for op in ops if op.results and op.results[0] in inside]
 
 
 def readers(value: ir.Value) -> set[ir.Value]:

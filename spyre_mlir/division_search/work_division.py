@@ -46,8 +46,7 @@ def cheapest_split(
         raise ValueError(
             f"No divisors of {list(space.units)} from {list(least)} on fit {cores} cores and what each can span."
         )
-    best = by_cost(opcode, space, splits)[0]
-    return tuple(splits[:, best].tolist())
+    return tuple(splits[:, by_cost(opcode, space, splits)[0]].tolist())
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -300,19 +299,17 @@ class PriorityDivision(WorkDivision):
     def divide(self, problem: DivisionOfOperation) -> tuple[int, ...]:
         """Return the slices of each dim; ``ValueError`` if there are none."""
         if problem.by_cost:
-            return self._cheapest(problem)
+            table = problem.table
+            if not len(table.splits):
+                units, least = list(problem.units), list(problem.committed)
+                raise ValueError(
+                    f"No divisors of {units} from {least} on fit {problem.cores} cores and what each can span."
+                )
+            best = np.lexsort((table.read_bytes, np.rint(PICOSECONDS * table.cost_ns)))[0]
+            return tuple(table.splits[best].tolist())
         dims = problem.units, problem.reduced, problem.cores, problem.committed, problem.blocked
         splits = work_distribution(*dims, problem.uneven)
         # The larger slices of an uneven split can have longer spans than the slices of an even split.
         if problem.uneven and not problem.is_legal(splits):
             return work_distribution(*dims)
         return splits
-
-    def _cheapest(self, problem: DivisionOfOperation) -> tuple[int, ...]:
-        table, units, least = problem.table, list(problem.units), list(problem.committed)
-        if not len(table.splits):
-            raise ValueError(
-                f"No divisors of {units} from {least} on fit {problem.cores} cores and what each can span."
-            )
-        best = np.lexsort((table.read_bytes, np.rint(PICOSECONDS * table.cost_ns)))[0]
-        return tuple(table.splits[best].tolist())

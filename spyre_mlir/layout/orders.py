@@ -30,11 +30,22 @@ def from_order(
 
     Dims that ``order`` leaves out (size 1, one stick) come outermost.
     """
-    per_stick = elements_per_stick(target, dtype)
+    sticks = () if stick is None else ((stick, elements_per_stick(target, dtype)),)
+    return _dense(target, shape, dtype, sticks, order)
+
+
+def _dense(
+    target: Target,
+    shape: Sequence[int],
+    dtype: str,
+    sticks: Sequence[tuple[int, int]],
+    order: Sequence[int],
+) -> StickLayout:
+    elements = dict(sticks)
     missing = [dim for dim in range(len(shape)) if dim not in order]
-    digits = [Digit(dim, per_stick) if dim == stick else Digit(dim) for dim in (*missing, *order)]
-    stick_dim = Digit(None) if stick is None else Digit(stick, 1, per_stick)
-    return StickLayout(target, tuple(shape), dtype, (*digits, stick_dim))
+    counts = [Digit(dim, elements.get(dim, 1)) for dim in (*missing, *order)]
+    within_stick = [Digit(dim, 1, count) for dim, count in sticks] or [Digit(None)]
+    return StickLayout(target, tuple(shape), dtype, (*counts, *within_stick))
 
 
 def packed_order(
@@ -51,12 +62,8 @@ def packed_order(
     N mod 64, K mod 2), as torch-spyre lays out the kernel of a matmul.
     """
     elements = dict(sticks)
-    order = order or [*(dim for dim in range(len(shape)) if dim not in elements), *elements]
-    missing = [dim for dim in range(len(shape)) if dim not in order]
-    counts = [Digit(dim, elements.get(dim, 1)) for dim in (*missing, *order)]
-    return StickLayout(
-        target, tuple(shape), dtype, (*counts, *(Digit(dim, 1, count) for dim, count in sticks))
-    )
+    others = (dim for dim in range(len(shape)) if dim not in elements)
+    return _dense(target, shape, dtype, sticks, order or [*others, *elements])
 
 
 def natural_order(target: Target, shape: Sequence[int], dtype: str, stick: int | None) -> StickLayout:

@@ -238,11 +238,8 @@ def refined(views: Sequence[BufferView]) -> Space:
 def pieces(view: BufferView) -> list[tuple[int, int]]:
     """Return the dims that lie in pieces of a stick's elements and are not in the stick (``StickLayout.tiled``)."""
     per_stick = view.elements_per_stick
-    return [
-        (axis.dim, per_stick)
-        for axis in view.axes
-        if axis.divisor == per_stick > 1 and view.stick_elements(axis.dim) == 1
-    ]
+    axes = (axis for axis in view.axes if axis.divisor == per_stick > 1)
+    return [(axis.dim, per_stick) for axis in axes if view.stick_elements(axis.dim) == 1]
 
 
 def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tuple[int, ...]) -> BufferView:

@@ -328,18 +328,17 @@ class StickLayout:
             ValueError: The index has another rank.
         """
         _check_rank("An index", len(index), len(self.shape))
-        is_array = isinstance(index, np.ndarray)
-        for dim, (indices, size) in enumerate(zip(index, self.shape, strict=True)):
-            if is_array and not indices.size:
-                continue
-            first, last = (int(indices.min()), int(indices.max())) if is_array else (indices, indices)
+        positions = np.asarray(index, np.int64)
+        for dim, size in enumerate(self.shape if positions.size else ()):
+            first, last = int(positions[dim].min()), int(positions[dim].max())
             if first < 0 or last >= size:
                 outside = first if first < 0 else last
                 raise IndexError(f"Index {outside} of dim {dim} lies outside its {size} elements.")
-        if not is_array:
-            return tuple(0 if digit.dim is None else digit.of(index[digit.dim]) for digit in self.digits)
-        none, index = np.zeros(index.shape[1:], np.int64), index.astype(np.int64)
-        return np.stack([none if digit.dim is None else digit.of(index[digit.dim]) for digit in self.digits])
+        none = np.zeros(positions.shape[1:], np.int64)
+        coordinate = np.stack(
+            [none if digit.dim is None else digit.of(positions[digit.dim]) for digit in self.digits]
+        )
+        return coordinate if isinstance(index, np.ndarray) else tuple(coordinate.tolist())
 
     @overload
     def to_host(self, coordinate: Sequence[int]) -> tuple[int, ...] | None: ...
@@ -364,26 +363,20 @@ class StickLayout:
             ValueError: The coordinate has another rank.
         """
         _check_rank("A device coordinate", len(coordinate), len(self.digits))
-        if isinstance(coordinate, np.ndarray):
-            return self._to_host_arrays(coordinate.astype(np.int64))
-        index = tuple(self.position(dim, coordinate) for dim in range(len(self.shape)))
-        if any(not 0 <= position < size for position, size in zip(index, self.shape, strict=True)):
-            return None
-        # Several digits may count the same positions. Where the digits disagree there is no element; only the
-        # conversion back to a coordinate shows this.
-        return index if self.to_device(index) == tuple(coordinate) else None
-
-    def _to_host_arrays(self, coordinate: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        index = np.zeros((len(self.shape), *coordinate.shape[1:]), np.int64)
-        is_element = np.ones(coordinate.shape[1:], bool)
+        positions = np.asarray(coordinate, np.int64)
+        index = np.zeros((len(self.shape), *positions.shape[1:]), np.int64)
+        is_element = np.ones(positions.shape[1:], bool)
         for dim, size in enumerate(self.shape):
-            index[dim] = self.position(dim, list(coordinate))
+            index[dim] = self.position(dim, list(positions))
             is_element &= (index[dim] >= 0) & (index[dim] < size)
         # ``to_device`` rejects an index outside the shape, so the indices of padding are set to 0 first.
         index *= is_element
-        if is_element.any():
-            is_element &= (self.to_device(index) == coordinate).all(0)
-        return index * is_element, is_element
+        # Several digits may count the same positions. Where the digits disagree there is no element; only the
+        # conversion back to a coordinate shows this.
+        is_element &= (self.to_device(index) == positions).all(0)
+        if isinstance(coordinate, np.ndarray):
+            return index * is_element, is_element
+        return tuple(index.tolist()) if is_element else None
 
     def position(self, dim: int, coordinate: Sequence[_Index]) -> _Index | int:
         """Return the position of a ``dim`` at a device ``coordinate``; in padding the position is beyond the shape."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Hashable, Sequence
 
@@ -85,25 +86,22 @@ class Domains:
     def build(self) -> list[Domain]:
         """Return one domain per node."""
         for index, node in enumerate(self.nodes):
-            self.domains.append(self._domain(index, node))
+            produced = self._produced(index, node)
+            if node.pin is not None and not isinstance(node, ViewNode):
+                produced = self._pinned(index, node, candidate_of(node.pin), produced)
+            # More readers do not add states; a larger count would only make equal domains distinct.
+            readers = min(self._readers[index], MAX_RELAYOUTS + 1)
+            # Windows exist only as a view: a relayout is placed before the view, not between the view and its reader.
+            slides = isinstance(node, ViewNode) and isinstance(node.step, Slide)
+            targets = self.reader_candidates[index] if is_convertible(node.dtype) and not slides else ()
+            is_argument = isinstance(node, ArgumentNode)
+            constants = (node.free, node.by_price, node.updated, node.layouts) if is_argument else ()
+            key = (type(node), produced, targets, readers, node.times, node.pin, node.from_host, constants)
+            if key not in self._known:
+                states = functools.partial(_domain, node, produced, targets, readers)
+                self._known[key] = _DOMAINS.get(key, states)
+            self.domains.append(self._known[key])
         return self.domains
-
-    def _domain(self, index: int, node: TensorNode) -> Domain:
-        produced = self._produced(index, node)
-        if node.pin is not None and not isinstance(node, ViewNode):
-            produced = self._pinned(index, node, candidate_of(node.pin), produced)
-        # More readers do not add states; a larger count would only make equal domains distinct.
-        readers = min(self._readers[index], MAX_RELAYOUTS + 1)
-        # Windows exist only as a view: a relayout is placed before the view, not between the view and its reader.
-        slides = isinstance(node, ViewNode) and isinstance(node.step, Slide)
-        targets = self.reader_candidates[index] if is_convertible(node.dtype) and not slides else ()
-        constants = (
-            (node.free, node.by_price, node.updated, node.layouts) if isinstance(node, ArgumentNode) else ()
-        )
-        key = (type(node), produced, targets, readers, node.times, node.pin, node.from_host, constants)
-        if key not in self._known:
-            self._known[key] = _DOMAINS.get(key, lambda: _domain(node, produced, targets, readers))
-        return self._known[key]
 
     def _default(self, node: TensorNode, stick: int | None) -> tuple[LayoutCandidate, ...]:
         return default_candidates(self.target, node.shape, node.dtype, stick, self.stick_outermost)

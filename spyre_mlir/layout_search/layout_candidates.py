@@ -154,13 +154,10 @@ def relayout_cost(source: LayoutCandidate, target: LayoutCandidate, from_host: b
     # A restickify keeps both of its buffers out of LX, so the producer and the readers of the tensor also have to
     # wait; a tensor that comes from the host does not have a producer.
     waiting = 1 if from_host else 2
-    opcode, waits = (
-        ("identity", 0)
-        if source.stick_dim == target.stick_dim
-        else ("ReStickifyOpHBM", waiting * wait_cost(source.view.target))
-    )
-    if opcode != "identity" and not is_restickified(source.view.dtype):
-        waits += _NO_RESTICKIFY
+    opcode, waits = "identity", 0
+    if source.stick_dim != target.stick_dim:
+        opcode, waits = "ReStickifyOpHBM", waiting * wait_cost(source.view.target)
+        waits += 0 if is_restickified(source.view.dtype) else _NO_RESTICKIFY
     try:
         return copy_cost(opcode, refined([_padded_for(source, target), _padded_for(target, source)])) + waits
     except ViewError:

@@ -511,34 +511,26 @@ class ReaderCandidates:
     def collect(self) -> list[tuple[LayoutCandidate, ...]]:
         """Return the candidates of each tensor; () for a tensor of one element, which any reader accepts."""
         for index in reversed(range(len(self.nodes))):
-            self._collect(index, self.nodes[index])
+            node, dims = self.nodes[index], dict[int | None, None]()
+            for reader, position in self.readers[index]:
+                self._follow_order(index, reader)
+                dims |= dict.fromkeys(self._stick_dims(node, reader, position))
+                # ``viewable`` does not return sparse in addition to stick dims, but this view is read sparse.
+                if isinstance(node, ArgumentNode) and node.free and self._is_sparse_view(node, reader):
+                    dims[None] = None
+            if not sized(node.shape):
+                continue
+            stick_dims = tuple(dims)
+            candidates = [*self._by_stick_dim(index, node, stick_dims), *self._packed(index, node)]
+            if not is_convertible(node.dtype):
+                candidates += self._in_logical_order(index, node, stick_dims)
+            # A loop may yield the tensor in the pinned layout of its iter_arg; a buffer before a loop has the pin.
+            if not isinstance(node, InsertSliceBuffer):
+                loops = (self.nodes[reader] for reader, _ in self.readers[index])
+                pins = (loop.pin for loop in loops if isinstance(loop, IterArg) and loop.pin)
+                candidates += map(candidate_of, pins)
+            self.candidates[index] = distinct(candidates)
         return self.candidates
-
-    def _collect(self, index: int, node: TensorNode) -> None:
-        dims: dict[int | None, None] = {}
-        for reader, position in self.readers[index]:
-            other = self.nodes[reader]
-            if self._keeps_order(reader):
-                self.batched[index] |= self.batched[reader]
-            elif isinstance(other, Compute) and DEVICE_OPS[other.signature.opcode].kind is Kind.MATMUL:
-                iteration = other.signature.iteration
-                shared = iteration.present[0] & iteration.present[1]
-                self.batched[index] |= bool(shared - iteration.reduced)
-            dims |= dict.fromkeys(self._stick_dims(node, reader, position))
-            # ``viewable`` does not return sparse in addition to stick dims, but this view is read sparse.
-            if isinstance(node, ArgumentNode) and node.free and self._is_sparse_view(node, reader):
-                dims[None] = None
-        if not sized(node.shape):
-            return
-        stick_dims = tuple(dims)
-        candidates = [*self._by_stick_dim(index, node, stick_dims), *self._packed(index, node)]
-        if not is_convertible(node.dtype):
-            candidates += self._in_logical_order(index, node, stick_dims)
-        # A loop may yield the tensor in the pinned layout of its iter_arg; a buffer before a loop has the pin itself.
-        if not isinstance(node, InsertSliceBuffer):
-            loops = (self.nodes[reader] for reader, _ in self.readers[index])
-            candidates += [candidate_of(loop.pin) for loop in loops if isinstance(loop, IterArg) and loop.pin]
-        self.candidates[index] = distinct(candidates)
 
     def _packed(self, index: int, node: TensorNode) -> tuple[LayoutCandidate, ...]:
         """Return the layouts with several dims in the stick that readers need, directly or through views."""
@@ -571,13 +563,21 @@ class ReaderCandidates:
             ordered(self.target, node.shape, node.dtype, stick, order) for stick, order in orders.items()
         )
 
-    def _keeps_order(self, reader: int) -> bool:
-        """Return whether the result of a node keeps the order of its input: a view, copy or operation on one tensor."""
+    def _follow_order(self, index: int, reader: int) -> None:
+        """Record whether a batched matmul reads the order of a tensor.
+
+        A view, a copy or an operation on one tensor keeps the order of its input.
+        """
         node = self.nodes[reader]
         if not isinstance(node, Compute):
-            return isinstance(node, ViewNode | Copy)
-        tensors = sum(bool(sized(self.nodes[operand].shape)) for operand in node.operands)
-        return KINDS[node.signature.opcode] is Kind.POINTWISE and tensors == 1
+            self.batched[index] |= isinstance(node, ViewNode | Copy) and self.batched[reader]
+            return
+        kind, iteration = DEVICE_OPS[node.signature.opcode].kind, node.signature.iteration
+        if kind is Kind.POINTWISE and sum(bool(sized(self.nodes[each].shape)) for each in node.operands) == 1:
+            self.batched[index] |= self.batched[reader]
+        elif kind is Kind.MATMUL:
+            shared = iteration.present[0] & iteration.present[1]
+            self.batched[index] |= bool(shared - iteration.reduced)
 
     def _stick_dims(self, node: TensorNode, reader: int, position: int) -> _StickDims:
         """Return the stick dims with which one reader may read a tensor."""

@@ -390,7 +390,9 @@ def _fields_of(sections: Sections, source: str) -> dict[str, Any]:
     values, known = {}, {}
     for name, path in _paths().items():
         section, _, key = path.partition(".")
-        table = table_of(sections, section, source)
+        table = sections.get(section)
+        if not isinstance(table, Mapping):
+            raise CompileError(f"The device has no section [{section}].", source)
         if key:
             known.setdefault(section, []).append(key)
             values[name] = value_of(hints[name], table, key, path, source)
@@ -494,14 +496,6 @@ Sections = Mapping[str, Any]
 
 #: Bounds of every number but 0: counts of bytes are the largest; rates and their inverses stay in the range of floats.
 _MIN_NUMBER, _MAX_NUMBER = 1e-9, 1 << 48
-
-
-def table_of(sections: Sections, section: str, source: str) -> Sections:
-    """Return a section; ``CompileError`` if there is none."""
-    table = sections.get(section)
-    if not isinstance(table, Mapping):
-        raise CompileError(f"The device has no section [{section}].", source)
-    return table
 
 
 def refuse_unknown(table: Sections, known: list[str], prefix: str, source: str) -> None:
