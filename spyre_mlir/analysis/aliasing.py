@@ -30,8 +30,7 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.cores import Division
 from spyre_mlir.layout import BufferView, StickLayout
-from spyre_mlir.layout.space import Space, Windows, gathered, refined
-from spyre_mlir.layout.symbolic import SymbolicDims
+from spyre_mlir.layout.space import Space, SymbolicDims, Windows, gathered, refined
 from spyre_mlir.layout.view_transforms import Slice, applied
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass

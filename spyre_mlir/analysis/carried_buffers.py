@@ -18,7 +18,14 @@ def why_not_in_place(loop: ir.Operation, carried: CarriedValue) -> str | None:
     reads the iter_arg element by element or not at all, and no later operation reads the iter_arg.
     """
     value = carried.yielded
-    if _goes_on_with(value, carried.argument):
+    # A chain of insertions and inner loops leads from the iter_arg to a value in its buffer.
+    origin: ir.Value | None = value
+    while origin is not None and origin != carried.argument:
+        op = defining_op(origin)
+        is_insertion = op is not None and op.name == "tensor.insert_slice"
+        before = None if op is None else initial_of(origin)
+        origin = op.operands[1] if op is not None and is_insertion else before
+    if origin is not None:
         return None
     producer = defining_op(value)
     if producer is None or producer.block != body_block(loop):
@@ -43,23 +50,6 @@ def why_not_over(op: ir.Operation, operand: ir.Value) -> str | None:
     if not _reads_in_place(op, operand):
         return "the result is written over what is still to be read for it"
     return "the operand is read later" if is_read_from(operand, op, [op]) else None
-
-
-def _goes_on_with(value: ir.Value, argument: ir.Value) -> bool:
-    """Return whether a chain of insertions and inner loops leads from an iter_arg to a value in its buffer."""
-    while value != argument:
-        op = defining_op(value)
-        if op is None:
-            return False
-        if op.name == "tensor.insert_slice":
-            value = op.operands[1]
-        elif op.name == LOOP:
-            before = initial_of(value)
-            assert before is not None
-            value = before
-        else:
-            return False
-    return True
 
 
 def _reads_in_place(producer: ir.Operation, argument: ir.Value) -> bool:

@@ -70,22 +70,16 @@ def digest_of(func: ir.Operation, ops: Iterable[ir.Operation]) -> tuple[bytes, t
     return hashlib.sha256(text.getbuffer()).digest(), constants
 
 
-@dataclass
-class _KeptUsage:
-    """The last usage that was requested, and the state of its function."""
-
-    state: _FunctionState | None = None
-    usage: Usage | None = None
-
-
-#: The usage that ``usage_kept`` keeps; None outside ``usage_kept``.
-_kept: contextvars.ContextVar[_KeptUsage | None] = contextvars.ContextVar("kept", default=None)
+#: The last usage that was requested, with the state of its function, if there is one; None outside ``usage_kept``.
+_kept: contextvars.ContextVar[list[tuple[_FunctionState, Usage]] | None] = contextvars.ContextVar(
+    "kept", default=None
+)
 
 
 @contextlib.contextmanager
 def usage_kept() -> Iterator[None]:
     """Keep the last result of ``usage_of`` for the next call, within a ``with`` block."""
-    token = _kept.set(_KeptUsage())
+    token = _kept.set([])
     try:
         yield
     finally:
@@ -101,6 +95,6 @@ def usage_of(func: ir.Operation) -> Usage:
     if kept is None:
         return Usage(func)
     state = _FunctionState.of(func)
-    if kept.usage is None or kept.state is None or not kept.state.is_same(state):
-        kept.state, kept.usage = state, Usage(func)
-    return kept.usage
+    if not kept or not kept[0][0].is_same(state):
+        kept[:] = [(state, Usage(func))]
+    return kept[0][1]

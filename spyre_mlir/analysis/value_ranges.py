@@ -156,7 +156,7 @@ _POWERS = {"reciprocal": -1.0, "sqrt": 0.5, "rsqrt": -0.5, "layernormscale": -0.
 
 
 def _growth(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, float] | None:
-    """Return the growth and the factor of a result; None if they are those of the inputs together."""
+    """Return the growth and the factor of a result; None if the result has the bounds of its inputs together."""
     opcode, facts = generic.opcode, inputs[0]
     low, high = facts.growth
     if opcode in _BOUNDED:

@@ -16,7 +16,7 @@ from typing import Any
 
 from spyre_mlir.dialects.attributes import from_attribute, to_attribute
 from spyre_mlir.errors import CompileError
-from spyre_mlir.layout.symbolic import SymbolicDim, SymbolicDims
+from spyre_mlir.layout.space import SymbolicDim, SymbolicDims
 from spyre_mlir.mlir import ir, location_of
 
 SIZES, SYMBOLIC = "sdsc.sizes", "sdsc.symbolic"

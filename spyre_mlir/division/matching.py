@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from spyre_mlir.division.cores import Division, core_order
 from spyre_mlir.division.ownership import CoreRegion, CoreView, core_view, same_owners, subview_mismatch
@@ -34,19 +34,13 @@ def matching_division(space: Space, operand: int, view: CoreView, in_parts: bool
     splits = tuple(len(starts_of_dim) for starts_of_dim in starts)
     if any(split > units for split, units in zip(splits, space.units, strict=True)):
         return None
-    if not space.has_equal_slices(splits):
-        return None
-    order = tuple(sorted(core_order(splits, ()), key=lambda dim: _step(begins, dim)))
-    # The order of dims is free, but along a dim core ids count slices upwards: IR has no other mappings.
-    mapped = Division.mixed_radix(splits, order)
-    if mapped.owners != tuple(tuple(map(list.index, starts, begin)) for begin in begins):
-        return None
-    mapped_view = view_of(space, operand, mapped)
+    mapping = _mapping(space, splits, [tuple(map(list.index, starts, begin)) for begin in begins])
+    mapped_view = None if mapping is None else view_of(space, operand, Division.mixed_radix(*mapping))
     if mapped_view is None:
         return None
     pairs = ((mapped_view, view), (view, mapped_view)) if in_parts else ()
     is_part = any(subview_mismatch(whole, part) is None for whole, part in pairs)
-    return (splits, order) if same_owners(mapped_view, view) or is_part else None
+    return mapping if same_owners(mapped_view, view) or is_part else None
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -72,12 +66,7 @@ def same_slices(
         if dim is None or split > space.units[dim] or filled(space.units[dim], split) < split:
             return None
         splits[dim], slices[dim] = split, [owner[source] for owner in division.owners]
-    if not space.has_equal_slices(splits):
-        return None
-    owners = list(zip(*slices, strict=True))
-    order = tuple(sorted(core_order(splits, ()), key=lambda dim: _step(owners, dim)))
-    mapped = Division.mixed_radix(splits, order)
-    return (tuple(splits), order) if list(mapped.owners) == owners else None
+    return _mapping(space, tuple(splits), list(zip(*slices, strict=True)))
 
 
 def begins_of(
@@ -100,9 +89,21 @@ def begins_of(
     return begins
 
 
-def _step(begins: list[tuple[int, ...]], dim: int) -> int:
-    """Return the number of cores before the slice of a dim changes; all cores if it never changes."""
-    return next((core for core, begin in enumerate(begins) if begin[dim] != begins[0][dim]), len(begins))
+def _mapping(space: Space, splits: tuple[int, ...], owners: Sequence[tuple[int, ...]]) -> Mapping | None:
+    """Return the mapping in which core ids count slices to these ``owners``; None if they cannot.
+
+    The order of dims is free, but along a dim core ids count slices upwards: IR has no other mappings.
+    """
+    if not space.has_equal_slices(splits):
+        return None
+
+    def step(dim: int) -> int:
+        """Return the number of cores before the slice of a dim changes; all cores if it never changes."""
+        changed = (core for core, slices in enumerate(owners) if slices[dim] != owners[0][dim])
+        return next(changed, len(owners))
+
+    order = tuple(sorted(core_order(splits, ()), key=step))
+    return (splits, order) if Division.mixed_radix(splits, order).owners == tuple(owners) else None
 
 
 def view_of(space: Space, operand: int, division: Division) -> CoreView | None:

@@ -32,7 +32,7 @@ def span_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
     for axis in view.axes:
         share = shares[axis.dim] * space.padded[axis.dim] // space.units[axis.dim]
         room = axis.divisor * axis.size
-        # At most so many positions of the axis lie from the first to the last that a share accesses.
+        # The maximum number of positions of the axis from the first to the last that a share accesses.
         before = axis.divisor - math.gcd(axis.divisor, share)
         positions = min(axis.size, (before + share - 1) // axis.divisor + 1)
         if room < view.shape[axis.dim] and room % share:

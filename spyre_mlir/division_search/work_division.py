@@ -58,9 +58,7 @@ def cheapest_splits(
     Slices are equal, ``blocked`` dims stay whole. Ties are in lexicographic order.
     """
     splits = reaching_splits(opcode, space, cores, (1,) * len(space.units), blocked)
-    if not splits.size:
-        return ()
-    best = np.argsort(split_cost(opcode, space, splits), kind="stable")[:limit]
+    best = np.argsort(split_cost(opcode, space, splits), kind="stable")[:limit] if splits.size else []
     return tuple(tuple(splits[:, column].tolist()) for column in best)
 
 

@@ -42,7 +42,7 @@ from spyre_mlir.frontend.module_pairs import (
     same_slice,
     unchanged,
 )
-from spyre_mlir.layout.symbolic import SymbolicDim, SymbolicDims
+from spyre_mlir.layout.space import SymbolicDim, SymbolicDims
 from spyre_mlir.mlir import ir
 
 

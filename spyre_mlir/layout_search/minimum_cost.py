@@ -201,21 +201,16 @@ class Problem:
     def plan(self, minimum: Minimum) -> LayoutPlan:
         """Return the decisions of a minimum; ``LayoutError`` if its cost is infinite."""
         if minimum.cost == INFINITE:
-            raise self._misfit()
+            # Report the first operation on a type without relayouts, if there is one.
+            for index, node in enumerate(self.nodes):
+                dtypes = [self.nodes[operand].dtype for operand in node.inputs if isinstance(node, Compute)]
+                if isinstance(node, Compute) and not all(map(is_convertible, dtypes)):
+                    reason = "an operand does not lie as it must, and no operation converts 8-bit tensors"
+                    raise LayoutError(index, f"{reason}: {sentence(node.signature.opcode)}")
+            raise LayoutError(len(self.nodes) - 1, "no layouts of its tensors go together")
         states = [domain.states[index] for domain, index in zip(self.domains, minimum.states, strict=True)]
         decisions = tuple(self._decision(index, node, states) for index, node in enumerate(self.nodes))
         return LayoutPlan(decisions, minimum.cost, minimum.bound)
-
-    def _misfit(self) -> LayoutError:
-        """Return the error if no layouts fit: at the first operation on a type without relayouts, if there is one."""
-        for index, node in enumerate(self.nodes):
-            if isinstance(node, Compute) and not all(
-                is_convertible(self.nodes[operand].dtype) for operand in node.operands
-            ):
-                rule = sentence(node.signature.opcode)
-                reason = "an operand does not lie as it must, and no operation converts 8-bit tensors"
-                return LayoutError(index, f"{reason}: {rule}")
-        return LayoutError(len(self.nodes) - 1, "no layouts of its tensors go together")
 
     def _decision(self, index: int, node: TensorNode, states: list[State]) -> Decision:
         state = states[index]

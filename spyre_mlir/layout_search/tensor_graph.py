@@ -108,7 +108,6 @@ class Compute(TensorNode):
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The operands."""
         return self.operands
 
 
@@ -121,7 +120,6 @@ class ViewNode(TensorNode):
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The source."""
         return (self.source,)
 
 
@@ -133,7 +131,6 @@ class Copy(TensorNode):
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The source."""
         return (self.source,)
 
 
@@ -163,7 +160,6 @@ class InsertSliceBuffer(TensorNode):
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The inserted tensors."""
         return tuple(part.source for part in self.parts)
 
 
@@ -179,7 +175,6 @@ class IterArg(TensorNode):
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The initial and the yielded value."""
         return (self.initial, self.yielded)
 
 
@@ -191,7 +186,6 @@ class LoopResult(TensorNode):
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The iter_arg."""
         return (self.carried,)
 
 

@@ -28,7 +28,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import dma_tuples
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.padding import States
-from spyre_mlir.layout.symbolic import SymbolicDims
+from spyre_mlir.layout.space import SymbolicDims
 from spyre_mlir.lowering.export import parameter_name
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES

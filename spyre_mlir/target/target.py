@@ -144,7 +144,7 @@ class Target:
     array: Annotated[ArrayRates, "array"]
     """Rates of the array of multiply-adds."""
     sharing: Annotated[SharingRates, "sharing"]
-    """What cores lose that read one operand."""
+    """Slowdown of cores that read one operand."""
     loop_iterations: Annotated[int, "program.loop_iterations"]
     """Iterations of a loop at most."""
     operand_layouts: Annotated[int, "program.operand_layouts"]
