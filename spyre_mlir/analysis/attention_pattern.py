@@ -83,10 +83,11 @@ def _divided(value: ir.Value) -> tuple[list[Structured], Structured | None]:
     linear: list[Structured] = []
     while (op := producer_of(value)) is not None and (generic := structured(op)) is not None:
         if generic.opcode == "realdiv":
-            exp, total = (producer_of(operand) for operand in generic.inputs)
-            summed = _device_op(total, _SUMS)
-            is_softmax = summed is not None and exp is not None and producer_of(summed.inputs[0]) == exp
-            return linear[::-1], generic if is_softmax and sdsc.opcode_of(exp) == "exp" else None
+            exp = _device_op(producer_of(generic.inputs[0]), ("exp",))
+            summed = _device_op(producer_of(generic.inputs[1]), _SUMS)
+            if exp is None or summed is None or producer_of(summed.inputs[0]) != exp.op:
+                return linear[::-1], None
+            return linear[::-1], generic
         operand = _linear_operand(generic)
         if operand is None:
             break
@@ -366,7 +367,8 @@ def known_runs(value: ir.Value) -> RunLengths | None:
 
 #: Predicates of mask elements.
 _IS_LOW: Predicate = functools.partial(operator.ge, _HIDDEN_SCORE)
-_IS_ZERO, _IS_ONE = functools.partial(operator.eq, 0), functools.partial(operator.eq, 1)
+_IS_ZERO: Predicate = functools.partial(operator.eq, 0)
+_IS_ONE: Predicate = functools.partial(operator.eq, 1)
 _IS_NOT_ZERO: Predicate = functools.partial(operator.ne, 0)
 
 #: Operands of mask and scores, predicates of mask elements that hide or keep a score, and whether it hides scores.
@@ -388,8 +390,8 @@ def _form(generic: Structured) -> _Form | None:
         number = splat_of(generic.inputs[other])
         if number is None or not (number <= _HIDDEN_SCORE or number == 0):
             continue
-        predicates = (_IS_ZERO, _IS_NOT_ZERO) if masked == 1 else (_IS_NOT_ZERO, _IS_ZERO)
-        return 0, masked, *predicates, number != 0
+        hides, keeps = (_IS_ZERO, _IS_NOT_ZERO) if masked == 1 else (_IS_NOT_ZERO, _IS_ZERO)
+        return 0, masked, hides, keeps, number != 0
     return None
 
 

@@ -123,12 +123,12 @@ class LayoutGraph:
 
     def _visit(self, block: ir.Block) -> None:
         for op in (item.operation for item in block.operations):
-            result = op.results[0] if op.results else None
-            if op.name in ("tensor.empty", "linalg.fill", "func.return"):
-                continue
             if op.name == LOOP:
                 self._loop(op)
-            elif op.name in VIEWS:
+            if op.name in (LOOP, "tensor.empty", "linalg.fill") or not op.results:
+                continue
+            result = op.results[0]
+            if op.name in VIEWS:
                 uses = [*result.uses] if op.name == "tensor.extract_slice" else []
                 # A slice of a buffer may be only the destination of results, as tiling creates it.
                 if uses and all(names_place(use.owner.operation, use.operand_number) for use in uses):

@@ -188,9 +188,9 @@ def index_of(value: ir.Value) -> Index | None:
     if op.name == "affine.apply":
         map_ = ir.AffineMapAttr(op.attributes["map"]).value
         return _evaluate(map_.results[0], operands, map_.n_dims)
-    if len(operands) != 2 or None in operands:
+    lhs, rhs = operands if len(operands) == 2 else (None, None)
+    if lhs is None or rhs is None:
         return None
-    lhs, rhs = operands
     if op.name == "arith.addi":
         return lhs + rhs
     if op.name == "arith.subi":

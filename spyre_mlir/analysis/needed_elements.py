@@ -173,8 +173,10 @@ def _captured(needs: Needs, op: ir.Operation, boxes: Sequence[Box]) -> None:
         value, dims = inner.operands[0], list[int | None]()
         for index in inner.operands[1:]:
             position = defining_op(index)
-            is_dim = position is not None and position.name == "linalg.index"
-            dims.append(int(ir.IntegerAttr(position.attributes["dim"]).value) if is_dim else None)
+            if position is None or position.name != "linalg.index":
+                dims.append(None)
+            else:
+                dims.append(int(ir.IntegerAttr(position.attributes["dim"]).value))
         for box in boxes:
             lookups = math.prod(len(indices) for dim, indices in enumerate(box) if dim not in dims)
             part = tuple(

@@ -250,12 +250,12 @@ def _without_halos(space: Space, view: CoreView) -> tuple[Distribution | None, H
     regions = [region for region in view.regions if region is not None]
     ends = [region.start + sum(stride * (count - 1) for stride, count in region.steps) for region in regions]
     # The positions along each dim of the first and the last stick of each region; None before the first element.
-    begins, lasts = (
-        begins_of(space.views[1], len(space.sizes), [CoreRegion(element, ()) for element in elements])
-        for elements in ([region.start for region in regions], ends)
-    )
-    if view.partial or len(regions) < len(view.regions) or None in (*begins, *lasts):
+    elements = [CoreRegion(element, ()) for element in (*(region.start for region in regions), *ends)]
+    positions = begins_of(space.views[1], len(space.sizes), elements)
+    inside = [position for position in positions if position is not None]
+    if view.partial or len(regions) < len(view.regions) or len(inside) < len(positions):
         return None, ()
+    begins, lasts = inside[: len(regions)], inside[len(regions) :]
     halos, starts = [], [sorted(set(starts_of_dim)) for starts_of_dim in zip(*begins, strict=True)]
     for dim, starts_of_dim in enumerate(starts):
         share = -(-space.units[dim] // len(starts_of_dim))

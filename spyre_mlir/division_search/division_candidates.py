@@ -238,8 +238,10 @@ class _CandidateLists:
         op = self.ops[index]
         blocked = tuple((dim, op.division.splits[dim]) for dim in sorted(op.blocked))
         candidate = _candidate(op.opcode, op.space, mapping, blocked) if self._is_open(index) else None
-        division = None if candidate is None else (candidate.division.splits, candidate.division.owners)
-        if division is not None and division not in self._known[index]:
+        if candidate is None:
+            return
+        division = candidate.division.splits, candidate.division.owners
+        if division not in self._known[index]:
             self._known[index].add(division)
             self.candidates[index].append(candidate)
 

@@ -164,11 +164,11 @@ class SplitTable:
         )
         read_bytes = np.array([operand.core_bytes for operand in reads]).sum(axis=0)
         cost = split_cost(opcode, space, splits) / PICOSECONDS
-        arrays = splits.T, cost, np.broadcast_to(read_bytes, cost.shape).astype(float)
-        copies = [np.ascontiguousarray(array).copy() for array in arrays]
-        for array in copies:
+        rows, cost = np.ascontiguousarray(splits.T).copy(), cost.copy()
+        loaded = np.broadcast_to(read_bytes, cost.shape).astype(float)
+        for array in (rows, cost, loaded):
             array.setflags(write=False)
-        return cls(*copies)
+        return cls(rows, cost, loaded)
 
 
 @dataclass(frozen=True)

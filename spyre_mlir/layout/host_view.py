@@ -99,7 +99,7 @@ class HostView:
                 if dim not in step.dropped:
                     dims.append(pieces)
         elif isinstance(step, Expand):
-            dims = [((1, 1),)] * len(step.shape)
+            dims.extend([((1, 1),)] * len(step.shape))
             for source, group in enumerate(step.groups):
                 rest = list(self.dims[source])
                 end = rest[0][0] * rest[0][1]
