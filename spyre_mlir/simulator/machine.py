@@ -40,9 +40,8 @@ from spyre_mlir.bundle.transfer import (
     part_of,
 )
 from spyre_mlir.records import dataclass
-from spyre_mlir.simulator.access import Access, OperandAccesses, access_error, resolve
-from spyre_mlir.simulator.batch_run import BatchRun
-from spyre_mlir.simulator.gather import rows_bytes
+from spyre_mlir.simulator.access import Access, OperandAccesses, access_error, resolve, rows_bytes
+from spyre_mlir.simulator.batch_run import BatchRun, ResultWriter
 from spyre_mlir.simulator.memory import (
     HOST,
     NOBODY,
@@ -57,7 +56,6 @@ from spyre_mlir.simulator.memory import (
 from spyre_mlir.simulator.plan import Plan, make_plan
 from spyre_mlir.simulator.progress import Advance, ignore
 from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
-from spyre_mlir.simulator.result_writer import ResultWriter
 from spyre_mlir.simulator.ring_transfers import relayout, relayout_again
 from spyre_mlir.simulator.simulation_error import IntegerRangeError, SimulationError
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics

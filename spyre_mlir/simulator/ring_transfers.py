@@ -19,8 +19,7 @@ from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text
 from spyre_mlir.simulator.boxes import Box, share_of
-from spyre_mlir.simulator.core_views import CoreViews
-from spyre_mlir.simulator.memory import POISON, AddressSpace, spread
+from spyre_mlir.simulator.memory import POISON, AddressSpace, CoreViews, spread
 from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.simulator.workers import run_tasks
 from spyre_mlir.target.formats import FORMATS
