@@ -22,6 +22,7 @@ from spyre_mlir.bundle.model import (
     Loop,
     Origin,
     Statement,
+    executes_of,
 )
 from spyre_mlir.records import dataclass
 
@@ -99,14 +100,6 @@ def name(design: Design) -> str:
     return f"{design.filename} ({design.opcode})"
 
 
-def statements_in_order(statements: tuple[Statement, ...]) -> Iterator[Statement]:
-    """Yield all statements, each loop before the statements of its body."""
-    for statement in statements:
-        yield statement
-        if isinstance(statement, Loop):
-            yield from statements_in_order(statement.body)
-
-
 def each_design(rule: Callable[[Design], Iterator[str]]) -> Callable[[Context], Iterator[Diagnostic]]:
     """Return a rule on a bundle that applies a rule on one design to each design."""
 
@@ -134,11 +127,7 @@ class Context:
     @functools.cached_property
     def executes(self) -> list[Execute]:
         """The executes in program order; an execute in a loop counts once."""
-        return [
-            statement
-            for statement in statements_in_order(self.bundle.statements)
-            if isinstance(statement, Execute)
-        ]
+        return executes_of(self.bundle.statements)
 
     @functools.cached_property
     def buffers(self) -> dict[str, Buffer]:

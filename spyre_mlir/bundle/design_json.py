@@ -9,22 +9,14 @@ the output of the writer for that design, so a file that contradicts itself is r
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
-from spyre_mlir.bundle.canonical_design import REPEATED, CanonicalDesign
-from spyre_mlir.bundle.canonical_fields import integer
-from spyre_mlir.bundle.design_writer import (
-    EMPTY_OF_STAGE,
-    INDICES,
-    PADDING,
-    SYMBOLIC_DIMS,
-    SYMBOLS_OF_DIMS,
-    to_json,
-    varying,
-)
+from spyre_mlir.bundle.canonical_design import REPEATED, CanonicalDesign, integer
+from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits, reduced_dims
 from spyre_mlir.bundle.json_fields import Field, only_item, require_same
 from spyre_mlir.bundle.model import (
     Constant,
@@ -37,7 +29,8 @@ from spyre_mlir.bundle.model import (
 )
 from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
-from spyre_mlir.target.ops import DEVICE_OPS
+from spyre_mlir.target.formats import find_format
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.target.target import Target
 
 Json = dict[str, Any]
@@ -321,3 +314,366 @@ def _read_debug(field: Field) -> DebugHandle | None:
             for step in field["transform_history"].items()
         ),
     )
+
+
+Json = dict[str, Any]
+
+INDICES = "indirectAccessIndexLabeledDs"
+
+SYMBOLIC_DIMS, SYMBOLIC_VOLUME, SYMBOLS_OF_DIMS = (
+    "symbolicDimInfo_",
+    "maxSymbolicVolume_",
+    "dimToSymbolMapping_",
+)
+
+EMPTY_OF_STAGE = (
+    SYMBOLIC_DIMS,
+    SYMBOLIC_VOLUME,
+    "coreletSplit_",
+    "rowSplit_",
+    "peSfpSplit_",
+)
+
+PADDING = "paddingSizes_"
+
+
+def to_json(design: Design) -> Json:
+    """Return the JSON object of a design. Operands of one role must share their layout."""
+    cores = range(design.cores)
+    return {
+        f"{design.index}_{_function(design)}": {
+            "debug_handle_": _debug_to_json(design.debug),
+            "sdscFoldProps_": [_fold("time", 1)],
+            "sdscFolds_": {
+                "dim_prop_func": [_affine(1)],
+                "dim_prop_attr": [_fold("time", 1)],
+                "data_": {"[0]": "0"},
+            },
+            "coreFoldProp_": _fold("core", design.cores),
+            "coreletFoldProp_": _fold("corelet", design.target.emitted_corelets),
+            "numCoresUsed_": design.cores,
+            "coreIdToDsc_": {str(core): 0 for core in cores},
+            "numWkSlicesPerDim_": dict(design.slices),
+            "coreIdToWkSlice_": {str(core): dict(design.core_slices[core]) for core in cores},
+            "coreIdToDscSchedule": {str(core): [[-1, 0, 0, 0]] for core in cores},
+            "dscs_": [{_function(design): _configuration(design)}],
+        }
+    }
+
+
+def _function(design: Design) -> str:
+    """The ``opFuncName`` of a design."""
+    op = DEVICE_OPS.get(design.opcode)
+    return (op and op.function) or design.opcode
+
+
+def _fold(label: str, factor: int) -> Json:
+    return {"factor_": factor, "label_": label}
+
+
+def _affine(alpha: int, beta: int = 0) -> Json:
+    return {"Affine": {"alpha_": alpha, "beta_": beta}}
+
+
+def _dims(sizes: dict[str, int]) -> Json:
+    return {f"{dim}_": size for dim, size in sizes.items()}
+
+
+def _stage(design: Design, sizes: dict[str, int]) -> Json:
+    """Return the JSON of the sizes of one core, with the members without an effect that torch-spyre always writes."""
+    return {
+        "name_": "core",
+        **_dims(sizes),
+        **{member: {} for member in EMPTY_OF_STAGE},
+        **_symbolic_stage(design, sizes),
+        PADDING: _padding_sizes(design, sizes),
+    }
+
+
+def _symbolic_stage(design: Design, sizes: dict[str, int]) -> Json:
+    """Return the JSON of the dims of one core that follow a run-time size; empty if there are none.
+
+    The largest size and the granularity of its growth are per core slice; the volume is per tensor.
+    """
+    if not design.symbolic:
+        return {}
+    return {
+        SYMBOLIC_DIMS: {
+            dim: {"maxSize_": sizes[dim], "granularity_": size.granularity // design.slices[dim]}
+            for dim, size in design.symbolic.items()
+        },
+        SYMBOLIC_VOLUME: {
+            f"Tensor{index}": math.prod(sizes[dim] for dim in varying(operand))
+            for index, operand in enumerate(design.operands)
+            if not design.symbolic.keys().isdisjoint(varying(operand))
+        },
+    }
+
+
+def _padding_sizes(design: Design, sizes: dict[str, int] | None = None) -> Json:
+    """Return the JSON of the windows by the dim that they slide along, of all cores or of one with these sizes.
+
+    If several cores divide the dim, the padding of a core depends on its slice and is written as -1.
+    """
+    paddings: Json = {}
+    for dim, window in design.operands[0].windows.items():
+        is_divided = sizes is not None and design.slices[dim] > 1
+        beyond = window.end(design.sizes[dim]) - window.size
+        total = window.most_accessed(sizes[dim]) if sizes is not None and is_divided else window.size
+        paddings[dim] = {
+            "padFront_": -1 if is_divided else window.before,
+            "padBack_": -1 if is_divided else max(beyond, 0),
+            "unneededPadBack_": 0 if is_divided else max(-beyond, 0),
+            "totalSize_": total,
+            "stride_": window.stride,
+            "dilation_": window.dilation,
+            "windowDim_": window.kernel,
+        }
+    return paddings
+
+
+def _configuration(design: Design) -> Json:
+    # The last slice may be shorter: ss_ is the full share, el_ the share of the last core.
+    last = {dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()}
+    # In the SuperDSC schema the name is a sibling of both halves; torch-spyre writes the name into each half.
+    layouts, windows = _layouts(design), _padding_sizes(design)
+    stage = {"name_": "core", "ss_": _stage(design, design.shares), "el_": _stage(design, last)}
+    return {
+        "numCoresUsed_": design.cores,
+        "numCoreletsUsed_": design.target.emitted_corelets,
+        "coreIdsUsed_": list(range(design.cores)),
+        "N_": {"name_": "n", **_dims(design.sizes), **({PADDING: windows} if windows else {})},
+        "coordinateMasking_": {dim: [list(mask)] for dim, mask in design.masks.items()},
+        "maskingConstId_": design.mask_constant,
+        "dataStageParam_": {"0": stage},
+        "primaryDsInfo_": layouts,
+        "scheduleTree_": [_allocation(design, i) for i in range(len(design.operands))],
+        "labeledDs_": [_labeled(design, i, layouts) for i in range(len(design.operands))],
+        "constantInfo_": _constants_to_json(design),
+        "computeOp_": [_compute(design)],
+        **_symbols_of_dims(design),
+    }
+
+
+def _symbols_of_dims(design: Design) -> Json:
+    """Return the JSON of the symbol that each dim with a run-time size follows; empty if there are none."""
+    symbols = {dim: [str(size.symbol)] for dim, size in design.symbolic.items()}
+    return {SYMBOLS_OF_DIMS: symbols} if symbols else {}
+
+
+def _layouts(design: Design) -> Json:
+    """Return the JSON of the layouts by role: the dim order is the order of the first operand with the role."""
+    layouts: Json = {}
+    for i, operand in enumerate(design.operands):
+        first = layouts.setdefault(operand.role, _layout(operand))
+        if _key(_layout(operand)) != _key(first):
+            raise CompileError(
+                f"Tensor{i} of {design.opcode} has the role {operand.role} but not the dims and the stick of the "
+                f"other tensor with that role; every role has one layout, so give it another role.",
+                design.filename,
+            )
+    return layouts
+
+
+def _layout(operand: Operand) -> Json:
+    return {
+        "layoutDimOrder_": list(operand.dim_order),
+        "stickDimOrder_": [*operand.beside, operand.stick_dim],
+        "stickSize_": [*operand.beside.values(), operand.stick_elements],
+    }
+
+
+def _key(layout: Json) -> Json:
+    return {**layout, "layoutDimOrder_": sorted(layout["layoutDimOrder_"])}
+
+
+def _allocation(design: Design, index: int) -> Json:
+    operand = design.operands[index]
+    node: Json = {
+        "nodeType_": "allocate",
+        "name_": _node_name(design, index),
+        "prev_": "",
+        "ldsIdx_": index,
+        "component_": operand.memory,
+        "layoutDimOrder_": list(operand.dim_order),
+        "maxDimSizes_": [-1] * len(operand.dim_order),
+        **_indirection(design, index),
+    }
+    # HBM addresses are known only at run time, so the file has symbol ids, which are negative, in their place.
+    if operand.memory == "hbm" and min(operand.start, default=-1) < 0:
+        node["isStartAddrSymbolic_"] = 1
+    node["startAddressCoreCorelet_"] = _per_core(
+        ["Map", "Const", "Const"],
+        design.cores,
+        {f"[{core}, 0, 0]": str(start) for core, start in enumerate(operand.start)},
+    )
+    if operand.gap:
+        # In HBM all cores address one tensor, so its gap is written once, for core -1.
+        keys = ["-1"] if operand.memory == "hbm" else [str(core) for core in range(design.cores)]
+        node["backGapCore_"] = {dim: dict.fromkeys(keys, str(gap)) for dim, gap in operand.gap.items()}
+    # Only the operands of a relayout have slices of their own; otherwise the slices follow from the design.
+    own_slices = {} if operand.held is None else holders(design, operand)
+    node["coordinates_"] = {
+        "coordInfo": {dim: _coordinate(design, operand, dim) for dim in operand.dim_order},
+        "coreIdToWkSlice_": {
+            str(core): {dim: slices[dim] for dim in varying(operand)} for core, slices in own_slices.items()
+        },
+    }
+    return node
+
+
+def _indirection(design: Design, index: int) -> Json:
+    """Return the JSON of an operand of an indirect access: the positions, or the table with pages of one row."""
+    op = DEVICE_OPS.get(design.opcode)
+    direct = {"indirectAllocType_": "no_indirection"}
+    if op is None or op.index is None or index not in op.indirect:
+        return direct
+    other = op.table if index == op.index else op.index
+    assert other is not None
+    if other >= len(design.operands):
+        return direct
+    related = {"relatedIndirectAccessAlloc_": _node_name(design, other)}
+    if index == op.index:
+        return {"indirectAllocType_": "index_tensor", **related, "indexTensorType_": "index"}
+    operand, rows = design.operands[index], reduced_dims(design)
+    page = [
+        -1 if operand.scale[dim] != 1 else 1 if dim in rows else design.sizes[dim]
+        for dim in operand.dim_order
+    ]
+    return {"maxDimSizes_": page, "indirectAllocType_": "value_tensor", **related}
+
+
+def _node_name(design: Design, index: int) -> str:
+    return f"allocate-Tensor{index}_{design.operands[index].memory}"
+
+
+def varying(operand: Operand) -> list[str]:
+    return [dim for dim in operand.dim_order if operand.scale[dim] == 1]
+
+
+def _per_core(functions: list[str], cores: int, data: Json) -> Json:
+    return {
+        "dim_prop_func": [{function: {}} for function in functions],
+        "dim_prop_attr": [_fold("core", cores), _fold("corelet", 1), _fold("time", 1)],
+        "data_": data,
+    }
+
+
+def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
+    """Return the JSON of the coordinates of a core along one dim, as folds: the core's slice, sticks, then elements."""
+    present, stick = operand.scale[dim] == 1, dim == operand.stick_dim or dim in operand.beside
+    share, lanes = operand_shares(design, operand)[dim], operand.per_stick(dim)
+    if dim in operand.windows:
+        return _window_coordinate(design, operand, dim)
+    splits = operand_splits(design, operand)[dim]
+    # A reduced stick stands for all its elements at one coordinate, so the fold has as many elements as a stick.
+    is_sparse = operand.scale[dim] == -2
+    share = share if present else lanes if is_sparse else 1
+    folds = [("core_fold", splits if present else 1, share), ("corelet_fold", 1, 0), ("row_fold", 1, 0)]
+    if stick:
+        folds.append(("elem_arr_1", -(-share // lanes), lanes))
+    folds.append(("elem_arr_0", lanes if stick else share, 0 if is_sparse else 1))
+    return {
+        "spatial": 3,
+        "temporal": 0,
+        "elemArr": 2 if stick else 1,
+        "padding": "nopad",
+        "folds": {
+            "dim_prop_func": [_affine(alpha) for _, _, alpha in folds],
+            "dim_prop_attr": [_fold(label, factor) for label, factor, _ in folds],
+        },
+    }
+
+
+def _window_coordinate(design: Design, operand: Operand, dim: str) -> Json:
+    """Return the JSON of the coordinates along a dim with windows: the positions in memory, without padding."""
+    window, share = operand.windows[dim], design.shares[dim]
+    # Slices overlap: they start one share apart and are longer. Halos begin before their slice, also at the first.
+    reach = window.most_accessed(share) if window.kernel else share - 1 + window.extent
+    folds = [
+        ("core_fold", design.slices[dim], share * window.stride),
+        ("corelet_fold", 1, 0),
+        ("row_fold", 1, 0),
+        ("elem_arr_0", reach, 1),
+    ]
+    begins = [0 if window.kernel else -window.before, 0, 0, 0]
+    return {
+        "spatial": 3,
+        "temporal": 0,
+        "elemArr": 1,
+        "padding": "nopad",
+        "folds": {
+            "dim_prop_func": [_affine(alpha, beta) for (*_, alpha), beta in zip(folds, begins, strict=True)],
+            "dim_prop_attr": [_fold(label, factor) for label, factor, _ in folds],
+        },
+    }
+
+
+def _labeled(design: Design, index: int, layouts: Json) -> Json:
+    operand = design.operands[index]
+    # An operand in HBM streams through LX, so it is present in both memories.
+    memories = ("hbm", "lx") if operand.memory == "hbm" else ("lx",)
+    if index == _index_operand(design):
+        memories = (operand.memory,)  # the positions are read where they are
+    return {
+        "ldsIdx_": index,
+        "dsName_": f"Tensor{index}",
+        "dsType_": operand.role,
+        "scale_": [operand.scale[dim] for dim in layouts[operand.role]["layoutDimOrder_"]],
+        "wordLength": find_format(operand.data_format).bytes,
+        "dataFormat_": operand.data_format,
+        "memOrg_": {memory: {"isPresent": 1} for memory in memories},
+    }
+
+
+def _constants_to_json(design: Design) -> Json | str:
+    if not design.constants:
+        # The format writes an empty set of constants as a string and not as an object.
+        return "{}"
+    return {
+        str(i): {
+            "name_": constant.name,
+            "dataFormat_": constant.data_format,
+            "data_": _per_core(["Const", "Const", "Map"], design.cores, {"[0, 0, 0]": [str(constant.bits)]}),
+        }
+        for i, constant in enumerate(design.constants)
+    }
+
+
+def _index_operand(design: Design) -> int | None:
+    op = DEVICE_OPS.get(design.opcode)
+    return op and op.index
+
+
+def _compute(design: Design) -> Json:
+    labels = [f"Tensor{i}-idx{i}" for i in range(len(design.operands))]
+    index, op = _index_operand(design), DEVICE_OPS.get(design.opcode)
+    # A reduction adds to its output, so the output is also an input; a matmul has its own accumulator.
+    accumulates = op is not None and op.kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER)
+    inputs = labels if accumulates else labels[:-1]
+    indices = {} if index is None else {INDICES: labels[index : index + 1]}
+    return {
+        "exUnit": design.unit,
+        "opFuncName": _function(design),
+        "attributes_": {"dataFormat_": design.data_format, "fidelity_": "regular"},
+        "location": "Inner",
+        "inputLabeledDs": [label for position, label in enumerate(inputs) if position != index],
+        "outputLabeledDs": labels[-1:],
+        **indices,
+    }
+
+
+def _debug_to_json(debug: DebugHandle | None) -> Json | None:
+    if debug is None:
+        return None
+    start = {"start_line": debug.line, "start_col": debug.column}
+    return {
+        "id": debug.id,
+        "source": debug.file and {"file": debug.file, **start, "end_line": None, "end_col": None},
+        "aten_op": debug.aten_op,
+        "ir_chain": list(debug.ir_chain),
+        "fused_from": [],
+        "transform_history": [
+            dict(zip(("kind", "pass_name", "reason"), step, strict=True)) for step in debug.transforms
+        ],
+    }

@@ -20,8 +20,8 @@ from typing import NoReturn
 
 import numpy as np
 
-from spyre_mlir.bundle import rules_relayout, rules_structure
-from spyre_mlir.bundle.context import Context, ExecuteStep, Linear, statements_in_order
+from spyre_mlir.bundle import rules_design, rules_structure
+from spyre_mlir.bundle.context import Context, ExecuteStep, Linear
 from spyre_mlir.bundle.core_slices import (
     core_offset_bytes,
     core_region,
@@ -53,9 +53,10 @@ from spyre_mlir.bundle.model import (
     Parameter,
     Statement,
     Transfer,
+    executes_of,
+    statements_in_order,
 )
-from spyre_mlir.bundle.program_parser import parse_program
-from spyre_mlir.bundle.program_text import print_program
+from spyre_mlir.bundle.program_text import parse_program, print_program
 from spyre_mlir.bundle.regular_files import read_stored_arrays, read_text
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.errors import CompileError
@@ -236,7 +237,8 @@ def _design_files(
     The validator reports the latter.
     """
     present = sorted((path.name for path in folder.glob("sdsc_*.json")), key=_by_number)
-    filenames = dict.fromkeys([*executed_files(statements), *present])
+    executed = (execute.filename for execute in executes_of(statements))
+    filenames = dict.fromkeys([*executed, *present])
     for filename in filenames:
         if not pattern.fullmatch(filename):
             raise CompileError(f"A design is in a file '{form}', not in {filename!r}.", str(folder / PROGRAM))
@@ -246,17 +248,6 @@ def _design_files(
 def _by_number(filename: str) -> tuple[int, str]:
     # Sorting by length first puts sdsc_2 before sdsc_10.
     return len(filename), filename
-
-
-def executed_files(statements: Iterable[Statement]) -> list[str]:
-    """Return the file of each execute in program order."""
-    filenames: list[str] = []
-    for statement in statements:
-        if isinstance(statement, Execute):
-            filenames.append(statement.filename)
-        elif isinstance(statement, Loop):
-            filenames += executed_files(statement.body)
-    return filenames
 
 
 def read_arrays(folder: str | Path) -> dict[str, np.ndarray]:
@@ -297,7 +288,7 @@ _SOUND = (
     rules_structure.operand_dims,
     rules_structure.core_mapping,
     rules_structure.roles,
-    rules_relayout.source_slices,
+    rules_design.source_slices,
 )
 
 

@@ -24,7 +24,7 @@ operand has counts cores that get the same data.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import field, replace
 from typing import Any
 
@@ -291,6 +291,19 @@ class Loop:
 
 
 Statement = Extract | Allocate | IndexConstant | Add | Apply | Execute | Loop
+
+
+def statements_in_order(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """Yield all statements, each loop before the statements of its body."""
+    for statement in statements:
+        yield statement
+        if isinstance(statement, Loop):
+            yield from statements_in_order(statement.body)
+
+
+def executes_of(statements: Iterable[Statement]) -> list[Execute]:
+    """Return the executes in program order; an execute in a loop counts once."""
+    return [statement for statement in statements_in_order(statements) if isinstance(statement, Execute)]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from math import prod
 
-from spyre_mlir.bundle.context import Context, Diagnostic, statements_in_order
+from spyre_mlir.bundle.context import Context, Diagnostic
 from spyre_mlir.bundle.model import (
     INPUT,
     KERNEL,
@@ -23,8 +23,9 @@ from spyre_mlir.bundle.model import (
     Loop,
     Operand,
     Statement,
+    statements_in_order,
 )
-from spyre_mlir.bundle.rules_relayout import is_relayout
+from spyre_mlir.bundle.rules_design import is_relayout
 from spyre_mlir.target.ops import DEVICE_OPS
 
 ROLES = (INPUT, OUTPUT, KERNEL, KERNEL_IDX)

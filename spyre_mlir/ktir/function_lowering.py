@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
-from spyre_mlir.bundle.core_slices import StickRegion, core_region, finishing_cores, holders
+from spyre_mlir.bundle.core_slices import OperandAxis, StickRegion, core_region, finishing_cores, holders
 from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.model import Buffer, Bundle, Design, Execute, Loop, Statement
 from spyre_mlir.dialects import ktdp
@@ -20,7 +20,7 @@ from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
 from spyre_mlir.ktir.linear_addresses import AddressValues, LinearAddress
 from spyre_mlir.ktir.memory_tiles import MemoryTiles
 from spyre_mlir.ktir.memory_views import LARGEST_LX_BYTES, SCRATCHPADS
-from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, ELEMENTS, TileAxis, refined
+from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, ELEMENTS, digit_of, refined
 from spyre_mlir.ktir.operation_lowering import (
     OperationLowering,
     ProgramState,
@@ -101,19 +101,17 @@ def gather(lowering: OperationLowering) -> None:
     (label,) = lowering.reduced
     if any(lowering.design.operands[k].memory == "lx" for k in (0, 1)):
         raise CompileError("The positions and the table of a lookup are in device memory.")
-    rows = [axis for axis in table.axes if axis.label == label]
+    rows = [axis for axis in table.axes if axis.dim == label]
     if any(axis.weight > 1 for axis in rows) or len(rows) > 1:
         raise CompileError("A lookup reads rows of a table that are not in its sticks.")
     places = [lowering.place(k) for k in (0, 1)]
     views = [memory.part_view(place) for place in places]
-    columns = [axis for axis in table.axes if axis.label != label]
-    digits = tuple(axis.digit for axis in (*index.axes, *columns))
+    columns = [axis for axis in table.axes if axis.dim != label]
+    digits = tuple(digit_of(axis) for axis in (*index.axes, *columns))
     names = [f"%d{dim}" for dim in range(len(digits))]
     position = f"ind(1, {', '.join(names[: len(index.axes)])})"
     others = dict(zip(map(id, columns), names[len(index.axes) :], strict=True))
-    subscripts = ", ".join(
-        position if axis.label == label else f"({others[id(axis)]})" for axis in table.axes
-    )
+    subscripts = ", ".join(position if axis.dim == label else f"({others[id(axis)]})" for axis in table.axes)
     shape = tuple(digit.count for digit in digits)
 
     def part(counts: Sequence[int] | None) -> ir.Value:
@@ -140,7 +138,7 @@ def gather(lowering: OperationLowering) -> None:
     lowering.store(Tensor(build.reshaped(value, [digit.count for digit in kept] or [1]), kept))
 
 
-def _counts(lowering: OperationLowering, core: int, columns: Sequence[TileAxis]) -> tuple[int, ...] | None:
+def _counts(lowering: OperationLowering, core: int, columns: Sequence[OperandAxis]) -> tuple[int, ...] | None:
     """Return the positions along the dims of the tile that a core reads; None for a core that does not read."""
     index, table = lowering.tiles[0], lowering.tiles[1]
     if core not in index.counts:

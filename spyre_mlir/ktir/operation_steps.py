@@ -7,10 +7,10 @@ import math
 from collections.abc import Iterator
 from functools import reduce
 
-from spyre_mlir.bundle.core_slices import reduced_dims
+from spyre_mlir.bundle.core_slices import OperandAxis, reduced_dims
 from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.model import Design
-from spyre_mlir.ktir.operand_tiles import OperandTile, TileAxis, operand_tile
+from spyre_mlir.ktir.operand_tiles import OperandTile, operand_tile
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
@@ -88,7 +88,7 @@ def _cost(steps: Steps, tiles: list[OperandTile]) -> tuple:
 
 def _labels(design: Design, tiles: list[OperandTile]) -> list[str]:
     """Return the labels along which an operation may be cut, in order."""
-    *inputs, output = ({axis.label for axis in tile.axes} for tile in tiles)
+    *inputs, output = ({axis.dim for axis in tile.axes} for tile in tiles)
     reduced = reduced_dims(design)
     if DEVICE_OPS[design.opcode].kind in _ELEMENTWISE:
         return sorted(output)
@@ -119,7 +119,7 @@ def _candidates(label: str, tiles: list[OperandTile]) -> Iterator[OperationStep]
 
 def _outer_axis(tile: OperandTile, label: str) -> int | None:
     """Return the index of the axis of a label with the largest weight; None if there is none."""
-    axes = [number for number, axis in enumerate(tile.axes) if axis.label == label]
+    axes = [number for number, axis in enumerate(tile.axes) if axis.dim == label]
     return max(axes, key=lambda number: tile.axes[number].weight, default=None)
 
 
@@ -131,5 +131,5 @@ def narrowed_axes(tile: OperandTile, label: str, weight: int, count: int) -> dic
     return {number: weight * count // tile.axes[number].weight}
 
 
-def _is_cut(axis: TileAxis, elements: int) -> bool:
+def _is_cut(axis: OperandAxis, elements: int) -> bool:
     return axis.weight * axis.count > elements

@@ -145,15 +145,15 @@ class _PaddedOperand:
 def _padded_dims(lowering: OperationLowering) -> list[_PaddedDim]:
     """Return the dims of the padded operand: first the dims with one position in memory, then the axes in memory."""
     operand, tile = lowering.design.operands[0], lowering.tiles[0]
-    known = {axis.label for axis in tile.axes}
+    known = {axis.dim for axis in tile.axes}
     dims = [_slid(lowering, label, None) for label in operand.windows if label not in known]
     for number, axis in enumerate(tile.axes):
-        if axis.label not in operand.windows:
-            dims.append(_PaddedDim(axis.label, axis.weight, axis.count, axis.count, axis.count))
-        elif axis.weight > 1 or axis.label == operand.stick_dim:
+        if axis.dim not in operand.windows:
+            dims.append(_PaddedDim(axis.dim, axis.weight, axis.count, axis.count, axis.count))
+        elif axis.weight > 1 or axis.dim == operand.stick_dim:
             raise CompileError(f"The windows of '{lowering.design.opcode}' slide along its sticks.")
         else:
-            dims.append(_slid(lowering, axis.label, number))
+            dims.append(_slid(lowering, axis.dim, number))
     return dims
 
 
@@ -180,6 +180,6 @@ def _valid_positions(lowering: OperationLowering) -> ir.Value:
     ends = {}
     for number, axis in enumerate(tile.axes):
         counts = [tile.counts[core][number] for core in sorted(tile.counts)]
-        if axis.label in lowering.design.operands[0].windows and set(counts) != {axis.count}:
-            ends[axis.label] = cores.value([*counts, *[0] * (cores.cores - len(counts))])
+        if axis.dim in lowering.design.operands[0].windows and set(counts) != {axis.count}:
+            ends[axis.dim] = cores.value([*counts, *[0] * (cores.cores - len(counts))])
     return lowering.bounded(tensor.value, tensor.digits, ends, dict.fromkeys(ends, build.number(0)))

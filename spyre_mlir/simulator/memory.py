@@ -203,20 +203,12 @@ class AddressSpace:
         of_hbm = sum(size for _, size in self.allocations.values())
         return of_hbm + self.target.device_cores * self.lx_row_bytes
 
-    @property
-    def held_bytes(self) -> int:
-        """The bytes of the memory that is allocated now."""
-        return sum(memory.data.nbytes for memory in self._held)
-
-    @property
-    def _held(self) -> list[Memory]:
-        return [*self._hbm.values(), *([self._lx] if self._lx is not None else [])]
-
     def keep_bytes_alone(self) -> int:
         """Free the shadows of the allocated memory, but not its bytes; return the number of bytes."""
-        for memory in self._held:
+        memories = [*self._hbm.values(), *([self._lx] if self._lx is not None else [])]
+        for memory in memories:
             memory.forget_writers()
-        return self.held_bytes
+        return sum(memory.data.nbytes for memory in memories)
 
     def allocate(self, name: str, size: int) -> int:
         """Reserve HBM for a parameter or a `device_mem_allocate`, and return its address."""
@@ -236,7 +228,12 @@ class AddressSpace:
         if name in self.regions:
             raise SimulationError("manifest", "this buffer is described twice.", tensor=name)
         if base == "lx":
-            self._check_lx(name, offset, size)
+            if offset % self.target.lx_alignment_bytes:
+                text = f"an LX address must be a multiple of {self.target.lx_alignment_bytes}."
+                raise SimulationError("alignment", text, tensor=name, address=offset)
+            if offset < 0 or offset + size > self.lx_limit_bytes:
+                text = f"it ends at {offset + size}, beyond the {self.lx_limit_bytes} usable bytes of LX."
+                raise SimulationError("lx-capacity", text, tensor=name, address=offset)
             self.regions[name] = AddressRange(name, offset, offset + size, tag, lx=True)
             return
         if base not in self.allocations:
@@ -247,14 +244,6 @@ class AddressSpace:
             text = f"bytes [{offset}, {offset + size}) are outside its base '{base}' of {capacity} bytes."
             raise SimulationError("out-of-bounds", text, tensor=name)
         self.regions[name] = AddressRange(name, start + offset, start + offset + size, tag, allocation=base)
-
-    def _check_lx(self, name: str, address: int, size: int) -> None:
-        if address % self.target.lx_alignment_bytes:
-            text = f"an LX address must be a multiple of {self.target.lx_alignment_bytes}."
-            raise SimulationError("alignment", text, tensor=name, address=address)
-        if address < 0 or address + size > self.lx_limit_bytes:
-            text = f"it ends at {address + size}, beyond the {self.lx_limit_bytes} usable bytes of LX."
-            raise SimulationError("lx-capacity", text, tensor=name, address=address)
 
     def hbm(self, allocation: str) -> Memory:
         """Return the memory of an allocation, which is created and loaded at its first use."""

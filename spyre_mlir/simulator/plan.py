@@ -152,11 +152,6 @@ def _work_of_cores(work: Work, split: SplitForm | None) -> Work:
     return Work(reduced, work.varies, work.constants, work.accumulator)
 
 
-def merged_shape(split: SplitForm, shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the shape of the split form, with the axis of cores, merged to one axis for each label."""
-    return tuple(math.prod(shape[axis] for axis in axes) for axes in split.axes)
-
-
 #: The number of multiply-adds from which an operation sums in float32, which is twice as fast; below, sums are exact.
 _FLOAT32_MULTIPLY_ADDS = 1 << 24
 
