@@ -93,10 +93,14 @@ class Operand:
         return self.stick_elements if dim == self.stick_dim else self.beside.get(dim, 1)
 
     @property
+    def listed(self) -> list[str]:
+        """The dims in memory along which the operand varies."""
+        return [dim for dim in self.dim_order if self.scale.get(dim, 1) == 1]
+
+    @property
     def varying(self) -> list[str]:
-        """Return the dims along which the operand varies; the dims of windows come last."""
-        listed = [dim for dim in self.dim_order if self.scale.get(dim, 1) == 1]
-        return [*listed, *(window.kernel for window in self.windows.values() if window.kernel)]
+        """The dims along which the operand varies; the dims of windows come last."""
+        return [*self.listed, *(window.kernel for window in self.windows.values() if window.kernel)]
 
     @property
     def elements_per_stick(self) -> int:

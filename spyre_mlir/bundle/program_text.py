@@ -1,5 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Printer of the text of `bundle.mlir` from statements; ``program_parser.py`` has the grammar."""
+"""The text of `bundle.mlir`: printer and parser.
+
+The grammar, in the custom syntax of the SuperDSC specification::
+
+    file      ::= definition* `module` `{` function `}`
+    definition::= `#`name `=` map
+    map       ::= `affine_map` `<` map `>`
+    function  ::= `func.func` `@`name `(` parameters `)` `{` (statement | definition)* `return` `}`
+    parameter ::= `%`name `:` `!sdscbundle.input_arg` `<` (`index` | `loop_dimension`) (`,` key (`=` integer)?)* `>`
+    statement ::= result `=` `arith.constant` integer `:` `index`
+                | result `=` `arith.addi` value `,` value `:` `index`
+                | result `=` `affine.apply` (`#`name | map) `(` values `)` (`[` values `]`)?
+                | result `=` `sdscbundle.input_arg_extract` what `from` value `:` type `->` `index`
+                | result `=` `sdscbundle.device_mem_allocate` integer `bytes` `:` `index`
+                | `sdscbundle.sdsc_execute` `(` values `)` `{` attributes `}`
+                  attributes have `sdsc_filename` and may have `symbol_ids`; names and ids may be in quotes
+                | `scf.for` value `=` value `to` value `step` value `{` statement* `}`
+"""
 
 from __future__ import annotations
 
@@ -27,22 +44,17 @@ MapKey = tuple[int, int, tuple[int, ...], int]  # dims, symbols, coefficients, o
 
 def print_program(parameters: tuple[Parameter, ...], statements: tuple[Statement, ...]) -> str:
     """Return the text of a program; equal affine maps share one definition."""
-    types = {parameter.name: _type(parameter) for parameter in parameters}
+    types = {}
+    for parameter in parameters:
+        limits = {"granularity": parameter.granularity, "max_value": parameter.max_value}
+        given = (f"{name}={limit}" for name, limit in limits.items() if limit is not None)
+        types[parameter.name] = f"!sdscbundle.input_arg<{', '.join(('index', *given))}>"
     maps: dict[MapKey, str] = {}
     body = list(_print_block(statements, "    ", maps, types))
     arguments = ", ".join(f"%{name}: {type_}" for name, type_ in types.items())
     lines = [f"{name} = affine_map<{_map_text(key)}>" for key, name in maps.items()]
     lines += ["module {", f"  func.func @sdsc_bundle({arguments}) {{", *body, "    return", "  }", "}"]
     return "\n".join(lines) + "\n"
-
-
-def _type(parameter: Parameter) -> str:
-    parts = ["index"]
-    if parameter.granularity is not None:
-        parts.append(f"granularity={parameter.granularity}")
-    if parameter.max_value is not None:
-        parts.append(f"max_value={parameter.max_value}")
-    return f"!sdscbundle.input_arg<{', '.join(parts)}>"
 
 
 def _values(names: tuple[str, ...]) -> str:
@@ -258,13 +270,6 @@ class _Parser:
         self.maps: dict[str, MapKey] = {}
         self.types: dict[str, Parameter] = {}
         self.defined: set[str] = set()
-        self.operations: dict[str, Callable[[str], Statement]] = {
-            "arith.constant": self.constant,
-            "arith.addi": self.add,
-            "affine.apply": self.apply,
-            "sdscbundle.input_arg_extract": self.extract,
-            "sdscbundle.device_mem_allocate": self.allocate,
-        }
 
     def value(self) -> str:
         """Parse a use of an index that was defined before."""
@@ -288,8 +293,6 @@ class _Parser:
         self.tokens.take()
         self.defined.add(token[1:])
         return token[1:]
-
-    # Structure
 
     def program(self) -> tuple[tuple[Parameter, ...], tuple[Statement, ...]]:
         while self.tokens.peek.startswith("#"):
@@ -341,10 +344,8 @@ class _Parser:
             if token.startswith("%"):
                 statements.append(self.assignment())
             elif token == "sdscbundle.sdsc_execute":
-                self.tokens.take()
                 statements.append(self.execute())
             elif token == "scf.for":
-                self.tokens.take()
                 statements.append(self.loop())
             elif token.startswith("#"):
                 self.map_definition()
@@ -352,31 +353,29 @@ class _Parser:
                 return tuple(statements)
 
     def assignment(self) -> Statement:
-        result = self.tokens.take()
-        if result[1:] in self.defined:
-            self.tokens.fail(f"The value {result} is defined twice.", back=1)
-        self.tokens.expect("=")
-        parse = self.operations.get(self.tokens.peek)
-        if parse is None:
-            self.tokens.fail(f"The operation {self.tokens.describe_next()} is not one of a bundle.")
-        self.tokens.take()
-        statement = parse(result[1:])
-        self.defined.add(result[1:])
+        tokens, result = self.tokens, self.tokens.take()[1:]
+        if result in self.defined:
+            tokens.fail(f"The value %{result} is defined twice.", back=1)
+        tokens.expect("=")
+        if tokens.accept("arith.constant"):
+            statement = IndexConstant(result, tokens.integer())
+            tokens.expect(":", "index")
+        elif tokens.accept("arith.addi"):
+            lhs = self.value()
+            tokens.expect(",")
+            statement = Add(result, lhs, self.value())
+            tokens.expect(":", "index")
+        elif tokens.accept("affine.apply"):
+            statement = self.apply(result)
+        elif tokens.accept("sdscbundle.input_arg_extract"):
+            statement = self.extract(result)
+        elif tokens.accept("sdscbundle.device_mem_allocate"):
+            statement = Allocate(result, tokens.integer())
+            tokens.expect("bytes", ":", "index")
+        else:
+            tokens.fail(f"The operation {tokens.describe_next()} is not one of a bundle.")
+        self.defined.add(result)
         return statement
-
-    # Statements
-
-    def constant(self, result: str) -> IndexConstant:
-        value = self.tokens.integer()
-        self.tokens.expect(":", "index")
-        return IndexConstant(result, value)
-
-    def add(self, result: str) -> Add:
-        lhs = self.value()
-        self.tokens.expect(",")
-        rhs = self.value()
-        self.tokens.expect(":", "index")
-        return Add(result, lhs, rhs)
 
     def apply(self, result: str) -> Apply:
         key = self.maps.get(self.tokens.peek)
@@ -409,13 +408,8 @@ class _Parser:
         self.tokens.expect("->", "index")
         return Extract(result, name, what)
 
-    def allocate(self, result: str) -> Allocate:
-        size = self.tokens.integer()
-        self.tokens.expect("bytes", ":", "index")
-        return Allocate(result, size)
-
     def execute(self) -> Execute:
-        self.tokens.expect("(")
+        self.tokens.expect("sdscbundle.sdsc_execute", "(")
         operands = tuple(self.tokens.list_until(")", self.value))
         self.tokens.expect("{")
         filename, symbol_ids, keys = "", [], set[str]()
@@ -447,6 +441,7 @@ class _Parser:
         return int(self.tokens.take()[1:-1])
 
     def loop(self) -> Loop:
+        self.tokens.expect("scf.for")
         induction = self.define()
         self.tokens.expect("=")
         lower = self.value()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rules on a single design: formats, division, sticks per core, masks."""
+"""Rules on a single design: formats, division, sticks per core, masks, the stick rule of its kind, and relayouts."""
 
 from __future__ import annotations
 
@@ -104,7 +104,13 @@ def coverage(design: Design) -> Iterator[str]:
 
 
 def whole_sticks(design: Design) -> Iterator[str]:
-    for dim, lanes in _stick_dims(design).items():
+    # The stick dims of operands, with the least common multiple of their stick sizes.
+    stick_dims: dict[str, int] = {}
+    for operand in design.operands:
+        for dim in (operand.stick_dim, *operand.beside):
+            if operand.scale[dim] == 1:
+                stick_dims[dim] = lcm(stick_dims.get(dim, 1), operand.per_stick(dim))
+    for dim, lanes in stick_dims.items():
         if design.sizes[dim] % lanes:
             text = f"{dim} is a stick dim of size {design.sizes[dim]}"
             yield f"{text}; expected a padded size, a multiple of {lanes}."
@@ -117,30 +123,17 @@ def whole_sticks(design: Design) -> Iterator[str]:
                 yield f"Tensor{i} has a gap of {gap} on its stick dim; expected whole sticks."
 
 
-def _stick_dims(design: Design) -> dict[str, int]:
-    """Return the dims that are the stick dim of some operand, with the least common multiple of their stick sizes."""
-    dims: dict[str, int] = {}
-    for operand in design.operands:
-        for dim in (operand.stick_dim, *operand.beside):
-            if operand.scale[dim] == 1:
-                dims[dim] = lcm(dims.get(dim, 1), operand.per_stick(dim))
-    return dims
-
-
 def stick_rules(design: Design) -> Iterator[str]:
     """Check a design against the stick rule of its kind."""
-    for problem in (*_RULES[DEVICE_OPS[design.opcode].kind](design), *_sticks_of_several_dims(design)):
+    op = DEVICE_OPS[design.opcode]
+    for problem in _RULES[op.kind](design):
         yield f"{problem}."
-
-
-def _sticks_of_several_dims(design: Design) -> Iterator[str]:
-    """Check that only the second input of an 8-bit matmul has pairs of the contracted dim in its sticks."""
-    pairs = DEVICE_OPS[design.opcode].multiplies_bytes
+    # Only the second input of an 8-bit matmul has pairs of the contracted dim in its sticks.
     for i, operand in enumerate(design.operands):
-        expected = {"in": 2} if pairs and i == 1 else {}
+        expected = {"in": 2} if op.multiplies_bytes and i == 1 else {}
         if operand.beside != expected:
             text = f"Tensor{i} has {_several(operand.beside)} beside {operand.stick_dim} in its stick"
-            yield f"{text}; expected {_several(expected)}"
+            yield f"{text}; expected {_several(expected)}."
 
 
 def _several(counts: dict[str, int]) -> str:
@@ -156,6 +149,11 @@ def _dims_of_any(design: Design) -> list[str]:
     """Return the dims with several elements that some operand has; other dims count copies of the result."""
     had = {dim for operand in design.operands for dim, scale in operand.scale.items() if scale == 1}
     return [dim for dim, size in design.sizes.items() if size > 1 and dim in had]
+
+
+def _stick(operand: Operand) -> tuple[str, int]:
+    """Return the stick dim and its scale, which two operands with the same sticks have in common."""
+    return operand.stick_dim, operand.scale[operand.stick_dim]
 
 
 def _pointwise(design: Design) -> Iterator[str]:
@@ -187,8 +185,7 @@ def _reduce_stick(design: Design) -> Iterator[str]:
 
 def _reduce_other(design: Design) -> Iterator[str]:
     source, output = design.operands[0], design.operands[-1]
-    sticks = [(operand.stick_dim, operand.scale[operand.stick_dim]) for operand in (source, output)]
-    if sticks[0] != sticks[1]:
+    if _stick(source) != _stick(output):
         yield f"The output does not keep the stick {source.stick_dim} of the input"
     others = [dim for dim in design.sizes if dim not in (source.stick_dim, output.stick_dim)]
     if not any(_scale(source, dim) == 1 and _scale(output, dim) != 1 for dim in others):
@@ -198,10 +195,14 @@ def _reduce_other(design: Design) -> Iterator[str]:
             yield f"The output has the dim {dim} but the input does not"
 
 
-def _matmul(design: Design) -> Iterator[str]:
+def _product_sticks(design: Design) -> Iterator[str]:
     for i, (operand, stick) in enumerate(zip(design.operands, ("in", "out", "out"), strict=True)):
-        if operand.stick_dim != stick or operand.scale[stick] != 1:
+        if _stick(operand) != (stick, 1):
             yield f"Tensor{i} sticks on {operand.stick_dim}; expected a whole stick of {stick}"
+
+
+def _matmul(design: Design) -> Iterator[str]:
+    yield from _product_sticks(design)
     for i, absent in enumerate(("out", "mb", "in")):
         if _scale(design.operands[i], absent) == 1 and design.sizes.get(absent, 1) > 1:
             yield f"Tensor{i} has the dim {absent}; expected an operand without it"
@@ -210,10 +211,8 @@ def _matmul(design: Design) -> Iterator[str]:
 
 
 def _convolution(design: Design) -> Iterator[str]:
-    for i, (operand, stick) in enumerate(zip(design.operands, ("in", "out", "out"), strict=True)):
-        if operand.stick_dim != stick or operand.scale[stick] != 1:
-            yield f"Tensor{i} sticks on {operand.stick_dim}; expected a whole stick of {stick}"
-    source, kernel, output = map(_varying, design.operands)
+    yield from _product_sticks(design)
+    source, kernel, output = (set(operand.varying) for operand in design.operands)
     kernels = {window.kernel for window in design.operands[0].windows.values()}
     if kernel - output != {"in", *kernels}:
         text = f"Tensor1 has the dims {sorted(kernel - output)} that the output lacks"
@@ -233,12 +232,8 @@ def _pooling(design: Design) -> Iterator[str]:
         elif operand.stick_dim != output.stick_dim:
             yield f"Tensor{i} sticks on {operand.stick_dim}; expected {output.stick_dim}, the stick of the output"
     kernels = {window.kernel for window in source.windows.values()}
-    if _varying(source) - _varying(output) != kernels:
+    if set(source.varying) - set(output.varying) != kernels:
         yield "The output does not have the dims of the input but those of the windows"
-
-
-def _varying(operand: Operand) -> set[str]:
-    return set(operand.varying)
 
 
 def _restickify(design: Design) -> Iterator[str]:
@@ -254,8 +249,7 @@ def _restickify(design: Design) -> Iterator[str]:
 
 def _relayout(design: Design) -> Iterator[str]:
     source, output = design.operands
-    sticks = [(operand.stick_dim, operand.scale[operand.stick_dim]) for operand in (source, output)]
-    if sticks[0] != sticks[1]:
+    if _stick(source) != _stick(output):
         yield f"The output does not keep the stick {source.stick_dim} of the input; a relayout moves whole sticks"
     for dim in _dims_of_any(design):
         if _scale(source, dim) != _scale(output, dim):
@@ -264,28 +258,23 @@ def _relayout(design: Design) -> Iterator[str]:
 
 def _gather(design: Design) -> Iterator[str]:
     index, table, output = design.operands
-    positions, rows = _dims(index), _dims(table) - _dims(output)
+    positions, looked_up = set(index.listed), set(output.listed)
+    rows = set(table.listed) - looked_up
     for i, operand in enumerate((index, table)):
         if operand.memory != "hbm":
             yield f"Tensor{i} is in {operand.memory}; expected an indirect access in device memory"
     if index.scale[index.stick_dim] == 1:
         yield f"Tensor0 sticks on {index.stick_dim}; expected one position per stick"
-    sticks = [(operand.stick_dim, operand.scale[operand.stick_dim]) for operand in (table, output)]
-    if sticks[0] != sticks[1]:
+    if _stick(table) != _stick(output):
         yield f"The output does not keep the stick {table.stick_dim} of the table"
     if len(rows) != 1 or any(design.slices[dim] > 1 or dim == table.stick_dim for dim in rows):
         text = f"The table has the dims {sorted(rows)} besides those of the output"
         yield f"{text}; expected one, undivided and outside of the stick, that the positions count"
-    counting = {
-        dim for dim, size in design.sizes.items() if size > 1
-    }  # any operand may have dims of one position
-    row, looked_up = (_dims(table) - rows) & counting, (_dims(output) - positions) & counting
-    if looked_up != row or positions & _dims(table) & counting:
+    # Any operand may have dims of one position.
+    counting = {dim for dim, size in design.sizes.items() if size > 1}
+    row = set(table.listed) - rows
+    if (looked_up - positions) & counting != row & counting or positions & set(table.listed) & counting:
         yield "The output does not have the dims of the positions and of one row of the table"
-
-
-def _dims(operand: Operand) -> set[str]:
-    return {dim for dim, scale in operand.scale.items() if scale == 1}
 
 
 _RULES: dict[Kind, Callable[[Design], Iterator[str]]] = {
@@ -321,24 +310,23 @@ def source_slices(design: Design) -> Iterator[str]:
 
 def _malformed(design: Design, operand: Operand, distribution: HeldSlices) -> Iterator[str]:
     dims = {dim for dim, scale in operand.scale.items() if scale == 1}
-    for what, named in (("", distribution.slices), *_by_core(distribution)):
+    by_core = [
+        (f" on core {core}", slices)
+        for core, slices in enumerate(distribution.core_slices)
+        if slices is not None
+    ]
+    for what, named in (("", distribution.slices), *by_core):
         if named.keys() != dims:
             yield f"has slices{what} of {_list(named)}; expected those of its dims, {_list(dims)}"
     if min(distribution.slices.values(), default=1) < 1:
         yield f"has {min(distribution.slices.values())} slices of a dim; expected at least 1"
     if len(distribution.core_slices) != design.cores:
         yield f"has the slices of {len(distribution.core_slices)} cores; expected those of {design.cores}"
-    for what, slices in _by_core(distribution):
+    for what, slices in by_core:
         for dim, index in slices.items():
             if not 0 <= index < distribution.slices.get(dim, 1):
                 limit = distribution.slices.get(dim, 1)
                 yield f"has{what} the slice {index} of {dim}; expected 0 to {limit - 1}"
-
-
-def _by_core(distribution: HeldSlices) -> Iterator[tuple[str, dict[str, int]]]:
-    for core, slices in enumerate(distribution.core_slices):
-        if slices is not None:
-            yield f" on core {core}", slices
 
 
 def relayout(design: Design) -> Iterator[str]:
@@ -350,14 +338,10 @@ def relayout(design: Design) -> Iterator[str]:
             yield f"Tensor{i} is in {operand.memory}; expected the source and the result of a relayout in lx."
     if design.masks or design.constants:
         yield "It has masks or constants; expected none, a relayout moves the bits as they are."
-    yield from _not_held(design, design.operands[0])
-    yield from _other_result(design, design.operands[-1])
-
-
-def _other_result(design: Design, result: Operand) -> Iterator[str]:
-    """Check that the slices of the design equal the slices of the result, and that some core gets one."""
-    assert result.held is not None
-    index = len(design.operands) - 1
+    source, result, index = design.operands[0], design.operands[-1], len(design.operands) - 1
+    assert source.held is not None and result.held is not None
+    yield from _not_held(design, source, source.held)
+    # The slices of the design equal the slices of the result.
     received = holders(design, result)
     if not received:
         yield f"No core gets a slice of Tensor{index}; expected one that does."
@@ -370,11 +354,10 @@ def _other_result(design: Design, result: Operand) -> Iterator[str]:
             yield f"Core {core} gets another slice of Tensor{index} than the relayout says."
 
 
-def _not_held(design: Design, source: Operand) -> Iterator[str]:
+def _not_held(design: Design, source: Operand, held: HeldSlices) -> Iterator[str]:
     """Check that every slice is not empty and that some core holds it."""
-    assert source.held is not None
     shares = operand_shares(design, source)
-    for dim, slices in source.held.slices.items():
+    for dim, slices in held.slices.items():
         if (slices - 1) * shares[dim] >= design.sizes[dim]:
             text = (
                 f"{slices} slices of {shares[dim]} of Tensor0 do not cover the {design.sizes[dim]} elements"
@@ -382,9 +365,9 @@ def _not_held(design: Design, source: Operand) -> Iterator[str]:
             # One message is enough: slices that no core holds follow from this.
             yield f"{text} of {dim} with something in each slice."
             return
-    dims = sorted(source.held.slices)
+    dims = sorted(held.slices)
     present = {tuple(core_slices[dim] for dim in dims) for core_slices in holders(design, source).values()}
-    for slice_ in itertools.product(*(range(source.held.slices[dim]) for dim in dims)):
+    for slice_ in itertools.product(*(range(held.slices[dim]) for dim in dims)):
         if slice_ not in present:
             text = ", ".join(f"{dim} {index}" for dim, index in zip(dims, slice_, strict=True))
             yield f"No core holds the slice {text} of Tensor0."

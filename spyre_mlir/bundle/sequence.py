@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Split of one bundle into a sequence of several, and join of a sequence: buffers that pass between the bundles.
+"""Split of one bundle into a sequence of several, join of a sequence, and rules on the buffers between the bundles.
 
 The bundles of a sequence run one after the other without a host function between them. They have the parameters and
 buffers of the whole bundle, by its names. A parameter is the same address in all of them, so device memory keeps its
@@ -31,7 +31,7 @@ from spyre_mlir.bundle.model import (
     Parameter,
     Resident,
     Statement,
-    statements_in_order,
+    executes_of,
 )
 from spyre_mlir.errors import CompileError
 
@@ -42,7 +42,15 @@ def split(bundle: Bundle, cuts: Sequence[int]) -> list[Bundle]:
     """Return the bundle as a sequence; ``cuts`` are the executes (outside of loops, or first in one) that begin one."""
     if not cuts:
         return [bundle]
-    _check_cuts(bundle, cuts)
+    if bundle.manifest.sizes:
+        raise CompileError(
+            "A bundle of run-time sizes is not cut into several: each call has one set of sizes."
+        )
+    # The cuts rise, and each begins a statement.
+    counts = (len(executes_of([statement])) for statement in bundle.statements)
+    starts = set(itertools.accumulate(counts)) - {0, len(bundle.manifest.uses)}
+    if not starts.issuperset(cuts) or sorted(set(cuts)) != [*cuts]:
+        raise CompileError(f"The program cannot be cut at its executes {list(cuts)}.")
     # An allocation belongs to one bundle; as a parameter the pool has the same address in all bundles.
     bundle = _with_pool_parameters(bundle)
     ends = [*cuts, len(bundle.manifest.uses)]
@@ -84,24 +92,14 @@ def residents(bundles: Sequence[Bundle]) -> list[tuple[Resident, ...]]:
         written = {name: resident for name, resident in written.items() if last[name] >= number}
         expected.append(tuple(written[name] for name in sorted(written)))
         bases = {buffer.name: buffer.base for buffer in bundle.manifest.buffers}
-        for design, name in _writes(bundle):
-            known = written.get(name, Resident(name))
-            written[name] = _with_writer(known, design) if bases[name] == LX else known
+        for execute, uses in zip(executes_of(bundle.statements), bundle.manifest.uses, strict=True):
+            known = written.get(uses[-1], Resident(uses[-1]))
+            is_lx = bases[uses[-1]] == LX
+            written[uses[-1]] = _with_writer(known, bundle.designs[execute.filename]) if is_lx else known
     return [*expected, ()]
 
 
 # -- splitting ----------------------------------------------------------------------------------------
-
-
-def _check_cuts(bundle: Bundle, cuts: Sequence[int]) -> None:
-    """Check that the cuts rise, and that each begins a statement; a bundle with run-time sizes cannot be cut."""
-    if bundle.manifest.sizes:
-        raise CompileError(
-            "A bundle of run-time sizes is not cut into several: each call has one set of sizes."
-        )
-    starts = set(itertools.accumulate(map(_executes, bundle.statements))) - {0, len(bundle.manifest.uses)}
-    if not starts.issuperset(cuts) or sorted(set(cuts)) != [*cuts]:
-        raise CompileError(f"The program cannot be cut at its executes {list(cuts)}.")
 
 
 def _with_pool_parameters(bundle: Bundle) -> Bundle:
@@ -129,9 +127,7 @@ def _part(bundle: Bundle, spans: Sequence[range], number: int) -> Bundle:
     span, manifest = spans[number], bundle.manifest
     arguments = _arguments(manifest, spans, number)
     statements = _statements(bundle.statements, span, {argument.parameter for argument in arguments})
-    executed = {
-        statement.filename for statement in statements_in_order(statements) if isinstance(statement, Execute)
-    }
+    executed = {execute.filename for execute in executes_of(statements)}
     origins = manifest.execute_origins()[span.start : span.stop]
     indices = {
         name: index
@@ -158,11 +154,11 @@ def _statements(statements: Sequence[Statement], span: range, parameters: set[st
     """Return the executes and loops of a span in order, with the values that they need and the parameters."""
     chosen, needed, position = set[int](), set[str](), 0
     for index, statement in enumerate(statements):
-        runs = _executes(statement)
-        if runs and position in span:
+        count = len(executes_of([statement]))
+        if count and position in span:
             chosen.add(index)
             needed.update(_needed(statement))
-        position += runs
+        position += count
     # In reverse order, so that the operands of a kept value are kept too.
     for index in reversed(range(len(statements))):
         statement = statements[index]
@@ -173,12 +169,6 @@ def _statements(statements: Sequence[Statement], span: range, parameters: set[st
             chosen.add(index)
             needed.update(_needed(statement))
     return tuple(statements[index] for index in sorted(chosen))
-
-
-def _executes(statement: Statement) -> int:
-    if isinstance(statement, Loop):
-        return sum(map(_executes, statement.body))
-    return int(isinstance(statement, Execute))
 
 
 def _needed(statement: Statement) -> Iterator[str]:
@@ -301,37 +291,21 @@ def _renamed(statement: Statement, prefix: str, indices: Mapping[str, int]) -> S
 # -- buffers that pass between bundles ----------------------------------------------------------------
 
 
-def _writes(bundle: Bundle) -> Iterator[tuple[Design, str]]:
-    """Yield each execute of the program text with the buffer that it writes."""
-    executes = (
-        statement for statement in statements_in_order(bundle.statements) if isinstance(statement, Execute)
-    )
-    for execute, uses in zip(executes, bundle.manifest.uses, strict=True):
-        yield bundle.designs[execute.filename], uses[-1]
-
-
 def _with_writer(resident: Resident, design: Design) -> Resident:
     """Return a buffer in LX after one more execute has written it."""
-    cores = {*resident.cores, *_writing_cores(design)}
-    layout = dict.fromkeys((*resident.layout, _layout(design)))
-    return replace(resident, cores=tuple(sorted(cores)), layout=tuple(layout))
-
-
-def _writing_cores(design: Design) -> set[int]:
-    """Return the cores that have a finished part of the result."""
-    return set(holders(design, design.operands[-1])) & finishing_cores(design)
-
-
-def _layout(design: Design) -> str:
-    """Return the layout of the result of an execute on the cores as text."""
     result = design.operands[-1]
+    cores = {*resident.cores, *finishing_cores(design).intersection(holders(design, result))}
     dims = (
         f"{dim} {design.sizes[dim]}" + (f" in {design.slices[dim]}" if design.slices[dim] > 1 else "")
         for dim in result.dim_order
         if result.scale[dim] == 1
     )
-    return f"{result.data_format}, sticks of {result.stick_elements} {result.stick_dim}: {', '.join(dims)}"
+    layout = f"{result.data_format}, sticks of {result.stick_elements} {result.stick_dim}: {', '.join(dims)}"
+    layouts = tuple(dict.fromkeys((*resident.layout, layout)))
+    return replace(resident, cores=tuple(sorted(cores)), layout=layouts)
 
+
+# -- rules on the buffers that pass between bundles ---------------------------------------------------
 
 _WHERE = "manifest.json"
 
@@ -365,12 +339,8 @@ def _problems(context: Context, resident: Resident) -> Iterator[str]:
             yield f"which is in {buffer.base}, where the host puts an argument"
     elif not resident.cores or not resident.layout:
         yield "which is in LX; expected its cores and its layout"
-    elif sorted(set(resident.cores)) != [*resident.cores] or not _are_cores(resident.cores, count):
+    elif sorted(set(resident.cores)) != [*resident.cores] or not set(resident.cores) <= set(range(count)):
         yield f"on the cores {list(resident.cores)}; expected rising numbers from 0 to {count - 1}"
-
-
-def _are_cores(cores: Sequence[int], count: int) -> bool:
-    return cores[0] >= 0 and cores[-1] < count
 
 
 def hint(context: Context) -> Iterator[Diagnostic]:
@@ -419,21 +389,19 @@ def _mismatches(earlier: Bundle, later: Bundle) -> Iterator[str]:
         does = "leaves" if name in leaves else "does not leave"
         expected = "does not expect" if name in leaves else "expects"
         yield f"It {expected} {name}, which the bundle before {does}."
-    places = [
-        {buffer.name: (buffer.base, buffer.offset, buffer.bytes) for buffer in bundle.manifest.buffers}
+    before, here = (
+        {
+            buffer.name: f"[{buffer.offset}, {buffer.offset + buffer.bytes}) of {buffer.base}"
+            for buffer in bundle.manifest.buffers
+        }
         for bundle in (earlier, later)
-    ]
-    for name in sorted(places[0].keys() & places[1].keys()):
-        if places[0][name] != places[1][name]:
-            yield f"It has {name} at {_place(places[1][name])}, the bundle before at {_place(places[0][name])}."
+    )
+    for name in sorted(before.keys() & here.keys()):
+        if before[name] != here[name]:
+            yield f"It has {name} at {here[name]}, the bundle before at {before[name]}."
     for name in sorted(leaves.keys() & expects.keys()):
         if leaves[name] != expects[name]:
             yield f"It expects {name} on other cores or in another layout than the bundle before leaves it."
-
-
-def _place(place: tuple[str, int, int]) -> str:
-    base, offset, size = place
-    return f"[{offset}, {offset + size}) of {base}"
 
 
 def _list(names: set[str]) -> str:
