@@ -229,7 +229,7 @@ OTHER_MEANINGS = {
     "frontend/selection.py": (1, "the exponent of the largest DL16"),
     "host/math_functions.py": (1, "halvings of an exponent"),
     "host/number_types.py": (2, "the sign bit of 8"),
-    "ktir/memory_views.py": (1, "elements between two memories"),
+    "ktir/memory_tiles.py": (1, "elements between two memories"),
     "layout_search/minimum_cost.py": (1, "entries of a table"),
     "report/layout_picture.py": (2, "pixels"),
     "report/lx_picture.py": (2, "the first spacing of an axis; pixels"),
