@@ -83,8 +83,8 @@ def read_design(value: Json, filename: str, target: Target) -> ReadDesign:
     except CompileError as error:
         raise CompileError(error.message, filename) from None
     require_same(canonical.root, expected, REPEATED)
-    design = replace(design, padding=canonical.division.padding)
-    return ReadDesign(design, canonical.names, canonical.ignored)
+    design = replace(design, padding=canonical.padding)
+    return ReadDesign(design, canonical.names, tuple(canonical.ignored))
 
 
 def _read(root: Field, target: Target) -> Design:

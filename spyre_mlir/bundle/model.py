@@ -24,7 +24,7 @@ operand has counts cores that get the same data.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field, replace
 from typing import Any
 
@@ -303,6 +303,19 @@ def statements_in_order(statements: Iterable[Statement]) -> Iterator[Statement]:
         yield statement
         if isinstance(statement, Loop):
             yield from statements_in_order(statement.body)
+
+
+def rewritten(
+    statements: Iterable[Statement], rewrite: Callable[[Statement], Iterable[Statement]]
+) -> tuple[Statement, ...]:
+    """Return statements in which ``rewrite`` replaces each statement that is not a loop, also inside of loops."""
+    result: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, Loop):
+            result.append(replace(statement, body=rewritten(statement.body, rewrite)))
+        else:
+            result += rewrite(statement)
+    return tuple(result)
 
 
 def executes_of(statements: Iterable[Statement]) -> list[Execute]:
