@@ -23,7 +23,7 @@ from spyre_mlir.bundle.core_slices import (
     reduced_dims,
 )
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.model import Buffer, Design, KernelArgument, Operand, Resident
+from spyre_mlir.bundle.model import Buffer, Design, KernelArgument, Operand
 from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.formats import FORMATS
@@ -77,17 +77,15 @@ def symbol_values(context: Context) -> Iterator[Diagnostic]:
     first: dict[int, ExecuteStep] = {}
     for step in context.steps:
         for symbol, value in step.values.items():
-            key = _by_bounds(value, step.loops)
+            # With loop bounds and depths instead of loop names, equal loop nests give equal values.
+            bounds = {
+                loop.atom: (depth, loop.lower, loop.upper, loop.step) for depth, loop in enumerate(step.loops)
+            }
+            key = value.offset, sorted((str(bounds.get(atom, atom)), factor) for atom, factor in value.terms)
             if values.setdefault(symbol, key) != key:
                 text = f"The symbol {symbol} has another value than in execute {first[symbol].position}"
                 yield f"{text}; expected one value per symbol id.", step.where
             first.setdefault(symbol, step)
-
-
-def _by_bounds(value: Linear, loops: tuple[LoopRange, ...]) -> tuple:
-    """Return a value with loop bounds and depths instead of loop names: equal loop nests give equal values."""
-    bounds = {loop.atom: (depth, loop.lower, loop.upper, loop.step) for depth, loop in enumerate(loops)}
-    return value.offset, sorted((str(bounds.get(atom, atom)), factor) for atom, factor in value.terms)
 
 
 def hbm_addresses(context: Context) -> Iterator[Diagnostic]:
@@ -143,22 +141,19 @@ def buffers(context: Context) -> Iterator[Diagnostic]:
     if len(context.buffers) != len(context.bundle.manifest.buffers):
         yield "Two buffers have the same name.", where
     for buffer in context.bundle.manifest.buffers:
-        capacity = _capacity(context, buffer.base)
+        # A parameter that is not a kernel argument is the pool.
+        pool_bytes = context.target.pool_bytes if buffer.base in context.bases else None
+        capacity = context.allocations.get(buffer.base, pool_bytes)
+        if buffer.base == "lx":
+            capacity = context.target.usable_lx_bytes
+        elif buffer.base in context.arguments:
+            capacity = max(argument.bytes for argument in context.arguments[buffer.base])
         if capacity is None:
             base = buffer.base
             yield f"The buffer {buffer.name} is in {base!r}, which is no parameter, allocation or lx.", where
         elif buffer.offset < 0 or buffer.bytes < 1 or buffer.offset + buffer.bytes > capacity:
             text = f"[{buffer.offset}, {buffer.offset + buffer.bytes}) of {buffer.base}"
             yield f"The buffer {buffer.name} has the bytes {text}, which has {capacity}.", where
-
-
-def _capacity(context: Context, base: str) -> int | None:
-    if base == "lx":
-        return context.target.usable_lx_bytes
-    if base in context.arguments:
-        return max(argument.bytes for argument in context.arguments[base])
-    # A parameter that is not a kernel argument is the pool.
-    return context.allocations.get(base, context.target.pool_bytes if base in context.bases else None)
 
 
 def operands_in_buffers(context: Context) -> Iterator[Diagnostic]:
@@ -184,22 +179,17 @@ def _outside(step: ExecuteStep, index: int, buffer: Buffer, ranges: tuple[LoopRa
             value = step.values[start]
             if (buffer.base, 1) not in value.terms:
                 return f"Core {core} addresses Tensor{index} outside of {buffer.base}; expected the base"
-            first, last = _extremes(value, ranges)
+            # The lowest and the highest byte offset from the base over all iterations.
+            first = last = value.offset
+            factors = dict(value.terms)
+            for loop in ranges:
+                ends = sorted(factors.get(loop.atom, 0) * end for end in (loop.lower, loop.last))
+                first, last = first + ends[0], last + ends[1]
         if first < buffer.offset or last + bytes_ > buffer.offset + buffer.bytes:
             actual = f"[{first}, {last + bytes_}) of {buffer.base}"
             expected = f"[{buffer.offset}, {buffer.offset + buffer.bytes})"
             return f"Core {core} touches Tensor{index} in {actual}; expected to be inside {expected}"
     return None
-
-
-def _extremes(value: Linear, loops: tuple[LoopRange, ...]) -> tuple[int, int]:
-    """Return the lowest and the highest byte offset from the base over all iterations."""
-    lowest = highest = value.offset
-    factors = dict(value.terms)
-    for loop in loops:
-        ends = sorted(factors.get(loop.atom, 0) * end for end in (loop.lower, loop.last))
-        lowest, highest = lowest + ends[0], highest + ends[1]
-    return lowest, highest
 
 
 def lx_overlap(context: Context) -> Iterator[Diagnostic]:
@@ -245,7 +235,13 @@ def _live_ranges(context: Context) -> dict[str, tuple[int, int]]:
             first, _ = live_ranges.get(buffer, (step.position, 0))
             live_ranges[buffer] = first, step.position
     # Inner loops first: the outer loop may extend the range that an inner loop has extended.
-    for steps in _loops_inside_out(context.steps):
+    loops: dict[LoopRange, list[ExecuteStep]] = {}
+    depths: dict[LoopRange, int] = {}
+    for step in context.steps:
+        for depth, loop in enumerate(step.loops):
+            loops.setdefault(loop, []).append(step)
+            depths[loop] = depth
+    for steps in (loops[loop] for loop in sorted(loops, key=lambda loop: -depths[loop])):
         first, last = steps[0].position, steps[-1].position
         for buffer in _read_first(context, steps):
             live_ranges[buffer] = min(live_ranges[buffer][0], first), max(live_ranges[buffer][1], last)
@@ -254,16 +250,6 @@ def _live_ranges(context: Context) -> dict[str, tuple[int, int]]:
     for resident in context.bundle.manifest.leaves:
         live_ranges[resident.buffer] = live_ranges[resident.buffer][0], len(context.steps)
     return live_ranges
-
-
-def _loops_inside_out(steps: list[ExecuteStep]) -> list[list[ExecuteStep]]:
-    loops: dict[LoopRange, list[ExecuteStep]] = {}
-    depths: dict[LoopRange, int] = {}
-    for step in steps:
-        for depth, loop in enumerate(step.loops):
-            loops.setdefault(loop, []).append(step)
-            depths[loop] = depth
-    return [loops[loop] for loop in sorted(loops, key=lambda loop: -depths[loop])]
 
 
 def _read_first(context: Context, steps: list[ExecuteStep]) -> set[str]:
@@ -400,20 +386,14 @@ def _walk(tree: Tree, outer: Iterations, at_once: bool) -> Iterator[tuple[Execut
             yield node, outer
             continue
         loop, body = node
-        for part in _parts(loop, at_once):
+        # Each iteration by itself, or the first and then all others together.
+        values, second = range(loop.lower, loop.upper, loop.step), loop.lower + loop.step
+        parts = (LoopRange(loop.atom, value, value + 1, 1) for value in values)
+        if at_once:
+            bounds = [(loop.lower, second), (second, loop.upper)]
+            parts = (LoopRange(loop.atom, *ends, loop.step) for ends in bounds if ends[0] < loop.upper)
+        for part in parts:
             yield from _walk(body, {**outer, loop.atom: part}, at_once)
-
-
-def _parts(loop: LoopRange, at_once: bool) -> Iterator[LoopRange]:
-    """Yield the iterations of a loop: each by itself, or the first and then all others together."""
-    if not at_once:
-        for value in range(loop.lower, loop.upper, loop.step):
-            yield LoopRange(loop.atom, value, value + 1, 1)
-        return
-    second = loop.lower + loop.step
-    yield LoopRange(loop.atom, loop.lower, second, loop.step)
-    if second < loop.upper:
-        yield LoopRange(loop.atom, second, loop.upper, loop.step)
 
 
 @dataclass(frozen=True)
@@ -437,36 +417,30 @@ class _LastWriters:
         self.numbers = {buffer: i for i, buffer in enumerate(context.buffers, FIRST_BUFFER)}
         self.names = {number: f"the buffer {buffer}" for buffer, number in self.numbers.items()}
         self.lx_sticks = -(-self.target.usable_lx_bytes // self.target.stick_bytes)
-        self.arrays = {base: self._array(base, sticks) for base, sticks in self._sticks_of_bases().items()}
-        self.accesses = functools.cache(self._accesses_of)
-        self.indices = {range_.atom: range_ for range_ in context.indices}
-        for resident in context.bundle.manifest.expects:
-            self._find(resident)
-
-    def _sticks_of_bases(self) -> dict[str, int]:
         ends: dict[str, int] = defaultdict(int)
-        for buffer in self.context.buffers.values():
+        for buffer in context.buffers.values():
             ends[buffer.base] = max(ends[buffer.base], buffer.offset + buffer.bytes)
-        for argument in self.context.bundle.manifest.arguments:
+        for argument in context.bundle.manifest.arguments:
             ends[argument.parameter] = max(ends[argument.parameter], argument.bytes)
-        sticks = {base: -(-end // self.target.stick_bytes) for base, end in ends.items()}
-        return {**sticks, "lx": self.lx_sticks * self.target.device_cores}
-
-    def _array(self, base: str, sticks: int) -> NDArray[Any]:
-        """Return the writers of a base: initially the host, if the host passes an input in it."""
-        has_input = any(argument.kind != "result" for argument in self.context.arguments.get(base, ()))
+        unit = self.target.stick_bytes
+        sticks = {base: -(-end // unit) for base, end in ends.items()}
+        sticks["lx"] = self.lx_sticks * self.target.device_cores
         # The smallest type that holds all numbers: device memory has many sticks.
         kind = np.min_scalar_type(len(self.numbers) + FIRST_BUFFER)
-        return np.full(sticks, HOST if has_input else NOBODY, kind)
-
-    def _find(self, resident: Resident) -> None:
-        """Record the writes of previous bundles: all of the buffer. The rule of sequences checks the details."""
-        buffer, unit = self.context.buffers[resident.buffer], self.target.stick_bytes
-        cores = resident.cores if buffer.base == LX else (0,)
-        for core in cores:
-            start = buffer.offset // unit + core * self.lx_sticks
-            end = start + -(-buffer.bytes // unit)
-            self.arrays[buffer.base][start:end] = self.numbers[buffer.name]
+        self.arrays: dict[str, NDArray[Any]] = {}
+        for base, count in sticks.items():
+            # The host is the first writer of a base in which it passes an input.
+            has_input = any(argument.kind != "result" for argument in context.arguments.get(base, ()))
+            self.arrays[base] = np.full(count, HOST if has_input else NOBODY, kind)
+        self.accesses = functools.cache(self._accesses_of)
+        self.indices = {range_.atom: range_ for range_ in context.indices}
+        # Previous bundles wrote all of these buffers. The rule of sequences checks the details.
+        for resident in context.bundle.manifest.expects:
+            buffer = context.buffers[resident.buffer]
+            for core in resident.cores if buffer.base == LX else (0,):
+                start = buffer.offset // unit + core * self.lx_sticks
+                end = start + -(-buffer.bytes // unit)
+                self.arrays[buffer.base][start:end] = self.numbers[buffer.name]
 
     def execute(self, step: ExecuteStep, iterations: Iterations) -> Iterator[tuple[int, str]]:
         """Check the reads of one execution and record its writes; yields (operand, problem)."""
@@ -484,9 +458,23 @@ class _LastWriters:
         buffer = self.context.uses(step)[index]
         for access in self.accesses(step.position, index):
             start, view = self._locate(step, index, access, iterations)
-            missing = self._first_missing(view, self.numbers[buffer])
-            if missing is not None:
-                return self._describe(index, access, start, view, missing, buffer)
+            missing = view != self.numbers[buffer]
+            # Almost every read is of data that the buffer itself wrote, which one comparison shows.
+            if missing.any():
+                missing &= view != HOST
+            if not missing.any():
+                continue
+            first = tuple(int(i) for i in np.unravel_index(int(np.argmax(missing)), view.shape))
+            strides = (stride // view.itemsize for stride in view.strides)
+            stick = start + sum(i * stride for i, stride in zip(first, strides, strict=True))
+            writer = int(view[first])
+            what = {
+                NOBODY: "which nothing wrote before",
+                PARTIAL: "where a split reduction left parts of sums",
+            }
+            cause = what.get(writer) or f"which {self.names[writer]} overwrote before"
+            address = f"byte {stick * self.target.stick_bytes} of {self.context.buffers[buffer].base}"
+            return f"Core {access.core} reads Tensor{index} (buffer {buffer}) at {address}, {cause}."
         return None
 
     def _accesses_of(self, position: int, index: int) -> list[_RegionAccess]:
@@ -522,35 +510,6 @@ class _LastWriters:
                 strides = (*strides, factor * ranges[atom].step // self.target.stick_bytes)
         offset = start + access.core * self.lx_sticks if in_lx else start
         return start, StickRegion(counts, strides).view(self.arrays[buffer.base], offset)
-
-    @staticmethod
-    def _first_missing(view: NDArray[Any], number: int) -> tuple[int, ...] | None:
-        """Return the first position that neither the host nor buffer ``number`` wrote last, or None."""
-        missing = view != number
-        # Almost every read is of data that the buffer itself wrote, which one comparison shows.
-        if missing.any():
-            missing &= view != HOST
-        if not missing.any():
-            return None
-        return tuple(int(i) for i in np.unravel_index(int(np.argmax(missing)), view.shape))
-
-    def _describe(
-        self,
-        index: int,
-        access: _RegionAccess,
-        start: int,
-        view: NDArray[Any],
-        missing: tuple[int, ...],
-        buffer: str,
-    ) -> str:
-        strides = (stride // view.itemsize for stride in view.strides)
-        stick = start + sum(i * stride for i, stride in zip(missing, strides, strict=True))
-        base = self.context.buffers[buffer].base
-        writer = int(view[missing])
-        what = {NOBODY: "which nothing wrote before", PARTIAL: "where a split reduction left parts of sums"}
-        cause = what.get(writer) or f"which {self.names[writer]} overwrote before"
-        address = f"byte {stick * self.target.stick_bytes} of {base}"
-        return f"Core {access.core} reads Tensor{index} (buffer {buffer}) at {address}, {cause}."
 
     def is_written(self, argument: KernelArgument) -> bool:
         """Return whether every stick that the host reads of a result was written."""

@@ -63,6 +63,18 @@ class OperandTile:
         """The axes of a full share as digits."""
         return tuple(map(digit_of, self.axes))
 
+    def outer_axis(self, label: str) -> int | None:
+        """Return the index of the axis of a label with the largest weight; None if there is none."""
+        axes = [number for number, axis in enumerate(self.axes) if axis.dim == label]
+        return max(axes, key=lambda number: self.axes[number].weight, default=None)
+
+    def cuts(self, step: TileDigit) -> dict[int, int]:
+        """Return the axes that a step cuts, each with its number of positions in the step."""
+        number, elements = self.outer_axis(step.label), step.weight * step.count
+        if number is None or self.axes[number].weight * self.axes[number].count <= elements:
+            return {}
+        return {number: elements // self.axes[number].weight}
+
     def narrowed(self, positions: Mapping[int, int]) -> OperandTile:
         """Return the tile with the given number of positions along some axes on each core."""
         axes = [

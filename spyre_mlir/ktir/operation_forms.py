@@ -7,14 +7,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from spyre_mlir.bundle.core_slices import OperandAxis
 from spyre_mlir.bundle.model import WindowDim
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.memory_tiles import SCRATCHPADS, dense_strides
 from spyre_mlir.ktir.operand_tiles import TileDigit, digit_of, refined, shape_of_digits
-from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor, TileStep
+from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
@@ -64,7 +63,7 @@ def reduction(lowering: OperationLowering) -> None:
     if not lowering.steps:
         _store_reduced(lowering, _reduced(lowering))
         return
-    if lowering.steps[0].label not in lowering.reduced:
+    if lowering.steps[0].digit.label not in lowering.reduced:
         lowering.loop(lambda part, _: reduction(part))
         return
     element = "f32" if _is_sum(lowering) else lowering.elements[0]
@@ -176,7 +175,7 @@ def product(lowering: OperationLowering) -> None:
     if not lowering.steps:
         store_product(lowering, *_multiplied(lowering))
         return
-    if lowering.steps[0].label not in lowering.reduced:
+    if lowering.steps[0].digit.label not in lowering.reduced:
         lowering.loop(lambda part, _: product(part))
         return
     digits = ProductDigits.of(lowering, lowering.digits(0), lowering.digits(1))
@@ -470,9 +469,9 @@ class _PaddedOperand:
         assert value is not None
         return value
 
-    def positions(self, number: ir.Value) -> list[TileStep]:
+    def positions(self, number: ir.Value) -> dict[TileDigit, ir.Value]:
         """Build the position along each dim of the window from the index of a window position."""
-        build, positions = self.lowering.build, []
+        build, positions = self.lowering.build, {}
         rest = self.count
         for window in self.windows:
             value = number
@@ -481,12 +480,12 @@ class _PaddedOperand:
             rest //= window.extent
             if rest > 1:
                 value = build.op("arith.divui", build.index, value, build.number(rest))
-            positions.append(TileStep(window.kernel, 1, 1, value))
+            positions[TileDigit(window.kernel, 1, 1)] = value
         return positions
 
-    def tensor(self, positions: Sequence[TileStep]) -> Tensor:
+    def tensor(self, positions: Mapping[TileDigit, ir.Value]) -> Tensor:
         """Load the elements of all windows at one window position."""
-        numbers = {position.label: position.number for position in positions}
+        numbers = {digit.label: number for digit, number in positions.items()}
         lowering = self.lowering
         build, memory, element = lowering.build, lowering.state.memory, lowering.elements[0]
         base, strides = build.number(self.base), []
@@ -566,7 +565,9 @@ def relayout(lowering: OperationLowering) -> None:
         strides = [axis.stride for axis in source.axes]
     lowering.state.cores.barrier()
     view = _distributed(lowering, base, strides)
-    _take(lowering, view)
+    value = memory.load(lowering.place(1), view)
+    digits = refined(lowering.tiles[1].digits, lowering.weights)
+    lowering.store(Tensor(build.reshaped(value, shape_of_digits(digits)), digits))
     # Later stores must not overwrite data that other cores still read; in a loop, this includes the next iteration.
     if state.loops or not lowering.is_tensor(0):
         lowering.state.cores.barrier()
@@ -587,14 +588,6 @@ def _distributed(lowering: OperationLowering, base: ir.Value, strides: Sequence[
     ]
     type_ = ir.MemRefType.get([axis.total for axis in source.axes], ir.Type.parse(element))
     return build.op("ktdp.construct_distributed_memory_view", type_, *parts)
-
-
-def _take(lowering: OperationLowering, view: ir.Value) -> None:
-    """Load the part that this core needs from a view of all parts, and store it as the result."""
-    memory = lowering.state.memory
-    value = memory.load(lowering.place(1), view)
-    digits = refined(lowering.tiles[1].digits, lowering.weights)
-    lowering.store(Tensor(lowering.build.reshaped(value, [digit.count for digit in digits] or [1]), digits))
 
 
 def gather(lowering: OperationLowering) -> None:
@@ -634,20 +627,15 @@ def gather(lowering: OperationLowering) -> None:
             return value
         return inserted(value, build.filled(shape, lowering.elements[1], 0), [0] * len(shape))
 
-    counts = [_counts(lowering, core, columns) for core in range(state.cores.cores)]
+    # The positions along the dims of the tile that each core reads; None for a core that does not read.
+    counts: list[tuple[int, ...] | None] = [None] * state.cores.cores
+    for core, positions in index.counts.items():
+        of_axis = dict(zip(map(id, table.axes), table.counts[core], strict=True))
+        counts[core] = (*positions, *(of_axis[id(axis)] for axis in columns))
     value = memory.branches(counts, part, build.type(shape, lowering.elements[1]))
     assert value is not None
     kept = refined(digits, lowering.weights)
-    lowering.store(Tensor(build.reshaped(value, [digit.count for digit in kept] or [1]), kept))
-
-
-def _counts(lowering: OperationLowering, core: int, columns: Sequence[OperandAxis]) -> tuple[int, ...] | None:
-    """Return the positions along the dims of the tile that a core reads; None for a core that does not read."""
-    index, table = lowering.tiles[0], lowering.tiles[1]
-    if core not in index.counts:
-        return None
-    of_axis = dict(zip(map(id, table.axes), table.counts[core], strict=True))
-    return (*index.counts[core], *(of_axis[id(axis)] for axis in columns))
+    lowering.store(Tensor(build.reshaped(value, shape_of_digits(kept)), kept))
 
 
 FORMS: dict[Kind, Callable[[OperationLowering], None]] = {

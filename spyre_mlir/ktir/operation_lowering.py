@@ -45,11 +45,9 @@ _COMBINING = (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
 
 @dataclass(frozen=True)
 class OperationStep:
-    """``count`` positions of a label, ``weight`` elements apart; ``trips`` is the number of steps on each core."""
+    """A step of an operation along a label: its positions, and the number of steps on each core."""
 
-    label: str
-    weight: int
-    count: int
+    digit: TileDigit
     trips: dict[int, int]
 
 
@@ -90,8 +88,8 @@ def _best_steps(design: Design) -> Steps:
     best = min(((step,) for step in single), key=lambda steps: _cost(steps, tiles), default=())
     if not best or not _cost(best, tiles)[0]:
         return best
-    outer = [step for step in single if step.label not in reduced]
-    pairs = ((one, other) for one in outer for other in single if one.label != other.label)
+    outer = [step for step in single if step.digit.label not in reduced]
+    pairs = ((one, other) for one in outer for other in single if one.digit.label != other.digit.label)
     return min((best, *pairs), key=lambda steps: _cost(steps, tiles))
 
 
@@ -105,17 +103,17 @@ def _cost(steps: Steps, tiles: list[OperandTile]) -> tuple:
     elements, loaded = [], 0
     trips = math.prod(max(step.trips.values()) for step in steps)
     for tile in tiles:
-        cuts = (max(step.trips.values()) for step in steps if _outer_axis(tile, step.label) is not None)
+        cuts = (max(step.trips.values()) for step in steps if tile.outer_axis(step.digit.label) is not None)
         part = math.prod(tile.shape) // math.prod(cuts)
         elements.append(part)
         loaded += part * trips if tile is not tiles[-1] else 0
     excess = max(_bytes(elements) - LARGE_BYTES, 0)
-    return excess, _NUMBER_BYTES * loaded + _TRIP_BYTES * trips, [step.label for step in steps]
+    return excess, _NUMBER_BYTES * loaded + _TRIP_BYTES * trips, [step.digit.label for step in steps]
 
 
 def _candidates(label: str, tiles: list[OperandTile]) -> Iterator[OperationStep]:
     """Yield the steps along a label that divide the part of every core, the longest first."""
-    outer = [(tile, number) for tile in tiles if (number := _outer_axis(tile, label)) is not None]
+    outer = [(tile, number) for tile in tiles if (number := tile.outer_axis(label)) is not None]
     weight = max(tile.axes[number].weight for tile, number in outer)
     positions: dict[int, int] = {}
     for tile, number in outer:
@@ -130,13 +128,7 @@ def _candidates(label: str, tiles: list[OperandTile]) -> Iterator[OperationStep]
     for count in range(common, 0, -1):
         trips = {core: number // count for core, number in positions.items()}
         if common % count == 0 and max(trips.values()) > 1:
-            yield OperationStep(label, weight, count, trips)
-
-
-def _outer_axis(tile: OperandTile, label: str) -> int | None:
-    """Return the index of the axis of a label with the largest weight; None if there is none."""
-    axes = [number for number, axis in enumerate(tile.axes) if axis.dim == label]
-    return max(axes, key=lambda number: tile.axes[number].weight, default=None)
+            yield OperationStep(TileDigit(label, weight, count), trips)
 
 
 @dataclass(frozen=True)
@@ -145,23 +137,6 @@ class Tensor:
 
     value: ir.Value
     digits: tuple[TileDigit, ...]
-
-
-@dataclass(frozen=True)
-class TileStep:
-    """``count`` positions of a label, ``weight`` elements apart; the value ``number`` is the index of the step."""
-
-    label: str
-    weight: int
-    count: int
-    number: ir.Value
-
-    def axes_of(self, tile: OperandTile) -> dict[int, int]:
-        """Return the axes of a tile that the step cuts, each with its number of positions in the step."""
-        number, elements = _outer_axis(tile, self.label), self.weight * self.count
-        if number is None or tile.axes[number].weight * tile.axes[number].count <= elements:
-            return {}
-        return {number: elements // tile.axes[number].weight}
 
 
 @dataclass
@@ -252,23 +227,23 @@ class OperationLowering:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def at(self, steps: Sequence[TileStep]) -> OperationLowering:
-        """Return the lowering of a part of the operation, whose operands are in memory."""
+    def at(self, steps: Mapping[TileDigit, ir.Value]) -> OperationLowering:
+        """Return the lowering of one step along each of some digits, by the index of the step; operands are in memory."""
+
+        def multiple(number: ir.Value, factor: int) -> ir.Value:
+            key = number, factor
+            return self.state.memory.once("multiple", key, lambda: self.build.times(number, factor))
+
         part = copy.copy(self)
         part.tiles, part.shifts, part.starts = [], [], dict(self.starts)
-        for tile in self.tiles:
-            cuts = {axis: (count, step) for step in steps for axis, count in step.axes_of(tile).items()}
+        for tile, shifts in zip(self.tiles, self.shifts, strict=True):
+            cuts = {axis: (count, steps[step]) for step in steps for axis, count in tile.cuts(step).items()}
             part.tiles.append(tile.narrowed({axis: count for axis, (count, _) in cuts.items()}))
-            part.shifts.append({axis: self._multiple(step, count) for axis, (count, step) in cuts.items()})
-        part.shifts = [{**old, **new} for old, new in zip(self.shifts, part.shifts, strict=True)]
-        for step in steps:
-            part.starts[step.label] = self._multiple(step, step.weight * step.count)
+            new = {axis: multiple(number, count) for axis, (count, number) in cuts.items()}
+            part.shifts.append({**shifts, **new})
+        for step, number in steps.items():
+            part.starts[step.label] = multiple(number, step.weight * step.count)
         return part
-
-    def _multiple(self, step: TileStep, factor: int) -> ir.Value:
-        return self.state.memory.once(
-            "multiple", (step.number, factor), lambda: self.build.times(step.number, factor)
-        )
 
     def loop(
         self,
@@ -280,7 +255,7 @@ class OperationLowering:
         trips = [step.trips.get(core, 0) for core in range(self.state.cores.cores)]
 
         def iteration(number: ir.Value, carried: ir.Value | None) -> ir.Value | None:
-            part = self.at([TileStep(step.label, step.weight, step.count, number)])
+            part = self.at({step.digit: number})
             part.steps = rest
             return body(part, carried)
 
