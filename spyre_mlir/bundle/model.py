@@ -305,6 +305,20 @@ def statements_in_order(statements: Iterable[Statement]) -> Iterator[Statement]:
             yield from statements_in_order(statement.body)
 
 
+def operands_of(statement: Statement) -> tuple[str, ...]:
+    """Return the values that a statement uses, without the body of a loop."""
+    match statement:
+        case Add(_, lhs, rhs):
+            return lhs, rhs
+        case Apply(_, dims, symbols):
+            return (*dims, *symbols)
+        case Execute(_, operands):
+            return operands
+        case Loop(_, lower, upper, step):
+            return lower, upper, step
+    return ()
+
+
 def rewritten(
     statements: Iterable[Statement], rewrite: Callable[[Statement], Iterable[Statement]]
 ) -> tuple[Statement, ...]:

@@ -32,6 +32,8 @@ from spyre_mlir.bundle.model import (
     Resident,
     Statement,
     executes_of,
+    operands_of,
+    statements_in_order,
 )
 from spyre_mlir.errors import CompileError
 
@@ -157,7 +159,8 @@ def _statements(statements: Sequence[Statement], span: range, parameters: set[st
         count = len(executes_of([statement]))
         if count and position in span:
             chosen.add(index)
-            needed.update(_needed(statement))
+            for inner in statements_in_order([statement]):
+                needed.update(operands_of(inner))
         position += count
     # In reverse order, so that the operands of a kept value are kept too.
     for index in reversed(range(len(statements))):
@@ -167,23 +170,8 @@ def _statements(statements: Sequence[Statement], span: range, parameters: set[st
         is_parameter = isinstance(statement, Extract) and statement.parameter in parameters
         if statement.result in needed or is_parameter:
             chosen.add(index)
-            needed.update(_needed(statement))
+            needed.update(operands_of(statement))
     return tuple(statements[index] for index in sorted(chosen))
-
-
-def _needed(statement: Statement) -> Iterator[str]:
-    """Yield the values that a statement uses from outside, and some that its loops define."""
-    match statement:
-        case Add(_, lhs, rhs):
-            yield from (lhs, rhs)
-        case Apply(_, dims, symbols):
-            yield from (*dims, *symbols)
-        case Execute(_, operands):
-            yield from operands
-        case Loop(_, lower, upper, step, body):
-            yield from (lower, upper, step)
-            for inner in body:
-                yield from _needed(inner)
 
 
 def _arguments(manifest: Manifest, spans: Sequence[range], number: int) -> tuple[KernelArgument, ...]:

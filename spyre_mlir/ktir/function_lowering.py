@@ -81,12 +81,13 @@ def _arguments(bundle: Bundle) -> list[FunctionArgument]:
     """Return the memories that the operations of a bundle access, in the order of the parameters; pools come last."""
     manifest = bundle.manifest
     elements: dict[str, list[str]] = {}
+    bases = {buffer.name: buffer.base for buffer in manifest.buffers}
     for execute, uses in zip(executes_of(bundle.statements), manifest.uses, strict=True):
         design = bundle.designs[execute.filename]
-        for k, buffer in enumerate(buffers_of(bundle, uses)):
-            if buffer.base == "lx":
+        for k, name in enumerate(uses):
+            if bases[name] == "lx":
                 continue
-            known = elements.setdefault(buffer.base, [])
+            known = elements.setdefault(bases[name], [])
             if element_of_format(design, k) not in known:
                 known.append(element_of_format(design, k))
     for argument in manifest.arguments:
@@ -137,17 +138,14 @@ class _FunctionLowering:
 
     def run(self) -> None:
         """Build all statements."""
-        self._fill_scratchpads()
-        self._statements(self.bundle.statements)
-
-    def _fill_scratchpads(self) -> None:
-        """Store a fill value, not a number of the program, to all buffers that are memory, so that stale reads show."""
         memory, build = self.state.memory, self.build
+        # A fill value, not a number of the program, in all buffers that are memory, so that stale reads show.
         for element, end in sorted(self.memory_ends.items()):
             shape = (end // ELEMENT_BYTES[element],)
             fill = build.filled(shape, element, -1 if element == "i32" else float("nan"))
             view = memory.local_view(build.number(SCRATCHPADS[element]), shape, (1,), element)
             memory.store_to(view, [build.number(0)], fill)
+        self._statements(self.bundle.statements)
 
     def _statements(self, statements: Sequence[Statement]) -> None:
         for statement in statements:
@@ -184,24 +182,18 @@ class _FunctionLowering:
         before = dict(contents.values) if contents else {}
         state.loops += 1
         with state.memory.scope(), ir.InsertionPoint(block):
-            ends = self._body(loop, carried, list(block.arguments)[1:])
+            arguments, ends = list(block.arguments)[1:], []
+            if contents is not None:
+                contents.values.update(zip(carried, arguments, strict=True))
+            self._statements(loop.body)
+            if contents is not None:
+                # The yielded values have the shapes of the iter_args.
+                pairs = zip(carried, arguments, strict=True)
+                ends = [build.reshaped(contents.values[name], shape_of(value)) for name, value in pairs]
             ir.Operation.create("scf.yield", operands=ends)
         state.loops -= 1
         if contents is not None:
             contents.values = {**before, **dict(zip(carried, op.results, strict=True))}
-
-    def _body(self, loop: Loop, carried: Collection[str], arguments: Sequence[ir.Value]) -> list[ir.Value]:
-        """Build the body of a loop with buffers as iter_args; return the yielded values, in the same shapes."""
-        contents = self.state.scratchpads
-        if contents is not None:
-            contents.values.update(zip(carried, arguments, strict=True))
-        self._statements(loop.body)
-        pairs = zip(carried, arguments, strict=True)
-        return (
-            [self.build.reshaped(contents.values[name], shape_of(value)) for name, value in pairs]
-            if contents
-            else []
-        )
 
 
 def operand_addresses(
@@ -230,12 +222,6 @@ def operand_addresses(
 _LARGE_BYTES, _SHARED_BYTES = 1 << 18, 1 << 19
 
 
-def buffers_of(bundle: Bundle, names: Sequence[str]) -> list[Buffer]:
-    """Return the buffers of a bundle by their names."""
-    by_name = {buffer.name: buffer for buffer in bundle.manifest.buffers}
-    return [by_name[name] for name in names]
-
-
 class LxAccesses:
     """Facts about the buffers in LX of a bundle.
 
@@ -252,10 +238,11 @@ class LxAccesses:
         dense: set[str] = set()
         stick = bundle.target.stick_bytes
         self.users: list[list[tuple[str, int, Design]]] = []
+        by_name = {buffer.name: buffer for buffer in bundle.manifest.buffers}
         for execute, names in zip(executes_of(bundle.statements), bundle.manifest.uses, strict=True):
             design = bundle.designs[execute.filename]
             users = []
-            for k, buffer in enumerate(buffers_of(bundle, names)):
+            for k, buffer in enumerate(by_name[name] for name in names):
                 if buffer.base != "lx":
                     continue
                 users.append((buffer.name, k, design))

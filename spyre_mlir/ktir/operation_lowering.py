@@ -228,7 +228,7 @@ class OperationLowering:
     # -- steps --------------------------------------------------------------------------------------------------
 
     def at(self, steps: Mapping[TileDigit, ir.Value]) -> OperationLowering:
-        """Return the lowering of one step along each of some digits, by the index of the step; operands are in memory."""
+        """Return the lowering of one step along each digit, given the index of the step; operands are in memory."""
 
         def multiple(number: ir.Value, factor: int) -> ir.Value:
             key = number, factor
