@@ -91,7 +91,7 @@ FAULTS = (
           "buffer.offset + buffer.bytes > capacity", "buffer.offset > capacity"),
     Fault("empty slices", "bundle/rules_design.py",
           "if not (slices - 1) * share < size <= slices * share:", "if not size <= slices * share:"),
-    Fault("relayouts onto themselves", "bundle/rules_relayout.py",
+    Fault("relayouts onto themselves", "bundle/rules_design.py",
           "if source[0] < result[1] and result[0] < source[1]:", "if source[0] == result[0]:"),
     Fault("reads beyond an allocation", "simulator/memory.py",
           "if offset < 0 or offset + size > capacity:", "if offset < 0 or offset > capacity:"),

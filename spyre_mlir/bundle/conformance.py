@@ -189,11 +189,8 @@ def roles(design: DesignFields) -> Iterator[Difference]:
         return
     first: dict[tuple, str] = {}
     for tensor in design.tensors:
-        key = (
-            frozenset(tensor.listed),
-            *(tensor.layout[key].value for key in ("stickDimOrder_", "stickSize_")),
-        )
-        key = (key[0], tuple(key[1]), tuple(key[2]))
+        sticks = (tuple(tensor.layout[name].value) for name in ("stickDimOrder_", "stickSize_"))
+        key = (frozenset(tensor.listed), *sticks)
         if key not in first and len(first) < len(_ROLES):
             first[key] = _ROLES[len(first)]
         if tensor.role != first.get(key):
@@ -253,13 +250,10 @@ def folds(design: DesignFields) -> Iterator[Difference]:
             elif len(info["folds"]["dim_prop_func"].items()) != len(labels):
                 yield info["folds"].path, "has more or fewer functions than folds"
             elif tensor.scales.get(dim) == 1 and shares is not None and design.kind is not Kind.RELAYOUT:
-                yield from _elements(tensor, dim, shares.value.get(f"{dim}_"), attributes)
-
-
-def _elements(tensor: TensorFields, dim: str, share: int, attributes) -> Iterator[Difference]:
-    elements = prod(fold["factor_"].integer() for fold in attributes.items()[3:])
-    if elements < share:
-        yield attributes.path, f"has {elements} elements of {dim} per core; expected {share}"
+                elements = prod(fold["factor_"].integer() for fold in attributes.items()[3:])
+                share = shares.value.get(f"{dim}_")
+                if elements < share:
+                    yield attributes.path, f"has {elements} elements of {dim} per core; expected {share}"
 
 
 # Rules of the conformance check on stages, constants and single operations.
@@ -407,7 +401,14 @@ class Nonconformance:
 
 def check_design(value: Any, filename: str) -> list[Nonconformance]:
     """Return all differences of the JSON of a design."""
-    findings = [Nonconformance(SCHEMA, filename, *difference) for difference in _schema_differences(value)]
+    findings = []
+    for error in packaged_schema().iter_errors(value):
+        # Among several forms that the schema allows, compare with the closest one.
+        while error.context:
+            error = max(error.context, key=lambda cause: len(cause.absolute_path))
+        path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in error.absolute_path)
+        text = f"does not fit the schema: {shorten(error.message)}"
+        findings.append(Nonconformance(SCHEMA, filename, path.lstrip("."), text))
     if findings:
         return findings
     try:
@@ -444,12 +445,3 @@ def packaged_schema() -> Draft202012Validator:
         ) from None
     text = Path(__file__).with_name("sdsc.schema.json").read_text(encoding="utf-8")
     return Draft202012Validator(json.loads(text))
-
-
-def _schema_differences(value: Any) -> Iterator[Difference]:
-    """Yield the fields that the schema does not allow; among several forms, compare with the closest one."""
-    for error in packaged_schema().iter_errors(value):
-        while error.context:
-            error = max(error.context, key=lambda cause: len(cause.absolute_path))
-        path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in error.absolute_path)
-        yield path.lstrip("."), f"does not fit the schema: {shorten(error.message)}"

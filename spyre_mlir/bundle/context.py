@@ -22,6 +22,7 @@ from spyre_mlir.bundle.model import (
     Loop,
     Origin,
     Statement,
+    executes_of,
 )
 from spyre_mlir.records import dataclass
 
@@ -99,14 +100,6 @@ def name(design: Design) -> str:
     return f"{design.filename} ({design.opcode})"
 
 
-def statements_in_order(statements: tuple[Statement, ...]) -> Iterator[Statement]:
-    """Yield all statements, each loop before the statements of its body."""
-    for statement in statements:
-        yield statement
-        if isinstance(statement, Loop):
-            yield from statements_in_order(statement.body)
-
-
 def each_design(rule: Callable[[Design], Iterator[str]]) -> Callable[[Context], Iterator[Diagnostic]]:
     """Return a rule on a bundle that applies a rule on one design to each design."""
 
@@ -134,11 +127,7 @@ class Context:
     @functools.cached_property
     def executes(self) -> list[Execute]:
         """The executes in program order; an execute in a loop counts once."""
-        return [
-            statement
-            for statement in statements_in_order(self.bundle.statements)
-            if isinstance(statement, Execute)
-        ]
+        return executes_of(self.bundle.statements)
 
     @functools.cached_property
     def buffers(self) -> dict[str, Buffer]:
@@ -183,7 +172,12 @@ class Context:
     @functools.cached_property
     def steps(self) -> list[ExecuteStep]:
         """The executes with their loops and values, in program order."""
-        return list(_flatten(self.tree))
+
+        def flatten(tree: Tree) -> Iterator[ExecuteStep]:
+            for node in tree:
+                yield from [node] if isinstance(node, ExecuteStep) else flatten(node[1])
+
+        return list(flatten(self.tree))
 
     def ranges(self, step: ExecuteStep) -> tuple[LoopRange, ...]:
         """Return everything that changes the addresses of an execute: the loops around it and the program's indices."""
@@ -192,14 +186,6 @@ class Context:
     def uses(self, step: ExecuteStep) -> tuple[str, ...]:
         """The buffer of each operand of an execute."""
         return self.bundle.manifest.uses[step.position]
-
-
-def _flatten(tree: Tree) -> Iterator[ExecuteStep]:
-    for node in tree:
-        if isinstance(node, ExecuteStep):
-            yield node
-        else:
-            yield from _flatten(node[1])
 
 
 class _TreeBuilder:
@@ -218,30 +204,23 @@ class _TreeBuilder:
         values, tree = dict(outer), []
         for statement in statements:
             if isinstance(statement, Loop):
-                tree.append(self.loop(statement, loops, values))
+                names = (statement.lower, statement.upper, statement.step)
+                lower, upper, step = (values[name].offset for name in names)
+                # Adjacent loops may use one name; the number makes their variables distinct.
+                self.loops += 1
+                range_ = LoopRange(f"%{statement.induction} of loop {self.loops}", lower, upper, step)
+                inner = {**values, statement.induction: Linear(0, ((range_.atom, 1),))}
+                tree.append((range_, self.build(statement.body, (*loops, range_), inner)))
             elif isinstance(statement, Execute):
-                tree.append(self.step(statement, loops, values))
+                operands = (values[operand] for operand in statement.operands)
+                symbols = dict(zip(statement.symbol_ids, operands, strict=True))
+                position, design = self.positions, self.designs[statement.filename]
+                self.positions += 1
+                origin = self.origins[position] if self.origins else design.origin
+                tree.append(ExecuteStep(position, statement, design, loops, symbols, origin))
             else:
                 values[statement.result] = _evaluate(statement, values)
         return tree
-
-    def loop(
-        self, loop: Loop, loops: tuple[LoopRange, ...], values: dict[str, Linear]
-    ) -> tuple[LoopRange, Tree]:
-        lower, upper, step = (values[bound].offset for bound in (loop.lower, loop.upper, loop.step))
-        # Adjacent loops may use one name; the number makes their variables distinct.
-        self.loops += 1
-        range_ = LoopRange(f"%{loop.induction} of loop {self.loops}", lower, upper, step)
-        inner = {**values, loop.induction: Linear(0, ((range_.atom, 1),))}
-        return range_, self.build(loop.body, (*loops, range_), inner)
-
-    def step(self, execute: Execute, loops: tuple[LoopRange, ...], values: dict[str, Linear]) -> ExecuteStep:
-        operands = (values[operand] for operand in execute.operands)
-        symbols = dict(zip(execute.symbol_ids, operands, strict=True))
-        position, design = self.positions, self.designs[execute.filename]
-        self.positions += 1
-        origin = self.origins[position] if self.origins else design.origin
-        return ExecuteStep(position, execute, design, loops, symbols, origin)
 
 
 def _evaluate(statement: Statement, values: dict[str, Linear]) -> Linear:

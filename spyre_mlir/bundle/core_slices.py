@@ -7,11 +7,32 @@ except along a stick dim, where it is one stick.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.records import dataclass
+
+
+@dataclass(frozen=True)
+class OperandAxis:
+    """A dim along which an operand varies, in memory: positions of ``weight`` elements, ``stride`` elements apart.
+
+    Of its ``total`` positions, a core with a full share accesses ``count`` positions, and has ``capacity`` positions in
+    its LX, which differ by a gap. ``slices`` is the number of slices of the dim over the cores.
+    """
+
+    dim: str
+    weight: int
+    count: int
+    total: int
+    stride: int
+    slices: int = 1
+    capacity: int = 1
 
 
 @dataclass(frozen=True)
@@ -26,14 +47,35 @@ class StickRegion:
         """Sticks from the first to the last one, both included."""
         return 1 + sum((count - 1) * stride for count, stride in zip(self.counts, self.strides, strict=True))
 
+    def view(self, array: NDArray[Any], start: int) -> NDArray[Any]:
+        """Return the region as a view of an array whose last axis has one entry per stick, from ``start`` on."""
+        unit = array.itemsize
+        # The stride of a single position may exceed all memory, but it is never used.
+        steps = zip(self.counts, self.strides, strict=True)
+        strides = (*array.strides[:-1], *(stride * unit if count > 1 else 0 for count, stride in steps))
+        return np.ndarray((*array.shape[:-1], *self.counts), array.dtype, array, start * unit, strides)
+
+    def sticks(self, start: int) -> NDArray[np.int64]:
+        """Return the index of each stick of the region, from ``start`` on."""
+        sticks = np.full(1, start, np.int64)
+        for count, stride in zip(self.counts, self.strides, strict=True):
+            sticks = np.add.outer(sticks, np.arange(count, dtype=np.int64) * stride).ravel()
+        return sticks
+
 
 def slice_sizes(design: Design, core: int) -> dict[str, int]:
     """Return the elements of each dim that the core computes; the last slice may be shorter than the others."""
     return _slice_sizes(design, design.core_slices[core], design.shares)
 
 
-def _slice_sizes(design: Design, slices: Mapping[str, int], shares: Mapping[str, int]) -> dict[str, int]:
-    return {dim: min(shares[dim], size - slices[dim] * shares[dim]) for dim, size in design.sizes.items()}
+def _slice_sizes(
+    design: Design, slices: Mapping[str, int], shares: Mapping[str, int], valid: bool = False
+) -> dict[str, int]:
+    """Return the elements of each dim of a slice; with ``valid`` without padding, 0 for a slice of padding only."""
+    if not valid:
+        return {dim: min(shares[dim], size - slices[dim] * shares[dim]) for dim, size in design.sizes.items()}
+    ends = {dim: size - design.padding.get(dim, 0) for dim, size in design.sizes.items()}
+    return {dim: max(0, min(shares[dim], end - slices[dim] * shares[dim])) for dim, end in ends.items()}
 
 
 def operand_splits(design: Design, operand: Operand) -> dict[str, int]:
@@ -47,16 +89,12 @@ def operand_shares(design: Design, operand: Operand) -> dict[str, int]:
     """Return the elements of the largest slice of each dim of an operand; whole sticks along its stick dim."""
     if operand.held is None:
         return design.shares
-    return {
-        dim: _share(operand, dim, design.sizes[dim], slices)
-        for dim, slices in operand_splits(design, operand).items()
-    }
-
-
-def _share(operand: Operand, dim: str, size: int, slices: int) -> int:
-    unit = operand.per_stick(dim) if operand.scale.get(dim) == 1 else 1
-    # Slices end at stick boundaries, so the last slice takes the remainder.
-    return -(-size // (unit * slices)) * unit
+    shares = {}
+    for dim, slices in operand_splits(design, operand).items():
+        unit = operand.per_stick(dim) if operand.scale.get(dim) == 1 else 1
+        # Slices end at stick boundaries, so the last slice takes the remainder.
+        shares[dim] = -(-design.sizes[dim] // (unit * slices)) * unit
+    return shares
 
 
 def operand_slices(design: Design, operand: Operand, core: int) -> dict[str, int] | None:
@@ -120,14 +158,32 @@ def memory_counts(design: Design, operand: Operand) -> tuple[int, ...]:
 def memory_strides(design: Design, operand: Operand) -> tuple[int, ...]:
     """Return the sticks between neighbours along each dim of ``dim_order``."""
     counts = memory_counts(design, operand)
-    return tuple(prod(counts[:k]) for k in range(len(counts)))
+    return tuple(math.prod(counts[:k]) for k in range(len(counts)))
 
 
-def _valid_sizes(design: Design, slices: Mapping[str, int], shares: Mapping[str, int]) -> dict[str, int]:
-    """Return the elements of each dim of a slice that are not padding; 0 for a slice of padding only."""
-    padded = _slice_sizes(design, slices, shares)
-    ends = {dim: size - design.padding.get(dim, 0) for dim, size in design.sizes.items()}
-    return {dim: max(0, min(size, ends[dim] - slices[dim] * shares[dim])) for dim, size in padded.items()}
+def operand_axes(design: Design, operand: Operand) -> tuple[OperandAxis, ...]:
+    """Return the axes of an operand, innermost first; a dim in the stick is counted in sticks."""
+    splits, shares = operand_splits(design, operand), operand_shares(design, operand)
+    accessed, axes = accessed_sizes(operand, shares), []
+    places = zip(memory_counts(design, operand), memory_strides(design, operand), strict=True)
+    for dim, (capacity, stride) in zip(operand.dim_order, places, strict=True):
+        if operand.scale[dim] == 1:
+            window, weight = operand.windows.get(dim), operand.per_stick(dim)
+            total = -(-(design.sizes[dim] if window is None else window.size) // weight)
+            count = min(-(-accessed[dim] // weight), total)
+            stride = stride * operand.elements_per_stick
+            axes.append(OperandAxis(dim, weight, count, total, stride, splits[dim], capacity))
+    return tuple(axes)
+
+
+def first_positions(design: Design, operand: Operand, slices: Mapping[str, int]) -> dict[str, int]:
+    """Return the first position of a slice along each axis; windows may begin before their slice."""
+    shares = operand_shares(design, operand)
+    return {
+        dim: positions(operand, dim, accessed_positions(operand, dim, slices[dim] * shares[dim], 1)[0])
+        for dim, scale in operand.scale.items()
+        if scale == 1
+    }
 
 
 def core_region(design: Design, operand: Operand, core: int, valid: bool = False) -> StickRegion:
@@ -135,7 +191,7 @@ def core_region(design: Design, operand: Operand, core: int, valid: bool = False
     sticks that hold more than padding. The core must be one of ``holders``."""
     slices, shares = operand_slices(design, operand, core), operand_shares(design, operand)
     assert slices is not None
-    sizes = (_valid_sizes if valid else _slice_sizes)(design, slices, shares)
+    sizes = _slice_sizes(design, slices, shares, valid)
     for dim in operand.windows:
         sizes[dim] = accessed_positions(operand, dim, slices[dim] * shares[dim], sizes[dim])[1]
     counts = tuple(positions(operand, dim, sizes[dim]) for dim in operand.dim_order)
@@ -144,14 +200,11 @@ def core_region(design: Design, operand: Operand, core: int, valid: bool = False
 
 def core_offset_bytes(design: Design, operand: Operand, core: int) -> int:
     """Return the bytes from the start of an HBM tensor to the start of the core's slice."""
-    offset = 0
-    for dim, stride in zip(operand.dim_order, memory_strides(design, operand), strict=True):
-        if operand.scale[dim] == 1:
-            first = design.core_slices[core][dim] * design.shares[dim]
-            offset += positions(operand, dim, accessed_positions(operand, dim, first, 1)[0]) * stride
-    return offset * design.target.stick_bytes
+    firsts = first_positions(design, operand, design.core_slices[core])
+    strides = zip(operand.dim_order, memory_strides(design, operand), strict=True)
+    return sum(firsts.get(dim, 0) * stride for dim, stride in strides) * design.target.stick_bytes
 
 
 def lx_bytes(design: Design, operand: Operand) -> int:
     """Return the bytes that an operand occupies in the LX of each core."""
-    return prod(memory_counts(design, operand)) * design.target.stick_bytes
+    return math.prod(memory_counts(design, operand)) * design.target.stick_bytes

@@ -1,30 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reader of the design in a `sdsc_<i>.json`, from any writer.
+"""The JSON of a design in `sdsc_<i>.json`: the writer, and the reader of designs from any writer.
 
-The format repeats many facts (tensor names, folds, core lists). The writer (``design_writer.py``) derives all of them
-from the ``Design``. The reader takes each fact from one place and then requires that the rest of the file equals
-the output of the writer for that design, so a file that contradicts itself is rejected.
+The format repeats many facts (tensor names, folds, core lists). The writer derives all of them from the ``Design``,
+with every member that torch-spyre's front end writes. The reader takes each fact from one place and then requires that
+the rest of the file equals the output of the writer for that design, so a file that contradicts itself is rejected.
+
+The sizes are padded. `manifest.json` states the padding of each dim, because the format has padding for windows only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
-from spyre_mlir.bundle.canonical_design import REPEATED, CanonicalDesign
-from spyre_mlir.bundle.canonical_fields import integer
-from spyre_mlir.bundle.design_writer import (
-    EMPTY_OF_STAGE,
-    INDICES,
-    PADDING,
-    SYMBOLIC_DIMS,
-    SYMBOLS_OF_DIMS,
-    to_json,
-    varying,
-)
+from spyre_mlir.bundle.canonical_design import REPEATED, CanonicalDesign, integer
+from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits, reduced_dims
 from spyre_mlir.bundle.json_fields import Field, only_item, require_same
 from spyre_mlir.bundle.model import (
     Constant,
@@ -37,10 +30,29 @@ from spyre_mlir.bundle.model import (
 )
 from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
-from spyre_mlir.target.ops import DEVICE_OPS
+from spyre_mlir.target.formats import find_format
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.target.target import Target
 
 Json = dict[str, Any]
+
+INDICES = "indirectAccessIndexLabeledDs"
+
+SYMBOLIC_DIMS, SYMBOLIC_VOLUME, SYMBOLS_OF_DIMS = (
+    "symbolicDimInfo_",
+    "maxSymbolicVolume_",
+    "dimToSymbolMapping_",
+)
+
+EMPTY_OF_STAGE = (
+    SYMBOLIC_DIMS,
+    SYMBOLIC_VOLUME,
+    "coreletSplit_",
+    "rowSplit_",
+    "peSfpSplit_",
+)
+
+PADDING = "paddingSizes_"
 
 
 @dataclass(frozen=True)
@@ -71,8 +83,8 @@ def read_design(value: Json, filename: str, target: Target) -> ReadDesign:
     except CompileError as error:
         raise CompileError(error.message, filename) from None
     require_same(canonical.root, expected, REPEATED)
-    design = replace(design, padding=canonical.division.padding)
-    return ReadDesign(design, canonical.names, canonical.ignored)
+    design = replace(design, padding=canonical.padding)
+    return ReadDesign(design, canonical.names, tuple(canonical.ignored))
 
 
 def _read(root: Field, target: Target) -> Design:
@@ -83,37 +95,72 @@ def _read(root: Field, target: Target) -> Design:
     name, dsc = only_item(body["dscs_"]).only_member()
     if name != function:
         dsc.fail(f"must be named {function!r}")
-    return replace(_read_design(int(index), _opcode(function, dsc), body, dsc), target=target)
-
-
-def _opcode(function: str, dsc: Field) -> str:
-    """Return the operation of a function name: with an index tensor the operation is a different one."""
-    if INDICES not in only_item(dsc["computeOp_"]):
-        return function
-    # An unknown function is kept, and the validator reports it.
-    return next((op.name for op in DEVICE_OPS.values() if op.function == function), function)
-
-
-def _read_design(index: int, opcode: str, body: Field, dsc: Field) -> Design:
-    compute = only_item(dsc["computeOp_"])
+    compute, opcode = only_item(dsc["computeOp_"]), function
+    if INDICES in compute:
+        # With an index tensor the operation is a different one. The validator reports an unknown function.
+        opcode = next((op.name for op in DEVICE_OPS.values() if op.function == function), function)
     sizes, stage = _read_sizes(dsc["N_"]), dsc["dataStageParam_"]["0"]["ss_"]
     shares = _read_sizes(stage)
     _require_declared(sizes, shares, stage)
+    unit, data_format = compute["exUnit"].text(), compute["attributes_"]["dataFormat_"].text()
+    slices, cores = _over_dims(body["numWkSlicesPerDim_"], sizes), body["coreIdToWkSlice_"]
+    for core, (key, _) in enumerate(cores.members()):
+        if key != str(core):
+            cores.fail(f"must number its cores from 0 without holes but has {key!r} in place of {core}")
+    core_slices = tuple(_over_dims(member, sizes) for _, member in cores.members())
+    operands, masks = _read_operands(dsc, sizes), {}
+    for dim, mask in dsc["coordinateMasking_"].members():
+        values = only_item(mask).integers()
+        if len(values) != 2:
+            mask.fail("must hold a start and a length")
+        masks[dim] = (values[0], values[1])
     return Design(
-        index=index,
+        index=int(index),
         opcode=opcode,
-        unit=compute["exUnit"].text(),
-        data_format=compute["attributes_"]["dataFormat_"].text(),
+        unit=unit,
+        data_format=data_format,
         sizes=sizes,
-        slices=_over_dims(body["numWkSlicesPerDim_"], sizes),
+        slices=slices,
         shares=shares,
-        core_slices=_in_order(body["coreIdToWkSlice_"], sizes),
-        operands=_read_operands(dsc, sizes),
-        masks={dim: _read_mask(mask) for dim, mask in dsc["coordinateMasking_"].members()},
+        core_slices=core_slices,
+        operands=operands,
+        masks=masks,
         mask_constant=dsc["maskingConstId_"].integer(),
         constants=_read_constants(dsc["constantInfo_"]),
         debug=_read_debug(body["debug_handle_"]),
-        symbolic=_read_symbolic(dsc, stage, _over_dims(body["numWkSlicesPerDim_"], sizes)),
+        symbolic=_read_symbolic(dsc, stage, slices),
+        target=target,
+    )
+
+
+def _read_constants(field: Field) -> tuple[Constant, ...]:
+    if field.value == "{}":
+        return ()
+    return tuple(
+        Constant(
+            name=constant["name_"].text(),
+            data_format=constant["dataFormat_"].text(),
+            bits=integer(only_item(constant["data_"]["data_"]["[0, 0, 0]"])),
+        )
+        for _, constant in field.members()
+    )
+
+
+def _read_debug(field: Field) -> DebugHandle | None:
+    if field.value is None:
+        return None
+    source = field["source"] if field["source"].value is not None else None
+    return DebugHandle(
+        id=field["id"].text(),
+        file=source and source["file"].text(),
+        line=source["start_line"].integer() if source else 0,
+        column=source["start_col"].integer() if source else 0,
+        aten_op=None if field["aten_op"].value is None else field["aten_op"].text(),
+        ir_chain=field["ir_chain"].texts(),
+        transforms=tuple(
+            (step["kind"].text(), step["pass_name"].text(), step["reason"].text())
+            for step in field["transform_history"].items()
+        ),
     )
 
 
@@ -153,21 +200,6 @@ def _over_dims(field: Field, sizes: dict[str, int]) -> dict[str, int]:
     return values
 
 
-def _in_order(field: Field, sizes: dict[str, int]) -> tuple[dict[str, int], ...]:
-    members = list(field.members())
-    for core, (key, _) in enumerate(members):
-        if key != str(core):
-            field.fail(f"must number its cores from 0 without holes but has {key!r} in place of {core}")
-    return tuple(_over_dims(member, sizes) for _, member in members)
-
-
-def _read_mask(field: Field) -> tuple[int, int]:
-    values = only_item(field).integers()
-    if len(values) != 2:
-        field.fail("must hold a start and a length")
-    return values[0], values[1]
-
-
 def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
     nodes, labeled = dsc["scheduleTree_"].items(), dsc["labeledDs_"].items()
     if len(nodes) != len(labeled):
@@ -175,11 +207,7 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
     layouts = dsc["primaryDsInfo_"]
     for _, layout in layouts.members():
         _require_declared(layout["layoutDimOrder_"].texts(), sizes, layout["layoutDimOrder_"])
-    operands = (_read_operand(node, label, layouts) for node, label in zip(nodes, labeled, strict=True))
-    first, *others = (
-        replace(operand, held=_read_held(node, operand))
-        for operand, node in zip(operands, nodes, strict=True)
-    )
+    first, *others = [_read_operand(node, label, layouts) for node, label in zip(nodes, labeled, strict=True)]
     return (
         replace(first, windows=_read_windows(dsc["N_"], sizes)),
         *(
@@ -187,6 +215,67 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
             for operand, node in zip(others, nodes[1:], strict=True)
         ),
     )
+
+
+def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:
+    role = label["dsType_"].text()
+    layout = layouts[role]
+    dims, counts = layout["stickDimOrder_"].texts(), layout["stickSize_"].integers()
+    if not dims or len(dims) != len(counts) or len(set(dims)) != len(dims):
+        layout["stickDimOrder_"].fail(
+            "must name the dims in the stick once each, and 'stickSize_' a size for each"
+        )
+    # The layout of a role has the dim order of its first tensor; each allocation has the order of its tensor in memory.
+    listed, scale = layout["layoutDimOrder_"].texts(), label["scale_"].integers()
+    if len(scale) != len(listed):
+        label["scale_"].fail(f"must have one entry for each of the {len(listed)} dims of its layout")
+    order = node["layoutDimOrder_"].texts() if "layoutDimOrder_" in node else listed
+    if sorted(order) != sorted(listed):
+        node["layoutDimOrder_"].fail(f"must have the dims of its layout, {', '.join(listed)}")
+    scales = dict(zip(listed, scale, strict=True))
+    data_format, memory = label["dataFormat_"].text(), node["component_"].text()
+    addresses = node["startAddressCoreCorelet_"]["data_"]
+    for core, (key, _) in enumerate(addresses.members()):
+        if key != f"[{core}, 0, 0]":
+            addresses.fail(f"must list its cores in order but has {key!r} in place of '[{core}, 0, 0]'")
+    start, gaps = tuple(member.integer_text() for _, member in addresses.members()), {}
+    for dim, per_core in node["backGapCore_"].members() if "backGapCore_" in node else ():
+        values = [member.integer_text() for _, member in per_core.members()]
+        if len(set(values)) != 1:
+            per_core.fail("must hold the same gap for every core")
+        gaps[dim] = values[0]
+    operand = Operand(
+        role=role,
+        data_format=data_format,
+        memory=memory,
+        dim_order=order,
+        stick_dim=dims[-1],
+        stick_elements=counts[-1],
+        scale={dim: scales[dim] for dim in order},
+        start=start,
+        gap=gaps,
+        beside=dict(zip(dims[:-1], counts[:-1], strict=True)),
+    )
+    return replace(operand, held=_read_held(node, operand))
+
+
+def _read_held(node: Field, operand: Operand) -> HeldSlices | None:
+    if "coordinates_" not in node or "coreIdToWkSlice_" not in node["coordinates_"]:
+        return None
+    coordinates, slices = node["coordinates_"], {}
+    by_core = {core: member.integers_by_key() for core, member in coordinates["coreIdToWkSlice_"].members()}
+    if not by_core:
+        return None
+    for dim in operand.listed:
+        folds = coordinates["coordInfo"][dim]["folds"]["dim_prop_attr"]
+        if not folds.items():
+            folds.fail("must begin with the fold over the cores")
+        # The number of slices is the factor of the first fold, as ``_coordinate`` writes it.
+        factor = folds.items()[0]["factor_"]
+        slices[dim] = factor.integer()
+        if slices[dim] < 1:
+            factor.fail("must be at least 1")
+    return HeldSlices(slices, tuple(by_core.get(str(core)) for core in range(len(operand.start))))
 
 
 def _read_windows(field: Field, sizes: dict[str, int]) -> dict[str, WindowDim]:
@@ -221,103 +310,298 @@ def _read_halos(node: Field, operand: Operand, sizes: dict[str, int]) -> dict[st
     return halos
 
 
-def _read_held(node: Field, operand: Operand) -> HeldSlices | None:
-    if "coordinates_" not in node or "coreIdToWkSlice_" not in node["coordinates_"]:
-        return None
-    coordinates = node["coordinates_"]
-    by_core = {core: member.integers_by_key() for core, member in coordinates["coreIdToWkSlice_"].members()}
-    if not by_core:
-        return None
-    slices = {dim: _read_core_fold(coordinates["coordInfo"][dim]) for dim in varying(operand)}
-    return HeldSlices(slices, tuple(by_core.get(str(core)) for core in range(len(operand.start))))
+def to_json(design: Design) -> Json:
+    """Return the JSON object of a design. Operands of one role must share their layout."""
+    cores = range(design.cores)
+    return {
+        f"{design.index}_{_function(design)}": {
+            "debug_handle_": _debug_to_json(design.debug),
+            "sdscFoldProps_": [_fold("time", 1)],
+            "sdscFolds_": {
+                "dim_prop_func": [_affine(1)],
+                "dim_prop_attr": [_fold("time", 1)],
+                "data_": {"[0]": "0"},
+            },
+            "coreFoldProp_": _fold("core", design.cores),
+            "coreletFoldProp_": _fold("corelet", design.target.emitted_corelets),
+            "numCoresUsed_": design.cores,
+            "coreIdToDsc_": {str(core): 0 for core in cores},
+            "numWkSlicesPerDim_": dict(design.slices),
+            "coreIdToWkSlice_": {str(core): dict(design.core_slices[core]) for core in cores},
+            "coreIdToDscSchedule": {str(core): [[-1, 0, 0, 0]] for core in cores},
+            "dscs_": [{_function(design): _configuration(design)}],
+        }
+    }
 
 
-def _read_core_fold(coordinate: Field) -> int:
-    """Return the number of slices of a dim."""
-    folds = coordinate["folds"]["dim_prop_attr"]
-    if not folds.items():
-        folds.fail("must begin with the fold over the cores")
-    # The first fold is the fold over the cores, as ``_coordinate`` writes it.
-    factor = folds.items()[0]["factor_"]
-    if factor.integer() < 1:
-        factor.fail("must be at least 1")
-    return factor.integer()
+def _function(design: Design) -> str:
+    """The ``opFuncName`` of a design."""
+    op = DEVICE_OPS.get(design.opcode)
+    return (op and op.function) or design.opcode
 
 
-def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:
-    role = label["dsType_"].text()
-    layout = layouts[role]
-    dims, counts = layout["stickDimOrder_"].texts(), layout["stickSize_"].integers()
-    if not dims or len(dims) != len(counts) or len(set(dims)) != len(dims):
-        layout["stickDimOrder_"].fail(
-            "must name the dims in the stick once each, and 'stickSize_' a size for each"
+def _fold(label: str, factor: int) -> Json:
+    return {"factor_": factor, "label_": label}
+
+
+def _affine(alpha: int, beta: int = 0) -> Json:
+    return {"Affine": {"alpha_": alpha, "beta_": beta}}
+
+
+def _dims(sizes: dict[str, int]) -> Json:
+    return {f"{dim}_": size for dim, size in sizes.items()}
+
+
+def _stage(design: Design, sizes: dict[str, int]) -> Json:
+    """Return the JSON of the sizes of one core, with the members without an effect that torch-spyre always writes.
+
+    For dims that follow a run-time size, the largest size and the granularity of its growth are per core slice, and
+    the volume is per tensor.
+    """
+    stage = {"name_": "core", **_dims(sizes), **{member: {} for member in EMPTY_OF_STAGE}}
+    if design.symbolic:
+        stage[SYMBOLIC_DIMS] = {
+            dim: {"maxSize_": sizes[dim], "granularity_": size.granularity // design.slices[dim]}
+            for dim, size in design.symbolic.items()
+        }
+        stage[SYMBOLIC_VOLUME] = {
+            f"Tensor{index}": math.prod(sizes[dim] for dim in operand.listed)
+            for index, operand in enumerate(design.operands)
+            if not design.symbolic.keys().isdisjoint(operand.listed)
+        }
+    return {**stage, PADDING: _padding_sizes(design, sizes)}
+
+
+def _padding_sizes(design: Design, sizes: dict[str, int] | None = None) -> Json:
+    """Return the JSON of the windows by the dim that they slide along, of all cores or of one with these sizes.
+
+    If several cores divide the dim, the padding of a core depends on its slice and is written as -1.
+    """
+    paddings: Json = {}
+    for dim, window in design.operands[0].windows.items():
+        is_divided = sizes is not None and design.slices[dim] > 1
+        beyond = window.end(design.sizes[dim]) - window.size
+        total = window.most_accessed(sizes[dim]) if sizes is not None and is_divided else window.size
+        paddings[dim] = {
+            "padFront_": -1 if is_divided else window.before,
+            "padBack_": -1 if is_divided else max(beyond, 0),
+            "unneededPadBack_": 0 if is_divided else max(-beyond, 0),
+            "totalSize_": total,
+            "stride_": window.stride,
+            "dilation_": window.dilation,
+            "windowDim_": window.kernel,
+        }
+    return paddings
+
+
+def _configuration(design: Design) -> Json:
+    # The last slice may be shorter: ss_ is the full share, el_ the share of the last core.
+    last = {dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()}
+    # In the SuperDSC schema the name is a sibling of both halves; torch-spyre writes the name into each half.
+    layouts, windows = _layouts(design), _padding_sizes(design)
+    stage = {"name_": "core", "ss_": _stage(design, design.shares), "el_": _stage(design, last)}
+    constants = {
+        str(i): {
+            "name_": constant.name,
+            "dataFormat_": constant.data_format,
+            "data_": _per_core(["Const", "Const", "Map"], design.cores, {"[0, 0, 0]": [str(constant.bits)]}),
+        }
+        for i, constant in enumerate(design.constants)
+    }
+    symbols = {dim: [str(size.symbol)] for dim, size in design.symbolic.items()}
+    return {
+        "numCoresUsed_": design.cores,
+        "numCoreletsUsed_": design.target.emitted_corelets,
+        "coreIdsUsed_": list(range(design.cores)),
+        "N_": {"name_": "n", **_dims(design.sizes), **({PADDING: windows} if windows else {})},
+        "coordinateMasking_": {dim: [list(mask)] for dim, mask in design.masks.items()},
+        "maskingConstId_": design.mask_constant,
+        "dataStageParam_": {"0": stage},
+        "primaryDsInfo_": layouts,
+        "scheduleTree_": [_allocation(design, i) for i in range(len(design.operands))],
+        "labeledDs_": [_labeled(design, i, layouts) for i in range(len(design.operands))],
+        # The format writes an empty set of constants as a string and not as an object.
+        "constantInfo_": constants or "{}",
+        "computeOp_": [_compute(design)],
+        **({SYMBOLS_OF_DIMS: symbols} if symbols else {}),
+    }
+
+
+def _layouts(design: Design) -> Json:
+    """Return the JSON of the layouts by role: the dim order is the order of the first operand with the role."""
+    layouts: Json = {}
+    for i, operand in enumerate(design.operands):
+        layout = {
+            "layoutDimOrder_": list(operand.dim_order),
+            "stickDimOrder_": [*operand.beside, operand.stick_dim],
+            "stickSize_": [*operand.beside.values(), operand.stick_elements],
+        }
+        first = layouts.setdefault(operand.role, layout)
+        one, other = (
+            {**each, "layoutDimOrder_": sorted(each["layoutDimOrder_"])} for each in (first, layout)
         )
-    # The layout of a role has the dim order of its first tensor; each allocation has the order of its tensor in memory.
-    listed, scale = layout["layoutDimOrder_"].texts(), label["scale_"].integers()
-    if len(scale) != len(listed):
-        label["scale_"].fail(f"must have one entry for each of the {len(listed)} dims of its layout")
-    order = node["layoutDimOrder_"].texts() if "layoutDimOrder_" in node else listed
-    if sorted(order) != sorted(listed):
-        node["layoutDimOrder_"].fail(f"must have the dims of its layout, {', '.join(listed)}")
-    scales = dict(zip(listed, scale, strict=True))
-    return Operand(
-        role=role,
-        data_format=label["dataFormat_"].text(),
-        memory=node["component_"].text(),
-        dim_order=order,
-        stick_dim=dims[-1],
-        stick_elements=counts[-1],
-        scale={dim: scales[dim] for dim in order},
-        start=_read_starts(node["startAddressCoreCorelet_"]["data_"]),
-        gap=_read_gaps(node["backGapCore_"]) if "backGapCore_" in node else {},
-        beside=dict(zip(dims[:-1], counts[:-1], strict=True)),
+        if one != other:
+            raise CompileError(
+                f"Tensor{i} of {design.opcode} has the role {operand.role} but not the dims and the stick of the "
+                f"other tensor with that role; every role has one layout, so give it another role.",
+                design.filename,
+            )
+    return layouts
+
+
+def _allocation(design: Design, index: int) -> Json:
+    operand = design.operands[index]
+    node: Json = {
+        "nodeType_": "allocate",
+        "name_": _node_name(design, index),
+        "prev_": "",
+        "ldsIdx_": index,
+        "component_": operand.memory,
+        "layoutDimOrder_": list(operand.dim_order),
+        "maxDimSizes_": [-1] * len(operand.dim_order),
+        **_indirection(design, index),
+    }
+    # HBM addresses are known only at run time, so the file has symbol ids, which are negative, in their place.
+    if operand.memory == "hbm" and min(operand.start, default=-1) < 0:
+        node["isStartAddrSymbolic_"] = 1
+    node["startAddressCoreCorelet_"] = _per_core(
+        ["Map", "Const", "Const"],
+        design.cores,
+        {f"[{core}, 0, 0]": str(start) for core, start in enumerate(operand.start)},
     )
+    if operand.gap:
+        # In HBM all cores address one tensor, so its gap is written once, for core -1.
+        keys = ["-1"] if operand.memory == "hbm" else [str(core) for core in range(design.cores)]
+        node["backGapCore_"] = {dim: dict.fromkeys(keys, str(gap)) for dim, gap in operand.gap.items()}
+    # Only the operands of a relayout have slices of their own; otherwise the slices follow from the design.
+    own_slices = {} if operand.held is None else holders(design, operand)
+    node["coordinates_"] = {
+        "coordInfo": {dim: _coordinate(design, operand, dim) for dim in operand.dim_order},
+        "coreIdToWkSlice_": {
+            str(core): {dim: slices[dim] for dim in operand.listed} for core, slices in own_slices.items()
+        },
+    }
+    return node
 
 
-def _read_starts(data: Field) -> tuple[int, ...]:
-    members = list(data.members())
-    for core, (key, _) in enumerate(members):
-        if key != f"[{core}, 0, 0]":
-            data.fail(f"must list its cores in order but has {key!r} in place of '[{core}, 0, 0]'")
-    return tuple(member.integer_text() for _, member in members)
+def _indirection(design: Design, index: int) -> Json:
+    """Return the JSON of an operand of an indirect access: the positions, or the table with pages of one row."""
+    op = DEVICE_OPS.get(design.opcode)
+    direct = {"indirectAllocType_": "no_indirection"}
+    if op is None or op.index is None or index not in op.indirect:
+        return direct
+    other = op.table if index == op.index else op.index
+    assert other is not None
+    if other >= len(design.operands):
+        return direct
+    related = {"relatedIndirectAccessAlloc_": _node_name(design, other)}
+    if index == op.index:
+        return {"indirectAllocType_": "index_tensor", **related, "indexTensorType_": "index"}
+    operand, rows = design.operands[index], reduced_dims(design)
+    page = [
+        -1 if operand.scale[dim] != 1 else 1 if dim in rows else design.sizes[dim]
+        for dim in operand.dim_order
+    ]
+    return {"maxDimSizes_": page, "indirectAllocType_": "value_tensor", **related}
 
 
-def _read_gaps(field: Field) -> dict[str, int]:
-    gaps = {}
-    for dim, per_core in field.members():
-        values = [member.integer_text() for _, member in per_core.members()]
-        if not values or any(a != b for a, b in pairwise(values)):
-            per_core.fail("must hold the same gap for every core")
-        gaps[dim] = values[0]
-    return gaps
+def _node_name(design: Design, index: int) -> str:
+    return f"allocate-Tensor{index}_{design.operands[index].memory}"
 
 
-def _read_constants(field: Field) -> tuple[Constant, ...]:
-    if field.value == "{}":
-        return ()
-    return tuple(
-        Constant(
-            name=constant["name_"].text(),
-            data_format=constant["dataFormat_"].text(),
-            bits=integer(only_item(constant["data_"]["data_"]["[0, 0, 0]"])),
-        )
-        for _, constant in field.members()
-    )
+def _per_core(functions: list[str], cores: int, data: Json) -> Json:
+    return {
+        "dim_prop_func": [{function: {}} for function in functions],
+        "dim_prop_attr": [_fold("core", cores), _fold("corelet", 1), _fold("time", 1)],
+        "data_": data,
+    }
 
 
-def _read_debug(field: Field) -> DebugHandle | None:
-    if field.value is None:
+def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
+    """Return the JSON of the coordinates of a core along one dim, as folds: the core's slice, sticks, then elements."""
+    window, begin, sticks = operand.windows.get(dim), 0, []
+    # A reduced stick stands for all its elements at one coordinate, so the fold has as many elements as a stick.
+    is_sparse, lanes = operand.scale[dim] == -2, operand.per_stick(dim)
+    if window is not None:
+        # Positions in memory, without padding. Slices overlap: they start one share apart and are longer. Halos begin
+        # before their slice, also at the first.
+        share, splits = design.shares[dim], design.slices[dim]
+        count = window.most_accessed(share) if window.kernel else share - 1 + window.extent
+        begin, distance = 0 if window.kernel else -window.before, share * window.stride
+    else:
+        count = splits = 1
+        if operand.scale[dim] == 1:
+            count, splits = operand_shares(design, operand)[dim], operand_splits(design, operand)[dim]
+        elif is_sparse:
+            count = lanes
+        distance = count
+        if dim == operand.stick_dim or dim in operand.beside:
+            sticks, count = [("elem_arr_1", -(-count // lanes), lanes)], lanes
+    folds = [("core_fold", splits, distance), ("corelet_fold", 1, 0), ("row_fold", 1, 0), *sticks]
+    folds.append(("elem_arr_0", count, 0 if is_sparse else 1))
+    return {
+        "spatial": 3,
+        "temporal": 0,
+        "elemArr": 1 + len(sticks),
+        "padding": "nopad",
+        "folds": {
+            "dim_prop_func": [_affine(alpha, 0 if k else begin) for k, (*_, alpha) in enumerate(folds)],
+            "dim_prop_attr": [_fold(label, factor) for label, factor, _ in folds],
+        },
+    }
+
+
+def _labeled(design: Design, index: int, layouts: Json) -> Json:
+    operand = design.operands[index]
+    # An operand in HBM streams through LX, so it is present in both memories.
+    memories = ("hbm", "lx") if operand.memory == "hbm" else ("lx",)
+    if index == _index_operand(design):
+        memories = (operand.memory,)  # the positions are read where they are
+    return {
+        "ldsIdx_": index,
+        "dsName_": f"Tensor{index}",
+        "dsType_": operand.role,
+        "scale_": [operand.scale[dim] for dim in layouts[operand.role]["layoutDimOrder_"]],
+        "wordLength": find_format(operand.data_format).bytes,
+        "dataFormat_": operand.data_format,
+        "memOrg_": {memory: {"isPresent": 1} for memory in memories},
+    }
+
+
+def _index_operand(design: Design) -> int | None:
+    op = DEVICE_OPS.get(design.opcode)
+    return op and op.index
+
+
+def _compute(design: Design) -> Json:
+    labels = [f"Tensor{i}-idx{i}" for i in range(len(design.operands))]
+    index, op = _index_operand(design), DEVICE_OPS.get(design.opcode)
+    # A reduction adds to its output, so the output is also an input; a matmul has its own accumulator.
+    accumulates = op is not None and op.kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER)
+    inputs = labels if accumulates else labels[:-1]
+    indices = {} if index is None else {INDICES: labels[index : index + 1]}
+    return {
+        "exUnit": design.unit,
+        "opFuncName": _function(design),
+        "attributes_": {"dataFormat_": design.data_format, "fidelity_": "regular"},
+        "location": "Inner",
+        "inputLabeledDs": [label for position, label in enumerate(inputs) if position != index],
+        "outputLabeledDs": labels[-1:],
+        **indices,
+    }
+
+
+def _debug_to_json(debug: DebugHandle | None) -> Json | None:
+    if debug is None:
         return None
-    source = field["source"] if field["source"].value is not None else None
-    return DebugHandle(
-        id=field["id"].text(),
-        file=source and source["file"].text(),
-        line=source["start_line"].integer() if source else 0,
-        column=source["start_col"].integer() if source else 0,
-        aten_op=field["aten_op"].optional_text(),
-        ir_chain=field["ir_chain"].texts(),
-        transforms=tuple(
-            (step["kind"].text(), step["pass_name"].text(), step["reason"].text())
-            for step in field["transform_history"].items()
-        ),
-    )
+    start = {"start_line": debug.line, "start_col": debug.column}
+    return {
+        "id": debug.id,
+        "source": debug.file and {"file": debug.file, **start, "end_line": None, "end_col": None},
+        "aten_op": debug.aten_op,
+        "ir_chain": list(debug.ir_chain),
+        "fused_from": [],
+        "transform_history": [
+            dict(zip(("kind", "pass_name", "reason"), step, strict=True)) for step in debug.transforms
+        ],
+    }

@@ -12,7 +12,7 @@ import itertools
 import os
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from math import prod
 from pathlib import Path
@@ -20,12 +20,13 @@ from typing import NoReturn
 
 import numpy as np
 
-from spyre_mlir.bundle import rules_relayout, rules_structure
-from spyre_mlir.bundle.context import Context, ExecuteStep, Linear, statements_in_order
+from spyre_mlir.bundle import rules_design, rules_structure
+from spyre_mlir.bundle.context import Context, ExecuteStep, Linear
 from spyre_mlir.bundle.core_slices import (
     core_offset_bytes,
     core_region,
     holders,
+    lx_bytes,
     memory_counts,
     memory_strides,
 )
@@ -53,9 +54,11 @@ from spyre_mlir.bundle.model import (
     Parameter,
     Statement,
     Transfer,
+    executes_of,
+    rewritten,
+    statements_in_order,
 )
-from spyre_mlir.bundle.program_parser import parse_program
-from spyre_mlir.bundle.program_text import print_program
+from spyre_mlir.bundle.program_text import parse_program, print_program
 from spyre_mlir.bundle.regular_files import read_stored_arrays, read_text
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.errors import CompileError
@@ -200,32 +203,22 @@ def _read_foreign(folder: Path, ignored: list[str]) -> Bundle:
     for filename in filenames:
         read = read_design(load(folder / filename).value, str(folder / filename), target)
         match = _DESIGN.fullmatch(filename)
-        index = int(filename[5:-5]) if match else _free_index(files.values(), filenames)
-        design = replace(read.design, index=index)
+        # Another file name gets the first index that no design of the folder has.
+        used = {*files.values(), *filenames}
+        free = (index for index in itertools.count() if f"sdsc_{index}.json" not in used)
+        design = replace(read.design, index=int(filename[5:-5]) if match else next(free))
         require_sound(design, str(folder / filename))
         files[filename] = design.filename
         designs[design.filename], names[design.filename] = design, read.names
         renamed = "" if match else f" as {design.filename}"
         ignored += [f"{filename}{renamed}: {path}" for path in read.ignored]
-    return derive(parameters, _renamed(statements, files), designs, names, target, str(folder))
 
+    def with_new_file(statement: Statement) -> list[Statement]:
+        if isinstance(statement, Execute):
+            return [replace(statement, filename=files[statement.filename])]
+        return [statement]
 
-def _free_index(files: Iterable[str], filenames: Iterable[str]) -> int:
-    """Return the first index that no design of a folder has."""
-    used = {*files, *filenames}
-    return next(index for index in itertools.count() if f"sdsc_{index}.json" not in used)
-
-
-def _renamed(statements: Iterable[Statement], files: Mapping[str, str]) -> tuple[Statement, ...]:
-    """Return the statements with each design file renamed by the index of the design."""
-    return tuple(
-        replace(statement, filename=files[statement.filename])
-        if isinstance(statement, Execute)
-        else replace(statement, body=_renamed(statement.body, files))
-        if isinstance(statement, Loop)
-        else statement
-        for statement in statements
-    )
+    return derive(parameters, rewritten(statements, with_new_file), designs, names, target, str(folder))
 
 
 def _design_files(
@@ -236,7 +229,8 @@ def _design_files(
     The validator reports the latter.
     """
     present = sorted((path.name for path in folder.glob("sdsc_*.json")), key=_by_number)
-    filenames = dict.fromkeys([*executed_files(statements), *present])
+    executed = (execute.filename for execute in executes_of(statements))
+    filenames = dict.fromkeys([*executed, *present])
     for filename in filenames:
         if not pattern.fullmatch(filename):
             raise CompileError(f"A design is in a file '{form}', not in {filename!r}.", str(folder / PROGRAM))
@@ -246,17 +240,6 @@ def _design_files(
 def _by_number(filename: str) -> tuple[int, str]:
     # Sorting by length first puts sdsc_2 before sdsc_10.
     return len(filename), filename
-
-
-def executed_files(statements: Iterable[Statement]) -> list[str]:
-    """Return the file of each execute in program order."""
-    filenames: list[str] = []
-    for statement in statements:
-        if isinstance(statement, Execute):
-            filenames.append(statement.filename)
-        elif isinstance(statement, Loop):
-            filenames += executed_files(statement.body)
-    return filenames
 
 
 def read_arrays(folder: str | Path) -> dict[str, np.ndarray]:
@@ -297,7 +280,7 @@ _SOUND = (
     rules_structure.operand_dims,
     rules_structure.core_mapping,
     rules_structure.roles,
-    rules_relayout.source_slices,
+    rules_design.source_slices,
 )
 
 
@@ -314,8 +297,20 @@ def derive(
     The designs must be sound (``require_sound``). A size that is known only at run time has its largest
     value. ``CompileError`` for values that are not addresses.
     """
-    known, sized = _with_largest_sizes(parameters, statements)
-    bundle = Bundle(known, sized, dict(designs), Manifest((), (), (), target=target))
+    largest = {
+        parameter.name: parameter.max_value for parameter in parameters if parameter.max_value is not None
+    }
+    granularity = {parameter.name: parameter.granularity or 1 for parameter in parameters}
+
+    def constant(statement: Statement) -> list[Statement]:
+        if isinstance(statement, Extract) and statement.parameter in largest:
+            limits = granularity if statement.what == "granularity" else largest
+            return [IndexConstant(statement.result, limits[statement.parameter])]
+        return [statement]
+
+    addresses = tuple(parameter for parameter in parameters if parameter.name not in largest)
+    manifest = Manifest((), (), (), target=target)
+    bundle = Bundle(addresses, rewritten(statements, constant), dict(designs), manifest)
     return _Derivation(bundle, names, filename).bundle()
 
 
@@ -324,28 +319,6 @@ def require_sound(design: Design, filename: str) -> None:
     for rule in _SOUND:
         for sentence in rule(design):
             raise CompileError(sentence, filename)
-
-
-def _with_largest_sizes(
-    parameters: Sequence[Parameter], statements: Sequence[Statement]
-) -> tuple[tuple[Parameter, ...], tuple[Statement, ...]]:
-    """Return the program without the parameters of sizes: each size has its largest value."""
-    largest = {
-        parameter.name: parameter.max_value for parameter in parameters if parameter.max_value is not None
-    }
-    granularity = {parameter.name: parameter.granularity or 1 for parameter in parameters}
-
-    def constant(statement: Statement) -> Statement:
-        if isinstance(statement, Loop):
-            return replace(statement, body=tuple(map(constant, statement.body)))
-        if isinstance(statement, Extract) and statement.parameter in largest:
-            is_size = statement.what != "granularity"
-            value = (largest if is_size else granularity)[statement.parameter]
-            return IndexConstant(statement.result, value)
-        return statement
-
-    addresses = tuple(parameter for parameter in parameters if parameter.name not in largest)
-    return addresses, tuple(map(constant, statements))
 
 
 @dataclass(frozen=True)
@@ -380,7 +353,10 @@ class _Area:
 
 
 class _Derivation:
-    """The areas of one program, and the program in which each area is a parameter, an allocation or in LX."""
+    """The areas of one program, and the program in which each area is a parameter, an allocation or in LX.
+
+    The areas in ``fresh`` become parameters: they are at absolute addresses, or at symbols that no execute binds.
+    """
 
     def __init__(self, bundle: Bundle, names: Mapping[str, Sequence[str]], filename: str) -> None:
         self.context, self.names, self.filename = Context(bundle), names, filename
@@ -394,6 +370,14 @@ class _Derivation:
             (access.step.position, access.index): area for area in self.areas for access in area.accesses
         }
         self._name_areas()
+        self.fresh = {
+            area.name: area for area in self.areas if area.base != _LX and not self._is_in_program(area)
+        }
+        self.designs = dict(self.context.bundle.designs)
+        self.entry: list[Statement] = [Extract(f"{name}_base", name) for name in self.fresh]
+        ids = [symbol for execute in self.context.executes for symbol in execute.symbol_ids]
+        self.next_id = min((*ids, 0)) - 1
+        self.constants: dict[tuple[str, int], tuple[str, int]] = {}
 
     def _fail(self, sentence: str, step: ExecuteStep | None = None) -> NoReturn:
         raise CompileError(sentence, f"{self.filename}/{step.where}" if step else self.filename)
@@ -412,31 +396,27 @@ class _Derivation:
 
     def _addresses(self, step: ExecuteStep) -> list[list[Linear]]:
         """Return the address of each operand of an execute on each core: program symbols or design numbers."""
-        for index, operand in enumerate(step.design.operands):
-            if len(operand.start) != step.design.cores:
-                text = (
-                    f"Tensor{index} has {len(operand.start)} start addresses for {step.design.cores} cores."
-                )
-                self._fail(text, step)
-        return [
-            [self._address(step, operand, core) for core in range(len(operand.start))]
-            for operand in step.design.operands
-        ]
-
-    def _address(self, step: ExecuteStep, operand: Operand, core: int) -> Linear:
-        start = operand.start[core]
-        if operand.memory == _LX or start >= 0:
-            return Linear(start)
-        if start in step.values:
-            return step.values[start]
-        # No execute operand binds the symbol: its tensor gets its own base.
-        if start not in self.symbols:
-            first = self.symbols.get(operand.start[0], Linear(0, ((f"symbol {operand.start[0]}", 1),)))
-            distance = core_offset_bytes(step.design, operand, core) - core_offset_bytes(
-                step.design, operand, 0
-            )
-            self.symbols[start] = first.plus(Linear(distance))
-        return self.symbols[start]
+        design = step.design
+        for index, operand in enumerate(design.operands):
+            if len(operand.start) != design.cores:
+                starts = len(operand.start)
+                self._fail(f"Tensor{index} has {starts} start addresses for {design.cores} cores.", step)
+        addresses = []
+        for operand in design.operands:
+            of_cores = []
+            for core, start in enumerate(operand.start):
+                if operand.memory == _LX or start >= 0:
+                    of_cores.append(Linear(start))
+                    continue
+                if start not in step.values and start not in self.symbols:
+                    # No execute operand binds the symbol: its tensor gets its own base.
+                    base = Linear(0, ((f"symbol {operand.start[0]}", 1),))
+                    offsets = [core_offset_bytes(design, operand, c) for c in (0, core)]
+                    distance = Linear(offsets[1] - offsets[0])
+                    self.symbols[start] = self.symbols.get(operand.start[0], base).plus(distance)
+                of_cores.append(step.values[start] if start in step.values else self.symbols[start])
+            addresses.append(of_cores)
+        return addresses
 
     def _split(self, value: Linear, step: ExecuteStep) -> tuple[str, int, int]:
         """Return the base of an address, and its first and last offset over all iterations."""
@@ -463,9 +443,9 @@ class _Derivation:
             bases = {base for base, _, _ in spans}
             if len(bases) != 1:
                 self._fail(f"Tensor{index} has no address, or several bases on its cores.", step)
-            base = _LX if operand.memory == _LX else bases.pop()
-            origin = 0
+            base, origin = _LX, 0
             if operand.memory != _LX:
+                base = bases.pop()
                 origin = self._split(values[0], step)[1] - core_offset_bytes(step.design, operand, 0)
             first, end = min(first for _, first, _ in spans), max(end for _, _, end in spans)
             yield _AddressedOperand(step, index, base, first, end, origin)
@@ -506,9 +486,7 @@ class _Derivation:
             elif self._is_in_program(area):
                 area.name = area.base
             else:
-                area.name = f"area{number}"
-                while area.name in used_names:
-                    area.name += "_"
+                area.name = _unused(f"area{number}", used_names)
 
     def _is_in_program(self, area: _Area) -> bool:
         return area.base in self.context.bases
@@ -517,39 +495,46 @@ class _Derivation:
 
     def bundle(self) -> Bundle:
         """Return the bundle with its manifest."""
-        arguments, buffers = [], []
+        arguments, buffers, used_names = [], [], set()
         for area in self.areas:
             if area.base not in (_LX, *self.context.allocations):
                 arguments += self._arguments(area)
             start = area.first if area.base == _LX or self._is_in_program(area) else 0
             size = self.context.allocations.get(area.base, area.end - area.first)
             buffers.append(Buffer(area.name, _LX if area.base == _LX else area.name, start, size))
+        for number, argument in enumerate(arguments):
+            arguments[number] = replace(argument, name=_unused(argument.name, used_names))
+            used_names.add(arguments[number].name)
         uses = tuple(
             tuple(self.area_of[step.position, index].name for index in range(len(step.design.operands)))
             for step in self.context.steps
         )
-        fresh = [area for area in self.areas if area.base != _LX and not self._is_in_program(area)]
-        rewriter = _Rewriter(self, fresh)
-        bundle = self.context.bundle
+        bundle, steps = self.context.bundle, iter(self.context.steps)
+        body = rewritten(
+            bundle.statements,
+            lambda statement: self._execute(next(steps)) if isinstance(statement, Execute) else [statement],
+        )
         return replace(
             bundle,
-            parameters=(*bundle.parameters, *(Parameter(area.name) for area in fresh)),
-            statements=rewriter.statements(),
-            designs=rewriter.designs,
-            manifest=replace(
-                bundle.manifest,
-                arguments=tuple(_with_own_names(arguments)),
-                buffers=tuple(buffers),
-                uses=uses,
-            ),
+            parameters=(*bundle.parameters, *map(Parameter, self.fresh)),
+            statements=(*self.entry, *body),
+            designs=self.designs,
+            manifest=replace(bundle.manifest, arguments=tuple(arguments), buffers=tuple(buffers), uses=uses),
         )
 
     def _arguments(self, area: _Area) -> Iterator[KernelArgument]:
         """Yield the arguments of an area: an input if it is read first, and a result if it is written."""
         writes = [access for access in area.accesses if access.is_write]
         is_read_first = not area.accesses[0].is_write
-        kinds = {(access.origin, _layout(access)) for access in area.accesses}
-        if area.base.startswith("pool") or (writes and not is_read_first and len(kinds) > 1):
+        layouts = set()
+        for access in area.accesses:
+            operand, sizes = access.operand, access.step.design.sizes
+            dims = tuple(
+                (sizes[dim], operand.scale[dim], operand.gap.get(dim, 0)) for dim in operand.dim_order
+            )
+            place = operand.dim_order.index(operand.stick_dim)
+            layouts.add((access.origin, operand.data_format, place, dims))
+        if area.base.startswith("pool") or (writes and not is_read_first and len(layouts) > 1):
             return  # parts of it live one after the other: a pool
         if is_read_first:
             yield self._argument(area, area.accesses[0], "input")
@@ -567,9 +552,8 @@ class _Derivation:
         name = self.names[access.step.execute.filename][access.index]
         if len(self.context.bundle.designs) > 1:
             name = f"{design.filename.removesuffix('.json')}.{name}"
-        size = prod(memory_counts(design, operand)) * self.stick_bytes
         # A tile with gaps after its dims, and a loop over tiles: the memory of all tiles is the tensor.
-        is_whole = access.origin == area.first and area.first + size >= area.end
+        is_whole = access.origin == area.first and area.first + lx_bytes(design, operand) >= area.end
         lanes = form.stick_elements(self.stick_bytes)
         if is_whole and operand.elements_per_stick == lanes:
             shape, transfer, is_padded = _transfer(design, operand)
@@ -591,22 +575,62 @@ class _Derivation:
             fill=0.0 if is_padded and kind == "input" else None,
         )
 
+    # -- the program with parameters instead of absolute addresses and unbound symbols ------------------
 
-def _with_own_names(arguments: Sequence[KernelArgument]) -> Iterator[KernelArgument]:
-    """Yield the arguments, each with a unique name; inputs first, in the order of their parameters."""
-    used_names: set[str] = set()
-    for argument in arguments:
-        name = argument.name
-        while name in used_names:
-            name += "_"
-        used_names.add(name)
-        yield replace(argument, name=name)
+    def _execute(self, step: ExecuteStep) -> Iterator[Statement]:
+        """Yield the execute with one operand per address in device memory, after the adds that its addresses need."""
+        names = dict(zip(step.execute.symbol_ids, step.execute.operands, strict=True))
+        bound: dict[int, str] = {}
+        operands = []
+        for index, operand in enumerate(step.design.operands):
+            if operand.memory == _LX:
+                operands.append(operand)
+                continue
+            area = self.area_of[step.position, index]
+            starts = []
+            for start, value in zip(operand.start, self.values[step.position][index], strict=True):
+                symbol = start
+                if area.name not in self.fresh:
+                    bound[start] = names[start]
+                elif start in names:
+                    if start not in bound:
+                        bound[start] = f"{names[start]}_{area.name}_{step.position}"
+                        yield Add(bound[start], names[start], self._shift(area))
+                else:
+                    name, symbol = self._constant(area, value.offset)
+                    bound[symbol] = name
+                starts.append(symbol)
+            operands.append(replace(operand, start=tuple(starts)))
+        self.designs[step.execute.filename] = replace(step.design, operands=tuple(operands))
+        yield replace(step.execute, operands=tuple(bound.values()), symbol_ids=tuple(bound))
+
+    def _shift(self, area: _Area) -> str:
+        """Return the value to add to an absolute address of an area to get its address in the parameter."""
+        name = f"{area.name}_shift"
+        if not any(isinstance(statement, Add) and statement.result == name for statement in self.entry):
+            self._add_to_base(area, name, -area.first)
+        return name
+
+    def _constant(self, area: _Area, address: int) -> tuple[str, int]:
+        """Return the value and the symbol id of an address in an area; equal addresses share one symbol."""
+        offset = address - area.first
+        if (area.name, offset) not in self.constants:
+            name = f"{area.name}_{offset}" if offset else f"{area.name}_base"
+            if offset:
+                self._add_to_base(area, name, offset)
+            self.constants[area.name, offset] = name, self.next_id
+            self.next_id -= 1
+        return self.constants[area.name, offset]
+
+    def _add_to_base(self, area: _Area, name: str, offset: int) -> None:
+        self.entry.append(IndexConstant(f"{name}_bytes", offset))
+        self.entry.append(Add(name, f"{area.name}_base", f"{name}_bytes"))
 
 
-def _layout(access: _AddressedOperand) -> tuple:
-    operand, sizes = access.operand, access.step.design.sizes
-    dims = tuple((sizes[dim], operand.scale[dim], operand.gap.get(dim, 0)) for dim in operand.dim_order)
-    return operand.data_format, operand.dim_order.index(operand.stick_dim), dims
+def _unused(name: str, used_names: Container[str]) -> str:
+    while name in used_names:
+        name += "_"
+    return name
 
 
 def _transfer(design: Design, operand: Operand) -> tuple[tuple[int, ...], Transfer, bool]:
@@ -615,7 +639,11 @@ def _transfer(design: Design, operand: Operand) -> tuple[tuple[int, ...], Transf
     The last result is True if the array lacks some elements of the device tensor, which are padding.
     """
     order = tuple(reversed(operand.dim_order))
-    sizes = {dim: _extent(design, operand, dim) for dim in order}
+    # The elements of a dim: without padding, and with the gap after a part of the dim.
+    sizes = dict.fromkeys(order, 1)
+    for dim in operand.listed:
+        gap = operand.gap.get(dim, 0)
+        sizes[dim] = design.sizes[dim] + gap if gap else design.sizes[dim] - design.padding.get(dim, 0)
     shape = tuple(sizes[dim] for dim in order)
     host = {dim: prod(shape[place + 1 :]) for place, dim in enumerate(order)}
     sticks = dict(zip(operand.dim_order, memory_strides(design, operand), strict=True))
@@ -634,91 +662,5 @@ def _transfer(design: Design, operand: Operand) -> tuple[tuple[int, ...], Transf
             if sizes[dim] % lanes and count > 1:
                 bounds.append(((len(loops) - 2, len(loops) - 1), (lanes, 1), sizes[dim]))
     ranges, host_strides, device_strides = zip(*loops, strict=True)
-    is_padded = any(design.padding.get(dim) and operand.scale[dim] == 1 for dim in order)
+    is_padded = any(design.padding.get(dim) for dim in operand.listed)
     return shape, Transfer(ranges, host_strides, device_strides, tuple(bounds)), is_padded
-
-
-def _extent(design: Design, operand: Operand, dim: str) -> int:
-    """Return the elements of a dim of a tensor: without padding, and with the gap after a part of the dim."""
-    if operand.scale[dim] != 1:
-        return 1
-    gap = operand.gap.get(dim, 0)
-    return design.sizes[dim] + gap if gap else design.sizes[dim] - design.padding.get(dim, 0)
-
-
-class _Rewriter:
-    """The program of a derivation with parameters instead of absolute addresses and unbound symbols."""
-
-    def __init__(self, derivation: _Derivation, fresh: Sequence[_Area]) -> None:
-        self.derivation, self.context = derivation, derivation.context
-        self.fresh = {area.name: area for area in fresh}
-        self.designs = dict(self.context.bundle.designs)
-        self.entry: list[Statement] = [Extract(f"{area.name}_base", area.name) for area in fresh]
-        ids = [symbol for execute in self.context.executes for symbol in execute.symbol_ids]
-        self.next_id = min((*ids, 0)) - 1
-        self.known: dict[tuple[str, int], tuple[str, int]] = {}
-        self.steps = iter(self.context.steps)
-
-    def statements(self) -> tuple[Statement, ...]:
-        body = tuple(self._block(self.context.bundle.statements))
-        return (*self.entry, *body)
-
-    def _block(self, statements: Iterable[Statement]) -> Iterator[Statement]:
-        for statement in statements:
-            if isinstance(statement, Loop):
-                yield replace(statement, body=tuple(self._block(statement.body)))
-            elif isinstance(statement, Execute):
-                yield from self._execute(next(self.steps))
-            else:
-                yield statement
-
-    def _execute(self, step: ExecuteStep) -> Iterator[Statement]:
-        """Yield the execute with one operand per address in device memory, after the adds that its addresses need."""
-        names = dict(zip(step.execute.symbol_ids, step.execute.operands, strict=True))
-        bound: dict[int, str] = {}
-        operands = []
-        for index, operand in enumerate(step.design.operands):
-            if operand.memory == _LX:
-                operands.append(operand)
-                continue
-            area = self.derivation.area_of[step.position, index]
-            starts = []
-            for start, value in zip(operand.start, self.derivation.values[step.position][index], strict=True):
-                symbol = start
-                if area.name not in self.fresh:
-                    bound[start] = names[start]
-                elif start in names:
-                    if start not in bound:
-                        bound[start] = f"{names[start]}_{area.name}_{step.position}"
-                        yield Add(bound[start], names[start], self._shift(area))
-                else:
-                    name, symbol = self._constant(area, value.offset)
-                    bound[symbol] = name
-                starts.append(symbol)
-            operands.append(replace(operand, start=tuple(starts)))
-        self._note(step, tuple(operands))
-        yield replace(step.execute, operands=tuple(bound.values()), symbol_ids=tuple(bound))
-
-    def _note(self, step: ExecuteStep, operands: tuple[Operand, ...]) -> None:
-        self.designs[step.execute.filename] = replace(step.design, operands=operands)
-
-    def _shift(self, area: _Area) -> str:
-        """Return the value to add to an absolute address of an area to get its address in the parameter."""
-        name = f"{area.name}_shift"
-        if not any(isinstance(statement, Add) and statement.result == name for statement in self.entry):
-            self.entry.append(IndexConstant(f"{name}_bytes", -area.first))
-            self.entry.append(Add(name, f"{area.name}_base", f"{name}_bytes"))
-        return name
-
-    def _constant(self, area: _Area, address: int) -> tuple[str, int]:
-        """Return the value and the symbol id of an address in an area; equal addresses share one symbol."""
-        offset = address - area.first
-        if (area.name, offset) not in self.known:
-            name = f"{area.name}_base"
-            if offset:
-                name = f"{area.name}_{offset}"
-                self.entry.append(IndexConstant(f"{name}_bytes", offset))
-                self.entry.append(Add(name, f"{area.name}_base", f"{name}_bytes"))
-            self.known[area.name, offset] = name, self.next_id
-            self.next_id -= 1
-        return self.known[area.name, offset]

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.json_fields import Field, load, require_same, write_json
+from spyre_mlir.bundle.json_fields import load, require_same, write_json
 from spyre_mlir.bundle.manifest_json import argument_to_json
 from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.regular_files import open_regular
@@ -44,11 +44,15 @@ class Images:
     made_of: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def without(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Return the arrays that these images were not made of: arrays in other memory, or of another shape there."""
+        """Return the arrays that these images were not made of.
+
+        An array is the same if it is the same memory with the same type, shape and strides.
+        """
         return {
             name: array
             for name, array in arrays.items()
-            if name not in self.made_of or not _is_same(self.made_of[name], np.asarray(array))
+            if name not in self.made_of
+            or self.made_of[name].__array_interface__ != np.asarray(array).__array_interface__
         }
 
     def find(self, argument: KernelArgument, numerics: str) -> NDArray[np.uint8] | None:
@@ -59,11 +63,6 @@ class Images:
                 f"The weights are laid out for the numerics '{self.numerics}', so they cannot run with '{numerics}'."
             )
         return image
-
-
-def _is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
-    """Return whether two arrays are the same memory with the same type, shape and strides."""
-    return one.__array_interface__ == other.__array_interface__
 
 
 def laid_out(
@@ -127,7 +126,12 @@ def read_images(folder: str | Path, arguments: Sequence[KernelArgument]) -> Imag
     images: dict[str, NDArray[np.uint8]] = {}
     end = 0
     for entry in index["images"].items():
-        argument = _argument(entry, by_name)
+        # The layout of the argument of the bundle must equal the layout of the image.
+        name = entry["argument"]["name"]
+        argument = by_name.get(name.text())
+        if argument is None:
+            name.fail("must be an argument of the bundle")
+        require_same(entry["argument"], argument_to_json(argument))
         if argument.name in images:
             entry["argument"]["name"].fail("is there twice")
         image = data[end : end + argument.bytes]
@@ -142,16 +146,6 @@ def read_images(folder: str | Path, arguments: Sequence[KernelArgument]) -> Imag
             f"The file holds {data.size} bytes, but its images have {end}.", str(folder / DATA)
         )
     return Images(numerics, images)
-
-
-def _argument(entry: Field, arguments: Mapping[str, KernelArgument]) -> KernelArgument:
-    """Return the argument of the bundle that an image belongs to; its layout must equal the layout of the image."""
-    name = entry["argument"]["name"]
-    argument = arguments.get(name.text())
-    if argument is None:
-        name.fail("must be an argument of the bundle")
-    require_same(entry["argument"], argument_to_json(argument))
-    return argument
 
 
 def _mapped(path: Path) -> NDArray[np.uint8]:

@@ -10,8 +10,9 @@ bundle accepts an instance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import Protocol
 
 from spyre_mlir.bundle.core_slices import operand_shares
@@ -22,14 +23,12 @@ from spyre_mlir.bundle.model import (
     Execute,
     Extract,
     KernelArgument,
-    Loop,
-    Operand,
     RuntimeSize,
     Statement,
     Transfer,
+    rewritten,
 )
 from spyre_mlir.errors import CompileError
-from spyre_mlir.records import dataclass
 
 
 def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:
@@ -42,7 +41,7 @@ def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:
     if not runtime:
         return bundle
     folding = _SizeFolding(runtime)
-    statements = tuple(folding.fold(bundle.statements))
+    statements = rewritten(bundle.statements, folding.fold)
     manifest = bundle.manifest
     return Bundle(
         tuple(parameter for parameter in bundle.parameters if parameter.name not in runtime),
@@ -126,60 +125,38 @@ def _checked(size: RuntimeSize, sizes: Mapping[str, int]) -> int:
     return value
 
 
-@dataclass
 class _SizeFolding:
     """The values of a program that become numbers at given sizes, by name, and the values of execute symbols."""
 
-    runtime: Mapping[str, int]
-
-    def __post_init__(self) -> None:
+    def __init__(self, runtime: Mapping[str, int]) -> None:
+        self.runtime = runtime
         self.values: dict[str, int] = {}
         self.symbols: dict[int, int] = {}
 
-    def fold(self, statements: Iterable[Statement]) -> Iterator[Statement]:
-        """Yield the statements with these values folded into their uses."""
-        for statement in statements:
-            match statement:
-                case Extract(result, parameter) if parameter in self.runtime:
-                    self.values[result] = self.runtime[parameter]
-                case Apply():
-                    yield from self._apply(statement)
-                case Execute():
-                    yield self._execute(statement)
-                case Loop():
-                    yield replace(statement, body=tuple(self.fold(statement.body)))
-                case _:
-                    yield statement
-
-    def _apply(self, statement: Apply) -> Iterator[Apply]:
-        """Yield the map without the operands that are numbers; nothing if the result is a number."""
-        names = (*statement.dims, *statement.symbols)
-        offset, terms = statement.offset, []
-        for name, coefficient in zip(names, statement.coefficients, strict=True):
-            if name in self.values:
-                offset += coefficient * self.values[name]
-            else:
-                terms.append((name, coefficient))
-        if not terms:
-            self.values[statement.result] = offset
-            return
-        yield replace(
-            statement,
-            dims=tuple(name for name in statement.dims if name not in self.values),
-            symbols=tuple(name for name in statement.symbols if name not in self.values),
-            coefficients=tuple(coefficient for _, coefficient in terms),
-            offset=offset,
-        )
-
-    def _execute(self, statement: Execute) -> Execute:
-        pairs = list(zip(statement.operands, statement.symbol_ids, strict=True))
-        self.symbols.update({symbol: self.values[name] for name, symbol in pairs if name in self.values})
-        addresses = [(name, symbol) for name, symbol in pairs if name not in self.values]
-        return replace(
-            statement,
-            operands=tuple(name for name, _ in addresses),
-            symbol_ids=tuple(symbol for _, symbol in addresses),
-        )
+    def fold(self, statement: Statement) -> list[Statement]:
+        """Return a statement with these values folded into it; nothing for a statement whose result is a number."""
+        match statement:
+            case Extract(result, parameter) if parameter in self.runtime:
+                self.values[result] = self.runtime[parameter]
+                return []
+            case Apply(result, dims, symbols, coefficients, offset):
+                pairs = list(zip((*dims, *symbols), coefficients, strict=True))
+                kept = tuple(coefficient for name, coefficient in pairs if name not in self.values)
+                offset += sum(factor * self.values[name] for name, factor in pairs if name in self.values)
+                if not kept:
+                    self.values[result] = offset
+                    return []
+                dims, symbols = (
+                    tuple(name for name in names if name not in self.values) for names in (dims, symbols)
+                )
+                return [Apply(result, dims, symbols, kept, offset)]
+            case Execute(filename, operands, symbol_ids):
+                pairs = list(zip(operands, symbol_ids, strict=True))
+                self.symbols |= {symbol: self.values[name] for name, symbol in pairs if name in self.values}
+                addresses = [(name, symbol) for name, symbol in pairs if name not in self.values]
+                names = tuple(name for name, _ in addresses)
+                return [Execute(filename, names, tuple(symbol for _, symbol in addresses))]
+        return [statement]
 
 
 def at_size(design: Design, symbols: Mapping[int, int]) -> Design:
@@ -201,22 +178,20 @@ def at_size(design: Design, symbols: Mapping[int, int]) -> Design:
     # Each slice is the same fraction of its dim at every size.
     shares = design.shares | {dim: sizes[dim] // (design.slices[dim] or 1) for dim in design.symbolic}
     smaller = replace(design, sizes=sizes, shares=shares, symbolic={})
-    operands = tuple(_laid_out_as(design, smaller, operand) for operand in design.operands)
-    return replace(smaller, operands=operands)
-
-
-def _laid_out_as(largest: Design, smaller: Design, operand: Operand) -> Operand:
-    """Return an operand with gaps that keep the memory extents of the largest size."""
-    extents = [
-        design.sizes if operand.memory == "hbm" else operand_shares(design, operand)
-        for design in (largest, smaller)
-    ]
-    gap = dict(operand.gap)
-    for dim in largest.symbolic:
-        missing = extents[0][dim] - extents[1][dim]
-        if missing and operand.scale.get(dim) == 1:
-            gap[dim] = gap.get(dim, 0) + missing
-    return replace(operand, gap=gap)
+    operands = []
+    for operand in design.operands:
+        # Gaps keep the memory extents of the largest size.
+        before, after = (
+            each.sizes if operand.memory == "hbm" else operand_shares(each, operand)
+            for each in (design, smaller)
+        )
+        gap = dict(operand.gap)
+        for dim in design.symbolic:
+            missing = before[dim] - after[dim]
+            if missing and operand.scale.get(dim) == 1:
+                gap[dim] = gap.get(dim, 0) + missing
+        operands.append(replace(operand, gap=gap))
+    return replace(smaller, operands=tuple(operands))
 
 
 def _resized(argument: KernelArgument, sizes: Mapping[str, int]) -> KernelArgument:
@@ -236,7 +211,7 @@ def _resized_transfer(transfer: Transfer, before: tuple[int, ...], after: tuple[
     A loop counts steps of a dim, identified by its bound or else by its stride; positions outside of the smaller array
     are padding. A loop over padding of a short dim has the stride of a step of another dim.
     """
-    strides = [_strides(shape) for shape in (before, after)]
+    strides = [[prod(shape[dim + 1 :]) for dim in range(len(shape))] for shape in (before, after)]
     dim_of = {
         loop: dim
         for bounded, weights, size in transfer.bounds
@@ -261,24 +236,12 @@ def _resized_transfer(transfer: Transfer, before: tuple[int, ...], after: tuple[
         loops.setdefault(dim, []).append((loop, weight))
         host_strides.append(weight * strides[1][dim])
     resized = {dim for dim in range(len(before)) if before[dim] != after[dim]}
-    kept = [
-        bound for bound in transfer.bounds if not any(_bounds(bound, loops.get(dim, ())) for dim in resized)
-    ]
+    # A bound applies to the dim that its loops count.
+    counting = {loop for dim in resized for loop, _ in loops.get(dim, ())}
+    kept = [bound for bound in transfer.bounds if counting.isdisjoint(bound[0])]
     bounds = [
         (tuple(loop for loop, _ in loops[dim]), tuple(weight for _, weight in loops[dim]), after[dim])
         for dim in sorted(resized)
         if dim in loops
     ]
     return replace(transfer, host_strides=tuple(host_strides), bounds=(*kept, *bounds))
-
-
-def _bounds(bound: tuple[tuple[int, ...], tuple[int, ...], int], loops: Iterable[tuple[int, int]]) -> bool:
-    """Return whether a bound applies to the dim that these loops count."""
-    return bool({loop for loop, _ in loops} & set(bound[0]))
-
-
-def _strides(shape: tuple[int, ...]) -> list[int]:
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * size)
-    return strides[::-1]

@@ -91,12 +91,6 @@ class Field:
             self.fail(f"must be true or false but is {shorten(self.value)}")
         return self.value
 
-    def optional_text(self) -> str | None:
-        return None if self.value is None else self.text()
-
-    def optional_integer(self) -> int | None:
-        return None if self.value is None else self.integer()
-
     def integers(self) -> tuple[int, ...]:
         values = self._typed(list, "a list")
         # Most lists are long and valid: a field per item is only made to name an invalid item.

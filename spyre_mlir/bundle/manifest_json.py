@@ -21,7 +21,7 @@ from spyre_mlir.bundle.json_fields import Field
 from spyre_mlir.bundle.model import Design, KernelArgument, Manifest
 from spyre_mlir.bundle.plain import from_plain, to_plain
 from spyre_mlir.target.formats import MODES
-from spyre_mlir.target.target import Target, packaged_target
+from spyre_mlir.target.target import packaged_target
 
 VERSION = 1
 
@@ -48,7 +48,11 @@ def manifest_from_json(value: Any, filename: str) -> Manifest:
     manifest = from_plain(Manifest, Field(others, filename), from_json=True)
     if manifest.numerics not in (None, *MODES):
         root["numerics"].fail(f"must be one of {', '.join(MODES)}")
-    return replace(manifest, target=_read_target(root["target"])) if "target" in root else manifest
+    if "target" not in root:
+        return manifest
+    sections = root["target"].members()
+    values = {name: {key: member.value for key, member in section.members()} for name, section in sections}
+    return replace(manifest, target=packaged_target().overlaid(values, filename))
 
 
 def padding_to_json(designs: Mapping[str, Design]) -> dict[str, Any]:
@@ -71,9 +75,3 @@ def with_padding(designs: Mapping[str, Design], value: Any, filename: str) -> di
             dims.fail("is not the padding that the design has in paddingSizes_")
         padded[name] = replace(designs[name], padding=padding)
     return padded
-
-
-def _read_target(field: Field) -> Target:
-    sections = {name: dict(section.members()) for name, section in field.members()}
-    values = {name: {key: member.value for key, member in table.items()} for name, table in sections.items()}
-    return packaged_target().overlaid(values, field.filename)

@@ -24,7 +24,7 @@ operand has counts cores that get the same data.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import field, replace
 from typing import Any
 
@@ -93,10 +93,14 @@ class Operand:
         return self.stick_elements if dim == self.stick_dim else self.beside.get(dim, 1)
 
     @property
+    def listed(self) -> list[str]:
+        """The dims in memory along which the operand varies."""
+        return [dim for dim in self.dim_order if self.scale.get(dim, 1) == 1]
+
+    @property
     def varying(self) -> list[str]:
-        """Return the dims along which the operand varies; the dims of windows come last."""
-        listed = [dim for dim in self.dim_order if self.scale.get(dim, 1) == 1]
-        return [*listed, *(window.kernel for window in self.windows.values() if window.kernel)]
+        """The dims along which the operand varies; the dims of windows come last."""
+        return [*self.listed, *(window.kernel for window in self.windows.values() if window.kernel)]
 
     @property
     def elements_per_stick(self) -> int:
@@ -291,6 +295,46 @@ class Loop:
 
 
 Statement = Extract | Allocate | IndexConstant | Add | Apply | Execute | Loop
+
+
+def statements_in_order(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """Yield all statements, each loop before the statements of its body."""
+    for statement in statements:
+        yield statement
+        if isinstance(statement, Loop):
+            yield from statements_in_order(statement.body)
+
+
+def operands_of(statement: Statement) -> tuple[str, ...]:
+    """Return the values that a statement uses, without the body of a loop."""
+    match statement:
+        case Add(_, lhs, rhs):
+            return lhs, rhs
+        case Apply(_, dims, symbols):
+            return (*dims, *symbols)
+        case Execute(_, operands):
+            return operands
+        case Loop(_, lower, upper, step):
+            return lower, upper, step
+    return ()
+
+
+def rewritten(
+    statements: Iterable[Statement], rewrite: Callable[[Statement], Iterable[Statement]]
+) -> tuple[Statement, ...]:
+    """Return statements in which ``rewrite`` replaces each statement that is not a loop, also inside of loops."""
+    result: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, Loop):
+            result.append(replace(statement, body=rewritten(statement.body, rewrite)))
+        else:
+            result += rewrite(statement)
+    return tuple(result)
+
+
+def executes_of(statements: Iterable[Statement]) -> list[Execute]:
+    """Return the executes in program order; an execute in a loop counts once."""
+    return [statement for statement in statements_in_order(statements) if isinstance(statement, Execute)]
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,13 @@ def _record_reader(kind: Any, from_json: bool) -> Callable[[Field], Any]:
     """Return a reader of a dataclass; the members of the object must be fields of the class in this form."""
     hints = typing.get_type_hints(kind)
     readers = {field.name: _reader(hints[field.name], from_json) for field in _written(kind)}
-    needed = [field.name for field in _written(kind) if _is_needed(field, from_json)]
+    # The attributes of a module need the fields without a default, a manifest also those whose default is not empty.
+    needed = [
+        field.name
+        for field in _written(kind)
+        if (default := _default(field)) is dataclasses.MISSING
+        or (from_json and default is not None and "optional" not in field.metadata)
+    ]
 
     def read(field: Field) -> Any:
         for name in needed:
@@ -95,23 +101,12 @@ def _record_reader(kind: Any, from_json: bool) -> Callable[[Field], Any]:
     return read
 
 
-def _is_needed(field: dataclasses.Field, from_json: bool) -> bool:
-    default = _default(field)
-    if not from_json or default is dataclasses.MISSING:
-        return default is dataclasses.MISSING
-    return default is not None and "optional" not in field.metadata
-
-
-def _float(field: Field) -> float:
-    return float(field.value) if field.value in ("inf", "-inf", "nan") else field.number()
-
-
 #: Readers of single values, and of lists and objects of numbers and texts, which are read at once.
 _READERS: dict[Any, Callable[[Field], Any]] = {
     int: Field.integer,
     str: Field.text,
     bool: Field.boolean,
-    float: _float,
+    float: lambda field: float(field.value) if field.value in ("inf", "-inf", "nan") else field.number(),
     tuple[int, ...]: Field.integers,
     tuple[str, ...]: Field.texts,
     dict[str, int]: Field.integers_by_key,

@@ -116,7 +116,11 @@ def _read(
             headers = {name: _header(archive, entry) for name, entry in entries.items()}
             if check is not None:
                 check(headers)
-            return {name: _unpacked(archive, entry) for name, entry in entries.items()}
+            arrays = {}
+            for name, entry in entries.items():
+                with archive.open(entry) as member:
+                    arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
+            return arrays
     except CompileError:
         raise
     except _DAMAGE as error:
@@ -154,8 +158,3 @@ def _header(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Header:
         if stream.tell() + math.prod(shape) * dtype.itemsize != entry.file_size:
             raise ValueError(f"its entry {entry.filename!r} does not have the size that its shape takes")
     return Header(dtype, shape)
-
-
-def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> NDArray[Any]:
-    with archive.open(entry) as stream:
-        return np.lib.format.read_array(stream, allow_pickle=False)

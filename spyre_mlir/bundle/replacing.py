@@ -53,7 +53,16 @@ def replacing(folder: str | Path) -> Iterator[Path]:
             yield fresh
             # Check again: other files may have been added while the new folder was written.
             require_replaceable(folder)
-            _exchange(target, fresh, work / _OLD)
+            old = work / _OLD
+            try:
+                # Two atomic renames: at any moment the old or the new folder is complete.
+                if target.exists():
+                    target.rename(old)
+                fresh.rename(target)
+            except BaseException:
+                if old.exists() and not target.exists():
+                    old.rename(target)
+                raise
     except OSError as error:
         raise CompileError(f"The bundle cannot be written: {error}.", str(folder)) from None
 
@@ -86,19 +95,6 @@ def _foreign(folder: Path) -> Path | None:
         elif not _FILES.fullmatch(path.name):
             return path
     return None
-
-
-def _exchange(target: Path, fresh: Path, old: Path) -> None:
-    """Replace ``target`` by ``fresh``, or leave everything unchanged."""
-    try:
-        # Two atomic renames: at any moment the old or the new folder is complete.
-        if target.exists():
-            target.rename(old)
-        fresh.rename(target)
-    except BaseException:
-        if old.exists() and not target.exists():
-            old.rename(target)
-        raise
 
 
 @contextlib.contextmanager
@@ -135,17 +131,13 @@ def _locked(folder: Path, *, wait: bool = False) -> Iterator[bool]:
     """Lock a folder and yield whether the lock succeeded; on a file system without locks it never succeeds."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        yield _lock(descriptor, wait)
+        is_locked = False
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            is_locked = True
+        yield is_locked
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, wait: bool) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        return False
-    return True
 
 
 @contextlib.contextmanager

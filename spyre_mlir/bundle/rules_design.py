@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rules on a single design: formats, division, sticks per core, masks."""
+"""Rules on a single design: formats, division, sticks per core, masks, the stick rule of its kind, and relayouts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 from math import lcm
 
-from spyre_mlir.bundle.core_slices import reduced_dims
-from spyre_mlir.bundle.model import Design
+from spyre_mlir.bundle.core_slices import holders, lx_bytes, operand_shares, reduced_dims
+from spyre_mlir.bundle.model import Design, HeldSlices, Operand
 from spyre_mlir.target.formats import FORMATS
-from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL
+from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, Kind
 
 
 def unit(design: Design) -> Iterator[str]:
@@ -103,7 +104,13 @@ def coverage(design: Design) -> Iterator[str]:
 
 
 def whole_sticks(design: Design) -> Iterator[str]:
-    for dim, lanes in _stick_dims(design).items():
+    # The stick dims of operands, with the least common multiple of their stick sizes.
+    stick_dims: dict[str, int] = {}
+    for operand in design.operands:
+        for dim in (operand.stick_dim, *operand.beside):
+            if operand.scale[dim] == 1:
+                stick_dims[dim] = lcm(stick_dims.get(dim, 1), operand.per_stick(dim))
+    for dim, lanes in stick_dims.items():
         if design.sizes[dim] % lanes:
             text = f"{dim} is a stick dim of size {design.sizes[dim]}"
             yield f"{text}; expected a padded size, a multiple of {lanes}."
@@ -116,11 +123,270 @@ def whole_sticks(design: Design) -> Iterator[str]:
                 yield f"Tensor{i} has a gap of {gap} on its stick dim; expected whole sticks."
 
 
-def _stick_dims(design: Design) -> dict[str, int]:
-    """Return the dims that are the stick dim of some operand, with the least common multiple of their stick sizes."""
-    dims: dict[str, int] = {}
-    for operand in design.operands:
-        for dim in (operand.stick_dim, *operand.beside):
-            if operand.scale[dim] == 1:
-                dims[dim] = lcm(dims.get(dim, 1), operand.per_stick(dim))
-    return dims
+def stick_rules(design: Design) -> Iterator[str]:
+    """Check a design against the stick rule of its kind."""
+    op = DEVICE_OPS[design.opcode]
+    for problem in _RULES[op.kind](design):
+        yield f"{problem}."
+    # Only the second input of an 8-bit matmul has pairs of the contracted dim in its sticks.
+    for i, operand in enumerate(design.operands):
+        expected = {"in": 2} if op.multiplies_bytes and i == 1 else {}
+        if operand.beside != expected:
+            text = f"Tensor{i} has {_several(operand.beside)} beside {operand.stick_dim} in its stick"
+            yield f"{text}; expected {_several(expected)}."
+
+
+def _several(counts: dict[str, int]) -> str:
+    return " and ".join(f"{count} of {dim}" for dim, count in counts.items()) or "nothing"
+
+
+def _scale(operand: Operand, dim: str) -> int:
+    """Return the scale of a dim; an operand does not vary along a dim that it does not list."""
+    return operand.scale.get(dim, -1)
+
+
+def _dims_of_any(design: Design) -> list[str]:
+    """Return the dims with several elements that some operand has; other dims count copies of the result."""
+    had = {dim for operand in design.operands for dim, scale in operand.scale.items() if scale == 1}
+    return [dim for dim, size in design.sizes.items() if size > 1 and dim in had]
+
+
+def _stick(operand: Operand) -> tuple[str, int]:
+    """Return the stick dim and its scale, which two operands with the same sticks have in common."""
+    return operand.stick_dim, operand.scale[operand.stick_dim]
+
+
+def _pointwise(design: Design) -> Iterator[str]:
+    output = design.operands[-1]
+    stick = output.stick_dim
+    for i, operand in enumerate(design.operands):
+        if operand.scale[operand.stick_dim] == 1 and operand.stick_dim != stick:
+            yield f"Tensor{i} sticks on {operand.stick_dim}; expected {stick}, the stick of the output"
+        elif operand.stick_dim != stick and _scale(operand, stick) == 1:
+            yield f"Tensor{i} has {stick} outside of its stick; expected {stick} as its stick"
+        if _scale(operand, stick) == 1 and _scale(output, stick) != 1:
+            yield f"Tensor{i} has {stick} but the output does not; a pointwise operation keeps all dims"
+    for dim in _dims_of_any(design):
+        if dim != stick and _scale(output, dim) != 1:
+            yield f"The output does not have the dim {dim}; a pointwise operation keeps all dims"
+
+
+def _reduce_stick(design: Design) -> Iterator[str]:
+    source, output = design.operands[0], design.operands[-1]
+    stick = source.stick_dim
+    if source.scale[stick] != 1:
+        yield f"Tensor0 broadcasts its stick {stick}; expected the reduced dim there"
+    if _scale(output, stick) != -2 or output.stick_dim != stick:
+        yield f"The output does not have scale -2 on {stick}; expected the input's stick to be reduced"
+    for dim, size in design.sizes.items():
+        if dim != stick and size > 1 and _scale(source, dim) != _scale(output, dim):
+            yield f"The dim {dim} is reduced too; expected the stick {stick} as the only reduced dim"
+
+
+def _reduce_other(design: Design) -> Iterator[str]:
+    source, output = design.operands[0], design.operands[-1]
+    if _stick(source) != _stick(output):
+        yield f"The output does not keep the stick {source.stick_dim} of the input"
+    others = [dim for dim in design.sizes if dim not in (source.stick_dim, output.stick_dim)]
+    if not any(_scale(source, dim) == 1 and _scale(output, dim) != 1 for dim in others):
+        yield "No dim outside of the stick is reduced; expected one with scale -1 in the output"
+    for dim in others:
+        if _scale(source, dim) != 1 and _scale(output, dim) == 1 and design.sizes[dim] > 1:
+            yield f"The output has the dim {dim} but the input does not"
+
+
+def _product_sticks(design: Design) -> Iterator[str]:
+    for i, (operand, stick) in enumerate(zip(design.operands, ("in", "out", "out"), strict=True)):
+        if _stick(operand) != (stick, 1):
+            yield f"Tensor{i} sticks on {operand.stick_dim}; expected a whole stick of {stick}"
+
+
+def _matmul(design: Design) -> Iterator[str]:
+    yield from _product_sticks(design)
+    for i, absent in enumerate(("out", "mb", "in")):
+        if _scale(design.operands[i], absent) == 1 and design.sizes.get(absent, 1) > 1:
+            yield f"Tensor{i} has the dim {absent}; expected an operand without it"
+    if _scale(design.operands[1], "in") != 1:
+        yield "Tensor1 does not have the dim in; expected the contracted dim in both inputs"
+
+
+def _convolution(design: Design) -> Iterator[str]:
+    yield from _product_sticks(design)
+    source, kernel, output = (set(operand.varying) for operand in design.operands)
+    kernels = {window.kernel for window in design.operands[0].windows.values()}
+    if kernel - output != {"in", *kernels}:
+        text = f"Tensor1 has the dims {sorted(kernel - output)} that the output lacks"
+        yield f"{text}; expected in and those of the windows"
+    if "out" in source or kernel & set(design.operands[0].windows):
+        yield "Tensor0 has the dim out, or Tensor1 a dim that windows slide along"
+    if output - source != {"out"}:
+        yield f"The output has the dims {sorted(output - source)} that Tensor0 lacks; expected out alone"
+
+
+def _pooling(design: Design) -> Iterator[str]:
+    source, output = design.operands[0], design.operands[-1]
+    slid = {dim for label, window in source.windows.items() for dim in (label, window.kernel)}
+    for i, operand in enumerate(design.operands):
+        if operand.stick_dim in slid:
+            yield f"Tensor{i} sticks on {operand.stick_dim}; expected a dim that no window has or slides along"
+        elif operand.stick_dim != output.stick_dim:
+            yield f"Tensor{i} sticks on {operand.stick_dim}; expected {output.stick_dim}, the stick of the output"
+    kernels = {window.kernel for window in source.windows.values()}
+    if set(source.varying) - set(output.varying) != kernels:
+        yield "The output does not have the dims of the input but those of the windows"
+
+
+def _restickify(design: Design) -> Iterator[str]:
+    source, output = design.operands
+    if source.stick_dim == output.stick_dim:
+        yield f"Input and output both stick on {source.stick_dim}; expected two different sticks"
+    for i, operand in enumerate(design.operands):
+        sparse = {other.stick_dim for other in design.operands if other.scale[other.stick_dim] == -2}
+        for dim in _dims_of_any(design):
+            if _scale(operand, dim) != 1 and dim not in sparse:
+                yield f"Tensor{i} does not have the dim {dim}; a restickify moves the whole tensor"
+
+
+def _relayout(design: Design) -> Iterator[str]:
+    source, output = design.operands
+    if _stick(source) != _stick(output):
+        yield f"The output does not keep the stick {source.stick_dim} of the input; a relayout moves whole sticks"
+    for dim in _dims_of_any(design):
+        if _scale(source, dim) != _scale(output, dim):
+            yield f"Only one operand has the dim {dim}; a relayout moves the whole tensor"
+
+
+def _gather(design: Design) -> Iterator[str]:
+    index, table, output = design.operands
+    positions, looked_up = set(index.listed), set(output.listed)
+    rows = set(table.listed) - looked_up
+    for i, operand in enumerate((index, table)):
+        if operand.memory != "hbm":
+            yield f"Tensor{i} is in {operand.memory}; expected an indirect access in device memory"
+    if index.scale[index.stick_dim] == 1:
+        yield f"Tensor0 sticks on {index.stick_dim}; expected one position per stick"
+    if _stick(table) != _stick(output):
+        yield f"The output does not keep the stick {table.stick_dim} of the table"
+    if len(rows) != 1 or any(design.slices[dim] > 1 or dim == table.stick_dim for dim in rows):
+        text = f"The table has the dims {sorted(rows)} besides those of the output"
+        yield f"{text}; expected one, undivided and outside of the stick, that the positions count"
+    # Any operand may have dims of one position.
+    counting = {dim for dim, size in design.sizes.items() if size > 1}
+    row = set(table.listed) - rows
+    if (looked_up - positions) & counting != row & counting or positions & set(table.listed) & counting:
+        yield "The output does not have the dims of the positions and of one row of the table"
+
+
+_RULES: dict[Kind, Callable[[Design], Iterator[str]]] = {
+    Kind.POINTWISE: _pointwise,
+    Kind.CAST: _pointwise,
+    Kind.REDUCE_STICK: _reduce_stick,
+    Kind.REDUCE_OTHER: _reduce_other,
+    Kind.MATMUL: _matmul,
+    Kind.CONVOLUTION: _convolution,
+    Kind.POOLING: _pooling,
+    Kind.RESTICKIFY: _restickify,
+    Kind.RELAYOUT: _relayout,
+    Kind.GATHER: _gather,
+}
+
+
+def is_relayout(design: Design) -> bool:
+    """Return whether a design redistributes a tensor over the LX of the cores."""
+    return design.opcode in DEVICE_OPS and DEVICE_OPS[design.opcode].kind is Kind.RELAYOUT
+
+
+def source_slices(design: Design) -> Iterator[str]:
+    """Check that exactly the operands of a relayout have their own slices, and that the slices are well-formed."""
+    for i, operand in enumerate(design.operands):
+        if operand.held is None and is_relayout(design):
+            yield f"Tensor{i} does not say what each core holds of it; expected slices of its own."
+        elif operand.held is not None and not is_relayout(design):
+            yield f"Tensor{i} has slices of its own; expected them only of the operands of a relayout."
+        elif operand.held is not None:
+            for problem in _malformed(design, operand, operand.held):
+                yield f"Tensor{i} {problem}."
+
+
+def _malformed(design: Design, operand: Operand, distribution: HeldSlices) -> Iterator[str]:
+    dims = {dim for dim, scale in operand.scale.items() if scale == 1}
+    by_core = [
+        (f" on core {core}", slices)
+        for core, slices in enumerate(distribution.core_slices)
+        if slices is not None
+    ]
+    for what, named in (("", distribution.slices), *by_core):
+        if named.keys() != dims:
+            yield f"has slices{what} of {_list(named)}; expected those of its dims, {_list(dims)}"
+    if min(distribution.slices.values(), default=1) < 1:
+        yield f"has {min(distribution.slices.values())} slices of a dim; expected at least 1"
+    if len(distribution.core_slices) != design.cores:
+        yield f"has the slices of {len(distribution.core_slices)} cores; expected those of {design.cores}"
+    for what, slices in by_core:
+        for dim, index in slices.items():
+            if not 0 <= index < distribution.slices.get(dim, 1):
+                limit = distribution.slices.get(dim, 1)
+                yield f"has{what} the slice {index} of {dim}; expected 0 to {limit - 1}"
+
+
+def relayout(design: Design) -> Iterator[str]:
+    """Check that a relayout goes from LX to LX, moves all data, and computes nothing."""
+    if not is_relayout(design):
+        return
+    for i, operand in enumerate(design.operands):
+        if operand.memory != "lx":
+            yield f"Tensor{i} is in {operand.memory}; expected the source and the result of a relayout in lx."
+    if design.masks or design.constants:
+        yield "It has masks or constants; expected none, a relayout moves the bits as they are."
+    source, result, index = design.operands[0], design.operands[-1], len(design.operands) - 1
+    assert source.held is not None and result.held is not None
+    yield from _not_held(design, source, source.held)
+    # The slices of the design equal the slices of the result.
+    received = holders(design, result)
+    if not received:
+        yield f"No core gets a slice of Tensor{index}; expected one that does."
+    for dim, slices in result.held.slices.items():
+        if slices != design.slices[dim]:
+            text = f"Tensor{index} has {slices} slices of {dim}, the relayout {design.slices[dim]}"
+            yield f"{text}; expected the relayout to have those of its result."
+    for core, slices in received.items():
+        if any(slices[dim] != design.core_slices[core][dim] for dim in result.held.slices):
+            yield f"Core {core} gets another slice of Tensor{index} than the relayout says."
+
+
+def _not_held(design: Design, source: Operand, held: HeldSlices) -> Iterator[str]:
+    """Check that every slice is not empty and that some core holds it."""
+    shares = operand_shares(design, source)
+    for dim, slices in held.slices.items():
+        if (slices - 1) * shares[dim] >= design.sizes[dim]:
+            text = (
+                f"{slices} slices of {shares[dim]} of Tensor0 do not cover the {design.sizes[dim]} elements"
+            )
+            # One message is enough: slices that no core holds follow from this.
+            yield f"{text} of {dim} with something in each slice."
+            return
+    dims = sorted(held.slices)
+    present = {tuple(core_slices[dim] for dim in dims) for core_slices in holders(design, source).values()}
+    for slice_ in itertools.product(*(range(held.slices[dim]) for dim in dims)):
+        if slice_ not in present:
+            text = ", ".join(f"{dim} {index}" for dim, index in zip(dims, slice_, strict=True))
+            yield f"No core holds the slice {text} of Tensor0."
+            return
+
+
+def disjoint(design: Design) -> Iterator[str]:
+    """Check that source and result of a relayout are disjoint: a core may write before another core has read."""
+    if not is_relayout(design):
+        return
+    source, result = (
+        (operand.start[0], operand.start[0] + lx_bytes(design, operand)) for operand in design.operands
+    )
+    if source[0] < result[1] and result[0] < source[1]:
+        text = (
+            f"Tensor0 at [{source[0]}, {source[1]}) of lx and Tensor1 at [{result[0]}, {result[1]}) overlap"
+        )
+        yield f"{text}; expected source and result of a relayout to be apart."
+
+
+def _list(dims: Iterable[str]) -> str:
+    return ", ".join(sorted(dims)) or "none"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, islice
 from math import prod
 from operator import mul
@@ -166,10 +166,14 @@ def _transfer(argument: KernelArgument, hbm_bytes: int) -> Iterator[str]:
         if len(loop_ids) != len(weights) or size < 1 or not set(loop_ids) <= set(range(loops)):
             yield "A bound of its transfer does not name loops with one weight each and a size."
             return
-        if not _counts_once(transfer, loop_ids, weights):
+        # The loops of a bound are digits of a number.
+        if not _are_distinct(
+            (transfer.ranges[loop], weight) for weight, loop in zip(weights, loop_ids, strict=True)
+        ):
             yield "A bound of its transfer counts a position of its dim twice."
             return
-    last, elements = _last(transfer.ranges, transfer.device_strides), prod(argument.device_size)
+    steps = zip(transfer.ranges, transfer.device_strides, strict=True)
+    last, elements = sum((count - 1) * stride for count, stride in steps), prod(argument.device_size)
     if last >= elements:
         yield f"Its transfer reaches device element {last}; expected less than {elements}."
         return
@@ -188,7 +192,11 @@ def _one_to_one(argument: KernelArgument, hbm_bytes: int) -> Iterator[str]:
         yield f"Its transfer is cut in more than {_MOST_PARTS} parts, or the host's array is larger than the device."
         return
     parts = [part for part in parts if all(count for _, count in part)]
-    last = max((_last_of(transfer, part) for part in parts), default=-1)
+    last = -1
+    for part in parts:
+        steps = zip(part, transfer.host_strides, strict=True)
+        reached = sum((first + count - 1) * stride for (first, count), stride in steps)
+        last = max(last, transfer.host_offset + reached)
     if last >= elements:
         yield f"Its transfer reaches host element {last}; expected less than {elements}."
     elif not _has_each_once(transfer, parts, elements):
@@ -222,24 +230,6 @@ def results(context: Context) -> Iterator[Diagnostic]:
     for step, (*_, written) in zip(context.steps, uses, strict=True):
         if written not in read and context.buffers[written].base not in result_parameters:
             yield f"It writes the buffer {written}, which nothing reads and which is no result.", step.where
-
-
-def _last(ranges: Sequence[int], strides: Sequence[int]) -> int:
-    return sum((count - 1) * stride for count, stride in zip(ranges, strides, strict=True))
-
-
-def _counts_once(transfer: Transfer, loops: Sequence[int], weights: Sequence[int]) -> bool:
-    """Return whether the loops of a bound are digits of a number: each weight exceeds the range of the inner loops."""
-    reach = 0
-    for weight, loop in sorted(zip(weights, loops, strict=True)):
-        if transfer.ranges[loop] > 1 and weight <= reach:
-            return False
-        reach += weight * (transfer.ranges[loop] - 1)
-    return True
-
-
-def _last_of(transfer: Transfer, part: Part) -> int:
-    return transfer.host_offset + _last([first + count for first, count in part], transfer.host_strides)
 
 
 def _has_each_once(transfer: Transfer, parts: list[Part], elements: int) -> bool:

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from math import prod
 
-from spyre_mlir.bundle.context import Context, Diagnostic, statements_in_order
+from spyre_mlir.bundle.context import Context, Diagnostic
 from spyre_mlir.bundle.model import (
     INPUT,
     KERNEL,
     KERNEL_IDX,
     OUTPUT,
-    Add,
     Allocate,
     Apply,
     Design,
@@ -23,8 +22,10 @@ from spyre_mlir.bundle.model import (
     Loop,
     Operand,
     Statement,
+    operands_of,
+    statements_in_order,
 )
-from spyre_mlir.bundle.rules_relayout import is_relayout
+from spyre_mlir.bundle.rules_design import is_relayout
 from spyre_mlir.target.ops import DEVICE_OPS
 
 ROLES = (INPUT, OUTPUT, KERNEL, KERNEL_IDX)
@@ -161,7 +162,7 @@ def _undefined(
 ) -> Iterator[str]:
     defined = set(outer)
     for statement in statements:
-        for used in _operands(statement):
+        for used in operands_of(statement):
             if used not in defined:
                 yield f"The value %{used} is not defined before its use."
         if isinstance(statement, Extract) and statement.parameter not in parameters:
@@ -177,19 +178,6 @@ def _undefined(
             if statement.result in defined or statement.result in parameters:
                 yield f"The value %{statement.result} is defined twice."
             defined.add(statement.result)
-
-
-def _operands(statement: Statement) -> tuple[str, ...]:
-    match statement:
-        case Add(_, lhs, rhs):
-            return lhs, rhs
-        case Apply(_, dims, symbols):
-            return (*dims, *symbols)
-        case Execute(_, operands):
-            return operands
-        case Loop(_, lower, upper, step):
-            return lower, upper, step
-    return ()
 
 
 def loop_bounds(context: Context) -> Iterator[Diagnostic]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Split of one bundle into a sequence of several, and join of a sequence: buffers that pass between the bundles.
+"""Split of one bundle into a sequence of several, join of a sequence, and rules on the buffers between the bundles.
 
 The bundles of a sequence run one after the other without a host function between them. They have the parameters and
 buffers of the whole bundle, by its names. A parameter is the same address in all of them, so device memory keeps its
@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from spyre_mlir.bundle.context import Context, statements_in_order
+from spyre_mlir.bundle.context import Context, Diagnostic
 from spyre_mlir.bundle.core_slices import finishing_cores, holders
 from spyre_mlir.bundle.model import (
     Add,
@@ -31,6 +31,9 @@ from spyre_mlir.bundle.model import (
     Parameter,
     Resident,
     Statement,
+    executes_of,
+    operands_of,
+    statements_in_order,
 )
 from spyre_mlir.errors import CompileError
 
@@ -41,7 +44,15 @@ def split(bundle: Bundle, cuts: Sequence[int]) -> list[Bundle]:
     """Return the bundle as a sequence; ``cuts`` are the executes (outside of loops, or first in one) that begin one."""
     if not cuts:
         return [bundle]
-    _check_cuts(bundle, cuts)
+    if bundle.manifest.sizes:
+        raise CompileError(
+            "A bundle of run-time sizes is not cut into several: each call has one set of sizes."
+        )
+    # The cuts rise, and each begins a statement.
+    counts = (len(executes_of([statement])) for statement in bundle.statements)
+    starts = set(itertools.accumulate(counts)) - {0, len(bundle.manifest.uses)}
+    if not starts.issuperset(cuts) or sorted(set(cuts)) != [*cuts]:
+        raise CompileError(f"The program cannot be cut at its executes {list(cuts)}.")
     # An allocation belongs to one bundle; as a parameter the pool has the same address in all bundles.
     bundle = _with_pool_parameters(bundle)
     ends = [*cuts, len(bundle.manifest.uses)]
@@ -83,24 +94,14 @@ def residents(bundles: Sequence[Bundle]) -> list[tuple[Resident, ...]]:
         written = {name: resident for name, resident in written.items() if last[name] >= number}
         expected.append(tuple(written[name] for name in sorted(written)))
         bases = {buffer.name: buffer.base for buffer in bundle.manifest.buffers}
-        for design, name in _writes(bundle):
-            known = written.get(name, Resident(name))
-            written[name] = _with_writer(known, design) if bases[name] == LX else known
+        for execute, uses in zip(executes_of(bundle.statements), bundle.manifest.uses, strict=True):
+            known = written.get(uses[-1], Resident(uses[-1]))
+            is_lx = bases[uses[-1]] == LX
+            written[uses[-1]] = _with_writer(known, bundle.designs[execute.filename]) if is_lx else known
     return [*expected, ()]
 
 
 # -- splitting ----------------------------------------------------------------------------------------
-
-
-def _check_cuts(bundle: Bundle, cuts: Sequence[int]) -> None:
-    """Check that the cuts rise, and that each begins a statement; a bundle with run-time sizes cannot be cut."""
-    if bundle.manifest.sizes:
-        raise CompileError(
-            "A bundle of run-time sizes is not cut into several: each call has one set of sizes."
-        )
-    starts = set(itertools.accumulate(map(_executes, bundle.statements))) - {0, len(bundle.manifest.uses)}
-    if not starts.issuperset(cuts) or sorted(set(cuts)) != [*cuts]:
-        raise CompileError(f"The program cannot be cut at its executes {list(cuts)}.")
 
 
 def _with_pool_parameters(bundle: Bundle) -> Bundle:
@@ -128,9 +129,7 @@ def _part(bundle: Bundle, spans: Sequence[range], number: int) -> Bundle:
     span, manifest = spans[number], bundle.manifest
     arguments = _arguments(manifest, spans, number)
     statements = _statements(bundle.statements, span, {argument.parameter for argument in arguments})
-    executed = {
-        statement.filename for statement in statements_in_order(statements) if isinstance(statement, Execute)
-    }
+    executed = {execute.filename for execute in executes_of(statements)}
     origins = manifest.execute_origins()[span.start : span.stop]
     indices = {
         name: index
@@ -157,11 +156,12 @@ def _statements(statements: Sequence[Statement], span: range, parameters: set[st
     """Return the executes and loops of a span in order, with the values that they need and the parameters."""
     chosen, needed, position = set[int](), set[str](), 0
     for index, statement in enumerate(statements):
-        runs = _executes(statement)
-        if runs and position in span:
+        count = len(executes_of([statement]))
+        if count and position in span:
             chosen.add(index)
-            needed.update(_needed(statement))
-        position += runs
+            for inner in statements_in_order([statement]):
+                needed.update(operands_of(inner))
+        position += count
     # In reverse order, so that the operands of a kept value are kept too.
     for index in reversed(range(len(statements))):
         statement = statements[index]
@@ -170,29 +170,8 @@ def _statements(statements: Sequence[Statement], span: range, parameters: set[st
         is_parameter = isinstance(statement, Extract) and statement.parameter in parameters
         if statement.result in needed or is_parameter:
             chosen.add(index)
-            needed.update(_needed(statement))
+            needed.update(operands_of(statement))
     return tuple(statements[index] for index in sorted(chosen))
-
-
-def _executes(statement: Statement) -> int:
-    if isinstance(statement, Loop):
-        return sum(map(_executes, statement.body))
-    return int(isinstance(statement, Execute))
-
-
-def _needed(statement: Statement) -> Iterator[str]:
-    """Yield the values that a statement uses from outside, and some that its loops define."""
-    match statement:
-        case Add(_, lhs, rhs):
-            yield from (lhs, rhs)
-        case Apply(_, dims, symbols):
-            yield from (*dims, *symbols)
-        case Execute(_, operands):
-            yield from operands
-        case Loop(_, lower, upper, step, body):
-            yield from (lower, upper, step)
-            for inner in body:
-                yield from _needed(inner)
 
 
 def _arguments(manifest: Manifest, spans: Sequence[range], number: int) -> tuple[KernelArgument, ...]:
@@ -300,33 +279,118 @@ def _renamed(statement: Statement, prefix: str, indices: Mapping[str, int]) -> S
 # -- buffers that pass between bundles ----------------------------------------------------------------
 
 
-def _writes(bundle: Bundle) -> Iterator[tuple[Design, str]]:
-    """Yield each execute of the program text with the buffer that it writes."""
-    executes = (
-        statement for statement in statements_in_order(bundle.statements) if isinstance(statement, Execute)
-    )
-    for execute, uses in zip(executes, bundle.manifest.uses, strict=True):
-        yield bundle.designs[execute.filename], uses[-1]
-
-
 def _with_writer(resident: Resident, design: Design) -> Resident:
     """Return a buffer in LX after one more execute has written it."""
-    cores = {*resident.cores, *_writing_cores(design)}
-    layout = dict.fromkeys((*resident.layout, _layout(design)))
-    return replace(resident, cores=tuple(sorted(cores)), layout=tuple(layout))
-
-
-def _writing_cores(design: Design) -> set[int]:
-    """Return the cores that have a finished part of the result."""
-    return set(holders(design, design.operands[-1])) & finishing_cores(design)
-
-
-def _layout(design: Design) -> str:
-    """Return the layout of the result of an execute on the cores as text."""
     result = design.operands[-1]
+    cores = {*resident.cores, *finishing_cores(design).intersection(holders(design, result))}
     dims = (
         f"{dim} {design.sizes[dim]}" + (f" in {design.slices[dim]}" if design.slices[dim] > 1 else "")
         for dim in result.dim_order
         if result.scale[dim] == 1
     )
-    return f"{result.data_format}, sticks of {result.stick_elements} {result.stick_dim}: {', '.join(dims)}"
+    layout = f"{result.data_format}, sticks of {result.stick_elements} {result.stick_dim}: {', '.join(dims)}"
+    layouts = tuple(dict.fromkeys((*resident.layout, layout)))
+    return replace(resident, cores=tuple(sorted(cores)), layout=layouts)
+
+
+# -- rules on the buffers that pass between bundles ---------------------------------------------------
+
+_WHERE = "manifest.json"
+
+
+def described(context: Context) -> Iterator[Diagnostic]:
+    """Check that a bundle expects and leaves buffers that it has; buffers in LX also need their cores and layouts."""
+    manifest = context.bundle.manifest
+    for what, entries in (("expects", manifest.expects), ("leaves", manifest.leaves)):
+        names = [resident.buffer for resident in entries]
+        if len(set(names)) != len(names):
+            yield f"It {what} a buffer twice.", _WHERE
+        for resident in entries:
+            for problem in _problems(context, resident):
+                yield f"It {what} the buffer {resident.buffer!r}, {problem}.", _WHERE
+    known = {resident.buffer for resident in manifest.expects} | {uses[-1] for uses in manifest.uses if uses}
+    for resident in manifest.leaves:
+        if resident.buffer not in known:
+            text = "which it neither expects nor writes"
+            yield f"It leaves the buffer {resident.buffer!r}, {text}.", _WHERE
+
+
+def _problems(context: Context, resident: Resident) -> Iterator[str]:
+    buffer = context.buffers.get(resident.buffer)
+    count = context.target.device_cores
+    if buffer is None:
+        yield "which the manifest does not have"
+    elif buffer.base != LX:
+        if resident.cores or resident.layout:
+            yield f"which is in {buffer.base}, not in LX; expected neither cores nor a layout"
+        if any(argument.kind != "result" for argument in context.arguments.get(buffer.base, ())):
+            yield f"which is in {buffer.base}, where the host puts an argument"
+    elif not resident.cores or not resident.layout:
+        yield "which is in LX; expected its cores and its layout"
+    elif sorted(set(resident.cores)) != [*resident.cores] or not set(resident.cores) <= set(range(count)):
+        yield f"on the cores {list(resident.cores)}; expected rising numbers from 0 to {count - 1}"
+
+
+def hint(context: Context) -> Iterator[Diagnostic]:
+    """Check that a bundle is non-terminal if and only if it leaves data in LX."""
+    manifest = context.bundle.manifest
+    # Device memory always keeps its contents; LX keeps its contents only after a non-terminal bundle.
+    in_lx = [resident.buffer for resident in manifest.leaves if context.buffers[resident.buffer].base == LX]
+    if in_lx and not manifest.non_terminal:
+        yield f"It leaves {', '.join(in_lx)} in LX and is terminal; expected non_terminal.", _WHERE
+    if manifest.non_terminal and not in_lx:
+        yield "It is non-terminal but leaves nothing in LX; expected a terminal bundle.", _WHERE
+
+
+def mismatches(names: Sequence[str], bundles: Sequence[Bundle]) -> Iterator[Diagnostic]:
+    """Check that each bundle expects exactly what the previous bundle leaves, and that this follows from the executes.
+
+    The bundles are the bundles between two host functions; each bundle has already passed its own rules.
+    """
+    for index, (name, bundle) in enumerate(zip(names, bundles, strict=True)):
+        before = bundles[index - 1] if index else None
+        expects = {resident.buffer for resident in bundle.manifest.expects}
+        if before is None and expects:
+            text = "but no bundle of the program runs right before it"
+            yield f"It expects {_list(expects)} of a bundle before it, {text}.", f"{name}/{_WHERE}"
+        after = bundles[index + 1] if index + 1 < len(bundles) else None
+        leaves = {resident.buffer for resident in bundle.manifest.leaves}
+        if after is None and leaves:
+            text = "but no bundle of the program runs right behind it"
+            yield f"It leaves {_list(leaves)} for a bundle behind it, {text}.", f"{name}/{_WHERE}"
+    for (_, earlier), (name, later) in itertools.pairwise(zip(names, bundles, strict=True)):
+        yield from ((text, f"{name}/{_WHERE}") for text in _mismatches(earlier, later))
+    for name, bundle, expected in zip(names, bundles, residents(bundles), strict=False):
+        if set(bundle.manifest.expects) != set(expected):
+            odd = min(resident.buffer for resident in set(bundle.manifest.expects) ^ set(expected))
+            text = f"It does not say of {odd} what the bundles before it leave and it or a later one uses"
+            yield f"{text}.", f"{name}/{_WHERE}"
+
+
+def _mismatches(earlier: Bundle, later: Bundle) -> Iterator[str]:
+    """Describe each difference between the buffers that a bundle leaves and the ones that the next expects."""
+    leaves, expects = (
+        {resident.buffer: resident for resident in entries}
+        for entries in (earlier.manifest.leaves, later.manifest.expects)
+    )
+    for name in sorted(leaves.keys() ^ expects.keys()):
+        does = "leaves" if name in leaves else "does not leave"
+        expected = "does not expect" if name in leaves else "expects"
+        yield f"It {expected} {name}, which the bundle before {does}."
+    before, here = (
+        {
+            buffer.name: f"[{buffer.offset}, {buffer.offset + buffer.bytes}) of {buffer.base}"
+            for buffer in bundle.manifest.buffers
+        }
+        for bundle in (earlier, later)
+    )
+    for name in sorted(before.keys() & here.keys()):
+        if before[name] != here[name]:
+            yield f"It has {name} at {here[name]}, the bundle before at {before[name]}."
+    for name in sorted(leaves.keys() & expects.keys()):
+        if leaves[name] != expects[name]:
+            yield f"It expects {name} on other cores or in another layout than the bundle before leaves it."
+
+
+def _list(names: set[str]) -> str:
+    return ", ".join(sorted(names))

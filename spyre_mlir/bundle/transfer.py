@@ -238,18 +238,17 @@ def from_raw(raw: NDArray[Any], host_dtype: str, data_format: str, numerics: Num
         return raw.view(np.float16)
     if data_format in (FP8, INT8):
         return raw.view(np.int8 if host_dtype == "int8" else np.uint8)
-    # numpy arithmetic turns arrays without dims into scalars.
-    return np.asarray(_of_numbers(numerics.load_for_host(raw, data_format), host_dtype))
-
-
-def _of_numbers(values: NDArray[Any], host_dtype: str) -> NDArray[Any]:
+    values = numerics.load_for_host(raw, data_format)
     if host_dtype == "bfloat16":
-        return _rounded_to_bfloat16(values)
-    if host_dtype == "bool":
-        return values != 0
-    # A number beyond the host type becomes an infinity, like in a cast on the host.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return values.astype(host_dtype)
+        values = _rounded_to_bfloat16(values)
+    elif host_dtype == "bool":
+        values = values != 0
+    else:
+        # A number beyond the host type becomes an infinity, like in a cast on the host.
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = values.astype(host_dtype)
+    # numpy arithmetic turns arrays without dims into scalars.
+    return np.asarray(values)
 
 
 def _in_range(array: NDArray[np.float32], limits: FormatRange) -> NDArray[np.float32]:

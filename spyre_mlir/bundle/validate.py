@@ -10,20 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from spyre_mlir.bundle import (
-    rules_access,
-    rules_design,
-    rules_manifest,
-    rules_memory,
-    rules_relayout,
-    rules_sequence,
-    rules_stick,
-    rules_structure,
-)
+from spyre_mlir.bundle import rules_design, rules_manifest, rules_memory, rules_structure, sequence
 from spyre_mlir.bundle.context import Context, Diagnostic, each_design
 from spyre_mlir.bundle.instances import instance, sizes_to_check
 from spyre_mlir.bundle.model import Bundle
-from spyre_mlir.bundle.sequence import join
 from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
 
@@ -37,14 +27,14 @@ STRUCTURE: dict[str, Rule] = {
     "cores": each_design(rules_structure.core_mapping),
     "start-addresses": each_design(rules_structure.start_addresses),
     "roles": each_design(rules_structure.roles),
-    "held": each_design(rules_relayout.source_slices),
+    "held": each_design(rules_design.source_slices),
     "files": rules_structure.files_match,
     "values": rules_structure.values_defined,
     "loop-bounds": rules_structure.loop_bounds,
     "symbols": rules_structure.symbols_bound,
     "uses": rules_structure.uses_match,
     "origins": rules_structure.origins_match,
-    "residents": rules_sequence.described,
+    "residents": sequence.described,
 }
 
 DESIGN: dict[str, Rule] = {
@@ -57,11 +47,11 @@ DESIGN: dict[str, Rule] = {
     "windows": each_design(rules_design.windows),
     "coverage": each_design(rules_design.coverage),
     "whole-sticks": each_design(rules_design.whole_sticks),
-    "stick": each_design(rules_stick.stick_rules),
-    "relayout": each_design(rules_relayout.relayout),
+    "stick": each_design(rules_design.stick_rules),
+    "relayout": each_design(rules_design.relayout),
     "arguments": rules_manifest.arguments,
     "sources": rules_manifest.sources,
-    "non-terminal": rules_sequence.hint,
+    "non-terminal": sequence.hint,
 }
 
 PLACES: dict[str, Rule] = {
@@ -69,7 +59,7 @@ PLACES: dict[str, Rule] = {
     "lx-address": rules_memory.lx_addresses,
     "lx-overlap": rules_memory.lx_overlap,
     "restickify-source": each_design(rules_memory.restickify_source),
-    "relayout-overlap": each_design(rules_relayout.disjoint),
+    "relayout-overlap": each_design(rules_design.disjoint),
     "symbol-values": rules_memory.symbol_values,
     "hbm-address": rules_memory.hbm_addresses,
     "pool-limit": rules_memory.pool_limit,
@@ -80,12 +70,12 @@ PLACES: dict[str, Rule] = {
 
 BYTES: dict[str, Rule] = {
     "core-offset": rules_memory.core_offsets,
-    "write-conflict": rules_access.write_conflicts,
-    "uninitialised-read": rules_access.initialised,
+    "write-conflict": rules_memory.write_conflicts,
+    "uninitialised-read": rules_memory.initialised,
 }
 
 ELEMENTS: dict[str, Rule] = {
-    "elements": rules_access.elements,
+    "elements": rules_memory.elements,
     "whole-inputs": rules_manifest.whole_inputs,
     "results": rules_manifest.results,
 }
@@ -167,8 +157,8 @@ def validate_sequence(
 
     A sequence is valid if each bundle expects what the previous one leaves, and if the joined bundle obeys the rules.
     """
-    findings = [Finding(SEQUENCE, *diagnostic) for diagnostic in rules_sequence.sequence(names, bundles)]
+    findings = [Finding(SEQUENCE, *diagnostic) for diagnostic in sequence.mismatches(names, bundles)]
     # The joined bundle would repeat each mismatch in other words.
     if findings or len(bundles) == 1:
         return findings
-    return validate(join(bundles), lx_backend_fraction)
+    return validate(sequence.join(bundles), lx_backend_fraction)

@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.design_json import from_json
-from spyre_mlir.bundle.design_writer import to_json
+from spyre_mlir.bundle.design_json import from_json, to_json
 from spyre_mlir.bundle.json_fields import Field
 from spyre_mlir.bundle.level_lines import levels_from_json, levels_to_json
 from spyre_mlir.bundle.manifest_json import (
@@ -27,8 +26,7 @@ from spyre_mlir.bundle.manifest_json import (
     with_padding,
 )
 from spyre_mlir.bundle.model import Bundle
-from spyre_mlir.bundle.program_parser import parse_program
-from spyre_mlir.bundle.program_text import print_program
+from spyre_mlir.bundle.program_text import parse_program, print_program
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import Built, Value

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Numbers that differ from core to core, as values of a program: computed from the core id, or read from a table."""
+"""The cores of a program: numbers that differ from core to core, barriers, and sums over groups of cores.
+
+A number that differs from core to core is computed from the core id, or read from a table.
+"""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
 
+from spyre_mlir.dialects import ktdp
+from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
 
@@ -46,6 +51,54 @@ class CoreValues:
             return self.build.compare(_EQUAL, self.core, self.build.number(list(chosen).index(True)))
         number = self.value([int(each) for each in chosen])
         return self.build.compare(_EQUAL, number, self.build.number(1))
+
+    def barrier(self) -> None:
+        """Build a barrier of all cores: each core offers one number, and waits for the numbers of the others."""
+        number = self.build.filled([1], "i32", 0)
+        everybody = f"(i)[g] : (i - g >= 0, -i + g + {self.cores - 1} >= 0)"
+        self._exchanged(number, number, "arith.addi", everybody, "(g) : (g == 0)")
+
+    def combined(
+        self, partial: ir.Value, identity: ir.Value, combine: str, groups: Sequence[Sequence[int]]
+    ) -> ir.Value:
+        """Build the combination of the partial results of each group of cores; ``CompileError`` if groups differ."""
+        # The distance between neighbours in a group, and the size of a group.
+        step, count, last = groups[0][1] - groups[0][0], len(groups[0]), self.cores - 1
+        if step < 1 or any(
+            list(group) != list(range(group[0], group[0] + step * count, step)) or group[0] // step % count
+            for group in groups
+        ):
+            raise CompileError(
+                "KTIR combines the sums of cores whose numbers are equally far apart, and these are not."
+            )
+        members = (
+            f"(i)[g] : (i - ((i floordiv {step}) mod {count}) * {step} - g == 0, i >= 0, -i + {last} >= 0)"
+        )
+        leaders = f"(g) : ((g floordiv {step}) mod {count} == 0, g >= 0, -g + {last} >= 0)"
+        return self._exchanged(partial, identity, combine, members, leaders)
+
+    def _exchanged(
+        self, partial: ir.Value, identity: ir.Value, combine: str, producers: str, groups: str
+    ) -> ir.Value:
+        type_, text = partial.type, {"producers": ir.StringAttr.get(producers)}
+        future_type = ktdp.TileFutureType.get(ir.TypeAttr.get(type_), ir.StringAttr.get(groups))
+        future = ir.Operation.create(
+            "ktdp.inter_tile_produce", results=[future_type], attributes=text, regions=1
+        )
+        with ir.InsertionPoint(ir.Block.create_at_start(future.regions[0], [self.build.index])):
+            ir.Operation.create("ktdp.yield_partial", operands=[partial])
+        reduce = ir.Operation.create(
+            "ktdp.inter_tile_reduce",
+            results=[type_],
+            operands=[future.result, identity],
+            attributes=text,
+            regions=1,
+        )
+        block = ir.Block.create_at_start(reduce.regions[0], [type_, type_])
+        with ir.InsertionPoint(block):
+            result = self.build.op(combine, type_, *block.arguments)
+            ir.Operation.create("ktdp.yield_reduced", operands=[result])
+        return reduce.result
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -5,162 +5,32 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from spyre_mlir.bundle.core_slices import StickRegion, core_region, finishing_cores, holders
 from spyre_mlir.bundle.identity_table import IdentityTable
-from spyre_mlir.bundle.model import Buffer, Bundle, Design, Execute, Loop, Statement
+from spyre_mlir.bundle.model import Buffer, Bundle, Design, Execute, Loop, Statement, executes_of
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir import compute_forms, window_forms
-from spyre_mlir.ktir.core_groups import barrier
 from spyre_mlir.ktir.core_values import CoreValues
 from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
 from spyre_mlir.ktir.linear_addresses import AddressValues, LinearAddress
-from spyre_mlir.ktir.memory_tiles import MemoryTiles
-from spyre_mlir.ktir.memory_views import LARGEST_LX_BYTES, SCRATCHPADS
-from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, ELEMENTS, TileAxis, refined
+from spyre_mlir.ktir.memory_tiles import LARGEST_LX_BYTES, SCRATCHPADS, MemoryTiles
+from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, ELEMENTS
+from spyre_mlir.ktir.operation_forms import FORMS
 from spyre_mlir.ktir.operation_lowering import (
     OperationLowering,
     ProgramState,
-    Tensor,
     buffer_access,
     element_of_format,
+    runs_in_loop,
 )
-from spyre_mlir.ktir.operation_steps import runs_in_loop
 from spyre_mlir.ktir.scratchpad_values import ScratchpadValues
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.tensor_builders import inserted
-from spyre_mlir.target.ops import DEVICE_OPS, Kind
-
-# Operations that move elements between cores, or from rows of a table, in KTIR.
-
-
-def relayout(lowering: OperationLowering) -> None:
-    """Build a relayout: every core puts its data where other cores can read it, and loads the part that it needs."""
-    state, build, memory = lowering.state, lowering.build, lowering.state.memory
-    source = lowering.tiles[0]
-    element = lowering.elements[0]
-    strides = _dense_strides(source.shape)
-    if lowering.is_tensor(0):
-        value = lowering.loaded(0)
-        base = build.number(memory.new_stage(element, math.prod(source.shape)))
-        memory.store_to(
-            memory.local_view(base, source.shape, strides, element), [build.number(0)] * len(strides), value
-        )
-    else:
-        place = lowering.place(0)
-        address = next(each for each in place.addresses if each is not None)
-        size = lowering.design.target.stick_bytes // lowering.design.operands[0].elements_per_stick
-        base = build.number(SCRATCHPADS[element] + address.offset // size)
-        strides = [axis.stride for axis in source.axes]
-    lowering.barrier()
-    view = _distributed(lowering, base, strides)
-    _take(lowering, view)
-    # Later stores must not overwrite data that other cores still read; in a loop, this includes the next iteration.
-    if state.loops or not lowering.is_tensor(0):
-        lowering.barrier()
-
-
-def _dense_strides(shape: Sequence[int]) -> list[int]:
-    return [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
-
-
-def _distributed(lowering: OperationLowering, base: ir.Value, strides: Sequence[int]) -> ir.Value:
-    """Build one view of the data of all cores, each part once."""
-    build, memory, source = lowering.build, lowering.state.memory, lowering.tiles[0]
-    element = lowering.elements[0]
-    holders: dict[tuple[int, ...], int] = {}
-    for core, firsts in source.firsts.items():
-        holders.setdefault(firsts, core)
-    parts = [
-        memory.new_view(
-            base, source.shape, strides, element, ktdp.LOCAL, core, memory.box(source.counts[core], firsts)
-        )
-        for firsts, core in holders.items()
-    ]
-    type_ = ir.MemRefType.get([axis.total for axis in source.axes], ir.Type.parse(element))
-    return build.op("ktdp.construct_distributed_memory_view", type_, *parts)
-
-
-def _take(lowering: OperationLowering, view: ir.Value) -> None:
-    """Load the part that this core needs from a view of all parts, and store it as the result."""
-    memory = lowering.state.memory
-    value = memory.load(lowering.place(1), view)
-    digits = refined(lowering.tiles[1].digits, lowering.weights)
-    lowering.store(Tensor(lowering.build.reshaped(value, [digit.count for digit in digits] or [1]), digits))
-
-
-def gather(lowering: OperationLowering) -> None:
-    """Build an indirect access: rows of a table by their positions, which are data."""
-    build, memory, state = lowering.build, lowering.state.memory, lowering.state
-    index, table = lowering.tiles[0], lowering.tiles[1]
-    (label,) = lowering.reduced
-    if any(lowering.design.operands[k].memory == "lx" for k in (0, 1)):
-        raise CompileError("The positions and the table of a lookup are in device memory.")
-    rows = [axis for axis in table.axes if axis.label == label]
-    if any(axis.weight > 1 for axis in rows) or len(rows) > 1:
-        raise CompileError("A lookup reads rows of a table that are not in its sticks.")
-    places = [lowering.place(k) for k in (0, 1)]
-    views = [memory.part_view(place) for place in places]
-    columns = [axis for axis in table.axes if axis.label != label]
-    digits = tuple(axis.digit for axis in (*index.axes, *columns))
-    names = [f"%d{dim}" for dim in range(len(digits))]
-    position = f"ind(1, {', '.join(names[: len(index.axes)])})"
-    others = dict(zip(map(id, columns), names[len(index.axes) :], strict=True))
-    subscripts = ", ".join(
-        position if axis.label == label else f"({others[id(axis)]})" for axis in table.axes
-    )
-    shape = tuple(digit.count for digit in digits)
-
-    def part(counts: Sequence[int] | None) -> ir.Value:
-        if counts is None:
-            return build.filled(shape, lowering.elements[1], 0)
-        tile = build.op(
-            "ktdp.construct_indirect_access_tile",
-            ktdp.tile_type(counts),
-            *reversed(views),
-            subscripts=ir.StringAttr.get(subscripts),
-            variables=ir.StringAttr.get(", ".join(names)),
-            variables_space_set=memory.box(counts),
-            variables_space_order=ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(counts))),
-        )
-        value = build.op("ktdp.load", build.type(counts, lowering.elements[1]), tile)
-        if tuple(counts) == shape:
-            return value
-        return inserted(value, build.filled(shape, lowering.elements[1], 0), [0] * len(shape))
-
-    counts = [_counts(lowering, core, columns) for core in range(state.cores.cores)]
-    value = memory.branches(counts, part, build.type(shape, lowering.elements[1]))
-    assert value is not None
-    kept = refined(digits, lowering.weights)
-    lowering.store(Tensor(build.reshaped(value, [digit.count for digit in kept] or [1]), kept))
-
-
-def _counts(lowering: OperationLowering, core: int, columns: Sequence[TileAxis]) -> tuple[int, ...] | None:
-    """Return the positions along the dims of the tile that a core reads; None for a core that does not read."""
-    index, table = lowering.tiles[0], lowering.tiles[1]
-    if core not in index.counts:
-        return None
-    of_axis = dict(zip(map(id, table.axes), table.counts[core], strict=True))
-    return (*index.counts[core], *(of_axis[id(axis)] for axis in columns))
-
-
-_FORMS: dict[Kind, Callable[[OperationLowering], None]] = {
-    Kind.POINTWISE: compute_forms.elementwise,
-    Kind.CAST: compute_forms.elementwise,
-    Kind.RESTICKIFY: compute_forms.elementwise,
-    Kind.REDUCE_STICK: compute_forms.reduction,
-    Kind.REDUCE_OTHER: compute_forms.reduction,
-    Kind.MATMUL: compute_forms.product,
-    Kind.CONVOLUTION: window_forms.convolution,
-    Kind.POOLING: window_forms.pooling,
-    Kind.RELAYOUT: relayout,
-    Kind.GATHER: gather,
-}
+from spyre_mlir.target.ops import DEVICE_OPS
 
 
 def lowered(bundle: Bundle, name: str, addresses: bool) -> KtirManifest:
@@ -169,9 +39,19 @@ def lowered(bundle: Bundle, name: str, addresses: bool) -> KtirManifest:
     With ``addresses``, buffers in LX are memory at the addresses of the plan; otherwise they are tensors. Raise
     ``CompileError`` for a bundle that KTIR cannot represent.
     """
-    _require_expressible(bundle)
+    manifest = bundle.manifest
+    if manifest.expects or manifest.leaves:
+        raise CompileError("A program in KTIR is one bundle; compile without 'bundle_operations'.")
+    if bundle.target.lx_bytes > LARGEST_LX_BYTES:
+        raise CompileError(
+            f"The program is for an LX of {bundle.target.lx_bytes} bytes; in KTIR it may have {LARGEST_LX_BYTES}."
+        )
+    if manifest.numerics is not None:
+        raise CompileError(
+            "The program has bfloat16 numbers, whose range f16, which KTIR would have, has not."
+        )
     arguments = _arguments(bundle)
-    index, indices = ir.IndexType.get(), bundle.manifest.indices
+    index, indices = ir.IndexType.get(), manifest.indices
     types = [index] * (len(arguments) + len(indices))
     grid = [ir.IntegerAttr.get(ir.IntegerType.get_signless(64), bundle.target.cores)]
     function = ir.Operation.create(
@@ -194,34 +74,20 @@ def lowered(bundle: Bundle, name: str, addresses: bool) -> KtirManifest:
         numbers = zip(indices, list(block.arguments)[len(arguments) :], strict=True)
         variables = {each.parameter: value for each, value in numbers}
         _FunctionLowering(bundle, build, cores, memories, variables, addresses).run()
-    return KtirManifest(name, tuple(arguments), bundle.manifest.arguments, indices=indices)
-
-
-def _require_expressible(bundle: Bundle) -> None:
-    """Raise ``CompileError`` for a bundle of a sequence, or with an LX or numbers that KTIR does not support."""
-    manifest = bundle.manifest
-    if manifest.expects or manifest.leaves:
-        raise CompileError("A program in KTIR is one bundle; compile without 'bundle_operations'.")
-    if bundle.target.lx_bytes > LARGEST_LX_BYTES:
-        raise CompileError(
-            f"The program is for an LX of {bundle.target.lx_bytes} bytes; in KTIR it may have {LARGEST_LX_BYTES}."
-        )
-    if manifest.numerics is not None:
-        raise CompileError(
-            "The program has bfloat16 numbers, whose range f16, which KTIR would have, has not."
-        )
+    return KtirManifest(name, tuple(arguments), manifest.arguments, indices=indices)
 
 
 def _arguments(bundle: Bundle) -> list[FunctionArgument]:
     """Return the memories that the operations of a bundle access, in the order of the parameters; pools come last."""
     manifest = bundle.manifest
     elements: dict[str, list[str]] = {}
-    for execute, uses in zip(executes(bundle.statements), manifest.uses, strict=True):
+    bases = {buffer.name: buffer.base for buffer in manifest.buffers}
+    for execute, uses in zip(executes_of(bundle.statements), manifest.uses, strict=True):
         design = bundle.designs[execute.filename]
-        for k, buffer in enumerate(buffers_of(bundle, uses)):
-            if buffer.base == "lx":
+        for k, name in enumerate(uses):
+            if bases[name] == "lx":
                 continue
-            known = elements.setdefault(buffer.base, [])
+            known = elements.setdefault(bases[name], [])
             if element_of_format(design, k) not in known:
                 known.append(element_of_format(design, k))
     for argument in manifest.arguments:
@@ -272,17 +138,14 @@ class _FunctionLowering:
 
     def run(self) -> None:
         """Build all statements."""
-        self._fill_scratchpads()
-        self._statements(self.bundle.statements)
-
-    def _fill_scratchpads(self) -> None:
-        """Store a fill value, not a number of the program, to all buffers that are memory, so that stale reads show."""
         memory, build = self.state.memory, self.build
+        # A fill value, not a number of the program, in all buffers that are memory, so that stale reads show.
         for element, end in sorted(self.memory_ends.items()):
             shape = (end // ELEMENT_BYTES[element],)
             fill = build.filled(shape, element, -1 if element == "i32" else float("nan"))
             view = memory.local_view(build.number(SCRATCHPADS[element]), shape, (1,), element)
             memory.store_to(view, [build.number(0)], fill)
+        self._statements(self.bundle.statements)
 
     def _statements(self, statements: Sequence[Statement]) -> None:
         for statement in statements:
@@ -297,13 +160,13 @@ class _FunctionLowering:
         design = self.bundle.designs[statement.filename]
         buffers = [self.buffers[name] for name in self.bundle.manifest.uses[self.number]]
         if self.number in self.barriers:
-            barrier(self.build, self.state.cores.cores)
+            self.state.cores.barrier()
         self.number += 1
         kind = DEVICE_OPS[design.opcode].kind
-        if kind not in _FORMS:
+        if kind not in FORMS:
             raise CompileError(f"KTIR has no form for '{design.opcode}', a {kind.value}.")
         addresses = operand_addresses(design, statement, self.values, self.state.cores.cores)
-        _FORMS[kind](OperationLowering(self.state, design, buffers, addresses))
+        FORMS[kind](OperationLowering(self.state, design, buffers, addresses))
 
     def _loop(self, loop: Loop) -> None:
         build, state = self.build, self.state
@@ -319,24 +182,18 @@ class _FunctionLowering:
         before = dict(contents.values) if contents else {}
         state.loops += 1
         with state.memory.scope(), ir.InsertionPoint(block):
-            ends = self._body(loop, carried, list(block.arguments)[1:])
+            arguments, ends = list(block.arguments)[1:], []
+            if contents is not None:
+                contents.values.update(zip(carried, arguments, strict=True))
+            self._statements(loop.body)
+            if contents is not None:
+                # The yielded values have the shapes of the iter_args.
+                pairs = zip(carried, arguments, strict=True)
+                ends = [build.reshaped(contents.values[name], shape_of(value)) for name, value in pairs]
             ir.Operation.create("scf.yield", operands=ends)
         state.loops -= 1
         if contents is not None:
             contents.values = {**before, **dict(zip(carried, op.results, strict=True))}
-
-    def _body(self, loop: Loop, carried: Collection[str], arguments: Sequence[ir.Value]) -> list[ir.Value]:
-        """Build the body of a loop with buffers as iter_args; return the yielded values, in the same shapes."""
-        contents = self.state.scratchpads
-        if contents is not None:
-            contents.values.update(zip(carried, arguments, strict=True))
-        self._statements(loop.body)
-        pairs = zip(carried, arguments, strict=True)
-        return (
-            [self.build.reshaped(contents.values[name], shape_of(value)) for name, value in pairs]
-            if contents
-            else []
-        )
 
 
 def operand_addresses(
@@ -365,23 +222,6 @@ def operand_addresses(
 _LARGE_BYTES, _SHARED_BYTES = 1 << 18, 1 << 19
 
 
-def executes(statements: Sequence[Statement]) -> list[Execute]:
-    """Return the executes of statements, including the executes in loops."""
-    found: list[Execute] = []
-    for statement in statements:
-        if isinstance(statement, Loop):
-            found += executes(statement.body)
-        elif isinstance(statement, Execute):
-            found.append(statement)
-    return found
-
-
-def buffers_of(bundle: Bundle, names: Sequence[str]) -> list[Buffer]:
-    """Return the buffers of a bundle by their names."""
-    by_name = {buffer.name: buffer for buffer in bundle.manifest.buffers}
-    return [by_name[name] for name in names]
-
-
 class LxAccesses:
     """Facts about the buffers in LX of a bundle.
 
@@ -398,10 +238,11 @@ class LxAccesses:
         dense: set[str] = set()
         stick = bundle.target.stick_bytes
         self.users: list[list[tuple[str, int, Design]]] = []
-        for execute, names in zip(executes(bundle.statements), bundle.manifest.uses, strict=True):
+        by_name = {buffer.name: buffer for buffer in bundle.manifest.buffers}
+        for execute, names in zip(executes_of(bundle.statements), bundle.manifest.uses, strict=True):
             design = bundle.designs[execute.filename]
             users = []
-            for k, buffer in enumerate(buffers_of(bundle, names)):
+            for k, buffer in enumerate(by_name[name] for name in names):
                 if buffer.base != "lx":
                     continue
                 users.append((buffer.name, k, design))
@@ -452,7 +293,7 @@ class LxAccesses:
         ``first`` is the index of the first execute of the loop. A buffer that each iteration writes first is also
         included if an execute outside of the loop accesses it.
         """
-        inside = range(first, first + len(executes(body)))
+        inside = range(first, first + len(executes_of(body)))
         outside = {
             name for number, users in enumerate(self.users) if number not in inside for name, _, _ in users
         }

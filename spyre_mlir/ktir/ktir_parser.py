@@ -13,15 +13,81 @@ from spyre_mlir.dialects import parsed
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 
-# Scanner of the text of KTIR: brackets, types, attributes, and errors at a position.
+_ALIAS = re.compile(r"^[ \t]*(#[\w.]+)[ \t]*=[ \t]*(affine_(?:set|map)<)", re.MULTILINE)
+_NAME = re.compile(r"\bktdp\.(\w+)\b")
+_TILE = re.compile(r"!ktdp\.access_tile<([0-9x]+)xindex>")
+_SPACE = re.compile(r"#ktdp\.memory_space<\s*(\w+)\s*(?:,\s*ct_id\s*=\s*(\d+)\s*)?>")
 
 
-class KtirScanner:
-    """Scanner of a text from a position on; ``path`` names the text in errors, ``line`` is its first line."""
+def split_outside(text: str) -> list[str]:
+    """Split a text at its commas outside of brackets."""
+    parts, depth, last = [], 0, 0
+    plain = text.replace("->", "  ").replace(">=", "  ")
+    for position, character in enumerate(plain):
+        depth += (character in "([{<") - (character in ")]}>")
+        if character == "," and depth == 0:
+            parts.append(text[last:position])
+            last = position + 1
+    parts.append(text[last:])
+    return [part for part in parts if part.strip()]
+
+
+def parse_ktir(text: str, context: ir.Context, path: str = "-") -> ir.Module:
+    """Return the module of a text; ``CompileError`` with the line for text that is not valid KTIR."""
+    generic = _GenericForm(text, path).rewritten()
+    try:
+        module = parsed(generic, context)
+    except (ir.MLIRError, CompileError) as error:
+        problem = compile_error(error, "The text is no KTIR.") if isinstance(error, ir.MLIRError) else error
+        raise CompileError(
+            problem.message, re.sub(r'^"?-"?:', f"{path}:", problem.location or path)
+        ) from None
+    return module
+
+
+class _GenericForm:
+    """Rewriter of the ``ktdp`` ops of a text, each in place.
+
+    ``path`` names the text in errors, and ``line`` is its first line.
+    """
 
     def __init__(self, text: str, path: str, line: int = 1) -> None:
-        self.text, self.path, self.line = text, path, line
-        self.position = 0
+        # Comments become blanks, so that columns do not change.
+        self.text = re.sub(r"//[^\n]*", lambda match: " " * len(match[0]), text)
+        self.path, self.line, self.position = path, line, 0
+
+    def rewritten(self) -> str:
+        """Return the text in generic form."""
+        self._resolve_aliases()
+        done: list[str] = []
+        begin = 0
+        for match in _NAME.finditer(self.text):
+            prefix = self.text[match.start() - 1 : match.start()]
+            if prefix in ("!", "#") or match.start() < begin:
+                continue
+            done.append(self.text[begin : match.start()])
+            self.position = match.end()
+            if match[1] not in _FORMS:
+                raise self.failure(match.start(), f"'ktdp.{match[1]}' is no operation of KTIR")
+            form = _FORMS[match[1]](self)
+            begin = self.position
+            missing = self.text.count("\n", match.start(), begin) - form.count("\n")
+            done.append(form + "\n" * missing)
+        done.append(self.text[begin:])
+        return _TILE.sub(r"!ktdp.access_tile<tensor<\1xindex>>", "".join(done))
+
+    def _resolve_aliases(self) -> None:
+        """Replace the aliases of sets and maps by their values: MLIR resolves aliases only in its own attributes."""
+        aliases = {}
+        for match in _ALIAS.finditer(self.text):
+            end = self.closing(match.end() - 1, "<", ">")
+            aliases[match[1]] = " ".join(self.text[match.start(2) : end].split())
+        names = sorted(aliases, key=len, reverse=True)
+        if names:
+            used = re.compile("|".join(rf"{re.escape(name)}(?![\w.])(?!\s*=)" for name in names))
+            self.text = used.sub(lambda match: aliases[match[0]], self.text)
+
+    # -- brackets, types and attributes -----------------------------------------------------------------------
 
     def failure(self, position: int, message: str) -> CompileError:
         while self.text[position : position + 1].isspace():
@@ -52,6 +118,10 @@ class KtirScanner:
         self.position = match.end()
         return match
 
+    def expect(self, text: str) -> None:
+        """Consume a text."""
+        self.take(re.escape(text), f"'{text}'")
+
     def bracketed(self, opening: str, closing: str) -> str:
         begin = self.take(re.escape(opening), f"'{opening}'").end() - 1
         self.position = self.closing(begin, opening, closing)
@@ -75,102 +145,30 @@ class KtirScanner:
             return match[1]
         begin = self.position
         self.position = self.closing(begin, "<", ">")
-        return _future(match[1] + " ".join(self.text[begin : self.position].split()))
+        type_ = match[1] + " ".join(self.text[begin : self.position].split())
+        # The dialect has the groups of a future as a text.
+        future = re.fullmatch(r"!ktdp\.tile_future<(tensor<.*?>), groups = affine_set<(.*)>>", type_)
+        return type_ if future is None else f'!ktdp.tile_future<{future[1]}, "{future[2]}">'
 
     def types(self) -> list[str]:
         types = [self.type()]
         while re.compile(r"\s*,\s*(?!%)").match(self.text, self.position):
-            self.take(",", "','")
+            self.expect(",")
             types.append(self.type())
         return types
 
-
-def split_outside(text: str) -> list[str]:
-    """Split a text at its commas outside of brackets."""
-    parts, depth, last = [], 0, 0
-    plain = text.replace("->", "  ").replace(">=", "  ")
-    for position, character in enumerate(plain):
-        depth += (character in "([{<") - (character in ")]}>")
-        if character == "," and depth == 0:
-            parts.append(text[last:position])
-            last = position + 1
-    parts.append(text[last:])
-    return [part for part in parts if part.strip()]
-
-
-def _future(type_: str) -> str:
-    """Return a type with the groups of a future in the form that the dialect has."""
-    match = re.fullmatch(r"!ktdp\.tile_future<(tensor<.*?>), groups = affine_set<(.*)>>", type_)
-    return type_ if match is None else f'!ktdp.tile_future<{match[1]}, "{match[2]}">'
-
-
-_ALIAS = re.compile(r"^[ \t]*(#[\w.]+)[ \t]*=[ \t]*(affine_(?:set|map)<)", re.MULTILINE)
-_NAME = re.compile(r"\bktdp\.(\w+)\b")
-_TILE = re.compile(r"!ktdp\.access_tile<([0-9x]+)xindex>")
-_SPACE = re.compile(r"#ktdp\.memory_space<\s*(\w+)\s*(?:,\s*ct_id\s*=\s*(\d+)\s*)?>")
-
-
-def parse_ktir(text: str, context: ir.Context, path: str = "-") -> ir.Module:
-    """Return the module of a text; ``CompileError`` with the line for text that is not valid KTIR."""
-    generic = _GenericForm(text, path).rewritten()
-    try:
-        module = parsed(generic, context)
-    except (ir.MLIRError, CompileError) as error:
-        problem = compile_error(error, "The text is no KTIR.") if isinstance(error, ir.MLIRError) else error
-        raise CompileError(
-            problem.message, re.sub(r'^"?-"?:', f"{path}:", problem.location or path)
-        ) from None
-    return module
-
-
-class _GenericForm(KtirScanner):
-    """Rewriter of the ``ktdp`` ops of a text, each in place."""
-
-    def __init__(self, text: str, path: str, line: int = 1) -> None:
-        # Comments become blanks, so that columns do not change.
-        super().__init__(re.sub(r"//[^\n]*", lambda match: " " * len(match[0]), text), path, line)
-
-    def rewritten(self) -> str:
-        """Return the text in generic form."""
-        self._resolve_aliases()
-        done: list[str] = []
-        begin = 0
-        for match in _NAME.finditer(self.text):
-            prefix = self.text[match.start() - 1 : match.start()]
-            if prefix in ("!", "#") or match.start() < begin:
-                continue
-            done.append(self.text[begin : match.start()])
-            form, end = self._operation(match)
-            missing = self.text.count("\n", match.start(), end) - form.count("\n")
-            done.append(form + "\n" * missing)
-            begin = end
-        done.append(self.text[begin:])
-        return _TILE.sub(r"!ktdp.access_tile<tensor<\1xindex>>", "".join(done))
-
-    def _resolve_aliases(self) -> None:
-        """Replace the aliases of sets and maps by their values: MLIR resolves aliases only in its own attributes."""
-        aliases = {}
-        for match in _ALIAS.finditer(self.text):
-            end = self.closing(match.end() - 1, "<", ">")
-            aliases[match[1]] = " ".join(self.text[match.start(2) : end].split())
-        names = sorted(aliases, key=len, reverse=True)
-        if names:
-            used = re.compile("|".join(rf"{re.escape(name)}(?![\w.])(?!\s*=)" for name in names))
-            self.text = used.sub(lambda match: aliases[match[0]], self.text)
+    def arrow(self) -> tuple[str, str]:
+        """Consume the type of an operand and the type of the result."""
+        self.expect(":")
+        source = self.type()
+        self.expect("->")
+        return source, self.type()
 
     # -- operations -------------------------------------------------------------------------------------------
 
-    def _operation(self, match: re.Match[str]) -> tuple[str, int]:
-        """Return an op in generic form, and the position after it."""
-        self.position = match.end()
-        form = _FORMS.get(match[1])
-        if form is None:
-            raise self.failure(match.start(), f"'ktdp.{match[1]}' is no operation of KTIR")
-        return form(self), self.position
-
     def compute_tile_id(self) -> str:
         """Rewrite the op that returns the core id."""
-        self.take(":", "':'")
+        self.expect(":")
         types = self.types()
         result = types[0] if len(types) == 1 else f"({', '.join(types)})"
         return f'"ktdp.get_compute_tile_id"() : () -> {result}'
@@ -189,7 +187,7 @@ class _GenericForm(KtirScanner):
         space = _SPACE.fullmatch(attributes.get("memory_space", ""))
         if space is None:
             raise self.failure(self.position, "a view has the memory_space <global> or <ct_local>")
-        self.take(":", "':'")
+        self.expect(":")
         core = f", ct_id = {space[2]} : i64" if space[2] else ""
         sets = attributes.get("coordinate_set", "")
         coordinates = f", coordinate_set = {sets}" if sets else ""
@@ -201,7 +199,7 @@ class _GenericForm(KtirScanner):
     def distributed_view(self) -> str:
         """Rewrite a distributed view."""
         operands, _, types = self.bracketed("(", ")").partition(":")
-        self.take(":", "':'")
+        self.expect(":")
         return f'"ktdp.construct_distributed_memory_view"({operands.strip()}) : ({types.strip()}) -> {self.type()}'
 
     def access_tile(self) -> str:
@@ -209,16 +207,14 @@ class _GenericForm(KtirScanner):
         view = self.take(r"(%[\w#]+)", "a view")[1]
         subscripts = [part.strip() for part in split_outside(self.bracketed("[", "]"))]
         attributes = ", ".join(f"{name} = {value}" for name, value in sorted(self.attributes().items()))
-        self.take(":", "':'")
-        type_ = self.type()
-        self.take("->", "'->'")
+        type_, result = self.arrow()
         types = ", ".join([type_, *["index"] * len(subscripts)])
         operands = ", ".join([view, *subscripts])
-        return f'"ktdp.construct_access_tile"({operands}) {{{attributes}}} : ({types}) -> {self.type()}'
+        return f'"ktdp.construct_access_tile"({operands}) {{{attributes}}} : ({types}) -> {result}'
 
     def indirect_access_tile(self) -> str:
         """Rewrite an access tile whose positions are data."""
-        self.take("intermediate_variables", "'intermediate_variables'")
+        self.expect("intermediate_variables")
         variables = " ".join(self.bracketed("(", ")").split())
         views = [self.take(r"(%[\w#]+)", "a view")[1]]
         texts = []
@@ -231,9 +227,9 @@ class _GenericForm(KtirScanner):
                 views.append(indirect[1])
             texts.append(f"ind({views.index(indirect[1], 1)}, {indirect[2].strip()})")
         attributes = ", ".join(f"{name} = {value}" for name, value in sorted(self.attributes().items()))
-        self.take(":", "':'")
+        self.expect(":")
         types = self.types()
-        self.take("->", "'->'")
+        self.expect("->")
         return (
             f'"ktdp.construct_indirect_access_tile"({", ".join(views)}) {{{attributes}, subscripts = '
             f'"{", ".join(texts)}", variables = "{variables}"}} : ({", ".join(types)}) -> {self.type()}'
@@ -242,10 +238,8 @@ class _GenericForm(KtirScanner):
     def load(self) -> str:
         """Rewrite a load."""
         tile = self.take(r"(%[\w#]+)", "an access tile")[1]
-        self.take(":", "':'")
-        source = self.type()
-        self.take("->", "'->'")
-        return f'"ktdp.load"({tile}) : ({source}) -> {self.type()}'
+        source, result = self.arrow()
+        return f'"ktdp.load"({tile}) : ({source}) -> {result}'
 
     def store(self) -> str:
         """Rewrite a store."""
@@ -256,10 +250,7 @@ class _GenericForm(KtirScanner):
         """Rewrite the op by which cores offer tensors, with its region."""
         self.take(r"producer_tiles_per_group\s*=", "'producer_tiles_per_group ='")
         producers = self._set()
-        self.take(":", "':'")
-        self.type()
-        self.take("->", "'->'")
-        result = self.type()
+        _, result = self.arrow()
         body = self._region()
         return f'"ktdp.inter_tile_produce"() ({{{body}}}) {{producers = "{producers}"}} : () -> {result}'
 
@@ -270,10 +261,7 @@ class _GenericForm(KtirScanner):
         producers = self._set()
         self.take(r",\s*identity", "', identity'")
         identity, _, identity_type = self.bracketed("(", ")").partition(":")
-        self.take(":", "':'")
-        type_ = self.type()
-        self.take("->", "'->'")
-        result = self.type()
+        type_, result = self.arrow()
         body = self._region()
         return (
             f'"ktdp.inter_tile_reduce"({future}, {identity.strip()}) ({{{body}}}) {{producers = "{producers}"}} : '

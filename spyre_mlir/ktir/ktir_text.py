@@ -68,8 +68,43 @@ def _operation(line: str) -> list[str]:
         return [f"{result}ktdp.{name} {operands}", indent + "{"]
     match = _OP.match(line)
     assert match is not None, line
-    result, name, operands, attributes, *types = match.groups()
-    return [f"{result}ktdp.{name}{_FORMS[name](operands.split(', '), attributes or '', *types)}"]
+    result, name, operands, attributes, types, type_ = match.groups()
+    first, *others = operands.split(", ")
+    match name:
+        case "get_compute_tile_id":
+            text = f" : {type_.strip('()')}"
+        case "construct_memory_view":
+            view = _VIEW.match(attributes)
+            assert view is not None, attributes
+            coordinates, core, space, sizes, strides = view.groups()
+            memory = f"#ktdp.memory_space<{space}{f', ct_id = {core}' if core else ''}>"
+            shape = f"sizes: [{sizes}], strides: [{strides}]"
+            text = f" {first}, {shape} {{{coordinates or ''}memory_space = {memory}}} : {type_}"
+        case "construct_distributed_memory_view":
+            text = f" ({operands} : {types}) : {type_}"
+        case "construct_access_tile":
+            text = f" {first}[{', '.join(others)}] {{{attributes}}} : {types.split(', index')[0]} -> {type_}"
+        case "construct_indirect_access_tile":
+            views = (first, *others)
+            subscripts = re.sub(
+                r"ind\((\d+), ([^)]*)\)",
+                lambda position: f"ind({views[int(position[1])]}[{position[2]}])",
+                _field(attributes, "subscripts", r'"([^"]*)"'),
+            )
+            variables = _field(attributes, "variables", r'"([^"]*)"')
+            order = _field(attributes, "variables_space_order", r"(affine_map<.*?\)>)")
+            space = _field(attributes, "variables_space_set", r"(affine_set<.*?\)>)")
+            sets = f"variables_space_order = {order}, variables_space_set = {space}"
+            text = (
+                f" intermediate_variables({variables}) {first}[{subscripts}] {{{sets}}} : {types} -> {type_}"
+            )
+        case "load":
+            text = f" {first} : {types} -> {type_}"
+        case "store" | "yield_partial" | "yield_reduced":
+            text = f" {operands} : {types}"
+        case _:
+            raise AssertionError(line)
+    return [f"{result}ktdp.{name}{text}"]
 
 
 def _with_types(head: str, producers: str, operand_types: str, result_type: str) -> str:
@@ -90,63 +125,3 @@ def _with_types(head: str, producers: str, operand_types: str, result_type: str)
 def _field(attributes: str, name: str, pattern: str) -> str:
     match = re.search(rf"\b{name} = {pattern}", attributes)
     return "" if match is None else match[1]
-
-
-def _compute_tile_id(_: list[str], __: str, ___: str, result: str) -> str:
-    return f" : {result.strip('()')}"
-
-
-def _memory_view(operands: list[str], attributes: str, _: str, result: str) -> str:
-    match = _VIEW.match(attributes)
-    assert match is not None, attributes
-    coordinates, core, space, sizes, strides = match.groups()
-    return (
-        f" {operands[0]}, sizes: [{sizes}], strides: [{strides}] {{{coordinates or ''}"
-        f"memory_space = #ktdp.memory_space<{space}{f', ct_id = {core}' if core else ''}>}} : {result}"
-    )
-
-
-def _distributed_view(operands: list[str], _: str, types: str, result: str) -> str:
-    return f" ({', '.join(operands)} : {types}) : {result}"
-
-
-def _access_tile(operands: list[str], attributes: str, types: str, result: str) -> str:
-    view, *subscripts = operands
-    return f" {view}[{', '.join(subscripts)}] {{{attributes}}} : {types.split(', index')[0]} -> {result}"
-
-
-def _indirect_access_tile(operands: list[str], attributes: str, types: str, result: str) -> str:
-    subscripts = _field(attributes, "subscripts", r'"([^"]*)"')
-    variables = _field(attributes, "variables", r'"([^"]*)"')
-    subscripts = re.sub(r"ind\((\d+), ([^)]*)\)", lambda m: f"ind({operands[int(m[1])]}[{m[2]}])", subscripts)
-    sets = ", ".join(
-        f"{name} = {_field(attributes, name, pattern)}"
-        for name, pattern in (
-            ("variables_space_order", r"(affine_map<.*?\)>)"),
-            ("variables_space_set", r"(affine_set<.*?\)>)"),
-        )
-    )
-    return (
-        f" intermediate_variables({variables}) {operands[0]}[{subscripts}] {{{sets}}} : {types} -> {result}"
-    )
-
-
-def _load(operands: list[str], _: str, types: str, result: str) -> str:
-    return f" {operands[0]} : {types} -> {result}"
-
-
-def _store(operands: list[str], _: str, types: str, __: str) -> str:
-    return f" {', '.join(operands)} : {types}"
-
-
-_FORMS = {
-    "get_compute_tile_id": _compute_tile_id,
-    "construct_memory_view": _memory_view,
-    "construct_distributed_memory_view": _distributed_view,
-    "construct_access_tile": _access_tile,
-    "construct_indirect_access_tile": _indirect_access_tile,
-    "load": _load,
-    "store": _store,
-    "yield_partial": _store,
-    "yield_reduced": _store,
-}

@@ -13,16 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spyre_mlir.bundle.core_slices import (
-    accessed_positions,
-    accessed_sizes,
+    OperandAxis,
     core_region,
+    first_positions,
     holders,
-    memory_strides,
-    operand_shares,
-    positions,
+    operand_axes,
 )
 from spyre_mlir.bundle.identity_table import IdentityTable
-from spyre_mlir.bundle.model import Design, Operand
+from spyre_mlir.bundle.model import Design
 from spyre_mlir.records import dataclass
 
 #: Element types of KTIR by the device formats that KTIR supports.
@@ -39,20 +37,9 @@ class TileDigit:
     count: int
 
 
-@dataclass(frozen=True)
-class TileAxis:
-    """An axis of an operand in memory: ``total`` positions ``stride`` elements apart, at most ``count`` on a core."""
-
-    label: str
-    weight: int
-    count: int
-    total: int
-    stride: int
-
-    @property
-    def digit(self) -> TileDigit:
-        """The positions of a full share."""
-        return TileDigit(self.label, self.weight, self.count)
+def digit_of(axis: OperandAxis) -> TileDigit:
+    """Return the positions of a full share along an axis."""
+    return TileDigit(axis.dim, axis.weight, axis.count)
 
 
 @dataclass(frozen=True)
@@ -62,7 +49,7 @@ class OperandTile:
     ``counts`` and ``firsts`` are the number of positions and the first position along each axis, for cores with a part.
     """
 
-    axes: tuple[TileAxis, ...]
+    axes: tuple[OperandAxis, ...]
     counts: dict[int, tuple[int, ...]]
     firsts: dict[int, tuple[int, ...]]
 
@@ -74,7 +61,19 @@ class OperandTile:
     @property
     def digits(self) -> tuple[TileDigit, ...]:
         """The axes of a full share as digits."""
-        return tuple(axis.digit for axis in self.axes)
+        return tuple(map(digit_of, self.axes))
+
+    def outer_axis(self, label: str) -> int | None:
+        """Return the index of the axis of a label with the largest weight; None if there is none."""
+        axes = [number for number, axis in enumerate(self.axes) if axis.dim == label]
+        return max(axes, key=lambda number: self.axes[number].weight, default=None)
+
+    def cuts(self, step: TileDigit) -> dict[int, int]:
+        """Return the axes that a step cuts, each with its number of positions in the step."""
+        number, elements = self.outer_axis(step.label), step.weight * step.count
+        if number is None or self.axes[number].weight * self.axes[number].count <= elements:
+            return {}
+        return {number: elements // self.axes[number].weight}
 
     def narrowed(self, positions: Mapping[int, int]) -> OperandTile:
         """Return the tile with the given number of positions along some axes on each core."""
@@ -89,7 +88,7 @@ class OperandTile:
 
 
 #: The axis of an operand of one element, because every tensor has at least one dim.
-_UNIT = TileAxis("", 1, 1, 1, 1)
+_UNIT = OperandAxis("", 1, 1, 1, 1)
 
 
 #: Tiles of the operands of designs, which many operations share.
@@ -106,47 +105,24 @@ def operand_tile(design: Design, k: int) -> OperandTile:
 
 def _operand_tile(design: Design, k: int) -> OperandTile:
     operand = design.operands[k]
-    # Dims are listed by increasing stride; strides alone would not order dims with one position per core.
-    axes = _outer_axes(design, operand)[::-1]
-    inner = _inner_axes(operand)
+    # Dims are listed by increasing stride; strides alone would not order dims with one position per core. A dim of one
+    # position does not need an axis.
+    axes = [axis for axis in operand_axes(design, operand) if axis.total > 1][::-1]
+    # The axes inside the stick; none if only one element of a stick is valid.
+    inner, stride = [], 1
+    for dim, count in (*operand.beside.items(), (operand.stick_dim, operand.stick_elements)):
+        if operand.scale.get(dim, 1) == 1:
+            inner.insert(0, OperandAxis(dim, 1, count, count, stride))
+        stride *= count
     if not axes + inner:
         axes = [_UNIT]
-    listed = [dim for dim in operand.dim_order if operand.scale.get(dim, 1) == 1]
     counts, firsts = {}, {}
     for core, slices in holders(design, operand).items():
         region = dict(zip(operand.dim_order, core_region(design, operand, core).counts, strict=True))
-        shares = operand_shares(design, operand)
-        begin = {
-            dim: accessed_positions(operand, dim, slices[dim] * shares[dim], 1)[0] // operand.per_stick(dim)
-            for dim in listed
-        }
-        counts[core] = (*(region.get(axis.label, 1) for axis in axes), *(axis.count for axis in inner))
-        firsts[core] = (*(begin.get(axis.label, 0) for axis in axes), *(0 for _ in inner))
+        begin = first_positions(design, operand, slices)
+        counts[core] = (*(region.get(axis.dim, 1) for axis in axes), *(axis.count for axis in inner))
+        firsts[core] = (*(begin.get(axis.dim, 0) for axis in axes), *(0 for _ in inner))
     return OperandTile((*axes, *inner), counts, firsts)
-
-
-def _outer_axes(design: Design, operand: Operand) -> list[TileAxis]:
-    shares = accessed_sizes(operand, operand_shares(design, operand))
-    axes = []
-    for dim, stride in zip(operand.dim_order, memory_strides(design, operand), strict=True):
-        window = operand.windows.get(dim)
-        total = positions(operand, dim, design.sizes[dim] if window is None else window.size)
-        # A dim of one position does not need an axis.
-        if operand.scale.get(dim, 1) != 1 or total == 1:
-            continue
-        count = min(positions(operand, dim, shares[dim]), total)
-        axes.append(TileAxis(dim, operand.per_stick(dim), count, total, stride * operand.elements_per_stick))
-    return axes
-
-
-def _inner_axes(operand: Operand) -> list[TileAxis]:
-    """Return the axes inside the stick, the innermost last; empty if only one element of a stick is valid."""
-    axes, stride = [], 1
-    for dim, count in (*operand.beside.items(), (operand.stick_dim, operand.stick_elements)):
-        if operand.scale.get(dim, 1) == 1:
-            axes.append(TileAxis(dim, 1, count, count, stride))
-        stride *= count
-    return axes[::-1]
 
 
 def common_digits(tiles: Iterable[Sequence[TileDigit]]) -> dict[str, tuple[int, ...]]:

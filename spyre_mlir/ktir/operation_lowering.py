@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from spyre_mlir.bundle.core_slices import finishing_cores, reduced_dims
+from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.model import Buffer, Design
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.core_groups import barrier
 from spyre_mlir.ktir.core_values import CoreValues
-from spyre_mlir.ktir.counted_loops import counted_loop
 from spyre_mlir.ktir.linear_addresses import LinearAddress
 from spyre_mlir.ktir.memory_tiles import MemoryTile, MemoryTiles
 from spyre_mlir.ktir.operand_tiles import (
@@ -25,14 +25,110 @@ from spyre_mlir.ktir.operand_tiles import (
     refined,
     shape_of_digits,
 )
-from spyre_mlir.ktir.operation_steps import OperationStep, narrowed_axes, steps_of
 from spyre_mlir.ktir.scratchpad_values import LxTensorAccess, ScratchpadValues
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import extracted
 from spyre_mlir.target.formats import constant_value
-from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, DeviceOp
+from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, DeviceOp, Kind
+
+#: Bytes of the tiles of an operation, in f32, from which it runs in steps: half of LX.
+LARGE_BYTES = 1 << 20
+#: The number of bytes whose load takes as long as the overhead of a step.
+_TRIP_BYTES = 1 << 15
+_NUMBER_BYTES = 4
+
+_ELEMENTWISE = (Kind.POINTWISE, Kind.CAST, Kind.RESTICKIFY)
+_COMBINING = (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
+
+
+@dataclass(frozen=True)
+class OperationStep:
+    """A step of an operation along a label: its positions, and the number of steps on each core."""
+
+    digit: TileDigit
+    trips: dict[int, int]
+
+
+Steps = tuple[OperationStep, ...]
+
+#: Steps of designs, which many operations share.
+_STEPS: IdentityTable[int, Steps] = IdentityTable()
+
+
+def steps_of(design: Design) -> Steps:
+    """Return the steps of a design, each nested in the previous ones; only the last may be along a reduced label."""
+    steps = _STEPS.entries_of(design)
+    if 0 not in steps:
+        steps[0] = _best_steps(design)
+    return steps[0]
+
+
+def runs_in_loop(design: Design) -> bool:
+    """Return whether a design runs in a loop: over steps, or over the positions of its windows."""
+    return DEVICE_OPS[design.opcode].kind.slides or bool(steps_of(design))
+
+
+def _best_steps(design: Design) -> Steps:
+    kind, reduced = DEVICE_OPS[design.opcode].kind, reduced_dims(design)
+    if kind not in (*_ELEMENTWISE, *_COMBINING):
+        return ()
+    tiles = [operand_tile(design, k) for k in range(len(design.operands))]
+    if _bytes([math.prod(tile.shape) for tile in tiles]) <= LARGE_BYTES:
+        return ()
+    # The labels along which the operation may be cut.
+    *inputs, labels = ({axis.dim for axis in tile.axes} for tile in tiles)
+    if kind in _COMBINING:
+        # Cores that share sums wait for each other, but the number of steps may differ from core to core.
+        if any(design.slices[label] > 1 for label in reduced):
+            labels = set()
+        labels |= set.intersection(*inputs) & reduced
+    single = [step for label in sorted(labels) for step in _candidates(label, tiles)]
+    best = min(((step,) for step in single), key=lambda steps: _cost(steps, tiles), default=())
+    if not best or not _cost(best, tiles)[0]:
+        return best
+    outer = [step for step in single if step.digit.label not in reduced]
+    pairs = ((one, other) for one in outer for other in single if one.digit.label != other.digit.label)
+    return min((best, *pairs), key=lambda steps: _cost(steps, tiles))
+
+
+def _bytes(elements: list[int]) -> int:
+    """Return the bytes of tensors with these numbers of elements, plus one intermediate tensor, in f32."""
+    return _NUMBER_BYTES * (sum(elements) + max(elements))
+
+
+def _cost(steps: Steps, tiles: list[OperandTile]) -> tuple:
+    """Return the cost that the best steps minimise: first the bytes above the limit, then the bytes that take time."""
+    elements, loaded = [], 0
+    trips = math.prod(max(step.trips.values()) for step in steps)
+    for tile in tiles:
+        cuts = (max(step.trips.values()) for step in steps if tile.outer_axis(step.digit.label) is not None)
+        part = math.prod(tile.shape) // math.prod(cuts)
+        elements.append(part)
+        loaded += part * trips if tile is not tiles[-1] else 0
+    excess = max(_bytes(elements) - LARGE_BYTES, 0)
+    return excess, _NUMBER_BYTES * loaded + _TRIP_BYTES * trips, [step.digit.label for step in steps]
+
+
+def _candidates(label: str, tiles: list[OperandTile]) -> Iterator[OperationStep]:
+    """Yield the steps along a label that divide the part of every core, the longest first."""
+    outer = [(tile, number) for tile in tiles if (number := tile.outer_axis(label)) is not None]
+    weight = max(tile.axes[number].weight for tile, number in outer)
+    positions: dict[int, int] = {}
+    for tile, number in outer:
+        axis = tile.axes[number]
+        for core, counts in tile.counts.items():
+            elements = axis.weight * counts[number]
+            if elements % weight or positions.setdefault(core, elements // weight) != elements // weight:
+                return
+        if axis.weight * axis.count != weight * max(positions.values()):
+            return
+    common = math.gcd(*positions.values())
+    for count in range(common, 0, -1):
+        trips = {core: number // count for core, number in positions.items()}
+        if common % count == 0 and max(trips.values()) > 1:
+            yield OperationStep(TileDigit(label, weight, count), trips)
 
 
 @dataclass(frozen=True)
@@ -41,20 +137,6 @@ class Tensor:
 
     value: ir.Value
     digits: tuple[TileDigit, ...]
-
-
-@dataclass(frozen=True)
-class TileStep:
-    """``count`` positions of a label, ``weight`` elements apart; the value ``number`` is the index of the step."""
-
-    label: str
-    weight: int
-    count: int
-    number: ir.Value
-
-    def axes_of(self, tile: OperandTile) -> dict[int, int]:
-        """Return the axes of a tile that the step cuts, each with its number of positions in the step."""
-        return narrowed_axes(tile, self.label, self.weight, self.count)
 
 
 @dataclass
@@ -145,23 +227,23 @@ class OperationLowering:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def at(self, steps: Sequence[TileStep]) -> OperationLowering:
-        """Return the lowering of a part of the operation, whose operands are in memory."""
+    def at(self, steps: Mapping[TileDigit, ir.Value]) -> OperationLowering:
+        """Return the lowering of one step along each digit, given the index of the step; operands are in memory."""
+
+        def multiple(number: ir.Value, factor: int) -> ir.Value:
+            key = number, factor
+            return self.state.memory.once("multiple", key, lambda: self.build.times(number, factor))
+
         part = copy.copy(self)
         part.tiles, part.shifts, part.starts = [], [], dict(self.starts)
-        for tile in self.tiles:
-            cuts = {axis: (count, step) for step in steps for axis, count in step.axes_of(tile).items()}
+        for tile, shifts in zip(self.tiles, self.shifts, strict=True):
+            cuts = {axis: (count, steps[step]) for step in steps for axis, count in tile.cuts(step).items()}
             part.tiles.append(tile.narrowed({axis: count for axis, (count, _) in cuts.items()}))
-            part.shifts.append({axis: self._multiple(step, count) for axis, (count, step) in cuts.items()})
-        part.shifts = [{**old, **new} for old, new in zip(self.shifts, part.shifts, strict=True)]
-        for step in steps:
-            part.starts[step.label] = self._multiple(step, step.weight * step.count)
+            new = {axis: multiple(number, count) for axis, (count, number) in cuts.items()}
+            part.shifts.append({**shifts, **new})
+        for step, number in steps.items():
+            part.starts[step.label] = multiple(number, step.weight * step.count)
         return part
-
-    def _multiple(self, step: TileStep, factor: int) -> ir.Value:
-        return self.state.memory.once(
-            "multiple", (step.number, factor), lambda _: self.build.times(step.number, factor)
-        )
 
     def loop(
         self,
@@ -173,15 +255,11 @@ class OperationLowering:
         trips = [step.trips.get(core, 0) for core in range(self.state.cores.cores)]
 
         def iteration(number: ir.Value, carried: ir.Value | None) -> ir.Value | None:
-            part = self.at([TileStep(step.label, step.weight, step.count, number)])
+            part = self.at({step.digit: number})
             part.steps = rest
             return body(part, carried)
 
-        return counted_loop(self.state.memory, self.state.cores.value(trips), initial, iteration)
-
-    def barrier(self) -> None:
-        """Build a barrier of all cores."""
-        barrier(self.build, self.state.cores.cores)
+        return self.state.memory.counted_loop(self.state.cores.value(trips), initial, iteration)
 
     # -- digits -------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,12 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.boxes import Box
@@ -74,8 +79,13 @@ def resolve(
         if region.lx != (operand.memory == "lx"):
             text = f"the design has it in {operand.memory}, its buffer is in {'lx' if region.lx else 'hbm'}."
             raise SimulationError("manifest", text, design=plan.design, tensor=region.name)
-        starts = operand.start if region.lx else [_bound(plan, region, s, symbols) for s in operand.start]
-        addresses = {core: starts[core] for core in plan.boxes[k]}
+        unbound = [] if region.lx else [symbol for symbol in operand.start if symbol not in symbols]
+        if unbound:
+            text = f"symbol {unbound[0]} of its start address is not bound by the bundle."
+            raise SimulationError("symbol", text, design=plan.design, tensor=region.name)
+        addresses = {
+            core: operand.start[core] if region.lx else symbols[operand.start[core]] for core in plan.boxes[k]
+        }
         checked = OperandAccesses(k, region, plan.boxes[k], addresses)
         if not _is_inside(plan, checked):
             # One by one, because the message names the first access that fails.
@@ -96,13 +106,6 @@ def _is_inside(plan: Plan, accesses: OperandAccesses) -> bool:
         return False
     far = region.lx or accesses.operand in plan.op.indirect
     return far or max(box.span_bytes for box in accesses.boxes.values()) <= target.span_bytes
-
-
-def _bound(plan: Plan, region: AddressRange, symbol: int, symbols: dict[int, int]) -> int:
-    if symbol not in symbols:
-        text = f"symbol {symbol} of its start address is not bound by the bundle."
-        raise SimulationError("symbol", text, design=plan.design, tensor=region.name)
-    return symbols[symbol]
 
 
 def _check_access(plan: Plan, access: Access, space: AddressSpace) -> None:
@@ -147,21 +150,13 @@ def bad_read(
     if pattern == tag_pattern(tag, width) and tag not in (NOBODY, POISON, PARTIAL):
         text = f"{element} is read after its bytes were overwritten through {space.owner(tag)}."
         return access_error(plan, access, "stale", text, address)
-    padding = _padding_at(plan, box, position)
-    if padding is not None:
-        text = f"{element} is undefined padding of dim '{padding}' that reaches the result."
-        return access_error(plan, access, "padding", text, address)
+    for axis, (label, size) in enumerate(design.sizes.items()):
+        end = size - design.padding.get(label, 0)
+        if box.varies[axis] and box.origin[axis] + position[axis] >= end:
+            text = f"{element} is undefined padding of dim '{label}' that reaches the result."
+            return access_error(plan, access, "padding", text, address)
     text = f"{element} is read but was never written{_LEFT.get(tag, '')}."
     return access_error(plan, access, "uninitialised", text, address)
-
-
-def _padding_at(plan: Plan, box: Box, position: tuple[int, ...]) -> str | None:
-    """Return the first dim along which a position is padding."""
-    for axis, (label, size) in enumerate(plan.design.sizes.items()):
-        end = size - plan.design.padding.get(label, 0)
-        if box.varies[axis] and box.origin[axis] + position[axis] >= end:
-            return label
-    return None
 
 
 def access_error(
@@ -175,3 +170,29 @@ def access_error(
         core=access.core,
         address=access.address if address is None else address,
     )
+
+
+def check_positions(plan: Plan, accesses: Sequence[Access], operands: Sequence[NDArray[Any]]) -> None:
+    """Check that every position is a row of the table; the error names the first core and position that is not."""
+    assert plan.op.index is not None and plan.op.table is not None
+    positions = operands[plan.op.index].view(np.int32)
+    access, rows = accesses[plan.op.index], _rows(plan, operands[plan.op.table].shape)
+    wrong = (positions < 0) | (positions >= rows)
+    if not wrong.any():
+        return
+    position = tuple(int(i) for i in np.argwhere(wrong)[0])
+    text = (
+        f"{element_text(plan, access.box, position)} is {positions[position]}, but the table has {rows} rows."
+    )
+    raise access_error(plan, access, "position", text, access.box.whole.address_of(position, access.address))
+
+
+def rows_bytes(plan: Plan, positions: Access, table: Access) -> int:
+    """Return the bytes of the rows that a core reads of a table."""
+    # Rows have equal sizes; a row is moved once for each position that names it.
+    return table.box.accessed_bytes // _rows(plan, table.box.extents) * math.prod(positions.box.valid)
+
+
+def _rows(plan: Plan, extents: Sequence[int]) -> int:
+    """Return the number of rows of a table: the extent of the dim that the result lacks."""
+    return extents[plan.work.reduced[0]]

@@ -7,39 +7,40 @@ A core never reads what another core writes (``check_conflicts``), so a batch ma
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import field
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.core_slices import slice_sizes
 from spyre_mlir.records import dataclass
-from spyre_mlir.simulator.access import Access, OperandAccesses, access_error, bad_read, element_text
+from spyre_mlir.simulator.access import (
+    Access,
+    OperandAccesses,
+    access_error,
+    bad_read,
+    check_positions,
+    element_text,
+)
+from spyre_mlir.simulator.boxes import StridedWindow, slice_range
 from spyre_mlir.simulator.compute import Work, combine_partials, compute
-from spyre_mlir.simulator.core_batches import (
+from spyre_mlir.simulator.memory import HOST, PARTIAL, POISON, POISON_BYTE, AddressSpace, CoreViews, spread
+from spyre_mlir.simulator.plan import (
     CoreBatch,
     MaskedRange,
+    Plan,
     SplitForm,
     masked_ranges,
-    merged_shape,
     single_batch,
 )
-from spyre_mlir.simulator.core_views import CoreViews
-from spyre_mlir.simulator.gather import check_positions
-from spyre_mlir.simulator.memory import HOST, AddressSpace, spread
-from spyre_mlir.simulator.plan import Plan
-from spyre_mlir.simulator.ranges import RangeCheck, check_bytes, check_integers
-from spyre_mlir.simulator.result_writer import ResultWriter
+from spyre_mlir.simulator.ranges import RangeCheck, check_bytes, check_integers, check_sum
 from spyre_mlir.simulator.simulation_error import SimulationError
-from spyre_mlir.simulator.workers import run_tasks
+from spyre_mlir.simulator.workers import compiled, run_tasks
 from spyre_mlir.target.formats import (
     BIT_TRUE,
     DL16_BIAS_STEP,
@@ -84,12 +85,10 @@ class BatchRun:
         ranges: RangeCheck,
         index: int,
     ) -> None:
-        self._plan, self._numerics, self._inputs = plan, numerics, inputs
+        self._plan, self._space, self._numerics, self._inputs = plan, space, numerics, inputs
         self._writer, self._ranges, self._index = writer, ranges, index
         self._reader = OperandReader(plan, space, numerics, inputs, plan.batches)
-        self._reader_of_one = functools.partial(OperandReader, plan, space, numerics, inputs, ())
-        self._codes = code_function(plan, numerics)
-        self._fewest_codes = smallest(self._codes) if self._codes else 0
+        self._codes, self._fewest_codes = code_function(plan, numerics)
         self._form, self._is_copy = plan.design.operands[-1].data_format, plan.op.is_copy
         self._shapes: dict[int, tuple[int, ...]] = {}
 
@@ -100,37 +99,26 @@ class BatchRun:
 
     def run(self) -> None:
         """Run all batches; an error is the first error that the cores raise if they run one by one."""
+        self._ranges.begin()
         batches = self._plan.batches
-        if len(batches) == 1:
-            self._run_alone(batches[0])
-            return
-        order = sorted(range(len(batches)), key=lambda index: self._reader.load_order(batches[index]))
-        outcomes = run_tasks([functools.partial(self._outcome, batches[index]) for index in order])
+        if len(batches) > 1:
+            batches = sorted(batches, key=self._reader.load_order)
+        outcomes = run_tasks([functools.partial(self._outcome, batch) for batch in batches])
         errors = [outcome for outcome in outcomes if isinstance(outcome, SimulationError)]
         if errors:
             failed = {
                 group
-                for index, outcome in zip(order, outcomes, strict=True)
+                for batch, outcome in zip(batches, outcomes, strict=True)
                 if outcome in errors
-                for group in batches[index].groups
+                for group in batch.groups
             }
-            self._reader = self._reader_of_one()
+            self._reader = OperandReader(self._plan, self._space, self._numerics, self._inputs, ())
             for group in self._plan.groups:
                 if group in failed:
                     self._run_batch(single_batch(group, self._plan.work))
             raise errors[0]
         self._look_at([outcome for outcome in outcomes if isinstance(outcome, BatchNumbers)])
-
-    def _run_alone(self, batch: CoreBatch) -> None:
-        """Run the only batch."""
-        try:
-            numbers = self._run_batch(batch)
-        except SimulationError:
-            self._reader = self._reader_of_one()
-            for group in self._plan.groups:
-                self._run_batch(single_batch(group, self._plan.work))
-            raise
-        self._look_at([numbers])
+        self._ranges.finish(self._plan)
 
     def _outcome(self, batch: CoreBatch) -> BatchNumbers | SimulationError:
         try:
@@ -152,7 +140,7 @@ class BatchRun:
             for index, group in enumerate(batch.batch.groups)
         ]
         for _, batch, index in sorted(places, key=lambda place: place[0]):
-            of_core = functools.partial(_by_label, index=index, split=batch.batch.split)
+            of_core = functools.partial(_of_core, index=index, split=batch.batch.split)
             for operands, result in batch.infinite:
                 ranges.computed(plan, [of_core(x) for x in operands], of_core(result))
             if batch.total is not None:
@@ -173,7 +161,7 @@ class BatchRun:
         total = combine_partials(plan.op.name, [result for _, result in computed])
         if plan.op.multiplies_bytes and self._numerics.mode == IEEE:
             for index, group in enumerate(batch.groups):
-                _check_sum(plan, _of_core(total, index), group[-1])
+                check_sum(plan, group[-1], _of_core(total, index))
         # The bits are copied unchanged: conversion to numbers and back would change NaN.
         raw = total if self._is_copy else self._numerics.store(total, form)
         self._writer.write(batch, raw if raw.shape == shape else np.broadcast_to(raw, shape))
@@ -226,23 +214,13 @@ class BatchRun:
         return operands, result
 
 
-def _of_core(array: NDArray[Any], index: int) -> NDArray[Any]:
-    """Return the entry of a core; a single entry is shared by all cores."""
-    return array[index if len(array) > 1 else 0]
-
-
-def _by_label(array: NDArray[Any], index: int, split: SplitForm | None) -> NDArray[Any]:
-    """Return the entry of a core with one axis for each label."""
-    entry = _of_core(array, index)
-    return entry.reshape(merged_shape(split, (1, *entry.shape))) if split else entry
-
-
-def _check_sum(plan: Plan, total: NDArray[Any], core: int) -> None:
-    """Check sums of 8-bit products that are scaled afterwards: DL16 can represent them, IEEE fp16 may not."""
-    largest = float(np.abs(total[np.isfinite(total)]).max(initial=0))
-    if largest > float(np.finfo(np.float16).max):
-        text = f"a sum of {largest:.0f} has no place in IEEE fp16; run with the numerics '{BIT_TRUE}'."
-        raise SimulationError("range", text, design=plan.design, core=core)
+def _of_core(array: NDArray[Any], index: int, split: SplitForm | None = None) -> NDArray[Any]:
+    """Return the entry of a core, with one axis for each label; a single entry is shared by all cores."""
+    entry = array[index if len(array) > 1 else 0]
+    if split is None:
+        return entry
+    # The axes of the split form come after an axis of cores.
+    return entry.reshape([math.prod(entry.shape[axis - 1] for axis in axes) for axes in split.axes])
 
 
 # Elementwise operations from the 16-bit codes of operands to the codes of results, without float32 arrays in between.
@@ -262,48 +240,40 @@ CodeResults = tuple[NDArray[np.uint16], float | None]
 CodeFunction = Callable[[Sequence[NDArray[np.uint16]]], CodeResults | None]
 
 
-def code_function(plan: Plan, numerics: Numerics) -> CodeFunction | None:
-    """Return the function of codes of a design; None if an element is not a function of one or two codes."""
-    op, design = plan.op, plan.design
+def code_function(plan: Plan, numerics: Numerics) -> tuple[CodeFunction | None, int]:
+    """Return the function of codes of a design, and the number of elements from which it is faster.
+
+    The function is None if an element is not a function of one or two codes.
+    """
+    op, design, mode = plan.op, plan.design, numerics.mode
     if op.kind is not Kind.POINTWISE or op.is_copy or design.masks or op.expression is None:
-        return None
+        return None, 0
     if any(operand.data_format != DL16 for operand in design.operands):
-        return None
+        return None, 0
+    constants = tuple(plan.work.constants.items())
+
+    def look_up(codes: Sequence[NDArray[np.uint16]]) -> CodeResults:
+        return lookup(_result_codes(op.name, constants, mode), codes[0]), None
+
     if op.arity == 1:
-        return functools.partial(_look_up, op.name, tuple(plan.work.constants.items()), numerics.mode)
+        return look_up, 0
     expression = scalar_expression(op.expression)
     if not isinstance(expression, tuple) or expression[1:] != op.operands or expression[0] not in _FUNCTIONS:
-        return None
-    return functools.partial(_compute, _FUNCTIONS[expression[0]], numerics.mode == BIT_TRUE)
+        return None, 0
+    function = _FUNCTIONS[expression[0]]
 
+    def computed(codes: Sequence[NDArray[np.uint16]]) -> CodeResults | None:
+        if max(array.size for array in codes) < _COMPILED:
+            return None
+        return compiled().compute_codes(function, codes, mode == BIT_TRUE, DL16_BIAS_STEP, DL16_NAN_CODE)
 
-def smallest(function: CodeFunction) -> int:
-    """Return the number of elements of a result from which a function of codes is faster."""
-    return _COMPILED if isinstance(function, functools.partial) and function.func is _compute else 0
-
-
-def _look_up(
-    opcode: str, constants: tuple[tuple[str, float], ...], mode: str, codes: Sequence[NDArray[np.uint16]]
-) -> CodeResults:
-    return lookup(_result_codes(opcode, constants, mode), codes[0]), None
+    return computed, _COMPILED
 
 
 @functools.lru_cache(maxsize=64)
 def _result_codes(opcode: str, constants: tuple[tuple[str, float], ...], mode: str) -> NDArray[np.uint16]:
     """Return the table of the 16-bit results of an operation for all 16-bit codes."""
     return Numerics(mode).store(compute(opcode, [all_numbers(mode)], Work(constants=dict(constants))), DL16)
-
-
-def _compute(function: int, is_dl16: bool, codes: Sequence[NDArray[np.uint16]]) -> CodeResults | None:
-    if max(array.size for array in codes) < _COMPILED:
-        return None
-    return _compiled().compute_codes(function, codes, is_dl16, DL16_BIAS_STEP, DL16_NAN_CODE)
-
-
-@functools.cache
-def _compiled() -> ModuleType:
-    """Return the module of compiled functions, which imports numba."""
-    return importlib.import_module("spyre_mlir.simulator.compiled_elementwise")
 
 
 # Operands of one execution as numbers: read for several cores at once, checked, masked and converted.
@@ -439,18 +409,14 @@ class OperandReader:
             for part in masked:
                 numbers[_masked_part(part)] = fill
         if self._kept is not None and batch.split and not masked and len(numbers) in (1, len(cores)):
-            self._keep_plain((k, id(batch), cores[0]), bits)
+            key = (k, id(batch), cores[0])
+            if self._kept[key].is_one_view:
+                self._plain[key] = bits
         if not batch.split:
             self._check_padding(operand[cores[0]], batch, cores, numbers)
         if plan.design.operands[k].windows:
             return slid(plan, operand[cores[0]], numbers[0])[None]
         return self._by_core(k, cores, numbers)
-
-    def _keep_plain(self, key: tuple[int, int, int], bits: NDArray[Any]) -> None:
-        """Keep bits if they are a view of the memory."""
-        assert self._kept is not None
-        if self._kept[key].is_one_view:
-            self._plain[key] = bits
 
     def _by_core(self, k: int, cores: Sequence[int], numbers: NDArray[Any]) -> NDArray[Any]:
         """Expand numbers of distinct places to one entry per core; a single place keeps one entry."""
@@ -529,7 +495,8 @@ def slid(plan: Plan, access: Access, numbers: NDArray[Any]) -> NDArray[Any]:
     ``numbers`` has the positions that are in memory; padding positions get the neutral number of the operation.
     """
     design, operand = plan.design, plan.design.operands[access.operand]
-    labels, counts = list(design.sizes), slice_sizes(design, access.core)
+    labels = list(design.sizes)
+    counts = {label: slice_range(design, operand, label, access.core)[1] for label in operand.windows}
     padding = [(0, 0)] * numbers.ndim
     for label, window in operand.windows.items():
         axis = labels.index(label)
@@ -546,3 +513,76 @@ def slid(plan: Plan, access: Access, numbers: NDArray[Any]) -> NDArray[Any]:
         shape[axis], strides[axis] = counts[label], step * window.stride
         shape[kernel], strides[kernel] = window.extent, step * window.dilation
     return np.lib.stride_tricks.as_strided(numbers, shape, strides, writeable=False)
+
+
+class ResultWriter:
+    """Writer of the results of core batches to their addresses in a buffer."""
+
+    def __init__(self, plan: Plan, space: AddressSpace, outputs: OperandAccesses) -> None:
+        self._outputs, self._tag = outputs, outputs.region.tag
+        self._raw = FORMATS[plan.design.operands[-1].data_format].raw
+        self._memory = space.memory(outputs.region)
+        self._memory.own()
+        self._places = {
+            core: space.place(outputs.region, core, address) for core, address in outputs.addresses.items()
+        }
+
+        self._kept: dict[tuple[int, bool], CoreViews] | None = None
+        #: Views of results without padding, for kept writes.
+        self._plain: dict[int, CoreViews] = {}
+
+    def keep(self) -> None:
+        """Keep views of the written memory, whose tags do not change after the first write."""
+        self._kept = {}
+
+    def _views(self, batch: CoreBatch, is_whole: bool, window: StridedWindow) -> tuple[CoreViews, bool]:
+        """Return views of a window of a batch, and whether their tags are already written."""
+        key = (id(batch), is_whole)
+        if self._kept is not None and key in self._kept:
+            return self._kept[key], True
+        places = [self._places[group[-1]] for group in batch.groups]
+        views = CoreViews(self._memory, window, places, self._raw)
+        if self._kept is not None:
+            self._kept[key] = views.keep()
+        return views, False
+
+    def write(self, batch: CoreBatch, bits: NDArray[Any]) -> None:
+        """Store the valid part; the rest of the sticks becomes poison that must not be read."""
+        if (plain := self._plain.get(id(batch))) is not None:
+            plain.write(bits.reshape(plain.shape))
+            return
+        cores, raw = [group[-1] for group in batch.groups], self._raw
+        box = self._outputs.boxes[cores[0]]
+        if not box.padded:
+            window = batch.split.windows[-1] if batch.split else box.whole
+            views, is_tagged = self._views(batch, True, window)
+            views.write(bits.reshape(len(cores), *window.shape))
+            if not is_tagged:
+                views.write_tag(self._tag)
+            if self._kept is not None:
+                self._plain[id(batch)] = views
+            return
+        whole, is_tagged = self._views(batch, True, box.whole)
+        poison = int.from_bytes(bytes([POISON_BYTE]) * raw.itemsize)
+        if box.is_sparse:
+            window = box.read_window
+            # A copy in place reads the memory that the poison overwrites.
+            bits = bits.reshape(len(cores), *window.shape).copy()
+            whole.fill(poison)
+            self._views(batch, False, window)[0].write(bits)
+            if not is_tagged:
+                whole.write_tag(self._tag, window.bytes_in_stick(raw) or 0)
+            return
+        valid = tuple(slice(count) for count in box.valid)
+        values = np.full((len(cores), *box.extents), poison, raw)
+        values[(slice(None), *valid)] = bits.reshape(len(cores), *box.valid)
+        whole.write(values.reshape(len(cores), *box.whole.shape))
+        if not is_tagged:
+            tags = np.full(box.extents, spread(POISON, raw))
+            tags[valid] = spread(self._tag, raw)
+            whole.write_tags(tags.reshape(box.whole.shape))
+
+    def leave_part(self, access: Access) -> None:
+        """Record that a core of a split reduction that does not finish it holds only a partial sum, not to be read."""
+        views = CoreViews(self._memory, access.box.whole, [self._places[access.core]], self._raw)
+        views.write_tag(PARTIAL)

@@ -10,17 +10,23 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.core_slices import accessed_positions
 from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import FORMATS
+
+
+def offsets_of(axes: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
+    """Return the offset of each position of axes of (count, stride), with the last axis innermost."""
+    offsets = np.zeros(1, np.int64)
+    for count, stride in axes:
+        offsets = np.add.outer(offsets, np.arange(count, dtype=np.int64) * stride).ravel()
+    return offsets
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +42,6 @@ class StridedWindow:
     strides: tuple[int, ...]
     merged: tuple[int, ...]
     trim: tuple[slice, ...] | None
-
-    def view(self, memory: NDArray[np.uint8], address: int, raw: np.dtype) -> NDArray[Any]:
-        """Return a view of the elements in memory, in the split shape."""
-        return np.ndarray(self.shape, raw, memory, address, self.strides)
 
     @functools.cached_property
     def stick_axes(self) -> tuple[int, ...]:
@@ -118,12 +120,8 @@ class Box:
     @functools.cached_property
     def stick_offsets(self) -> NDArray[np.int64]:
         """The byte offsets of the sticks of the box from the first stick, sorted."""
-        unit = self.stick_bytes
-        offsets = np.zeros(1, np.int64)
-        for count, stride in zip(self.whole.shape, self.whole.strides, strict=True):
-            if stride >= unit:
-                offsets = np.add.outer(offsets, np.arange(count, dtype=np.int64) * stride).ravel()
-        return np.sort(offsets)
+        axes = zip(self.whole.shape, self.whole.strides, strict=True)
+        return np.sort(offsets_of((count, stride) for count, stride in axes if stride >= self.stick_bytes))
 
     def same_place(self, other: Box) -> bool:
         """Return whether both boxes have equal offsets; slot 0 of a sparse stick represents all its slots."""
@@ -195,11 +193,12 @@ def make_box(
     ``varying`` are the labels of the operand, ``strides`` the result of ``element_strides``.
     """
     bytes_ = FORMATS[operand.data_format].bytes
+    labels = tuple(design.sizes)
     origin, extents, valid, read = [], [], [], []
     for label, size in design.sizes.items():
         start, extent, good = 0, 1, 1
         if label in operand.windows:
-            start, extent = accessed_positions(operand, label, *slice_range(design, operand, label, core))
+            start, extent = operand.windows[label].accessed(*slice_range(design, operand, label, core))
             good = extent
         elif label in varying:
             start, extent = slice_range(design, operand, label, core)
@@ -215,9 +214,13 @@ def make_box(
         extents.append(extent)
         valid.append(good)
         read.append(extent if label in reduced and label in varying else good)
-    labels = tuple(design.sizes)
     steps = tuple(strides.get(label, 0) * bytes_ for label in labels)
-    inside = tuple(_inside(operand, labels, bytes_).items())
+    # The axes that a stick holds elements of, with their count and the bytes between neighbours.
+    slots, stride = {}, bytes_
+    for label, count in (*operand.beside.items(), (operand.stick_dim, operand.stick_elements)):
+        slots[labels.index(label)] = (count, stride)
+        stride *= count
+    inside = tuple(slots.items())
     whole = _window(tuple(extents), steps, inside)
     span = sum((n - 1) * s for n, s in zip(whole.shape, whole.strides, strict=True)) + bytes_
     return Box(
@@ -257,15 +260,6 @@ def element_strides(design: Design, operand: Operand, tensor: str) -> dict[str, 
             raise SimulationError("geometry", text, design=design, tensor=tensor)
         stride *= extent // operand.per_stick(label)
     return strides
-
-
-def _inside(operand: Operand, labels: tuple[str, ...], bytes_: int) -> dict[int, tuple[int, int]]:
-    """Return the axes that a stick holds elements of, with their count and the bytes between neighbours."""
-    axes, stride = {}, bytes_
-    for label, count in (*operand.beside.items(), (operand.stick_dim, operand.stick_elements)):
-        axes[labels.index(label)] = (count, stride)
-        stride *= count
-    return axes
 
 
 @functools.lru_cache(maxsize=4096)

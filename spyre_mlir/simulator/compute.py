@@ -4,23 +4,21 @@
 Operands are float32 (int32 for the integer operations) with one axis per iteration label, of extent 1 where
 an operand does not vary, so that numpy broadcasting matches the device. Sums and products over many elements are
 accumulated in float64, because the order in numpy depends on the shape of a slice, and the result bits must not.
-Long products of 16-bit numbers are the exception (``plan._accumulator``).
+Long products of 16-bit numbers are the exception (``plan.make_plan``).
 """
 
 from __future__ import annotations
 
-import functools
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.records import dataclass
+from spyre_mlir.simulator.workers import compiled
 from spyre_mlir.target.expressions import SCALARS, evaluate
 from spyre_mlir.target.ops import COMBINE, DEVICE_OPS, Kind, scalar_expression
 
@@ -51,18 +49,13 @@ def compute(opcode: str, operands: Sequence[Array], work: Work) -> Array:
     if op.kind in (Kind.MATMUL, Kind.CONVOLUTION):
         return _matmul(operands, work)
     if op.kind is Kind.GATHER:
-        return _rows(operands, work)
+        # The positions were checked before.
+        return np.take_along_axis(operands[1], operands[0].view(np.int32), work.reduced[0])
     if op.expression is None:
         return operands[0]
     values = dict(zip(op.operands, operands, strict=True)) | dict(work.constants)
     elements = evaluate(scalar_expression(op.expression), values)
     return elements if op.combine is None else _reduced(op.combine, elements, work.reduced)
-
-
-@functools.cache
-def _compiled_sums() -> ModuleType:
-    """Return the module of compiled sums, which imports numba."""
-    return importlib.import_module("spyre_mlir.simulator.compiled_sums")
 
 
 #: The number of elements from which compiled sums are faster.
@@ -75,31 +68,21 @@ def _reduced(combine: str, elements: Array, axes: tuple[int, ...]) -> Array:
     order = sorted(axes, key=lambda axis: -abs(elements.strides[axis]))
     with np.errstate(all="ignore"):
         if combine in ("maximum", "minimum"):
-            return _chosen(function, elements, order)
+            # The function returns one of its operands, so float64 would not change the result.
+            total = elements
+            for axis in order:
+                total = function.reduce(total, axis, keepdims=True)
+            if len(order) < 2 or total.all():
+                return total
+            # The order decides which of two zeros with different signs is chosen: use the order of the labels.
+            return function.reduce(np.ascontiguousarray(elements), tuple(sorted(order)), keepdims=True)
         if combine == "add" and elements.dtype == np.float32 and elements.size >= _COMPILED:
-            total = _compiled_sums().add_along(elements, order[0])
+            total = compiled().add_along(elements, order[0])
         else:
             total = function.reduce(elements, order[0], keepdims=True, dtype=np.float64) if axes else elements
         for axis in order[1:]:
             total = function.reduce(total, axis, keepdims=True)
         return np.asarray(total, elements.dtype)
-
-
-def _chosen(function: np.ufunc, elements: Array, order: Sequence[int]) -> Array:
-    """Reduce by a function that returns one of its operands, so that float64 would not change the result."""
-    total = elements
-    for axis in order:
-        total = function.reduce(total, axis, keepdims=True)
-    # The order decides which of two zeros with different signs is chosen; it must be the order of the labels.
-    if len(order) < 2 or total.all():
-        return total
-    return function.reduce(np.ascontiguousarray(elements), tuple(sorted(order)), keepdims=True)
-
-
-def _rows(operands: Sequence[Array], work: Work) -> Array:
-    """Return the rows of a table at the given positions, which were checked before."""
-    positions, table = operands[0].view(np.int32), operands[1]
-    return np.take_along_axis(table, positions, work.reduced[0])
 
 
 def _matmul(operands: Sequence[Array], work: Work) -> Array:

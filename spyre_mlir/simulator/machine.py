@@ -27,6 +27,7 @@ from spyre_mlir.bundle.model import (
     KernelArgument,
     Loop,
     Statement,
+    executes_of,
 )
 from spyre_mlir.bundle.transfer import (
     Part,
@@ -40,9 +41,8 @@ from spyre_mlir.bundle.transfer import (
     part_of,
 )
 from spyre_mlir.records import dataclass
-from spyre_mlir.simulator.access import Access, OperandAccesses, access_error, resolve
-from spyre_mlir.simulator.batch_run import BatchRun
-from spyre_mlir.simulator.gather import rows_bytes
+from spyre_mlir.simulator.access import Access, OperandAccesses, access_error, resolve, rows_bytes
+from spyre_mlir.simulator.batch_run import BatchRun, ResultWriter
 from spyre_mlir.simulator.memory import (
     HOST,
     NOBODY,
@@ -55,9 +55,7 @@ from spyre_mlir.simulator.memory import (
     stick_tag,
 )
 from spyre_mlir.simulator.plan import Plan, make_plan
-from spyre_mlir.simulator.progress import Advance, ignore
 from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
-from spyre_mlir.simulator.result_writer import ResultWriter
 from spyre_mlir.simulator.ring_transfers import relayout, relayout_again
 from spyre_mlir.simulator.simulation_error import IntegerRangeError, SimulationError
 from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
@@ -67,6 +65,9 @@ from spyre_mlir.target.ops import Kind
 
 #: Plans of the designs of bundles, by file name.
 _PLANS: IdentityTable[str, Plan] = IdentityTable()
+
+#: A function of the index of an execute in the program text, from 0 on, and its opcode, called at each execution.
+Advance = Callable[[int, str], None]
 
 #: The largest number of executions of a recorded run.
 _MOST_RECORDED = 1 << 10
@@ -100,7 +101,7 @@ class Machine:
         self.plans = _PLANS.entries_of(bundle)
         self.elements = Elements(bundle.target)
         self.first_execute = 0
-        self.advance: Advance = ignore
+        self.advance: Advance | None = None
         self.recording: Recording | None = None
         self.parameters = {parameter.name: parameter for parameter in bundle.parameters}
         self.indices: dict[str, int] = {}
@@ -229,12 +230,21 @@ class Machine:
         for position in trips:
             self.values[loop.induction] = position
             self.block(loop.body, index)
-        return index + executes_of(loop.body)
+        return index + len(executes_of(loop.body))
 
     def _value(self, statement: Extract | Allocate | IndexConstant | Add | Apply) -> int:
         match statement:
-            case Extract():
-                return self._extract(statement)
+            case Extract(_, name, what):
+                parameter = self.parameters.get(name)
+                if parameter is None:
+                    raise SimulationError("value", f"parameter '{name}' is not declared.")
+                if what == "value":
+                    is_index = name in self.indices
+                    return self.indices[name] if is_index else self.space.allocations[name][0]
+                limits = {"granularity": parameter.granularity, "max_value": parameter.max_value}
+                if (value := limits.get(what)) is None:
+                    raise SimulationError("value", f"parameter '{name}' has no {what}.")
+                return value
             case Allocate():
                 if statement.result not in self.space.allocations:
                     raise SimulationError("allocate", "memory can be allocated in the entry block only.")
@@ -247,18 +257,6 @@ class Machine:
                 names = (*statement.dims, *statement.symbols)
                 terms = zip(names, statement.coefficients, strict=True)
                 return statement.offset + sum(self._named(name) * factor for name, factor in terms)
-
-    def _extract(self, statement: Extract) -> int:
-        parameter = self.parameters.get(statement.parameter)
-        if parameter is None:
-            raise SimulationError("value", f"parameter '{statement.parameter}' is not declared.")
-        if statement.what == "value":
-            is_index = parameter.name in self.indices
-            return self.indices[parameter.name] if is_index else self.space.allocations[parameter.name][0]
-        value = {"granularity": parameter.granularity, "max_value": parameter.max_value}.get(statement.what)
-        if value is None:
-            raise SimulationError("value", f"parameter '{parameter.name}' has no {statement.what}.")
-        return value
 
     def _named(self, name: str) -> int:
         if name not in self.values:
@@ -280,20 +278,21 @@ class Machine:
             index, ExecuteStatistics(index, statement.filename, design.opcode, design.cores)
         )
         symbols = self._symbols(design, statement)
-        self.advance(self.first_execute + index, design.opcode)
+        if self.advance is not None:
+            self.advance(self.first_execute + index, design.opcode)
         numerics, ranges = self._wide if index in self.wide_sums else (self.numerics, self.ranges)
         if plan.op.kind is Kind.GATHER or len(self.recording or ()) >= _MOST_RECORDED:
             self.recording = None
         execute(plan, regions, symbols, self.space, numerics, statistics, ranges, self.recording)
-        self._check_elements(design, regions, index)
-        _note_lx(self.statistics, design, regions)
-
-    def _check_elements(self, design: Design, regions: tuple[AddressRange, ...], index: int) -> None:
-        """Check that an execution read the elements in LX that its slices denote, and record its writes."""
+        # A read in LX must yield the elements that the slices of the design denote.
         for operand, region in enumerate(regions[:-1]):
             if problem := self.elements.problem(self.first_execute + index, design, operand):
                 raise SimulationError("elements", problem, design=design, tensor=region.name)
         self.elements.write(self.first_execute + index, design)
+        end = max((region.end for region in regions if region.lx), default=0)
+        high = self.statistics.lx_high_water_bytes
+        for core in range(design.cores if end else 0):
+            high[core] = max(high.get(core, 0), end)
 
     def _symbols(self, design: Design, statement: Execute) -> dict[int, int]:
         """Return the address of each symbol id in this execution."""
@@ -319,19 +318,6 @@ class Machine:
             if name not in self.space.regions:
                 raise SimulationError("manifest", "no such buffer is described.", design=design, tensor=name)
         return tuple(self.space.regions[name] for name in names)
-
-
-def _note_lx(statistics: Statistics, design: Design, regions: tuple[AddressRange, ...]) -> None:
-    """Record how much of the LX of each core the operands of a design use."""
-    end = max((region.end for region in regions if region.lx), default=0)
-    high = statistics.lx_high_water_bytes
-    for core in range(design.cores if end else 0):
-        high[core] = max(high.get(core, 0), end)
-
-
-def executes_of(statements: tuple[Statement, ...]) -> int:
-    """Return the number of `sdsc_execute` in the statements; an execute in a loop counts once."""
-    return sum(executes_of(s.body) if isinstance(s, Loop) else isinstance(s, Execute) for s in statements)
 
 
 # Values of the parameters of a bundle that are not addresses: indices that the host reads in arguments.
@@ -395,7 +381,6 @@ def execute(
     # The cores of a split reduction add up at the address of the result; in LX each core has its own copy there.
     used = list(outputs) if outputs.region.lx else written
     check_conflicts(plan, inputs, used)
-    ranges.begin()
     writer = ResultWriter(plan, space, outputs)
     for access in used:
         if access.core not in writers:
@@ -403,34 +388,19 @@ def execute(
     batches = BatchRun(plan, space, numerics, inputs, writer, ranges, statistics.index)
     if recording is not None:
         batches.keep()
-        recording.append(functools.partial(_repeat, batches, ranges, plan))
+        recording.append(batches.run)
     batches.run()
-    ranges.finish(plan)
-    _count(plan, statistics, inputs, written)
-
-
-def _repeat(batches: BatchRun, ranges: RangeCheck, plan: Plan) -> None:
-    """Run the batches of an operation again, on the current contents of their memory."""
-    ranges.begin()
-    batches.run()
-    ranges.finish(plan)
-
-
-def _count(
-    plan: Plan, statistics: ExecuteStatistics, inputs: Sequence[OperandAccesses], written: Sequence[Access]
-) -> None:
-    loads = [_load(plan, inputs, access) for operand in inputs if not operand.region.lx for access in operand]
+    # Cores share a load of the same elements; of a table, the rows that the positions name are loaded.
+    loads: list[tuple[Hashable, int]] = []
+    for access in (access for operand in inputs if not operand.region.lx for access in operand):
+        if plan.op.index is not None and access.operand == plan.op.table:
+            positions = inputs[plan.op.index][access.core]
+            loads.append(((access.key, positions.key), rows_bytes(plan, positions, access)))
+        else:
+            loads.append((access.key, access.box.accessed_bytes))
     statistics.read_bytes += sum(dict(loads).values())
     statistics.core_read_bytes += sum(moved for _, moved in loads)
     statistics.write_bytes += sum(access.box.accessed_bytes for access in written if not access.region.lx)
-
-
-def _load(plan: Plan, inputs: Sequence[OperandAccesses], access: Access) -> tuple[Hashable, int]:
-    """Return a key, equal for cores that share a load, and the bytes of the load: for a table, the rows read."""
-    if plan.op.index is None or access.operand != plan.op.table:
-        return access.key, access.box.accessed_bytes
-    positions = inputs[plan.op.index][access.core]
-    return (access.key, positions.key), rows_bytes(plan, positions, access)
 
 
 # Check for data races between the cores of one operation, and for overlaps of a core's output with its inputs.
@@ -455,20 +425,23 @@ def check_conflicts(plan: Plan, inputs: Sequence[OperandAccesses], outputs: Sequ
             if access.core in by_core:
                 _check_own(plan, access, by_core[access.core])
         return
-    _check_hbm(plan, near, outputs)
-
-
-def _check_hbm(plan: Plan, inputs: Sequence[Access], outputs: Sequence[Access]) -> None:
     ordered = sorted(outputs, key=lambda access: access.address)
-    low, high = ordered[0].address, max(access.end for access in ordered)
-    near = [access for access in inputs if access.address < high and low < access.end]
+    near = [access for access in near if access.address < high and low < access.end]
     disjoint = all(a.end <= b.address for a, b in itertools.pairwise(ordered))
     # Address ranges decide most operations; lists of sticks cost far more.
-    if disjoint and not near:
+    if (disjoint and not near) or _are_apart(near, outputs):
         return
-    if _are_apart(near, outputs):
-        return
-    sticks, cores = _written_sticks(plan, outputs)
+    lists = [_sticks(access) for access in outputs]
+    sticks = np.concatenate(lists)
+    cores = np.repeat([access.core for access in outputs], [len(addresses) for addresses in lists])
+    order = np.argsort(sticks, kind="stable")
+    sticks, cores = sticks[order], cores[order]
+    twice = np.flatnonzero(sticks[1:] == sticks[:-1])
+    if len(twice):
+        index = int(twice[0])
+        second = next(access for access in outputs if access.core == cores[index + 1])
+        text = f"core {cores[index]} writes it too in the same operation."
+        raise access_error(plan, second, "write-conflict", text, int(sticks[index]))
     by_core = {output.core: output for output in outputs}
     for access in near:
         mine = _sticks(access)
@@ -511,22 +484,6 @@ def _marks(access: Access, marks: NDArray[np.bool_], first: int) -> NDArray[np.b
     window, unit = access.box.whole, access.box.stick_bytes
     strides = tuple(stride // unit for stride in window.stride_of_sticks)
     return np.ndarray(window.count_of_sticks, np.bool_, marks, access.address // unit - first, strides)
-
-
-def _written_sticks(plan: Plan, outputs: Sequence[Access]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return the sorted addresses of all written sticks, and the core that writes each."""
-    lists = [_sticks(access) for access in outputs]
-    sticks = np.concatenate(lists)
-    cores = np.repeat([access.core for access in outputs], [len(addresses) for addresses in lists])
-    order = np.argsort(sticks, kind="stable")
-    sticks, cores = sticks[order], cores[order]
-    twice = np.flatnonzero(sticks[1:] == sticks[:-1])
-    if len(twice):
-        index = int(twice[0])
-        second = next(access for access in outputs if access.core == cores[index + 1])
-        text = f"core {cores[index]} writes it too in the same operation."
-        raise access_error(plan, second, "write-conflict", text, int(sticks[index]))
-    return sticks, cores
 
 
 def _check_own(plan: Plan, source: Access, output: Access) -> None:
@@ -631,15 +588,10 @@ def _tag(memory: Memory, address: int, argument: KernelArgument, parts: list[Par
     for part in parts:
         part_of(shadow, address, raw, argument.transfer.device_strides, part)[...] = spread(HOST, raw)
     if address % unit == 0 and end % unit == 0:
-        _tag_whole_sticks(memory, address, end)
-
-
-def _tag_whole_sticks(memory: Memory, begin: int, end: int) -> None:
-    """Give a stick tag to each stick that the host wrote as a whole; most sticks between padded sticks are whole."""
-    unit = memory.stick_bytes
-    tags = memory.shadow_of(0, 0)[begin:end].view(np.uint16).reshape(-1, unit // 2)
-    whole = (tags[:, :1] != NOBODY)[:, 0] & (tags == tags[:, :1]).all(axis=1)
-    memory.stick_tags[begin // unit : end // unit] = np.where(whole, tags[:, 0], 0)
+        # Most sticks between padded sticks are whole: these get a stick tag.
+        tags = shadow[address:end].view(np.uint16).reshape(-1, unit // 2)
+        whole = (tags[:, :1] != NOBODY)[:, 0] & (tags == tags[:, :1]).all(axis=1)
+        memory.stick_tags[address // unit : end // unit] = np.where(whole, tags[:, 0], 0)
 
 
 def read_argument(memory: Memory, address: int, argument: KernelArgument, numerics: Numerics) -> NDArray[Any]:

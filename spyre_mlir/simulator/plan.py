@@ -4,18 +4,153 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.records import dataclass
-from spyre_mlir.simulator.boxes import Box, element_strides, make_box, operand_labels, slices_of
+from spyre_mlir.simulator.boxes import (
+    Box,
+    StridedWindow,
+    element_strides,
+    make_box,
+    operand_labels,
+    slices_of,
+)
 from spyre_mlir.simulator.compute import Work
-from spyre_mlir.simulator.core_batches import CoreBatch, make_batches
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import constant_bits, constant_value
 from spyre_mlir.target.ops import DEVICE_OPS, DL16, INT32, NEUTRAL, DeviceOp, Kind
+
+#: Elements per call: as many as stay in the caches between the steps of a call.
+_CALL_ELEMENTS = 1 << 20
+#: Multiply-adds that take as long as one element.
+_MULTIPLY_ADDS = 64
+
+#: Cores that share a part of the result; the last core writes it.
+Group = tuple[int, ...]
+#: An axis, and the first and last (exclusive) position that a mask covers.
+MaskedRange = tuple[int, int, int]
+
+#: Operations that are computed core by core, because a batch of cores is not one larger operation.
+_BY_CORE = (Kind.MATMUL, Kind.CONVOLUTION, Kind.GATHER)
+
+
+@dataclass(frozen=True)
+class SplitForm:
+    """Windows of all operands (the result is last) in which every label in a stick is split into sticks and slots.
+
+    Elements are then read, computed and written in memory order. ``axes`` lists the axes of each label, after the
+    axis of cores.
+    """
+
+    windows: tuple[StridedWindow, ...]
+    axes: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class CoreBatch:
+    """Groups of cores whose operands have equal shapes, and the form in which they are computed in one call."""
+
+    groups: tuple[Group, ...]
+    split: SplitForm | None
+    work: Work
+
+
+def masked_ranges(design: Design, box: Box) -> list[MaskedRange]:
+    """Return the coordinates that masks cover, in the part of a box that is read."""
+    ranges = []
+    for axis, label in enumerate(design.sizes):
+        if label not in design.masks or not box.varies[axis]:
+            continue
+        start, length = design.masks[label]
+        first = max(start - box.origin[axis], 0)
+        last = min(start + length - box.origin[axis], box.extents[axis])
+        if first < last:
+            ranges.append((axis, first, last))
+    return ranges
+
+
+def make_batches(
+    design: Design, op: DeviceOp, boxes: Sequence[Mapping[int, Box]], groups: Sequence[Group], work: Work
+) -> tuple[CoreBatch, ...]:
+    """Return batches of the groups of a design, each small enough for one call."""
+    by_shape: dict[tuple, list[Group]] = {}
+    for group in groups:
+        inputs = [by_core[core] for core in group for by_core in boxes[:-1]]
+        masks = [tuple(masked_ranges(design, box)) for box in inputs]
+        key = (*(box.geometry for box in inputs), *masks, boxes[-1][group[-1]].geometry)
+        # Sliding windows and gather positions depend on the data of the core.
+        is_alone = op.kind is Kind.GATHER or any(operand.windows for operand in design.operands)
+        by_shape.setdefault((group,) if is_alone else key, []).append(group)
+    batches = []
+    for equal in by_shape.values():
+        split = None if op.kind in _BY_CORE else _split_form(design, boxes, equal[0], work)
+        batch_work = _work_of_cores(work, split)
+        # The elements that a group processes, or the equivalent by time.
+        extents = [by_core[equal[0][-1]].extents for by_core in boxes]
+        elements = max(map(math.prod, extents))
+        if op.kind.on_array:
+            elements = math.prod(map(max, *extents)) // _MULTIPLY_ADDS + 1
+        count = max(_CALL_ELEMENTS // elements, 1)
+        for begin in range(0, len(equal), count):
+            batches.append(CoreBatch(tuple(equal[begin : begin + count]), split, batch_work))
+    return tuple(batches)
+
+
+def single_batch(group: Group, work: Work) -> CoreBatch:
+    """Return a batch of a single group, in the form whose errors name the element."""
+    return CoreBatch((group,), None, _work_of_cores(work, None))
+
+
+def _split_form(
+    design: Design, boxes: Sequence[Mapping[int, Box]], group: Group, work: Work
+) -> SplitForm | None:
+    """Return the split form of a group; None if the shapes of its operands do not match in split form."""
+    inputs = [by_core[group[0]] for by_core in boxes[:-1]]
+    output = boxes[-1][group[-1]]
+    # Padding checks and masks work along labels.
+    padded = any(box.valid[axis] != box.extents[axis] for box in inputs for axis in work.reduced)
+    if design.masks or padded or any(operand.windows for operand in design.operands):
+        return None
+    # The last core of a split reduction may have a smaller slice than the others.
+    if any(by_core[core].geometry != by_core[group[0]].geometry for by_core in boxes[:-1] for core in group):
+        return None
+    result = output.read_window if output.padded else output.whole
+    windows = [*(box.read_window for box in inputs), result]
+    if any(window.trim is not None for window in windows):
+        return None
+    inside = tuple(sorted({axis for window in windows for axis in window.inside}))
+    forms = []
+    for window in windows:
+        # Each label ``inside`` has two axes, sticks and slots; a label without slots must have one position.
+        shape, strides = [], []
+        for axis, place in enumerate(window.stick_axes):
+            end = place + (2 if axis in window.inside else 1)
+            counts, steps = window.shape[place:end], window.strides[place:end]
+            if axis in inside and axis not in window.inside:
+                if counts != (1,):
+                    return None
+                counts, steps = (1, 1), (0, 0)
+            shape, strides = [*shape, *counts], [*strides, *steps]
+        forms.append(StridedWindow(inside, tuple(shape), tuple(strides), window.merged, None))
+    if any(len(set(counts) - {1}) > 1 for counts in zip(*(form.shape for form in forms), strict=True)):
+        return None
+    axes, places = [], itertools.count(1)
+    for label in range(len(design.sizes)):
+        axes.append(tuple(itertools.islice(places, 2 if label in inside else 1)))
+    return SplitForm(tuple(forms), tuple(axes))
+
+
+def _work_of_cores(work: Work, split: SplitForm | None) -> Work:
+    """Return the work of an operation with its axes after the axis of cores."""
+    axes = split.axes if split else tuple((axis + 1,) for axis in range(max(work.reduced, default=0) + 1))
+    reduced = tuple(axis for label in work.reduced for axis in axes[label])
+    return Work(reduced, work.varies, work.constants, work.accumulator)
+
 
 #: The number of multiply-adds from which an operation sums in float32, which is twice as fast; below, sums are exact.
 _FLOAT32_MULTIPLY_ADDS = 1 << 24
@@ -50,144 +185,117 @@ class Plan:
 
 def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
     """Check a design and lay out its operands; messages name the operands by ``tensors``."""
-    op = _checked_op(design)
-    _check_held(design, op)
+    op, labels = _checked_op(design), tuple(design.sizes)
     varying = [operand_labels(design, o, t) for o, t in zip(design.operands, tensors, strict=True)]
-    _check_formats(design, op)
-    _check_windows(design, op)
     varying[0] |= {window.kernel for window in design.operands[0].windows.values()}
-    result = varying[-1]
-    reduced = frozenset().union(*varying[:-1]) - result
-    _check_reduced(design, op, varying[:-1], reduced)
-    _check_relayout(design, op, varying)
-    labels = tuple(design.sizes)
-    return Plan(
-        design=design,
-        op=op,
-        boxes=tuple(_boxes(design, k, tensor, reduced) for k, tensor in enumerate(tensors)),
-        work=Work(
-            reduced=tuple(axis for axis, label in enumerate(labels) if label in reduced),
-            varies=tuple(tuple(label in dims for label in labels) for dims in varying),
-            constants=_constants(design, op),
-            accumulator=_accumulator(design, op),
-        ),
-        groups=_groups(design, reduced, result),
-        mask_value=_mask_value(design),
-        neutral=_neutral(design),
-    )
-
-
-def _accumulator(design: Design, op: DeviceOp) -> np.dtype:
-    """Return the type in which a product is summed: float32 for a long product that is then rounded to 16 bits."""
+    reduced = frozenset().union(*varying[:-1]) - varying[-1]
+    _check_operands(design, op, varying, reduced)
     # The products of 16-bit numbers are exact in float32; the error of their sum is far below the error of rounding it.
     is_long = math.prod(design.sizes.values()) >= _FLOAT32_MULTIPLY_ADDS
-    return np.dtype(np.float32 if is_long and op.kind.on_array and op.formats == (DL16,) else np.float64)
+    is_float32 = is_long and op.kind.on_array and op.formats == (DL16,)
+    boxes = tuple(_boxes(design, k, tensor, reduced) for k, tensor in enumerate(tensors))
+    constants = {c.name: constant_value(c.bits, c.data_format) for c in design.constants}
+    if missing := [name for name in op.constants if name not in constants]:
+        raise SimulationError("design", f"'{op.name}' needs the constant '{missing[0]}'.", design=design)
+    groups, mask_value, neutral = _groups(design, reduced, varying[-1]), None, ()
+    if design.masks:
+        if not 0 <= design.mask_constant < len(design.constants):
+            raise SimulationError("design", "its mask names no constant.", design=design)
+        constant = design.constants[design.mask_constant]
+        mask_value = constant_value(constant.bits, constant.data_format)
+    if design.opcode in NEUTRAL:
+        value, form = NEUTRAL[design.opcode], design.operands[0].data_format
+        # In a format without infinity its last number represents infinity, so both are neutral.
+        neutral = (value, constant_value(constant_bits(value, form), form))
+    work = Work(
+        reduced=tuple(axis for axis, label in enumerate(labels) if label in reduced),
+        varies=tuple(tuple(label in dims for label in labels) for dims in varying),
+        constants=constants,
+        accumulator=np.dtype(np.float32 if is_float32 else np.float64),
+    )
+    return Plan(design, op, boxes, work, groups, mask_value, neutral)
 
 
 def _checked_op(design: Design) -> DeviceOp:
+    """Return the operation of a design, after checking its operands, cores, masks and slices."""
+    fail = functools.partial(SimulationError, "design", design=design)
     op = DEVICE_OPS.get(design.opcode)
     if op is None:
-        raise SimulationError("design", f"'{design.opcode}' is no known device operation.", design=design)
+        raise fail(f"'{design.opcode}' is no known device operation.")
     if len(design.operands) != op.arity + 1:
-        text = f"'{op.name}' takes {op.arity} inputs and one output, not {len(design.operands)} operands."
-        raise SimulationError("design", text, design=design)
+        raise fail(
+            f"'{op.name}' takes {op.arity} inputs and one output, not {len(design.operands)} operands."
+        )
     if not 1 <= design.cores <= design.target.cores:
-        text = f"it uses {design.cores} cores; 1 to {design.target.cores} are possible."
-        raise SimulationError("design", text, design=design)
+        raise fail(f"it uses {design.cores} cores; 1 to {design.target.cores} are possible.")
     for operand in design.operands:
         if len(operand.start) != design.cores:
-            text = f"an operand has {len(operand.start)} start addresses for {design.cores} cores."
-            raise SimulationError("design", text, design=design)
+            raise fail(f"an operand has {len(operand.start)} start addresses for {design.cores} cores.")
     if op.kind.takes_sticks_apart and design.cores > 1 and design.operands[0].memory == "lx":
-        text = f"'{op.name}' on {design.cores} cores reads device memory, not LX."
-        raise SimulationError("design", text, design=design)
+        raise fail(f"'{op.name}' on {design.cores} cores reads device memory, not LX.")
     for label, (start, length) in design.masks.items():
         if label not in design.sizes or start < 0 or length < 0 or start + length > design.sizes[label]:
-            text = f"the mask [{start}, {start + length}) is outside dim '{label}'."
-            raise SimulationError("design", text, design=design)
-    return op
-
-
-def _check_formats(design: Design, op: DeviceOp) -> None:
-    *sources, target = (operand.data_format for operand in design.operands)
-    if op.index is not None and sources.pop(op.index) != INT32:
-        raise SimulationError("design", f"'{op.name}' takes its positions as {INT32}.", design=design)
-    # Copies move the bits of any format.
-    known = set(sources) <= set(op.formats) or op.is_copy
-    if not known or len(set(sources)) > 1:
-        text = f"'{op.name}' cannot take {' and '.join(sources)}."
-        raise SimulationError("design", text, design=design)
-    if target != op.result_format(sources[0]):
-        text = (
-            f"'{op.name}' of {sources[0]} gives {op.result_format(sources[0])}, but the output is {target}."
-        )
-        raise SimulationError("design", text, design=design)
-
-
-def _check_reduced(
-    design: Design, op: DeviceOp, inputs: list[frozenset[str]], reduced: frozenset[str]
-) -> None:
-    if op.kind is Kind.GATHER and (
-        len(reduced) != 1 or any(design.slices.get(label, 1) > 1 for label in reduced)
-    ):
-        text = f"the positions of '{op.name}' count one dim of its table, undivided, not {sorted(reduced)}."
-        raise SimulationError("design", text, design=design)
-    if reduced and not op.kind.reduces:
-        text = f"the output of '{op.name}' lacks dim '{min(reduced)}' of its inputs, but nothing is reduced."
-        raise SimulationError("design", text, design=design)
-    lone = [label for label in sorted(reduced) if any(label not in labels for labels in inputs)]
-    if op.kind in (Kind.MATMUL, Kind.CONVOLUTION) and lone:
-        text = f"dim '{lone[0]}' is contracted but only one input has it."
-        raise SimulationError("design", text, design=design)
-
-
-def _check_windows(design: Design, op: DeviceOp) -> None:
-    """Check that windows belong to the first operand of operations with windows, and that they are undivided."""
-    if design.operands[0].windows and not op.kind.slides:
-        raise SimulationError("design", f"no windows slide over what '{op.name}' reads.", design=design)
-    for label, window in design.operands[0].windows.items():
-        if not {label, window.kernel} <= design.sizes.keys() or design.slices.get(window.kernel, 1) > 1:
-            text = f"the window of dim '{label}' is no undivided dim of the design."
-            raise SimulationError("geometry", text, design=design)
-
-
-def _check_held(design: Design, op: DeviceOp) -> None:
-    """Check that exactly the operands of a relayout state their distribution over the cores."""
+            raise fail(f"the mask [{start}, {start + length}) is outside dim '{label}'.")
+    # Exactly the operands of a relayout state their distribution over the cores.
     for k, operand in enumerate(design.operands):
         distribution = operand.held
         if (distribution is not None) != (op.kind is Kind.RELAYOUT):
             text = "slices of its own are those of the operands of a relayout, which need them."
-            raise SimulationError("design", f"operand {k}: {text}", design=design)
+            raise fail(f"operand {k}: {text}")
         if distribution is None:
             continue
         if len(distribution.core_slices) != design.cores:
-            text = f"operand {k} lies on {len(distribution.core_slices)} cores, but it uses {design.cores}."
-            raise SimulationError("design", text, design=design)
-        empty = [label for label, count in distribution.slices.items() if count < 1]
-        if empty:
-            raise SimulationError("design", f"operand {k} has no slices of dim '{empty[0]}'.", design=design)
+            cores = len(distribution.core_slices)
+            raise fail(f"operand {k} lies on {cores} cores, but it uses {design.cores}.")
+        for label, count in distribution.slices.items():
+            if count < 1:
+                raise fail(f"operand {k} has no slices of dim '{label}'.")
         for core, slices in enumerate(distribution.core_slices):
             for label, part in (slices or {}).items():
                 if not 0 <= part < distribution.slices.get(label, 0):
-                    text = f"slice {part} of dim '{label}' is none of operand {k}."
-                    raise SimulationError("design", text, design=design, core=core)
+                    raise fail(f"slice {part} of dim '{label}' is none of operand {k}.", core=core)
+    return op
 
 
-def _check_relayout(design: Design, op: DeviceOp, varying: list[frozenset[str]]) -> None:
-    """Check that a relayout goes from LX to LX and keeps dims and sticks."""
-    if op.kind is not Kind.RELAYOUT:
-        return
-    source, target = design.operands
-    if {source.memory, target.memory} != {"lx"}:
-        raise SimulationError("design", f"'{op.name}' goes from LX to LX, not through HBM.", design=design)
-    if varying[0] != varying[1] or source.stick_dim != target.stick_dim:
-        raise SimulationError(
-            "design", f"'{op.name}' keeps the dims and sticks of its source.", design=design
+def _check_operands(
+    design: Design, op: DeviceOp, varying: list[frozenset[str]], reduced: frozenset[str]
+) -> None:
+    """Check the formats, the windows, the reduced dims, and that a relayout keeps dims and sticks."""
+    fail = functools.partial(SimulationError, "design", design=design)
+    *sources, target = (operand.data_format for operand in design.operands)
+    if op.index is not None and sources.pop(op.index) != INT32:
+        raise fail(f"'{op.name}' takes its positions as {INT32}.")
+    # Copies move the bits of any format.
+    if not (set(sources) <= set(op.formats) or op.is_copy) or len(set(sources)) > 1:
+        raise fail(f"'{op.name}' cannot take {' and '.join(sources)}.")
+    if target != (result := op.result_format(sources[0])):
+        raise fail(f"'{op.name}' of {sources[0]} gives {result}, but the output is {target}.")
+    first, last = design.operands[0], design.operands[-1]
+    if first.windows and not op.kind.slides:
+        raise fail(f"no windows slide over what '{op.name}' reads.")
+    for label, window in first.windows.items():
+        if not {label, window.kernel} <= design.sizes.keys() or design.slices.get(window.kernel, 1) > 1:
+            text = f"the window of dim '{label}' is no undivided dim of the design."
+            raise SimulationError("geometry", text, design=design)
+    is_split = any(design.slices.get(label, 1) > 1 for label in reduced)
+    if op.kind is Kind.GATHER and (len(reduced) != 1 or is_split):
+        raise fail(
+            f"the positions of '{op.name}' count one dim of its table, undivided, not {sorted(reduced)}."
         )
-    if design.masks:
-        raise SimulationError(
-            "design", f"'{op.name}' moves the bits as they are, without masks.", design=design
+    if reduced and not op.kind.reduces:
+        raise fail(
+            f"the output of '{op.name}' lacks dim '{min(reduced)}' of its inputs, but nothing is reduced."
         )
+    lone = [label for label in sorted(reduced) if any(label not in labels for labels in varying[:-1])]
+    if op.kind in (Kind.MATMUL, Kind.CONVOLUTION) and lone:
+        raise fail(f"dim '{lone[0]}' is contracted but only one input has it.")
+    if op.kind is Kind.RELAYOUT:
+        if {first.memory, last.memory} != {"lx"}:
+            raise fail(f"'{op.name}' goes from LX to LX, not through HBM.")
+        if varying[0] != varying[1] or first.stick_dim != last.stick_dim:
+            raise fail(f"'{op.name}' keeps the dims and sticks of its source.")
+        if design.masks:
+            raise fail(f"'{op.name}' moves the bits as they are, without masks.")
 
 
 def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> dict[int, Box]:
@@ -212,39 +320,15 @@ def _groups(design: Design, reduced: frozenset[str], result: frozenset[str]) -> 
     """Return the cores by the part of the result they compute; only in a split reduction do cores share a part."""
     if all(design.slices.get(label, 1) == 1 for label in reduced):
         return tuple((core,) for core in range(design.cores))
-    result_labels = [label for label in design.sizes if label in result]
-    summed = [label for label in design.sizes if label in reduced]
     groups: dict[tuple[int, ...], dict[tuple[int, ...], int]] = {}
     for core, slices in enumerate(design.core_slices):
-        group = groups.setdefault(tuple(slices.get(label, 0) for label in result_labels), {})
-        part = tuple(slices.get(label, 0) for label in summed)
+        place, part = (
+            tuple(slices.get(label, 0) for label in design.sizes if label in dims)
+            for dims in (result, reduced)
+        )
+        group = groups.setdefault(place, {})
         if part in group:
             text = f"it works on the same slice as core {group[part]}."
             raise SimulationError("write-conflict", text, design=design, core=core)
         group[part] = core
     return tuple(tuple(group[part] for part in sorted(group)) for group in groups.values())
-
-
-def _constants(design: Design, op: DeviceOp) -> dict[str, float]:
-    values = {c.name: constant_value(c.bits, c.data_format) for c in design.constants}
-    missing = [name for name in op.constants if name not in values]
-    if missing:
-        raise SimulationError("design", f"'{op.name}' needs the constant '{missing[0]}'.", design=design)
-    return values
-
-
-def _neutral(design: Design) -> tuple[float, ...]:
-    if design.opcode not in NEUTRAL:
-        return ()
-    value, form = NEUTRAL[design.opcode], design.operands[0].data_format
-    # In a format without infinity its last number represents infinity, so both are neutral.
-    return (value, constant_value(constant_bits(value, form), form))
-
-
-def _mask_value(design: Design) -> float | None:
-    if not design.masks:
-        return None
-    if not 0 <= design.mask_constant < len(design.constants):
-        raise SimulationError("design", "its mask names no constant.", design=design)
-    constant = design.constants[design.mask_constant]
-    return constant_value(constant.bits, constant.data_format)

@@ -267,6 +267,14 @@ def check_bytes(plan: Plan, core: int, numbers: NDArray[Any]) -> None:
         raise SimulationError("range", text, design=plan.design, core=core)
 
 
+def check_sum(plan: Plan, core: int, total: NDArray[Any]) -> None:
+    """Check sums of 8-bit products that are scaled afterwards: DL16 can represent them, IEEE fp16 may not."""
+    largest = float(np.abs(total[np.isfinite(total)]).max(initial=0))
+    if largest > FP16_MAX:
+        text = f"a sum of {largest:.0f} has no place in IEEE fp16; run with the numerics '{BIT_TRUE}'."
+        raise SimulationError("range", text, design=plan.design, core=core)
+
+
 def _masks(plan: Plan, shape: tuple[int, ...], operands: list[NDArray[Any]]) -> NDArray[Any] | bool:
     """Return a mask of positions at which an operand of an elementwise operation is infinite or its format's last."""
     if not plan.elementwise:

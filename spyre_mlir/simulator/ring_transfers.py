@@ -19,8 +19,7 @@ from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text
 from spyre_mlir.simulator.boxes import Box, share_of
-from spyre_mlir.simulator.core_views import CoreViews
-from spyre_mlir.simulator.memory import POISON, AddressSpace, spread
+from spyre_mlir.simulator.memory import POISON, AddressSpace, CoreViews, spread
 from spyre_mlir.simulator.plan import Plan
 from spyre_mlir.simulator.workers import run_tasks
 from spyre_mlir.target.formats import FORMATS
@@ -60,7 +59,12 @@ _MOVES: IdentityTable[int, list[_Move]] = IdentityTable()
 
 def relayout(plan: Plan, sources: Sequence[Access], targets: Sequence[Access], space: AddressSpace) -> int:
     """Copy to each core of ``targets`` its part of the ``sources``; return the bytes that move between cores."""
-    _check_apart(plan, sources, targets)
+    # Source and result are disjoint: a core may write before another core has read.
+    low, high = min(target.address for target in targets), max(target.end for target in targets)
+    for source in sources:
+        if source.address < high and low < source.end:
+            text = f"it overlaps the output '{targets[0].region.name}', which a relayout must not."
+            raise access_error(plan, source, "overlap", text)
     gather = _Gather(plan, sources, targets[0].box, space)
     results = gather.parts(targets)
     for target, (data, tags) in zip(targets, results, strict=True):
@@ -84,15 +88,6 @@ def ring_distance(nodes: int, one: int, other: int) -> int:
     """Return the hops between two cores of a ring of ``nodes`` cores, which are all cores of the device."""
     around = abs(one - other)
     return min(around, nodes - around)
-
-
-def _check_apart(plan: Plan, sources: Sequence[Access], targets: Sequence[Access]) -> None:
-    """Check that source and result are disjoint: a core may write before another core has read."""
-    low, high = min(target.address for target in targets), max(target.end for target in targets)
-    for source in sources:
-        if source.address < high and low < source.end:
-            text = f"it overlaps the output '{targets[0].region.name}', which a relayout must not."
-            raise access_error(plan, source, "overlap", text)
 
 
 def _views(access: Access, space: AddressSpace, raw: np.dtype) -> CoreViews:
@@ -152,12 +147,12 @@ class _Gather:
     def _moves(self, target: Access) -> list[_Move]:
         moves = _MOVES.entries_of(self._plan)
         if target.core not in moves:
-            moves[target.core] = [self._move(piece, target) for piece in self._pieces(target.box)]
+            moves[target.core] = [
+                _Move(piece, source.core, piece.index(source.box), piece.index(target.box))
+                for piece in self._pieces(target.box)
+                for source in [self._nearest(piece, target)]
+            ]
         return moves[target.core]
-
-    def _move(self, piece: _Piece, target: Access) -> _Move:
-        source = self._nearest(piece, target)
-        return _Move(piece, source.core, piece.index(source.box), piece.index(target.box))
 
     def _held(self, source: Access) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return the data of a core, and its tags unless all of it was written through the source."""

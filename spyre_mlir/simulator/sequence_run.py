@@ -6,20 +6,22 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir import logs
 from spyre_mlir.bundle.elements import Elements
 from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.instances import at_arrays
-from spyre_mlir.bundle.model import Buffer, Bundle, KernelArgument, Manifest
+from spyre_mlir.bundle.model import Buffer, Bundle, KernelArgument, Manifest, executes_of
 from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.bundle.transfer import (
     Part,
@@ -34,9 +36,8 @@ from spyre_mlir.bundle.transfer import (
 )
 from spyre_mlir.errors import listed
 from spyre_mlir.records import dataclass
-from spyre_mlir.simulator.machine import Machine, Result, executes_of
+from spyre_mlir.simulator.machine import Advance, Machine, Result
 from spyre_mlir.simulator.memory import AddressSpace, Memory
-from spyre_mlir.simulator.progress import simulation_progress
 from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.simulator.workers import keep_freed_memory, single_threaded_blas
 from spyre_mlir.target.formats import FORMATS, IEEE, Numerics
@@ -65,6 +66,31 @@ def run(
     """
     (result,) = run_sequence([BundleCall(bundle, arrays, images or Images())], numerics, lx_backend_fraction)
     return result
+
+
+# Progress of a long simulation, as a line on the terminal: never in a log, a pipe or a notebook.
+
+#: Seconds before the line is first shown, and between two updates.
+PATIENCE_SECONDS, INTERVAL_SECONDS = 2.0, 0.2
+
+
+@contextlib.contextmanager
+def simulation_progress(executes: int) -> Iterator[Advance]:
+    """Yield a function to call at each of the ``executes``; it is called repeatedly for an execute in a loop."""
+    shown = time.monotonic() + PATIENCE_SECONDS - INTERVAL_SECONDS
+
+    def advance(index: int, opcode: str) -> None:
+        nonlocal shown
+        now = time.monotonic()
+        if now < shown + INTERVAL_SECONDS:
+            return
+        shown = now
+        logs.show_wait(f"[{index + 1}/{executes}] simulate > {opcode}")
+
+    try:
+        yield advance
+    finally:
+        logs.clear_wait()
 
 
 @dataclass(frozen=True)
@@ -124,28 +150,25 @@ def _run(
         space.keep()
         machines[0].recording = []
     results, elements, executes = [], Elements(target), 0
-    kept, total = _expected_bases(machines), sum(executes_of(entry.bundle.statements) for entry in sequence)
-    with simulation_progress(total) as advance:
-        for machine, entry in zip(machines, sequence, strict=True):
+    manifests = [entry.bundle.manifest for entry in sequence]
+    # Bundles expect data in these bases, which earlier bundles leave.
+    names = {resident.buffer for manifest in manifests for resident in manifest.expects}
+    kept = {buffer.base for manifest in manifests for buffer in manifest.buffers if buffer.name in names}
+    counts = [len(executes_of(entry.bundle.statements)) for entry in sequence]
+    with simulation_progress(sum(counts)) as advance:
+        for machine, entry, count in zip(machines, sequence, counts, strict=True):
             machine.elements, machine.first_execute, machine.advance = elements, executes, advance
             machine.load(entry.arrays, entry.images)
             with single_threaded_blas():
                 machine.run(kept)
             results.append(Result(machine.results(), machine.statistics, machine.losses()))
             space.finish_loads()
-            executes += executes_of(entry.bundle.statements)
+            executes += count
             if not entry.bundle.manifest.non_terminal:
                 # After a terminal bundle other programs may use the LX.
                 space.wipe_lx()
                 elements = Elements(target)
     return results, machines
-
-
-def _expected_bases(machines: Sequence[Machine]) -> set[str]:
-    """Return the bases in which bundles expect data that earlier bundles leave."""
-    manifests = [machine.bundle.manifest for machine in machines]
-    names = {resident.buffer for manifest in manifests for resident in manifest.expects}
-    return {buffer.base for manifest in manifests for buffer in manifest.buffers if buffer.name in names}
 
 
 def require_first(manifest: Manifest) -> None:
@@ -324,7 +347,10 @@ class PreparedRuns:
         entries = self._runs.entries_of(bundle)
         if choices in entries:
             return entries[choices] is None
-        entries[choices] = None if _is_repeatable(bundle) else False
+        # The accesses of a bundle that may be repeated do not depend on numbers.
+        manifest = bundle.manifest
+        depends = manifest.sizes or manifest.indices or manifest.expects or manifest.non_terminal
+        entries[choices] = False if depends else None
         return False
 
     def keep(self, machine: Machine, choices: Any) -> None:
@@ -348,12 +374,6 @@ class PreparedRuns:
                 run, entries, choices = self._used.pop(key)
                 entries.pop(choices, None)
                 self.nbytes -= run.nbytes
-
-
-def _is_repeatable(bundle: Bundle) -> bool:
-    """Return whether the accesses of a bundle do not depend on numbers."""
-    manifest = bundle.manifest
-    return not (manifest.sizes or manifest.indices or manifest.expects or manifest.non_terminal)
 
 
 #: Kept runs of this process.

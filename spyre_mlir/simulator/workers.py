@@ -69,13 +69,13 @@ def copy_array(target: NDArray[Any], source: NDArray[Any]) -> None:
         return
     axis, count = int(np.argmax(target.shape)), 4 * worker_count()
     parts = zip(np.array_split(target, count, axis), np.array_split(source, count, axis), strict=True)
-    run_tasks([functools.partial(_compiled_copies().copy_array, *pair) for pair in parts])
+    run_tasks([functools.partial(compiled().copy_array, *pair) for pair in parts])
 
 
 @functools.cache
-def _compiled_copies() -> ModuleType:
-    """Return the module of compiled copies, which imports numba."""
-    return importlib.import_module("spyre_mlir.simulator.compiled_copies")
+def compiled() -> ModuleType:
+    """Return the module of compiled functions, which imports numba."""
+    return importlib.import_module("spyre_mlir.simulator.compiled")
 
 
 class _BlasThreads:

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from spyre_mlir.bundle import read_bundle
 from spyre_mlir.bundle.conformance import Weight, check_folder
-from spyre_mlir.bundle.context import statements_in_order
 from spyre_mlir.bundle.folder import is_foreign, is_program
-from spyre_mlir.bundle.model import Bundle, Execute
+from spyre_mlir.bundle.model import Bundle, executes_of
 from spyre_mlir.bundle.validate import validate, validate_sequence
 from spyre_mlir.errors import CompileError
 from spyre_mlir.tools._common import ArgumentParser, lx_fraction, tool
@@ -101,7 +100,7 @@ def _validate(folder: Path, bundle: Bundle, lx_backend_fraction: float | None) -
     for finding in findings:
         print(finding)
     if not findings:
-        executes = sum(isinstance(statement, Execute) for statement in statements_in_order(bundle.statements))
+        executes = len(executes_of(bundle.statements))
         print(f"{folder}: valid ({len(bundle.designs)} designs, {executes} executes)")
     return not findings
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from spyre_mlir.bundle import rules_design, rules_relayout, rules_stick, rules_structure
+from spyre_mlir.bundle import rules_design, rules_structure
 from spyre_mlir.bundle.model import INPUT, OUTPUT, Design, HeldSlices, Manifest, Operand
 from spyre_mlir.simulator.machine import execute
 from spyre_mlir.simulator.memory import FIRST_BUFFER, NOBODY, POISON, AddressSpace
@@ -35,13 +35,13 @@ _RULES = (
     rules_structure.dims_declared,
     rules_structure.operand_dims,
     rules_structure.core_mapping,
-    rules_relayout.source_slices,
+    rules_design.source_slices,
     rules_design.formats,
     rules_design.coverage,
     rules_design.whole_sticks,
-    rules_stick.stick_rules,
-    rules_relayout.relayout,
-    rules_relayout.disjoint,
+    rules_design.stick_rules,
+    rules_design.relayout,
+    rules_design.disjoint,
 )
 
 

@@ -26,7 +26,7 @@ from benchmarks import (  # noqa: E402
 )
 from benchmarks.chain import text  # noqa: E402
 from benchmarks.plan_quality import Quality  # noqa: E402
-from spyre_mlir.bundle.folder import executed_files  # noqa: E402
+from spyre_mlir.bundle.model import executes_of  # noqa: E402
 from spyre_mlir.errors import CompileError  # noqa: E402
 
 
@@ -192,7 +192,7 @@ def test_a_chain_has_one_device_operation_per_op():
 
     for program, operations in ((text(10), 10), (text(10, fan=True), 11)):
         bundle = spyre_mlir.compile(program, lx_planning=False).bundle
-        assert len(executed_files(bundle.statements)) == operations
+        assert len(executes_of(bundle.statements)) == operations
 
 
 def test_a_division_tells_cores_and_balance():

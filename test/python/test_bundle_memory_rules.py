@@ -8,7 +8,7 @@ import pytest
 from bundle_edits import design, loop, manifest, program
 
 from spyre_mlir.bundle.model import OUTPUT, Buffer, Execute, Extract, IndexConstant, Loop, Manifest, Parameter
-from spyre_mlir.bundle.rules_access import WALKED_EXECUTES
+from spyre_mlir.bundle.rules_memory import WALKED_EXECUTES
 from spyre_mlir.bundle.validate import validate
 
 ADD, REDUCTION, LOOP = bundles.add_bundle(), bundles.reduction_bundle(), bundles.loop_bundle()

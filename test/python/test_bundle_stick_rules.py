@@ -8,7 +8,7 @@ import pytest
 from bundle_edits import design, tensor
 
 from spyre_mlir.bundle.model import INPUT, KERNEL, OUTPUT
-from spyre_mlir.bundle.rules_stick import stick_rules
+from spyre_mlir.bundle.rules_design import stick_rules
 
 SPARSE = {"scale": {"mb": 1, "out": -2}}
 ROW = {"scale": {"mb": -1, "out": 1}}

@@ -5,8 +5,7 @@ import bundles
 import pytest
 
 from spyre_mlir.bundle.model import Allocate, Apply, Execute, IndexConstant, Loop, Parameter
-from spyre_mlir.bundle.program_parser import parse_program
-from spyre_mlir.bundle.program_text import print_program
+from spyre_mlir.bundle.program_text import parse_program, print_program
 from spyre_mlir.errors import CompileError
 
 PARAMETERS = "%p: !sdscbundle.input_arg<index>"

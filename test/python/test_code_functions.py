@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spyre_mlir.simulator.compiled_elementwise import compute_codes
+from spyre_mlir.simulator.compiled import compute_codes
 from spyre_mlir.target.formats import BIT_TRUE, DL16_BIAS_STEP, DL16_NAN_CODE, IEEE, MODES, Numerics
 from spyre_mlir.target.ops import DL16
 

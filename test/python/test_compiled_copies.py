@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from spyre_mlir.simulator import compiled_copies
-from spyre_mlir.simulator.compiled_copies import copy_array
+from spyre_mlir.simulator import compiled
+from spyre_mlir.simulator.compiled import copy_array
 
 RNG = np.random.default_rng(7)
 
@@ -24,7 +24,7 @@ def test_sticks_of_the_transposed_tensor(rows, columns, dtype):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_order_and_any_part(seed, monkeypatch):
-    monkeypatch.setattr(compiled_copies, "_PLANE_ELEMENTS", 1)
+    monkeypatch.setattr(compiled, "_PLANE_ELEMENTS", 1)
     rng = np.random.default_rng(seed)
     shape = rng.integers(1, 40, rng.integers(1, 5))
     whole = rng.integers(0, 255, shape + rng.integers(0, 3, len(shape))).astype(np.uint16)

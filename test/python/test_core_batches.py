@@ -19,8 +19,7 @@ import spyre_mlir
 from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.errors import RangeWarning
 from spyre_mlir.simulator import SimulationError, machine, run, workers
-from spyre_mlir.simulator.core_batches import single_batch
-from spyre_mlir.simulator.plan import Plan
+from spyre_mlir.simulator.plan import Plan, single_batch
 
 RNG = np.random.default_rng(23)
 

@@ -13,8 +13,7 @@ from test_convolution import check_exact, whole_numbers
 from torch import nn
 
 import spyre_mlir
-from spyre_mlir.bundle.design_json import from_json
-from spyre_mlir.bundle.design_writer import to_json
+from spyre_mlir.bundle.design_json import from_json, to_json
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.cost.ring_traffic import transfers_of

@@ -15,11 +15,9 @@ from torch.nn import functional as F
 
 import spyre_mlir
 from spyre_mlir.bundle.conformance import check_folder
-from spyre_mlir.bundle.design_json import from_json
-from spyre_mlir.bundle.design_writer import to_json
+from spyre_mlir.bundle.design_json import from_json, to_json
 from spyre_mlir.bundle.model import Design
-from spyre_mlir.bundle.rules_design import windows
-from spyre_mlir.bundle.rules_stick import stick_rules
+from spyre_mlir.bundle.rules_design import stick_rules, windows
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import packaged_target

@@ -68,10 +68,10 @@ def test_dir_of_a_program_has_what_one_asks_it() -> None:
 SCRIPT = """
 import sys
 import numpy as np
-from spyre_mlir.simulator import progress
+from spyre_mlir.simulator import sequence_run
 import spyre_mlir
 {session}
-progress.PATIENCE_SECONDS = progress.INTERVAL_SECONDS = 0.0
+sequence_run.PATIENCE_SECONDS = sequence_run.INTERVAL_SECONDS = 0.0
 program = spyre_mlir.compile('''
 func.func @main(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {{
   %e = tensor.empty() : tensor<64x128xf16>

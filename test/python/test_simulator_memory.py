@@ -14,9 +14,17 @@ from spyre_mlir.bundle.model import IndexBounds
 from spyre_mlir.bundle.transfer import fills_all
 from spyre_mlir.simulator import SimulationError, run
 from spyre_mlir.simulator.boxes import StridedWindow
-from spyre_mlir.simulator.core_views import CoreViews, runs_of
 from spyre_mlir.simulator.machine import Machine
-from spyre_mlir.simulator.memory import FIRST_BUFFER, HOST, NOBODY, POISON, AddressSpace, Memory
+from spyre_mlir.simulator.memory import (
+    FIRST_BUFFER,
+    HOST,
+    NOBODY,
+    POISON,
+    AddressSpace,
+    CoreViews,
+    Memory,
+    runs_of,
+)
 from spyre_mlir.target.formats import Numerics
 
 U16, U32 = np.dtype(np.uint16), np.dtype(np.uint32)

@@ -17,8 +17,7 @@ from simulator_programs import Program
 from test_programs import on_all_cores
 
 import spyre_mlir
-from spyre_mlir.bundle.context import statements_in_order
-from spyre_mlir.bundle.model import Bundle, Execute, IndexConstant, Loop, Statement
+from spyre_mlir.bundle.model import Bundle, Execute, IndexConstant, Loop, Statement, statements_in_order
 from spyre_mlir.cost.cost_model import operation_cost, program_cost
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.target import default_target

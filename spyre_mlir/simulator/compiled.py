@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Elementwise functions of two arrays of 16-bit codes, compiled by numba: decoded, computed and encoded in one pass.
+"""Functions compiled by numba, for large arrays: sums, copies between element orders, and elementwise operations.
 
-The results have the same bits as float32 results of numpy.
+Sums of float32 numbers are float64. A copy goes tile by tile: numpy goes along the rows of one array, and loads each
+cache line of the other array many times. Elementwise functions of two arrays of 16-bit codes decode, compute and encode
+in one pass; their results have the same bits as float32 results of numpy.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +16,103 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from spyre_mlir.simulator.boxes import offsets_of
 from spyre_mlir.target.compiled_conversion import dl16_code, dl16_number, fp16_code, fp16_number
+
+
+def add_along(numbers: NDArray[np.float32], axis: int) -> NDArray[np.float64]:
+    """Add numbers along an axis, which is kept with extent 1."""
+    order = sorted(range(numbers.ndim), key=lambda a: -abs(numbers.strides[a]))
+    place = order.index(axis)
+    shape = [numbers.shape[a] for a in order]
+    before, count, behind = math.prod(shape[:place]), shape[place], math.prod(shape[place + 1 :])
+    shape[place] = 1
+    totals = np.zeros(shape)
+    function = _add_each if behind == 1 else _add_rows
+    function(
+        np.ascontiguousarray(numbers.transpose(order)).reshape(before, count, behind),
+        totals.reshape(before, behind),
+    )
+    return totals.transpose(np.argsort(order))
+
+
+@njit(cache=True, nogil=True)
+def _add_rows(blocks: NDArray[Any], totals: NDArray[Any]) -> None:
+    """Add the rows of each block."""
+    for block in range(blocks.shape[0]):
+        for row in range(blocks.shape[1]):
+            for column in range(blocks.shape[2]):
+                totals[block, column] += blocks[block, row, column]
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc"})
+def _add_each(blocks: NDArray[Any], totals: NDArray[Any]) -> None:
+    """Add the numbers of each block."""
+    for block in range(blocks.shape[0]):
+        total = 0.0
+        for row in range(blocks.shape[1]):
+            total += blocks[block, row, 0]
+        totals[block, 0] = total
+
+
+#: Elements of a tile along the rows of the source and of the target: part of a cache line, and a stick.
+_ROWS, _COLUMNS = 16, 64
+
+#: The number of elements of a plane from which a compiled call is faster.
+_PLANE_ELEMENTS = 1 << 12
+
+
+def copy_array(target: NDArray[Any], source: NDArray[Any]) -> None:
+    """Copy unsigned integers to an array of the same shape."""
+    row, column = (_axis_of_neighbours(array) for array in (source, target))
+    # A compiled call pays off if the contiguous elements of source and target span a large enough plane.
+    if (
+        row is None
+        or column is None
+        or row == column
+        or min((*target.strides, *source.strides)) < 0
+        or target.shape[row] * target.shape[column] < _PLANE_ELEMENTS
+    ):
+        np.copyto(target, source)
+        return
+    target, source = (np.moveaxis(array, (row, column), (-2, -1)) for array in (target, source))
+    rows, columns = target.shape[-2:]
+    steps = target.strides[-2] // target.itemsize, source.strides[-1] // source.itemsize
+    for index in np.ndindex(*target.shape[:-2]):
+        _copy_plane(_flat(target[index], is_writeable=True), _flat(source[index]), rows, columns, *steps)
+
+
+def _axis_of_neighbours(array: NDArray[Any]) -> int | None:
+    axes = zip(array.shape, array.strides, strict=True)
+    return next((i for i, (count, stride) in enumerate(axes) if count > 1 and stride == array.itemsize), None)
+
+
+def _flat(array: NDArray[Any], is_writeable: bool = False) -> NDArray[Any]:
+    """Return a flat view from the first to the last element of an array."""
+    elements = 1 + sum((n - 1) * s // array.itemsize for n, s in zip(array.shape, array.strides, strict=True))
+    return np.lib.stride_tricks.as_strided(array, (elements,), (array.itemsize,), writeable=is_writeable)
+
+
+@njit(cache=True, nogil=True)
+def _copy_plane(
+    target: NDArray[Any], source: NDArray[Any], rows: int, columns: int, target_step: int, source_step: int
+) -> None:
+    tile = np.empty((_COLUMNS, _ROWS), target.dtype)
+    for left in range(0, columns, _COLUMNS):
+        width = min(_COLUMNS, columns - left)
+        for top in range(0, rows, _ROWS):
+            height = min(_ROWS, rows - top)
+            for column in range(width):
+                begin = (left + column) * source_step + top
+                line = source[begin : begin + height]
+                for row in range(height):
+                    tile[column, row] = line[row]
+            for row in range(height):
+                begin = (top + row) * target_step + left
+                line = target[begin : begin + width]
+                for column in range(width):
+                    line[column] = tile[column, row]
+
 
 #: Functions by their code; division is the remaining function.
 _ADD, _SUB, _MUL = 0, 1, 2
@@ -43,7 +142,7 @@ def compute_codes(
     is_falling = any(stride < 0 for array in arrays for stride in array.strides)
     if is_falling or count < _ROW or any(step not in (0, target.itemsize) for step in steps):
         return None
-    begins = [_begins([(row[0], row[1 + k]) for row in rows]) // target.itemsize for k in range(2)]
+    begins = [offsets_of((row[0], row[1 + k]) for row in rows) // target.itemsize for k in range(2)]
     largest = _compute_rows(
         function,
         _flat(arrays[0]),
@@ -72,20 +171,6 @@ def _merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> list[list
         else:
             axes.append([count, *steps])
     return [list(column) for column in zip(*(axes or [[1, *(0 for _ in strides)]]), strict=True)]
-
-
-def _begins(axes: Sequence[tuple[int, int]]) -> NDArray[np.int64]:
-    """Return the offset of each row, from the counts and strides of the axes before the last."""
-    begins = np.zeros(1, np.int64)
-    for count, stride in axes:
-        begins = np.add.outer(begins, np.arange(count, dtype=np.int64) * stride).ravel()
-    return begins
-
-
-def _flat(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a flat view from the first to the last element of an array."""
-    elements = 1 + sum((n - 1) * s // array.itemsize for n, s in zip(array.shape, array.strides, strict=True))
-    return np.lib.stride_tricks.as_strided(array, (elements,), (array.itemsize,), writeable=False)
 
 
 @njit(cache=True, nogil=True)

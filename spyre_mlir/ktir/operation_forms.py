@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Elementwise operations, reductions and products in KTIR."""
+"""The forms of operations in KTIR, by kind: elementwise, reductions, products, windows, relayouts and gathers."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from spyre_mlir.bundle.model import WindowDim
+from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.core_groups import combined
-from spyre_mlir.ktir.operand_tiles import TileDigit, shape_of_digits
+from spyre_mlir.ktir.memory_tiles import SCRATCHPADS, dense_strides
+from spyre_mlir.ktir.operand_tiles import TileDigit, digit_of, refined, shape_of_digits
 from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
+from spyre_mlir.rewriting.tensor_builders import inserted
 from spyre_mlir.target.expressions import SCALARS, Expression, applications_of
 from spyre_mlir.target.formats import constant_value
-from spyre_mlir.target.ops import scalar_expression
+from spyre_mlir.target.ops import Kind, scalar_expression
 
 Digits = Sequence[TileDigit]
 
@@ -60,7 +63,7 @@ def reduction(lowering: OperationLowering) -> None:
     if not lowering.steps:
         _store_reduced(lowering, _reduced(lowering))
         return
-    if lowering.steps[0].label not in lowering.reduced:
+    if lowering.steps[0].digit.label not in lowering.reduced:
         lowering.loop(lambda part, _: reduction(part))
         return
     element = "f32" if _is_sum(lowering) else lowering.elements[0]
@@ -108,7 +111,7 @@ def _of_groups(lowering: OperationLowering, value: ir.Value, combine: str, neutr
     if len(groups[0]) == 1:
         return value
     identity = lowering.build.filled(shape_of(value), element_of(value), neutral)
-    return combined(lowering.build, value, identity, combine, groups, lowering.state.cores.cores)
+    return lowering.state.cores.combined(value, identity, combine, groups)
 
 
 def _groups(lowering: OperationLowering) -> list[list[int]]:
@@ -172,7 +175,7 @@ def product(lowering: OperationLowering) -> None:
     if not lowering.steps:
         store_product(lowering, *_multiplied(lowering))
         return
-    if lowering.steps[0].label not in lowering.reduced:
+    if lowering.steps[0].digit.label not in lowering.reduced:
         lowering.loop(lambda part, _: product(part))
         return
     digits = ProductDigits.of(lowering, lowering.digits(0), lowering.digits(1))
@@ -373,4 +376,277 @@ _CASTS: dict[str, Callable[[TensorBuilder, ir.Value], ir.Value]] = {
     "fp32todl16": lambda build, value: build.cast(value, "f16"),
     "fp32toint32": _to_integer,
     "int32tofp32": _to_float,
+}
+
+
+def convolution(lowering: OperationLowering) -> None:
+    """Build a convolution that contracts channels: the sum of one product per window position."""
+    windows = _PaddedOperand.of(lowering)
+    kernel = [digit for digit in lowering.digits(1) if digit.label not in windows.kernels]
+    digits = ProductDigits.of(lowering, windows.digits, kernel)
+
+    def body(number: ir.Value, total: ir.Value | None) -> ir.Value:
+        steps = windows.positions(number)
+        assert total is not None
+        return digits.multiplied(lowering, windows.tensor(steps), lowering.at(steps).tensor(1), total)
+
+    # Each product rounds to f16, but the sum does not.
+    store_product(lowering, digits, windows.loop(lowering.build.filled(digits.shape, "f32", 0), body))
+
+
+def pooling(lowering: OperationLowering) -> None:
+    """Build a pooling: the combination of the elements at all window positions, one position at a time."""
+    build, combine = lowering.build, lowering.op.combine
+    assert combine is not None
+    windows = _PaddedOperand.of(lowering)
+    shape = shape_of_digits(windows.digits)
+
+    def body(number: ir.Value, total: ir.Value | None) -> ir.Value:
+        steps = windows.positions(number)
+        assert total is not None
+        others = [lowering.at(steps).tensor(k) for k in range(1, lowering.op.arity)]
+        inputs = [
+            windows.tensor(steps).value,
+            *(lowering.arranged(other, windows.digits) for other in others),
+        ]
+        value = build.cast(computed(lowering, inputs, is_wide=combine == "add"), element_of(total))
+        return build.op(SCALARS[combine].op, total.type, total, value)
+
+    total = build.filled(shape, "f32" if combine == "add" else lowering.elements[0], lowering.neutral)
+    lowering.store(Tensor(windows.loop(total, body), windows.digits))
+
+
+@dataclass(frozen=True)
+class _PaddedDim:
+    """A dim of the padded operand, of ``size`` positions: ``count`` are in a view, ``held`` come from its memory.
+
+    ``window`` slides along it, if any does; ``offsets`` are the positions of padding before the data of each core.
+    """
+
+    label: str
+    weight: int
+    size: int
+    count: int
+    held: int
+    offsets: tuple[int, ...] = ()
+    window: WindowDim | None = None
+
+
+class _PaddedOperand:
+    """The first operand with its padding, in LX from element ``base`` on; ``digits`` are the digits of its views."""
+
+    def __init__(self, lowering: OperationLowering, dims: list[_PaddedDim], base: int) -> None:
+        self.lowering, self.dims, self.base = lowering, dims, base
+        self.windows = [dim.window for dim in dims if dim.window is not None]
+        self.count = math.prod(window.extent for window in self.windows)
+        self.kernels = frozenset(window.kernel for window in self.windows)
+        self.strides = dense_strides([dim.size for dim in dims])
+        viewed = [TileDigit(dim.label, dim.weight, dim.count) for dim in dims]
+        # The operation does not have weights for a dim that has one position in every memory.
+        self.digits = refined(viewed, {dim.label: (1,) for dim in dims} | lowering.weights)
+
+    @classmethod
+    def of(cls, lowering: OperationLowering) -> _PaddedOperand:
+        """Copy the operand into a buffer of neutral numbers in LX."""
+        dims = _padded_dims(lowering)
+        shape, element = [dim.size for dim in dims], lowering.elements[0]
+        build, memory = lowering.build, lowering.state.memory
+        padded = cls(lowering, dims, memory.stage(element, math.prod(shape)))
+        view = memory.local_view(build.number(padded.base), shape, padded.strides, element)
+        value = build.reshaped(_valid_positions(lowering), [dim.held for dim in dims])
+        if shape_of(value) != tuple(shape):
+            zeros = [build.number(0)] * len(dims)
+            memory.store_to(view, zeros, build.filled(shape, element, lowering.neutral))
+        cores = lowering.state.cores
+        offsets = [cores.value([*dim.offsets, *[0] * (cores.cores - len(dim.offsets))]) for dim in dims]
+        memory.store_to(view, offsets, value)
+        return padded
+
+    def loop(self, initial: ir.Value, body: Callable[[ir.Value, ir.Value | None], ir.Value]) -> ir.Value:
+        """Build a loop over the window positions, with one iter_arg."""
+        lowering = self.lowering
+        value = lowering.state.memory.counted_loop(lowering.build.number(self.count), initial, body)
+        assert value is not None
+        return value
+
+    def positions(self, number: ir.Value) -> dict[TileDigit, ir.Value]:
+        """Build the position along each dim of the window from the index of a window position."""
+        build, positions = self.lowering.build, {}
+        rest = self.count
+        for window in self.windows:
+            value = number
+            if rest < self.count:
+                value = build.op("arith.remui", build.index, value, build.number(rest))
+            rest //= window.extent
+            if rest > 1:
+                value = build.op("arith.divui", build.index, value, build.number(rest))
+            positions[TileDigit(window.kernel, 1, 1)] = value
+        return positions
+
+    def tensor(self, positions: Mapping[TileDigit, ir.Value]) -> Tensor:
+        """Load the elements of all windows at one window position."""
+        numbers = {digit.label: number for digit, number in positions.items()}
+        lowering = self.lowering
+        build, memory, element = lowering.build, lowering.state.memory, lowering.elements[0]
+        base, strides = build.number(self.base), []
+        for dim, stride in zip(self.dims, self.strides, strict=True):
+            strides.append(stride * (dim.window.stride if dim.window else 1))
+            if dim.window is not None:
+                base = build.add(base, build.times(numbers[dim.window.kernel], stride * dim.window.dilation))
+        counts = [dim.count for dim in self.dims]
+        view = memory.local_view(base, counts, strides, element)
+        value = memory.load_from(view, [build.number(0)] * len(counts), counts, element)
+        return Tensor(build.reshaped(value, shape_of_digits(self.digits)), self.digits)
+
+
+def _padded_dims(lowering: OperationLowering) -> list[_PaddedDim]:
+    """Return the dims of the padded operand: first the dims with one position in memory, then the axes in memory."""
+    operand, tile = lowering.design.operands[0], lowering.tiles[0]
+    known = {axis.dim for axis in tile.axes}
+    dims = [_slid(lowering, label, None) for label in operand.windows if label not in known]
+    for number, axis in enumerate(tile.axes):
+        if axis.dim not in operand.windows:
+            dims.append(_PaddedDim(axis.dim, axis.weight, axis.count, axis.count, axis.count))
+        elif axis.weight > 1 or axis.dim == operand.stick_dim:
+            raise CompileError(f"The windows of '{lowering.design.opcode}' slide along its sticks.")
+        else:
+            dims.append(_slid(lowering, axis.dim, number))
+    return dims
+
+
+def _slid(lowering: OperationLowering, label: str, axis: int | None) -> _PaddedDim:
+    """Return the dim along which a window slides; its positions in memory are along an axis."""
+    design, tile = lowering.design, lowering.tiles[0]
+    window, share = design.operands[0].windows[label], design.shares[label]
+    offsets = []
+    for core in sorted(tile.firsts):
+        first = design.core_slices[core][label] * share * window.stride - window.before
+        offsets.append((0 if axis is None else tile.firsts[core][axis]) - first)
+    held = 1 if axis is None else tile.axes[axis].count
+    size = max((share - 1) * window.stride + window.reach, max(offsets) + held)
+    return _PaddedDim(label, 1, size, share, held, tuple(offsets), window)
+
+
+def _valid_positions(lowering: OperationLowering) -> ir.Value:
+    """Load the operand, with neutral numbers where a core has fewer positions along a window than others."""
+    tensor, tile = lowering.tensor(0), lowering.tiles[0]
+    # A load from memory already gives 0 there.
+    if lowering.neutral == 0 and not lowering.is_tensor(0):
+        return tensor.value
+    build, cores = lowering.build, lowering.state.cores
+    ends = {}
+    for number, axis in enumerate(tile.axes):
+        counts = [tile.counts[core][number] for core in sorted(tile.counts)]
+        if axis.dim in lowering.design.operands[0].windows and set(counts) != {axis.count}:
+            ends[axis.dim] = cores.value([*counts, *[0] * (cores.cores - len(counts))])
+    return lowering.bounded(tensor.value, tensor.digits, ends, dict.fromkeys(ends, build.number(0)))
+
+
+# Operations that move elements between cores, or from rows of a table, in KTIR.
+
+
+def relayout(lowering: OperationLowering) -> None:
+    """Build a relayout: every core puts its data where other cores can read it, and loads the part that it needs."""
+    state, build, memory = lowering.state, lowering.build, lowering.state.memory
+    source = lowering.tiles[0]
+    element = lowering.elements[0]
+    strides = dense_strides(source.shape)
+    if lowering.is_tensor(0):
+        value = lowering.loaded(0)
+        base = build.number(memory.new_stage(element, math.prod(source.shape)))
+        memory.store_to(
+            memory.local_view(base, source.shape, strides, element), [build.number(0)] * len(strides), value
+        )
+    else:
+        place = lowering.place(0)
+        address = next(each for each in place.addresses if each is not None)
+        size = lowering.design.target.stick_bytes // lowering.design.operands[0].elements_per_stick
+        base = build.number(SCRATCHPADS[element] + address.offset // size)
+        strides = [axis.stride for axis in source.axes]
+    lowering.state.cores.barrier()
+    view = _distributed(lowering, base, strides)
+    value = memory.load(lowering.place(1), view)
+    digits = refined(lowering.tiles[1].digits, lowering.weights)
+    lowering.store(Tensor(build.reshaped(value, shape_of_digits(digits)), digits))
+    # Later stores must not overwrite data that other cores still read; in a loop, this includes the next iteration.
+    if state.loops or not lowering.is_tensor(0):
+        lowering.state.cores.barrier()
+
+
+def _distributed(lowering: OperationLowering, base: ir.Value, strides: Sequence[int]) -> ir.Value:
+    """Build one view of the data of all cores, each part once."""
+    build, memory, source = lowering.build, lowering.state.memory, lowering.tiles[0]
+    element = lowering.elements[0]
+    holders: dict[tuple[int, ...], int] = {}
+    for core, firsts in source.firsts.items():
+        holders.setdefault(firsts, core)
+    parts = [
+        memory.new_view(
+            base, source.shape, strides, element, ktdp.LOCAL, core, memory.box(source.counts[core], firsts)
+        )
+        for firsts, core in holders.items()
+    ]
+    type_ = ir.MemRefType.get([axis.total for axis in source.axes], ir.Type.parse(element))
+    return build.op("ktdp.construct_distributed_memory_view", type_, *parts)
+
+
+def gather(lowering: OperationLowering) -> None:
+    """Build an indirect access: rows of a table by their positions, which are data."""
+    build, memory, state = lowering.build, lowering.state.memory, lowering.state
+    index, table = lowering.tiles[0], lowering.tiles[1]
+    (label,) = lowering.reduced
+    if any(lowering.design.operands[k].memory == "lx" for k in (0, 1)):
+        raise CompileError("The positions and the table of a lookup are in device memory.")
+    rows = [axis for axis in table.axes if axis.dim == label]
+    if any(axis.weight > 1 for axis in rows) or len(rows) > 1:
+        raise CompileError("A lookup reads rows of a table that are not in its sticks.")
+    places = [lowering.place(k) for k in (0, 1)]
+    views = [memory.part_view(place) for place in places]
+    columns = [axis for axis in table.axes if axis.dim != label]
+    digits = tuple(digit_of(axis) for axis in (*index.axes, *columns))
+    names = [f"%d{dim}" for dim in range(len(digits))]
+    position = f"ind(1, {', '.join(names[: len(index.axes)])})"
+    others = dict(zip(map(id, columns), names[len(index.axes) :], strict=True))
+    subscripts = ", ".join(position if axis.dim == label else f"({others[id(axis)]})" for axis in table.axes)
+    shape = tuple(digit.count for digit in digits)
+
+    def part(counts: Sequence[int] | None) -> ir.Value:
+        if counts is None:
+            return build.filled(shape, lowering.elements[1], 0)
+        tile = build.op(
+            "ktdp.construct_indirect_access_tile",
+            ktdp.tile_type(counts),
+            *reversed(views),
+            subscripts=ir.StringAttr.get(subscripts),
+            variables=ir.StringAttr.get(", ".join(names)),
+            variables_space_set=memory.box(counts),
+            variables_space_order=ir.AffineMapAttr.get(ir.AffineMap.get_identity(len(counts))),
+        )
+        value = build.op("ktdp.load", build.type(counts, lowering.elements[1]), tile)
+        if tuple(counts) == shape:
+            return value
+        return inserted(value, build.filled(shape, lowering.elements[1], 0), [0] * len(shape))
+
+    # The positions along the dims of the tile that each core reads; None for a core that does not read.
+    counts: list[tuple[int, ...] | None] = [None] * state.cores.cores
+    for core, positions in index.counts.items():
+        of_axis = dict(zip(map(id, table.axes), table.counts[core], strict=True))
+        counts[core] = (*positions, *(of_axis[id(axis)] for axis in columns))
+    value = memory.branches(counts, part, build.type(shape, lowering.elements[1]))
+    assert value is not None
+    kept = refined(digits, lowering.weights)
+    lowering.store(Tensor(build.reshaped(value, shape_of_digits(kept)), kept))
+
+
+FORMS: dict[Kind, Callable[[OperationLowering], None]] = {
+    Kind.POINTWISE: elementwise,
+    Kind.CAST: elementwise,
+    Kind.RESTICKIFY: elementwise,
+    Kind.REDUCE_STICK: reduction,
+    Kind.REDUCE_OTHER: reduction,
+    Kind.MATMUL: product,
+    Kind.CONVOLUTION: convolution,
+    Kind.POOLING: pooling,
+    Kind.RELAYOUT: relayout,
+    Kind.GATHER: gather,
 }
