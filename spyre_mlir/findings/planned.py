@@ -108,7 +108,7 @@ class PlannedProgram:
 def _touching(operations: Sequence[Operation], bases: Mapping[str, str], parameter: str) -> list[Operation]:
     copies, touching = {name for name, base in bases.items() if base == parameter}, []
     for operation in operations:
-        buffers = operation.facts.buffers
+        buffers = operation.buffers
         if copies.isdisjoint(buffers):
             continue
         touching.append(operation)
