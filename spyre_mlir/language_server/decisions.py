@@ -13,9 +13,7 @@ from spyre_mlir.analysis.program_cost import operation_costs
 from spyre_mlir.diagnostics import Diagnostic, compile_error, diagnostics_of
 from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.errors import CompileError
-from spyre_mlir.language_server.text_errors import TextError
-from spyre_mlir.language_server.text_levels import LEVELS, level_of
-from spyre_mlir.language_server.text_parts import SEPARATOR, parts
+from spyre_mlir.language_server.texts import LEVELS, SEPARATOR, TextError, level_of, parts
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.asm_form import AsmForm
@@ -86,6 +84,7 @@ def _at_level(begin: int, part: str, level: str) -> str:
 
 
 def _sentences(module: ir.Operation) -> Iterator[tuple[int, str]]:
+    """Yield the line of each operation with a sentence about its layout, division, placement and cost."""
     for function in functions(module):
         for user, cost in operation_costs(usage_of(function)):
             place = location_of(user.op.location).rsplit(":", 2)
