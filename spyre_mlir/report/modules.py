@@ -17,6 +17,7 @@ from dataclasses import replace
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.program_facts import Operation
 from spyre_mlir.target.ops import Kind
+from spyre_mlir.timeline.of_design import ranges_text
 
 #: Maximum number of rows of a table of modules.
 MOST_ROWS = 10
@@ -69,7 +70,12 @@ class ModuleNode:
     @property
     def label(self) -> str:
         """``layers.3.attn``; for equal siblings ``layers.0 .. 11.attn``; ``(model)`` for the model itself."""
-        return _joined(self.paths)
+        names = []
+        for column in zip(*(path.split(".") for path in self.paths), strict=True):
+            # Paths differ only in numbers.
+            is_same = len(set(column)) == 1
+            names.append(column[0] if is_same else ranges_text(sorted(set(map(int, column))), " .. "))
+        return ".".join(names) or MODEL
 
     @property
     def times(self) -> int:
@@ -264,22 +270,3 @@ def _time_of_each(row: ModuleRow) -> str:
 
 def _microseconds(picoseconds: float) -> str:
     return f"{picoseconds / 1e6:,.1f}"
-
-
-def _joined(paths: Sequence[str]) -> str:
-    """Format paths that differ only in numbers as one: ``layers.0 .. 11.attn``."""
-    columns = zip(*(path.split(".") for path in paths), strict=True)
-    return ".".join(_spans(list(dict.fromkeys(column))) for column in columns) or MODEL
-
-
-def _spans(names: Sequence[str]) -> str:
-    """Format numbers as ranges (``0 .. 5, 7``); return a single name as it is."""
-    if len(names) == 1:
-        return names[0]
-    spans: list[list[int]] = []
-    for number in sorted(map(int, names)):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first} .. {last}" for first, last in spans)

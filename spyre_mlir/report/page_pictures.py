@@ -34,6 +34,7 @@ from spyre_mlir.report.program_facts import (
 from spyre_mlir.report.svg import CHARACTER, Page
 from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.links import busiest
+from spyre_mlir.timeline.of_design import ranges_text
 from spyre_mlir.timeline.roofline import Roofline
 
 _NO_OPERATION = "<p>The program has no operation.</p>"
@@ -352,7 +353,7 @@ def division(facts: ProgramFacts) -> str:
 
 def _owner_grid(owners: Owners, device_cores: int) -> str:
     page = Page()
-    texts = [[_cores_text(cores) for cores in row] for row in owners.cells]
+    texts = [[ranges_text(cores, "-", " ") for cores in row] for row in owners.cells]
     longest = max(len(text) for row in texts for text in row)
     across = len(owners.cells[0])
     width = min(max(_CELL_WIDTH, longest * CHARACTER + 10), (WIDTH - _CELL_LEFT) / across)
@@ -378,17 +379,6 @@ def _owner_grid(owners: Owners, device_cores: int) -> str:
                 page.text(x + width / 2, y + 16, text, "inside", "middle")
             page.add("</g>")
     return figure(page, "Division map")
-
-
-def _cores_text(cores: Sequence[int]) -> str:
-    """Format cores, with neighbours as ranges: ``0-3 8``."""
-    runs: list[list[int]] = []
-    for core in cores:
-        if runs and runs[-1][-1] == core - 1:
-            runs[-1].append(core)
-        else:
-            runs.append([core])
-    return " ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 # -- ring ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spyre_mlir.bundle.core_slices import (
@@ -185,6 +185,17 @@ def core_groups(designs: Collection[DesignWork]) -> tuple[tuple[int, ...], ...]:
         sizes = tuple(work.sizes_of_cores[core] if core < work.design.cores else () for work in designs)
         groups.setdefault(sizes, []).append(core)
     return tuple(map(tuple, groups.values()))
+
+
+def ranges_text(numbers: Iterable[int], dash: str, separator: str = ", ") -> str:
+    """Format ascending numbers with neighbours as ranges, such as ``0-5, 7``."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return separator.join(str(first) if first == last else f"{first}{dash}{last}" for first, last in ranges)
 
 
 def _distribution(

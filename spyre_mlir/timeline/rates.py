@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 
-from spyre_mlir.bundle.model import Bundle, KernelArgument
+from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.cost.cost_model import multiply_adds_per_ns
 from spyre_mlir.records import dataclass
-from spyre_mlir.timeline.timeline import Execution, Timeline
+from spyre_mlir.timeline.timeline import Timeline
 
 
 @dataclass(frozen=True)
@@ -44,30 +44,25 @@ class Rates:
 def rates(timeline: Timeline, bundle: Bundle) -> Rates:
     """Return the rates of a bundle by its timeline."""
     target, total = timeline.target, timeline.total_ns
-    array_ns = math.fsum(map(_least_array_ns, timeline.executions))
+    # The time that the arrays of all cores need for the multiply-adds of all runs.
+    array_ns = math.fsum(
+        execution.runs
+        * execution.operations
+        / (2 * target.device_cores * multiply_adds_per_ns(execution.work.target, execution.opcode))
+        for execution in timeline.executions
+        if execution.work.multiply_adds_per_core
+    )
     moved = sum(execution.moved_bytes for execution in timeline.executions)
     weighted = math.fsum(execution.work.cores * execution.total_ns for execution in timeline.executions)
+    rows = None
+    for argument in bundle.manifest.arguments:
+        if rows is None and argument.kind == "input" and len(argument.host_shape) >= 2:
+            rows = InputRows(argument.array_name, argument.host_shape, math.prod(argument.host_shape[:-1]))
     return Rates(
         nanoseconds=total,
         array_part=array_ns / total if total else 0.0,
         memory_part=moved / target.peak_bytes_per_ns / total if total else 0.0,
         mean_cores=weighted / total if total else 0.0,
         device_cores=target.device_cores,
-        rows=next(filter(None, map(_rows, bundle.manifest.arguments)), None),
+        rows=rows,
     )
-
-
-def _least_array_ns(execution: Execution) -> float:
-    """Return the time that the arrays of all cores need for the multiply-adds of all runs of an execution."""
-    if not execution.work.multiply_adds_per_core:
-        return 0.0
-    target = execution.work.target
-    per_ns = 2 * target.device_cores * multiply_adds_per_ns(target, execution.opcode)
-    return execution.runs * execution.operations / per_ns
-
-
-def _rows(argument: KernelArgument) -> InputRows | None:
-    shape = argument.host_shape
-    if argument.kind != "input" or len(shape) < 2:
-        return None
-    return InputRows(argument.array_name, shape, math.prod(shape[:-1]))

@@ -14,8 +14,6 @@ from spyre_mlir.cost.cost_model import multiply_adds_per_ns
 from spyre_mlir.records import dataclass
 from spyre_mlir.timeline.timeline import Execution, Timeline
 
-COMPUTE, MEMORY = "compute", "memory"
-
 
 @dataclass(frozen=True)
 class Roofline:
@@ -55,7 +53,7 @@ class Roofline:
     @property
     def bound_by(self) -> str:
         """The roof above the point: 'memory' left of the ridge, else 'compute'."""
-        return MEMORY if self.intensity * self.bytes_per_ns < self.peak_per_ns else COMPUTE
+        return "memory" if self.intensity * self.bytes_per_ns < self.peak_per_ns else "compute"
 
 
 def rooflines(timeline: Timeline) -> list[Roofline]:
@@ -83,19 +81,16 @@ def of_program(timeline: Timeline) -> Roofline:
 
 
 def of_execution(execution: Execution) -> Roofline:
-    work = execution.work
+    work, target = execution.work, execution.work.target
+    # Of one core: of the array if it multiplies, else of the vector unit.
+    core_peak = target.vector_sticks_per_ns * execution.lanes
+    if work.multiply_adds_per_core:
+        core_peak = 2 * multiply_adds_per_ns(target, execution.opcode)
     return Roofline(
         execution.opcode,
         execution.runs * execution.operations,
         execution.moved_bytes,
         execution.alone_ps / 1000,
-        peak_per_ns=work.cores * _core_peak(execution),
-        bytes_per_ns=work.target.peak_bytes_per_ns,
+        peak_per_ns=work.cores * core_peak,
+        bytes_per_ns=target.peak_bytes_per_ns,
     )
-
-
-def _core_peak(execution: Execution) -> float:
-    """Return the peak operations per nanosecond of one core: of the array if it multiplies, else of the vector unit."""
-    if execution.work.multiply_adds_per_core:
-        return 2 * multiply_adds_per_ns(execution.work.target, execution.opcode)
-    return execution.work.target.vector_sticks_per_ns * execution.lanes
