@@ -40,17 +40,18 @@ def sizes_of(func: ir.Operation) -> dict[str, tuple[int, int]]:
     if SIZES not in func.attributes:
         return {}
     value = from_attribute(func.attributes[SIZES])
-    if not isinstance(value, dict) or not all(map(_is_size, value.values())):
+    is_sound = isinstance(value, dict)
+    for entry in value.values() if is_sound else ():
+        match entry:
+            # Not ``int(..)`` alone: bool is also an int in Python.
+            case [int(granularity), int(most)] if bool not in map(type, entry):
+                is_sound = is_sound and 0 < granularity <= most and most % granularity == 0
+            case _:
+                is_sound = False
+    if not is_sound:
         message = f"'{SIZES}' must have a granularity and a largest value, a multiple of it, by name"
         raise CompileError(message, location_of(func.location))
     return {name: (granularity, most) for name, (granularity, most) in value.items()}
-
-
-def _is_size(value: Any) -> bool:
-    if not isinstance(value, list) or len(value) != 2 or not all(type(number) is int for number in value):
-        return False
-    granularity, most = value
-    return 0 < granularity <= most and most % granularity == 0
 
 
 def symbolic_of(

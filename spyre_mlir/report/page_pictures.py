@@ -114,7 +114,7 @@ class _OperationGraph:
                          (self.names, "reads → writes"), (self.time, "time, of all runs")):  # fmt: skip
             self.page.text(column_x, _TOP - 14, name, "name")
         for column in self.columns:
-            self._lane(column)
+            self._draw_column(column)
         longest = max(operation.execution.total_ns for operation in self.facts.operations)
         for operation in self.facts.operations:
             self._row(operation, longest)
@@ -148,7 +148,7 @@ class _OperationGraph:
         page.text(WIDTH, base, time_text(total_ns), anchor="end")
         page.add("</a>", WIDTH, top + _ROW)
 
-    def _lane(self, column: BufferColumn) -> None:
+    def _draw_column(self, column: BufferColumn) -> None:
         buffer = self.buffers[column.buffer]
         colour, _ = _MEMORIES.get(str(buffer.facts[MEMORY]), _MEMORIES["pool"])
         x = self.box_x - 10 - (column.number + 0.5) * self.pitch

@@ -213,8 +213,8 @@ def timeline_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> Tim
     executions = []
     for step in context.steps:
         design = work_by_file[step.execute.filename]
-        works = (design.work_of_core(group[0]) for group in groups if group[0] < design.design.cores)
-        core_ps = [picoseconds(compute_ns(work)) for work in works]
+        using = [group[0] for group in groups if group[0] < design.design.cores]
+        core_ps = [picoseconds(compute_ns(design.work_of_core(core))) for core in using]
         executions.append(
             Execution(
                 position=step.position,
