@@ -186,33 +186,6 @@ def least_ns(work: OperationWork) -> float:
     return (work.read_bytes + work.written_bytes) / work.target.peak_bytes_per_ns
 
 
-@register
-class AnalyticModel(CostModel):
-    """The formulas of this file, with the rates of the device."""
-
-    name: ClassVar[str] = ANALYTIC
-
-    def compute_ns(self, work: OperationWork) -> float:
-        """Return the compute time of the busiest core, by the formula."""
-        return compute_ns.formula(work)
-
-    def memory_ns(self, work: OperationWork) -> float:
-        """Return the formula's time of all streams and turnarounds."""
-        return memory_ns.formula(work)
-
-    def ring_ns(self, work: OperationWork) -> float:
-        """Return the formula's time of the ring."""
-        return ring_ns.formula(work)
-
-    def stream_ns(self, work: OperationWork, operand: OperandWork) -> float:
-        """Return the formula's time of one stream."""
-        return stream_ns.formula(work, operand)
-
-    def burst_slowdown(self, work: OperationWork, operand: OperandWork) -> float:
-        """Return the formula's ratio of short runs to whole bursts."""
-        return burst_slowdown.formula(work, operand)
-
-
 def access_ns(work: OperationWork, operand: OperandWork) -> float:
     """Return the cost of one operand in device memory alone: the separable part of an operation's cost.
 
@@ -272,6 +245,28 @@ def transfer_ns(
 def burst_slowdown(work: OperationWork, operand: OperandWork) -> float:
     """Return the ratio of the time to move an operand in its runs to the time in whole bursts."""
     return _burst_slowdown(work.target, _run_bytes(work, operand) if work.on_array else operand.run_bytes)
+
+
+@register
+class AnalyticModel(CostModel):
+    """The formulas of this file, with the rates of the device."""
+
+    name: ClassVar[str] = ANALYTIC
+
+    def compute_ns(self, work: OperationWork) -> float:
+        return compute_ns.formula(work)
+
+    def memory_ns(self, work: OperationWork) -> float:
+        return memory_ns.formula(work)
+
+    def ring_ns(self, work: OperationWork) -> float:
+        return ring_ns.formula(work)
+
+    def stream_ns(self, work: OperationWork, operand: OperandWork) -> float:
+        return stream_ns.formula(work, operand)
+
+    def burst_slowdown(self, work: OperationWork, operand: OperandWork) -> float:
+        return burst_slowdown.formula(work, operand)
 
 
 def _burst_slowdown(target: Target, run_bytes: Any) -> Any:

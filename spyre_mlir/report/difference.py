@@ -140,10 +140,10 @@ def facts_difference(before: ProgramFacts, after: ProgramFacts) -> Difference:
     matched = list(_aligned(before.operations, after.operations, keys))
     buffers = list(_matched_buffers(before, after, matched))
     names = {a.name: b.name for a, b in buffers if a is not None and b is not None}
-    opcodes = (dict(sorted(facts.opcodes)) for facts in (before, after))
+    opcodes = [dict(sorted(facts.opcodes)) for facts in (before, after)]
     return Difference(
         totals=tuple(_side_by_side(before.totals, after.totals)),
-        opcodes=tuple(_side_by_side(*opcodes, 0)),
+        opcodes=tuple(_side_by_side(opcodes[0], opcodes[1], 0)),
         operations=tuple(_operation_pair(a, b, names) for a, b in matched),
         buffers=tuple(Pair(a, b, _changes(a.facts, b.facts) if a and b else ()) for a, b in buffers),
     )

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from itertools import chain, repeat
+from typing import Any
 
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.svg import CHARACTER, Page
@@ -31,13 +32,14 @@ WIDTH = 1200
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its name, its part of the width, and whether it has numbers, which are aligned right.
+    """A column of a table: its name, its part of the width, its cell of an item, and whether cells are numbers.
 
-    ``order`` is the initial order of the rows, as a value of ``aria-sort``.
+    Numbers are aligned right. ``order`` is the initial order of the rows, as a value of ``aria-sort``.
     """
 
     name: str
     percent: float
+    cell: Callable[[Any], Cell]
     is_number: bool = False
     order: str = "none"
 
@@ -58,7 +60,7 @@ def shell(title: str, style: str, parts: Iterable[str]) -> str:
 def listing(
     identifier: str,
     columns: Sequence[Column],
-    rows: Iterable[Sequence[Cell]],
+    items: Iterable[Any],
     anchors: Iterable[str] = (),
     width: int = 900,
     chooser: str = "",
@@ -71,7 +73,7 @@ def listing(
     Args:
         identifier: Identifier of the table, which names it for screen readers.
         columns: The columns.
-        rows: The cells of each row.
+        items: What the rows are about.
         anchors: Targets of links, by row.
         width: Least width in pixels.
         chooser: HTML of another filter.
@@ -94,9 +96,9 @@ def listing(
         f"<colgroup>{widths}</colgroup><thead><tr>{heads}</tr></thead><tbody>",
     ]
     # Rows of a table without anchors have no identifier.
-    for name, row in zip(chain(anchors, repeat("")), rows):  # noqa: B905
+    for name, item in zip(chain(anchors, repeat("")), items):  # noqa: B905
         named = f' id="{name}"' if name else ""
-        lines.append(f"<tr{named}>{''.join(map(_cell, row))}</tr>")
+        lines.append(f"<tr{named}>{''.join(_cell(column.cell(item)) for column in columns)}</tr>")
     more = '<p><button type="button" class="more" hidden="hidden">Show more rows</button></p>'
     return "\n".join([*lines, "</tbody></table></div>", more, "</div>"])
 

@@ -250,14 +250,14 @@ def lx_map_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> LxMap
         if name not in accesses:
             continue
         # Bytes of device memory that a run reads and writes.
-        moved, writer = [0, 0], None
+        moved, writer = {False: 0, True: 0}, None
         for step, operand in accesses[name]:
             work = work_by_file[step.execute.filename].work.operands[operand]
             moved[work.writes] += step.runs * work.moved_bytes
             if writer is None and operand == len(step.design.operands) - 1:
                 writer = step.position
         if buffer.base in context.arguments:
-            argument_traffic += sum(moved)
+            argument_traffic += sum(moved.values())
             continue
         # An expected buffer is live from step 0 on, one that is left until the last step.
         uses = live_ranges[name].uses if name in live_ranges else (0,)
@@ -268,7 +268,10 @@ def lx_map_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> LxMap
             cores = max(*(step.design.cores for step, _ in accesses[name]), holding.get(name, 1), 1)
             placed.append(PlacedBuffer(name, writer, buffer.offset, buffer.bytes, first, last, cores))
         else:
-            spilled.append(SpilledBuffer(name, writer, buffer.bytes, first, last, *moved, buffer.reasons))
+            traffic = moved[False], moved[True]
+            spilled.append(
+                SpilledBuffer(name, writer, buffer.bytes, first, last, *traffic, reasons=buffer.reasons)
+            )
     sharing = Counter(step.execute.filename for step in steps)
     return LxMap(
         steps=tuple(

@@ -239,7 +239,7 @@ def module_lines(operations: Iterable[Operation], most: int = MOST_ROWS) -> list
         return []
     rows = module_rows(root, most)
     kept = sorted(rows, key=lambda row: -row.work.picoseconds)[: most - 1] if len(rows) > most else rows
-    cells = [("", "share", "us", "us each", "HBM bytes", "operations")]
+    cells: list[tuple[str, ...]] = [("", "share", "us", "us each", "HBM bytes", "operations")]
     for row in rows:
         if row in kept:
             label = f"{row.label}  x {row.times:,}" if row.times > 1 else row.label

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from importlib import resources
+from typing import Any
 
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.report import page_pictures
@@ -28,7 +29,7 @@ from spyre_mlir.report.html import (
     shell,
     time_text,
 )
-from spyre_mlir.report.lx_map import LxMap, iterations_text
+from spyre_mlir.report.lx_map import PlacedBuffer, SpilledBuffer, iterations_text
 from spyre_mlir.report.lx_picture import FILLS, NOTHING, map_sentences, title_of, writer_text
 from spyre_mlir.report.modules import ModuleNode, module_tree
 from spyre_mlir.report.page_data import json_text, page_data, remark_steps
@@ -148,91 +149,70 @@ def _module_rows(node: ModuleNode, total_ps: int, depth: int) -> Iterator[str]:
         yield from _module_rows(child, total_ps, depth + 1)
 
 
-_SPILLED = (
-    Column("buffer", 12),
-    Column("written by", 9),
-    Column("steps", 8),
-    Column("bytes", 9, is_number=True),
-    Column("read (B)", 9, is_number=True),
-    Column("written (B)", 9, is_number=True),
-    Column("why it is not in LX", 44),
-)
-_PLACED = (
-    Column("buffer", 18),
-    Column("written by", 14),
-    Column("steps", 10),
-    Column("address", 11, is_number=True),
-    Column("bytes", 11, is_number=True),
-    Column("cores", 7, is_number=True),
-    Column("in place of", 15),
-    Column("source", 14),
-)
-
-
 def _lx(facts: ProgramFacts) -> str:
     """Return the chart, and below it the buffers in device memory and the buffers in LX."""
     map_ = facts.map
     if not map_.steps:
         return "<p>The program has no operation, so nothing is in the scratchpads.</p>"
-    lines = [
-        f"<p>{' '.join(map_sentences(map_))} Boxes are what the chosen core holds, over the steps of the program; a"
-        " box drawn over half a step of another takes its place. Ctrl and the wheel zoom, drag moves, a click on a"
-        " box shows the operation that writes it.</p>",
-        legend_line((f"written by: {name}", fill) for name, fill in FILLS.items()),
-        chart("lx-chart", "LX map", facts.timeline.target.device_cores, stretches=True),
-        "<h3>Not in LX</h3>",
-    ]
+
+    def writer(buffer: PlacedBuffer | SpilledBuffer) -> Cell:
+        text = writer_text(map_, buffer.writer)
+        return text if buffer.writer is None else Steps((buffer.writer,), text)
+
+    def source(buffer: PlacedBuffer) -> str:
+        return "" if buffer.writer is None else facts.operations[buffer.writer].source
+
+    def table(note: str, identifier: str, columns: Sequence[Column], buffers: Sequence[Any]) -> str:
+        omitted = f" The first {_MOST:,} of {len(buffers):,} buffers." if len(buffers) > _MOST else ""
+        return f"<p>{note}{omitted}</p>\n{listing(identifier, columns, buffers[:_MOST])}"
+
+    spilled = "<p>Every buffer of this program that is no argument or result is in LX.</p>"
     if map_.spilled:
         note = (
             "Bytes are those of all cores; read and written is what a run moves, a load that several cores share"
             " once."
         )
-        spilled = [
-            (
-                buffer.name,
-                _writer(map_, buffer.writer),
-                f"{buffer.first} to {buffer.last}",
-                buffer.bytes,
-                buffer.read_bytes,
-                buffer.written_bytes,
-                "; ".join(buffer.reasons) or "the bundle does not say",
-            )
-            for buffer in map_.spilled_by_traffic
-        ]
-        lines += _buffers(note, "spilled-table", _SPILLED, spilled)
-    else:
-        lines.append("<p>Every buffer of this program that is no argument or result is in LX.</p>")
-    lines.append("<h3>In LX</h3>")
+        columns = (
+            Column("buffer", 12, lambda buffer: buffer.name),
+            Column("written by", 9, writer),
+            Column("steps", 8, lambda buffer: f"{buffer.first} to {buffer.last}"),
+            Column("bytes", 9, lambda buffer: buffer.bytes, is_number=True),
+            Column("read (B)", 9, lambda buffer: buffer.read_bytes, is_number=True),
+            Column("written (B)", 9, lambda buffer: buffer.written_bytes, is_number=True),
+            Column(
+                "why it is not in LX",
+                44,
+                lambda buffer: "; ".join(buffer.reasons) or "the bundle does not say",
+            ),
+        )
+        spilled = table(note, "spilled-table", columns, map_.spilled_by_traffic)
+    placed = f"<p>{NOTHING}</p>"
     if map_.chains:
         note = "Bytes and addresses are those of one core, the same on all cores that hold the buffer."
-        placed = [
-            (
-                buffer.name,
-                _writer(map_, buffer.writer),
-                f"{buffer.first} to {buffer.last}",
-                buffer.address,
-                buffer.bytes,
-                buffer.cores,
-                map_.parents.get(buffer.name, ""),
-                "" if buffer.writer is None else facts.operations[buffer.writer].source,
-            )
-            for buffer in map_.placed
+        columns = (
+            Column("buffer", 18, lambda buffer: buffer.name),
+            Column("written by", 14, writer),
+            Column("steps", 10, lambda buffer: f"{buffer.first} to {buffer.last}"),
+            Column("address", 11, lambda buffer: buffer.address, is_number=True),
+            Column("bytes", 11, lambda buffer: buffer.bytes, is_number=True),
+            Column("cores", 7, lambda buffer: buffer.cores, is_number=True),
+            Column("in place of", 15, lambda buffer: map_.parents.get(buffer.name, "")),
+            Column("source", 14, source),
+        )
+        placed = table(note, "placed-table", columns, map_.placed)
+    return "\n".join(
+        [
+            f"<p>{' '.join(map_sentences(map_))} Boxes are what the chosen core holds, over the steps of the program; a"
+            " box drawn over half a step of another takes its place. Ctrl and the wheel zoom, drag moves, a click on a"
+            " box shows the operation that writes it.</p>",
+            legend_line((f"written by: {name}", fill) for name, fill in FILLS.items()),
+            chart("lx-chart", "LX map", facts.timeline.target.device_cores, stretches=True),
+            "<h3>Not in LX</h3>",
+            spilled,
+            "<h3>In LX</h3>",
+            placed,
         ]
-        lines += _buffers(note, "placed-table", _PLACED, placed)
-    else:
-        lines.append(f"<p>{NOTHING}</p>")
-    return "\n".join(lines)
-
-
-def _writer(map_: LxMap, step: int | None) -> Cell:
-    return writer_text(map_, step) if step is None else Steps((step,), writer_text(map_, step))
-
-
-def _buffers(
-    note: str, identifier: str, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
-) -> tuple[str, str]:
-    omitted = f" The first {_MOST:,} of {len(rows):,} buffers." if len(rows) > _MOST else ""
-    return f"<p>{note}{omitted}</p>", listing(identifier, columns, rows[:_MOST])
+    )
 
 
 def _timeline(facts: ProgramFacts) -> str:
@@ -251,24 +231,6 @@ def _timeline(facts: ProgramFacts) -> str:
 
 # -- tables of operations, sources and remarks -------------------------------------------------------------
 
-_OPERATIONS = (
-    Column("step", 4, is_number=True),
-    Column("operation", 9.5),
-    Column("module", 10),
-    Column("shape", 10),
-    Column("dtype", 5),
-    Column("time (µs)", 6.5, is_number=True, order="descending"),
-    Column("share (%)", 5, is_number=True),
-    Column("cores", 4, is_number=True),
-    Column("slices", 9.5),
-    Column("runs", 4, is_number=True),
-    Column("bound by", 5.5),
-    Column("read (B)", 6.25, is_number=True),
-    Column("written (B)", 6.5, is_number=True),
-    Column("spill (B)", 5.75, is_number=True),
-    Column("source", 8.5),
-)
-
 
 def _operations(facts: ProgramFacts) -> str:
     """Return the table of operations, the longest first."""
@@ -276,25 +238,33 @@ def _operations(facts: ProgramFacts) -> str:
         facts.operations, key=lambda operation: (-operation.execution.total_ns, operation.position)
     )
     total = max(facts.timeline.total_ns, 1e-9)
-    rows = (
-        (
-            Steps((operation.position,)),
-            operation.opcode,
-            operation.module,
-            operation.shape,
-            operation.dtype,
-            operation.execution.total_ns / 1000,
-            f"{100 * operation.execution.total_ns / total:.1f}",
-            operation.cores,
-            operation.slices,
-            operation.runs,
-            operation.execution.bound_by,
-            operation.read_bytes,
-            operation.written_bytes,
-            operation.spilled_bytes,
-            operation.source,
-        )
-        for operation in shown
+    columns = (
+        Column("step", 4, lambda operation: Steps((operation.position,)), is_number=True),
+        Column("operation", 9.5, lambda operation: operation.opcode),
+        Column("module", 10, lambda operation: operation.module),
+        Column("shape", 10, lambda operation: operation.shape),
+        Column("dtype", 5, lambda operation: operation.dtype),
+        Column(
+            "time (µs)",
+            6.5,
+            lambda operation: operation.execution.total_ns / 1000,
+            is_number=True,
+            order="descending",
+        ),
+        Column(
+            "share (%)",
+            5,
+            lambda operation: f"{100 * operation.execution.total_ns / total:.1f}",
+            is_number=True,
+        ),
+        Column("cores", 4, lambda operation: operation.cores, is_number=True),
+        Column("slices", 9.5, lambda operation: operation.slices),
+        Column("runs", 4, lambda operation: operation.runs, is_number=True),
+        Column("bound by", 5.5, lambda operation: operation.execution.bound_by),
+        Column("read (B)", 6.25, lambda operation: operation.read_bytes, is_number=True),
+        Column("written (B)", 6.5, lambda operation: operation.written_bytes, is_number=True),
+        Column("spill (B)", 5.75, lambda operation: operation.spilled_bytes, is_number=True),
+        Column("source", 8.5, lambda operation: operation.source),
     )
     note = (
         "<p>What takes longest is first; a click on <em>step</em> puts them in the order of the program, one on the"
@@ -303,7 +273,7 @@ def _operations(facts: ProgramFacts) -> str:
         " goes to and from buffers that are no arguments and not in LX.</p>\n"
     )
     anchors = (anchor(operation.position) for operation in shown)
-    return note + listing("operations-table", _OPERATIONS, rows, anchors, width=1400)
+    return note + listing("operations-table", columns, shown, anchors, width=1400)
 
 
 def _provenance(facts: ProgramFacts) -> str:
@@ -330,35 +300,27 @@ def _provenance(facts: ProgramFacts) -> str:
     )
 
 
-_REMARKS = (
-    Column("pass", 15),
-    Column("decision", 8),
-    Column("operation", 10),
-    Column("reason", 34),
-    Column("before", 7.5, is_number=True),
-    Column("after", 7.5, is_number=True),
-    Column("steps", 8),
-    Column("source", 10),
-)
-
-
 def _remarks(facts: ProgramFacts) -> str:
     """Return the table of remarks, or a sentence if there are no remarks."""
     if not facts.remarks:
         return "<p>Nothing is known of the decisions: the folder has no remarks.jsonl, or no pass decided anything.</p>"
     shown, left_out = facts.remarks[:_MOST], len(facts.remarks) - _MOST
-    rows = (
-        (
-            remark.pass_name,
-            remark.kind,
-            remark.op_name,
-            remark.reason,
-            *("" if cost is None else f"{cost:,}" for cost in (remark.before, remark.after)),
-            Steps(steps),
-            remark.op_location.rpartition("/")[2],
-        )
-        for remark, steps in zip(shown, remark_steps(facts), strict=False)
+
+    def cost(number: int | None) -> str:
+        return "" if number is None else f"{number:,}"
+
+    # Each item is a remark and its steps.
+    columns = (
+        Column("pass", 15, lambda item: item[0].pass_name),
+        Column("decision", 8, lambda item: item[0].kind),
+        Column("operation", 10, lambda item: item[0].op_name),
+        Column("reason", 34, lambda item: item[0].reason),
+        Column("before", 7.5, lambda item: cost(item[0].before), is_number=True),
+        Column("after", 7.5, lambda item: cost(item[0].after), is_number=True),
+        Column("steps", 8, lambda item: Steps(item[1])),
+        Column("source", 10, lambda item: item[0].op_location.rpartition("/")[2]),
     )
+    items = zip(shown, remark_steps(facts), strict=False)
     passes = dict.fromkeys(remark.pass_name for remark in shown)
     options = "".join(f"<option>{escape(name)}</option>" for name in passes)
     chooser = f'<label>Pass <select><option value="">all</option>{options}</select></label> '
@@ -367,7 +329,7 @@ def _remarks(facts: ProgramFacts) -> str:
             "<p>Steps are the operations from the same line of the source, or those of them that the reason begins"
             " with; costs before and after are in the unit of the pass, mostly bytes.</p>",
             f"<p>The first {_MOST:,}; {left_out:,} more are in remarks.jsonl.</p>" if left_out > 0 else "",
-            listing("remarks-table", _REMARKS, rows, width=1250, chooser=chooser),
+            listing("remarks-table", columns, items, width=1250, chooser=chooser),
         ]
     )
 
