@@ -117,7 +117,8 @@ def overlapped(compute: Any, memory: Any) -> Any:
     The result is between the longer of the two and their sum, since each slows the other. The square root is rounded
     alike on all machines; the ``hypot`` of a library may not be.
     """
-    return _root(compute * compute + memory * memory)
+    square = compute * compute + memory * memory
+    return np.sqrt(square) if isinstance(square, np.ndarray) else math.sqrt(square)
 
 
 def program_cost(operations: Sequence[OperationWork]) -> OperationCosts:
@@ -128,12 +129,8 @@ def program_cost(operations: Sequence[OperationWork]) -> OperationCosts:
 def operation_cost(work: OperationWork) -> OperationCost:
     """Return the cost in nanoseconds of one execution of ``work`` under the cost model of its target."""
     in_memory = [operand for operand in work.operands if not operand.in_lx]
-    return OperationCost(
-        compute_ns(work),
-        memory_ns(work),
-        ring_ns(work),
-        len(in_memory) * work.target.hbm_access_ns,
-    )
+    overhead_ns = len(in_memory) * work.target.hbm_access_ns
+    return OperationCost(compute_ns(work), memory_ns(work), ring_ns(work), overhead_ns)
 
 
 @replaceable
@@ -168,7 +165,8 @@ def memory_ns(work: OperationWork) -> float:
     """Return the time of the streams of all operands, which share one memory, and of the bus turnarounds."""
     moving = [operand for operand in work.operands if not operand.in_lx]
     streams = sum(stream_ns(work, operand) for operand in moving)
-    if _has_own_rate(work):
+    # Their rates were measured with the operation's mix of reads and writes, turnarounds included.
+    if work.kind is Kind.REDUCE_STICK or work.broadcast:
         return streams
     read, written = (
         sum(operand.bytes for operand in moving if operand.writes is writes) for writes in (False, True)
@@ -310,11 +308,6 @@ def stream_bytes_per_ns(work: OperationWork) -> float:
     return memory.broadcast_bytes_per_ns if work.broadcast else memory.one_way_bytes_per_ns
 
 
-def _has_own_rate(work: OperationWork) -> bool:
-    """Return whether the rate was measured with the operation's mix of reads and writes, turnarounds included."""
-    return work.kind is Kind.REDUCE_STICK or work.broadcast
-
-
 def _larger(one: Any, other: Any) -> Any:
     """Return the larger of two numbers, elementwise for arrays."""
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
@@ -327,7 +320,3 @@ def _smaller(one: Any, other: Any) -> Any:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.minimum(one, other)
     return min(one, other)
-
-
-def _root(number: Any) -> Any:
-    return np.sqrt(number) if isinstance(number, np.ndarray) else math.sqrt(number)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from spyre_mlir.dialects.attributes import from_attribute, to_attribute
 from spyre_mlir.errors import CompileError
@@ -64,22 +63,17 @@ def symbolic_of(
     value = from_attribute(attribute)
     dims: SymbolicDims = {}
     for key, entry in value.items() if isinstance(value, dict) else [(str(attribute), [])]:
-        if not re.fullmatch(r"d\d+", key) or not _is_entry(entry, sizes):
-            message = f"'{SYMBOLIC}' must have a size of '{SIZES}' and a factor by dim, not {attribute}"
-            raise CompileError(message, location_of(location))
-        (name, factor), dim = entry, int(key[1:])
-        symbolic = SymbolicDim(name, *sizes[name], factor)
+        match entry:
+            case [name, int(factor)] if (
+                re.fullmatch(r"d\d+", key) and name in sizes and type(factor) is int and factor > 0
+            ):
+                dim, symbolic = int(key[1:]), SymbolicDim(name, *sizes[name], factor)
+            case _:
+                message = f"'{SYMBOLIC}' must have a size of '{SIZES}' and a factor by dim, not {attribute}"
+                raise CompileError(message, location_of(location))
         if dim >= len(shape) or shape[dim] != symbolic.extent:
             what = f"{factor} times the largest '{name}'"
             message = f"{key} of a tensor of shape {list(shape)} is not {symbolic.extent}, {what}"
             raise CompileError(message, location_of(location))
         dims[dim] = symbolic
     return dims
-
-
-def _is_entry(entry: Any, sizes: Mapping[str, tuple[int, int]]) -> bool:
-    """Return whether an entry is the name of a size, and a factor."""
-    if not isinstance(entry, list) or len(entry) != 2:
-        return False
-    name, factor = entry
-    return name in sizes and type(factor) is int and factor > 0

@@ -42,7 +42,15 @@ def at_level(text: str, level: str, line: int | None = None) -> str:
     programs = parts(text)
     if line is not None:
         programs = [program for program in programs if program[0] <= line][-1:]
-    return SEPARATOR.join(_at_level(begin, part, level) for begin, part in programs)
+    texts = []
+    for begin, part in programs:
+        try:
+            module = _parsed(begin, part)
+            _run(module, part, level)
+            texts.append(AsmForm().text(module.operation))
+        except CompileError as error:
+            texts.append("".join(f"// {line}\n" for line in str(error).splitlines()))
+    return SEPARATOR.join(texts)
 
 
 def decisions(text: str) -> dict[int, list[str]]:
@@ -72,15 +80,6 @@ def _errors(begin: int, part: str) -> list[Diagnostic]:
     except CompileError as error:
         return diagnostics_of(error)
     return []
-
-
-def _at_level(begin: int, part: str, level: str) -> str:
-    try:
-        module = _parsed(begin, part)
-        _run(module, part, level)
-    except CompileError as error:
-        return "".join(f"// {line}\n" for line in str(error).splitlines())
-    return AsmForm().text(module.operation)
 
 
 def _sentences(module: ir.Operation) -> Iterator[tuple[int, str]]:

@@ -8,7 +8,6 @@ server itself answers requests about names immediately, and requests about decis
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import queue
 import re
@@ -232,7 +231,13 @@ class SpyreServer:
         if use is None:
             return None
         line = (document.index.definition(use) or use).line
-        sentences = _sentences(self.plans.latest(document.uri, _decisions, document.text), line)
+        plan = self.plans.latest(document.uri, _decisions, document.text)
+        if not plan.done():
+            sentences = ["The compiler is planning this program."]
+        elif failure := plan.exception():
+            sentences = [f"The compiler failed on this program: {failure}."]
+        else:
+            sentences = plan.result().get(line + 1, [])
         code = document.index.lines[line].strip()
         formats = self.supports("textDocument", "hover", "contentFormat")
         if formats and "markdown" not in formats:
@@ -322,8 +327,9 @@ def _reason(error: Exception) -> str:
 
 
 def _sentence(error: Exception) -> str:
+    """Return the message for a failed request."""
     is_of_process = isinstance(error, CompilerProcessError)
-    return f"The compiler failed on this program: {error}." if is_of_process else f"{_reason(error)}."
+    return f"{'The compiler failed on this program: ' if is_of_process else ''}{_reason(error)}."
 
 
 def _range_of(document: Document, location: str) -> TextRange | None:
@@ -338,15 +344,6 @@ def _range_of(document: Document, location: str) -> TextRange | None:
     # An editor shows nothing for a range after the end of a line.
     column = max(min(column, len(text) - 1), 0)
     return document.range(line, column, column + max(word, 1))
-
-
-def _sentences(plan: Future[dict[int, list[str]]], line: int) -> list[str]:
-    if not plan.done():
-        return ["The compiler is planning this program."]
-    failure = plan.exception()
-    if failure is not None:
-        return [f"The compiler failed on this program: {failure}."]
-    return plan.result().get(line + 1, [])
 
 
 # Answers about the names of a document, from its text only.
@@ -389,7 +386,11 @@ def renamed(document: Document, position: TextPosition, name: str) -> Json:
         raise ProtocolError(f"'{new}' is not a name of MLIR.")
     if f"::{uses[0].name}" in document.text:
         raise ProtocolError(f"'{uses[0].name}' is named within another symbol, where it is not followed.")
-    after = TextIndex(_with_name(document.index.lines, uses, new))
+    lines = list(document.index.lines)
+    # From the end of each line, so that earlier columns stay valid.
+    for use in reversed(uses):
+        lines[use.line] = lines[use.line][: use.column] + new + lines[use.line][use.end :]
+    after = TextIndex("\n".join(lines))
     if after.bindings() != document.index.bindings():
         raise ProtocolError(f"'{new}' is the name of something else where this is used.")
     edits = [{"range": document.range_of(use), "newText": new} for use in uses]
@@ -502,14 +503,6 @@ def _functions(outlines: list[Outline]) -> Iterator[Outline]:
 def _references(document: Document, position: TextPosition) -> list[NameUse]:
     use = document.name_at(position)
     return document.index.references(use) if use else []
-
-
-def _with_name(lines: list[str], uses: list[NameUse], name: str) -> str:
-    changed = list(lines)
-    for line, in_line in itertools.groupby(uses, lambda use: use.line):
-        for use in reversed(list(in_line)):
-            changed[line] = changed[line][: use.column] + name + changed[line][use.end :]
-    return "\n".join(changed)
 
 
 # One version of a document in the editor, and its positions in the units that the editor counts.
