@@ -26,8 +26,7 @@ from spyre_mlir.report.lx_map import LxMap, MapStep, iterations_text, lx_map_of
 from spyre_mlir.timeline import Execution, Timeline, timeline_of
 from spyre_mlir.timeline.links import busiest
 from spyre_mlir.timeline.of_design import work_of_designs
-from spyre_mlir.timeline.rates import Rates, rates
-from spyre_mlir.timeline.roofline import Roofline, of_execution, of_program
+from spyre_mlir.timeline.roofline import Rates, Roofline, of_execution, of_program, rates
 
 Fact = int | float | str
 Facts = Mapping[str, Fact]
