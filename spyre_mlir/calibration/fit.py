@@ -11,8 +11,7 @@ value. Nor do the rows identify constants that can change together at no cost: a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,15 +85,13 @@ Predictions = Sequence[tuple[Measurements, Target]]
 
 def spearman(first: Sequence[float] | Floats, second: Sequence[float] | Floats) -> float:
     """Return the correlation of the ranks; equal values get the mean of their ranks. NaN if all values are equal."""
-    ranks = [_ranks(np.asarray(values)) for values in (first, second)]
-    deviations = [values - values.mean() for values in ranks]
+    deviations = []
+    for values in (first, second):
+        _, places, counts = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+        ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
+        deviations.append(ranks - ranks.mean())
     scale = math.sqrt(math.prod(float(values @ values) for values in deviations))
     return float(deviations[0] @ deviations[1]) / scale if scale else math.nan
-
-
-def _ranks(values: NDArray[Any]) -> Floats:
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[places]
 
 
 def fit_quality(predictions: Predictions) -> FitQuality:
@@ -157,7 +154,13 @@ class _LeastSquares:
 
     def solve(self, start: Sequence[float]) -> tuple[list[float], Floats]:
         """Return the best values, and the Jacobian there of the errors with respect to the constants' places."""
-        solution = _least_squares()(
+        try:
+            from scipy.optimize import least_squares
+        except ImportError:
+            raise CompileError(
+                "A fit needs SciPy, which is not installed; the extra 'calibrate' of spyre-mlir has it."
+            ) from None
+        solution = least_squares(
             lambda places: self.errors(self._values(places)),
             [1 + constant.fraction_of(value) for constant, value in zip(self.constants, start, strict=True)],
             bounds=(1, 2),
@@ -233,13 +236,3 @@ def _singular(jacobian: Floats) -> list[list[int]]:
             for member in members:
                 partners[member] += [other for other in members if other not in (member, *partners[member])]
     return partners
-
-
-def _least_squares() -> Callable[..., Any]:
-    try:
-        from scipy.optimize import least_squares
-    except ImportError:
-        raise CompileError(
-            "A fit needs SciPy, which is not installed; the extra 'calibrate' of spyre-mlir has it."
-        ) from None
-    return least_squares

@@ -168,20 +168,20 @@ def read_measurements(path: str, device: Target) -> list[Measurements]:
     text = read_text(path, _MAX_BYTES)
     # The first line determines which of the two kinds of table it is.
     names = [name.strip() for name in text.removeprefix("\ufeff").partition("\n")[0].split(",")]
-    columns, required = (
-        (_BUNDLE_COLUMNS, _BUNDLE_COLUMNS[:2])
-        if "bundle" in names
-        else (_MATMUL_COLUMNS, _MATMUL_COLUMNS[:9])
-    )
+    is_of_bundles = "bundle" in names
+    columns, count = (_BUNDLE_COLUMNS, 2) if is_of_bundles else (_MATMUL_COLUMNS, 9)
     source = "<stdin>" if path == "-" else path
-    rows = read_rows(
-        text, source, required, columns, _MAX_ROWS, f"The table has more than {_MAX_ROWS} measured times."
-    )
+    too_many = f"The table has more than {_MAX_ROWS} measured times."
+    rows = read_rows(text, source, columns[:count], columns, _MAX_ROWS, too_many)
     if not rows:
         raise CompileError("The table has no measured time.", source)
-    if "bundle" in names:
+    if is_of_bundles:
         return [_bundle(row, Path(path).parent) for row in rows]
-    return _matmuls(rows, device)
+    # By shape, type and part of LX, in the order of the table.
+    groups: dict[tuple[tuple[int, ...], str, float], list[TableRow]] = {}
+    for row in rows:
+        groups.setdefault(_matmul_key(row, device), []).append(row)
+    return [_matmul(*key, members, device) for key, members in groups.items()]
 
 
 def _bundle(row: TableRow, folder: Path) -> Measurements:
@@ -195,12 +195,21 @@ def _bundle(row: TableRow, folder: Path) -> Measurements:
     return measured
 
 
-def _matmuls(rows: Sequence[TableRow], device: Target) -> list[Measurements]:
-    """Return the measurements of each shape, type and part of LX, in the order of the table."""
-    groups: dict[tuple[tuple[int, ...], str, float], list[TableRow]] = {}
-    for row in rows:
-        groups.setdefault((_sizes(row, device), _dtype(row), _fraction(row, device)), []).append(row)
-    return [_matmul(*key, members, device) for key, members in groups.items()]
+def _matmul_key(row: TableRow, device: Target) -> tuple[tuple[int, ...], str, float]:
+    """Return the sizes, the element type, and the part of LX of the back end."""
+    sizes = tuple(row.at_least_1(column) for column in _SIZES)
+    if max(math.prod(sizes[dim] for dim in dims) for dims in _OPERANDS) * 2 > device.hbm_bytes:
+        raise row.error("B", f"An operand of the matmul has more than {device.hbm_bytes} bytes.")
+    dtype = row.cells.get("dtype") or "f16"
+    if dtype not in _DTYPES:
+        known = ", ".join(_DTYPES)
+        raise row.error("dtype", f"The element type {quoted(dtype)} is unknown; there are {known}.")
+    column, fraction = "lx_backend_fraction", device.lx_backend_fraction
+    if row.cells.get(column):
+        fraction = row.decimal(column)
+        if not 0 <= fraction <= 1:
+            raise row.error(column, f"The column '{column}' has parts of LX, 0 to 1, not {fraction:g}.")
+    return sizes, dtype, fraction
 
 
 def _matmul(
@@ -223,44 +232,15 @@ def _matmul(
     )
 
 
-def _sizes(row: TableRow, device: Target) -> tuple[int, ...]:
-    sizes = tuple(row.at_least_1(column) for column in _SIZES)
-    if max(math.prod(sizes[dim] for dim in dims) for dims in _OPERANDS) * 2 > device.hbm_bytes:
-        raise row.error("B", f"An operand of the matmul has more than {device.hbm_bytes} bytes.")
-    return sizes
-
-
-def _dtype(row: TableRow) -> str:
-    dtype = row.cells.get("dtype") or "f16"
-    if dtype not in _DTYPES:
-        raise row.error(
-            "dtype", f"The element type {quoted(dtype)} is unknown; there are {', '.join(_DTYPES)}."
-        )
-    return dtype
-
-
-def _fraction(row: TableRow, device: Target) -> float:
-    column = "lx_backend_fraction"
-    if not row.cells.get(column):
-        return device.lx_backend_fraction
-    fraction = row.decimal(column)
-    if not 0 <= fraction <= 1:
-        raise row.error(column, f"The column '{column}' has parts of LX, 0 to 1, not {fraction:g}.")
-    return fraction
-
-
 def _slices(row: TableRow, space: Space, device: Target) -> tuple[int, ...]:
     slices = tuple(row.at_least_1(column) for column in _CORES)
     if math.prod(slices) > device.device_cores:
-        raise row.error(
-            "cores_b", f"The split takes {math.prod(slices)} cores; the device has {device.device_cores}."
-        )
+        wanted = math.prod(slices)
+        raise row.error("cores_b", f"The split takes {wanted} cores; the device has {device.device_cores}.")
     for column, size, units, split in zip(_SIZES, space.sizes, space.units, slices, strict=True):
         if units % split:
-            sticks = f" of {units} sticks" if units != size else ""
-            raise row.error(
-                f"cores_{column.lower()}", f"{split} slices do not divide {column} = {size}{sticks}."
-            )
+            sticks, place = f" of {units} sticks" if units != size else "", f"cores_{column.lower()}"
+            raise row.error(place, f"{split} slices do not divide {column} = {size}{sticks}.")
     return slices
 
 
@@ -270,9 +250,8 @@ def _nanoseconds(row: TableRow, floor: float) -> float:
     try:
         time = row.decimal(_TIME) * 1000
     except CompileError:
-        raise row.error(
-            _TIME, f"The column '{_TIME}' has microseconds as a number, not {quoted(text)}."
-        ) from None
+        problem = f"The column '{_TIME}' has microseconds as a number, not {quoted(text)}."
+        raise row.error(_TIME, problem) from None
     if not 0 < time < math.inf:
         raise row.error(_TIME, f"A measured time must be above 0 us and finite, not {text}.")
     if time < _IMPOSSIBLE * floor:

@@ -117,7 +117,8 @@ def overlapped(compute: Any, memory: Any) -> Any:
     The result is between the longer of the two and their sum, since each slows the other. The square root is rounded
     alike on all machines; the ``hypot`` of a library may not be.
     """
-    return _root(compute * compute + memory * memory)
+    square = compute * compute + memory * memory
+    return np.sqrt(square) if isinstance(square, np.ndarray) else math.sqrt(square)
 
 
 def program_cost(operations: Sequence[OperationWork]) -> OperationCosts:
@@ -128,12 +129,8 @@ def program_cost(operations: Sequence[OperationWork]) -> OperationCosts:
 def operation_cost(work: OperationWork) -> OperationCost:
     """Return the cost in nanoseconds of one execution of ``work`` under the cost model of its target."""
     in_memory = [operand for operand in work.operands if not operand.in_lx]
-    return OperationCost(
-        compute_ns(work),
-        memory_ns(work),
-        ring_ns(work),
-        len(in_memory) * work.target.hbm_access_ns,
-    )
+    overhead_ns = len(in_memory) * work.target.hbm_access_ns
+    return OperationCost(compute_ns(work), memory_ns(work), ring_ns(work), overhead_ns)
 
 
 @replaceable
@@ -168,7 +165,8 @@ def memory_ns(work: OperationWork) -> float:
     """Return the time of the streams of all operands, which share one memory, and of the bus turnarounds."""
     moving = [operand for operand in work.operands if not operand.in_lx]
     streams = sum(stream_ns(work, operand) for operand in moving)
-    if _has_own_rate(work):
+    # Their rates were measured with the operation's mix of reads and writes, turnarounds included.
+    if work.kind is Kind.REDUCE_STICK or work.broadcast:
         return streams
     read, written = (
         sum(operand.bytes for operand in moving if operand.writes is writes) for writes in (False, True)
@@ -184,33 +182,6 @@ def memory_ns(work: OperationWork) -> float:
 def least_ns(work: OperationWork) -> float:
     """Return the time of all bytes of the plan at the memory's peak rate, a lower bound for any program."""
     return (work.read_bytes + work.written_bytes) / work.target.peak_bytes_per_ns
-
-
-@register
-class AnalyticModel(CostModel):
-    """The formulas of this file, with the rates of the device."""
-
-    name: ClassVar[str] = ANALYTIC
-
-    def compute_ns(self, work: OperationWork) -> float:
-        """Return the compute time of the busiest core, by the formula."""
-        return compute_ns.formula(work)
-
-    def memory_ns(self, work: OperationWork) -> float:
-        """Return the formula's time of all streams and turnarounds."""
-        return memory_ns.formula(work)
-
-    def ring_ns(self, work: OperationWork) -> float:
-        """Return the formula's time of the ring."""
-        return ring_ns.formula(work)
-
-    def stream_ns(self, work: OperationWork, operand: OperandWork) -> float:
-        """Return the formula's time of one stream."""
-        return stream_ns.formula(work, operand)
-
-    def burst_slowdown(self, work: OperationWork, operand: OperandWork) -> float:
-        """Return the formula's ratio of short runs to whole bursts."""
-        return burst_slowdown.formula(work, operand)
 
 
 def access_ns(work: OperationWork, operand: OperandWork) -> float:
@@ -274,6 +245,28 @@ def burst_slowdown(work: OperationWork, operand: OperandWork) -> float:
     return _burst_slowdown(work.target, _run_bytes(work, operand) if work.on_array else operand.run_bytes)
 
 
+@register
+class AnalyticModel(CostModel):
+    """The formulas of this file, with the rates of the device."""
+
+    name: ClassVar[str] = ANALYTIC
+
+    def compute_ns(self, work: OperationWork) -> float:
+        return compute_ns.formula(work)
+
+    def memory_ns(self, work: OperationWork) -> float:
+        return memory_ns.formula(work)
+
+    def ring_ns(self, work: OperationWork) -> float:
+        return ring_ns.formula(work)
+
+    def stream_ns(self, work: OperationWork, operand: OperandWork) -> float:
+        return stream_ns.formula(work, operand)
+
+    def burst_slowdown(self, work: OperationWork, operand: OperandWork) -> float:
+        return burst_slowdown.formula(work, operand)
+
+
 def _burst_slowdown(target: Target, run_bytes: Any) -> Any:
     """Return the ratio of the time of a transfer in runs of ``run_bytes`` to the time in whole bursts.
 
@@ -315,11 +308,6 @@ def stream_bytes_per_ns(work: OperationWork) -> float:
     return memory.broadcast_bytes_per_ns if work.broadcast else memory.one_way_bytes_per_ns
 
 
-def _has_own_rate(work: OperationWork) -> bool:
-    """Return whether the rate was measured with the operation's mix of reads and writes, turnarounds included."""
-    return work.kind is Kind.REDUCE_STICK or work.broadcast
-
-
 def _larger(one: Any, other: Any) -> Any:
     """Return the larger of two numbers, elementwise for arrays."""
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
@@ -332,7 +320,3 @@ def _smaller(one: Any, other: Any) -> Any:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.minimum(one, other)
     return min(one, other)
-
-
-def _root(number: Any) -> Any:
-    return np.sqrt(number) if isinstance(number, np.ndarray) else math.sqrt(number)

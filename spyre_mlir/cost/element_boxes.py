@@ -57,7 +57,12 @@ def without(box: Box, other: Box) -> list[Box]:
     if any(dim is not None and not dim for dim in common):
         return [box]
     if any(dim is None or a.step != 1 for dim, a in zip(common, box, strict=True)):
-        return [] if _contains(other, box) or None in common else _without_stepped(box, other)
+        differ = [dim for dim, (a, b) in enumerate(zip(box, other, strict=True)) if a != b]
+        # Of a box with steps, only one dim may differ, and this dim must have step 1.
+        if _contains(other, box) or None in common or len(differ) != 1 or box[differ[0]].step != 1:
+            return []
+        (dim,) = differ
+        return [(*box[:dim], piece, *box[dim + 1 :]) for (piece,) in without((box[dim],), (other[dim],))]
     rest: list[Box] = []
     for dim, (a, b) in enumerate(zip(box, common, strict=True)):
         assert b is not None
@@ -173,16 +178,6 @@ def _common(one: range, other: range) -> range | None:
     if one.step == other.step and (one.start - other.start) % one.step:
         return range(0)
     return None
-
-
-def _without_stepped(box: Box, other: Box) -> list[Box]:
-    """Subtract ``other`` from a box with steps. Only one dim may differ, and this dim must have step 1."""
-    differ = [dim for dim, (a, b) in enumerate(zip(box, other, strict=True)) if a != b]
-    if len(differ) != 1 or box[differ[0]].step != 1:
-        return []
-    (dim,) = differ
-    pieces = without((box[dim],), (other[dim],))
-    return [(*box[:dim], piece, *box[dim + 1 :]) for (piece,) in pieces]
 
 
 def _one(index: int) -> range:

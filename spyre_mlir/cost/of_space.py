@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from spyre_mlir.cost.work import OperandWork, OperationDims, OperationWork, product, work_of
+from spyre_mlir.cost.work import OperationDims, OperationWork, product, work_of
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.ownership import share_bytes
 from spyre_mlir.division.relayout import Relayout
@@ -42,8 +42,7 @@ def operation_work(
         # Cores that only send also take part.
         in_lx, cores = frozenset(range(len(space.views))), len(relayout.target.owners)
     moved = [hbm_bytes(space, operand, division)[0] for operand in range(len(space.views))]
-    operands = _operands(opcode, space, division.splits, cores, moved, in_lx)
-    return _work(opcode, space, division.splits, cores, operands, relayout)
+    return _work(opcode, space, division.splits, cores, moved, in_lx, relayout)
 
 
 def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork:
@@ -56,19 +55,7 @@ def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork
     if space.windows:
         # Windows of neighbouring slices overlap, so that several cores load the same rows.
         moved[0] = share_bytes(space, 0, splits) * product(splits, space.present[0])
-    cores = math.prod(splits)
-    return _work(opcode, space, splits, cores, _operands(opcode, space, splits, cores, moved))
-
-
-def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
-    """Return the run of a tile in bytes; an array of runs if sizes of the tile are arrays."""
-    if not any(isinstance(size, np.ndarray) for size in tile):
-        return view.run_bytes(tile)
-    return run_bytes_of_tiles(view, np.array(np.broadcast_arrays(*tile)))
-
-
-def _dims(opcode: str, space: Space) -> OperationDims[int]:
-    return _operation_dims(KINDS[opcode], space.present)
+    return _work(opcode, space, splits, math.prod(splits), moved)
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -81,71 +68,39 @@ def _work(
     space: Space,
     splits: Sequence[int],
     cores: int,
-    operands: Sequence[OperandWork],
+    moved: Sequence[int],
+    in_lx: Collection[int] = (),
     relayout: Relayout | None = None,
 ) -> OperationWork:
+    footprints = [space.footprint(operand) for operand in range(len(space.views))]
+
+    def run_bytes(tile: dict[int, Any]) -> list[Any]:
+        sizes = list(tile.values())
+        return [_run_bytes(view, space.accessed(operand, sizes)) for operand, view in enumerate(footprints)]
+
+    shares = map(operator.mul, shares_of(space.units, splits), space.granules)
+    lanes = [view.elements_per_stick for view in space.views if view.stick_dim is not None]
     return work_of(
         space.target,
         opcode,
-        _dims(opcode, space),
+        _operation_dims(KINDS[opcode], space.present),
         cores=cores,
         slices=splits,
-        shares=_elements_of_shares(space, splits),
+        shares=dict(enumerate(shares)),
+        granules=space.granules,
         sizes=space.sizes,
-        lanes=_lanes(space),
-        operands=operands,
+        # Without a stick dim, a stick holds one element.
+        lanes=max(lanes, default=1),
+        moved_bytes=moved,
+        core_bytes=[share_bytes(space, operand, splits) for operand in range(len(space.views))],
+        run_bytes=run_bytes,
+        in_lx=in_lx,
         relayout=relayout,
     )
 
 
-def _operands(
-    opcode: str,
-    space: Space,
-    splits: Sequence[int],
-    cores: int,
-    moved: Sequence[int],
-    in_lx: Collection[int] = (),
-) -> list[OperandWork]:
-    dims, result = _dims(opcode, space), len(space.views) - 1
-    runs, batch_runs = _runs(opcode, space, splits)
-    return [
-        OperandWork(
-            writes=operand == result,
-            bytes=moved[operand],
-            core_bytes=share_bytes(space, operand, splits),
-            fan_out=dims.fan_out(operand, splits, cores),
-            run_bytes=runs[operand],
-            in_lx=operand in in_lx,
-            batch_run_bytes=batch_runs[operand],
-        )
-        for operand in range(len(space.views))
-    ]
-
-
-def _elements_of_shares(space: Space, splits: Sequence[int]) -> tuple[int, ...]:
-    """Return the elements of the largest slice of each dim, padding included."""
-    return tuple(map(operator.mul, shares_of(space.units, splits), space.granules))
-
-
-def _runs(opcode: str, space: Space, splits: Sequence[int]) -> tuple[list[Any], list[Any]]:
-    """Return the contiguous bytes of each operand that a core loads at once: of one matrix, and of all its matrices."""
-    dims, shares = _dims(opcode, space), _elements_of_shares(space, splits)
-    granules = space.granules
-    tiles = [dims.tile(enumerate(shares), granules)]
-    # Without batches there is only one matrix.
-    if dims.batches:
-        tiles.append(dims.tile(enumerate(shares), granules, batched=True))
-    footprints = [space.footprint(operand) for operand in range(len(space.views))]
-    runs = [
-        [
-            _run_bytes(view, space.accessed(operand, list(tile.values())))
-            for operand, view in enumerate(footprints)
-        ]
-        for tile in tiles
-    ]
-    return runs[0], runs[-1]
-
-
-def _lanes(space: Space) -> int:
-    """Return the largest number of elements per stick of any operand; 1 if no operand has a stick dim."""
-    return max((view.elements_per_stick for view in space.views if view.stick_dim is not None), default=1)
+def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
+    """Return the run of a tile in bytes; an array of runs if sizes of the tile are arrays."""
+    if not any(isinstance(size, np.ndarray) for size in tile):
+        return view.run_bytes(tile)
+    return run_bytes_of_tiles(view, np.array(np.broadcast_arrays(*tile)))

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.records import dataclass
-from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import Target
 
 
@@ -97,12 +96,12 @@ def cheapest(relayouts: Sequence[Relayout]) -> int:
     Args:
         relayouts: The relayouts, at least one.
     """
-    return min(range(len(relayouts)), key=lambda index: _order_key(relayouts[index]))
 
+    def key(index: int) -> tuple[float, int, int]:
+        links = relayout_traffic(relayouts[index]).links
+        return relayout_ns(relayouts[index]), links.busiest_bytes, links.total_bytes
 
-def _order_key(relayout: Relayout) -> tuple[float, int, int]:
-    links = relayout_traffic(relayout).links
-    return relayout_ns(relayout), links.busiest_bytes, links.total_bytes
+    return min(range(len(relayouts)), key=key)
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -263,18 +262,15 @@ def _extents(relayout: Relayout, distribution: Distribution, nodes: int) -> _Ext
     ends = np.minimum(begins + shares, relayout.units)
     for dim, halo in enumerate(distribution.halos):
         if halo is not None:
-            begins[:, dim], ends[:, dim] = _with_halo(halo, begins[:, dim], ends[:, dim])
+            # Clipped at the ends of the dim.
+            begins[:, dim] = np.maximum(begins[:, dim] - halo.before, 0)
+            ends[:, dim] = np.minimum(ends[:, dim] - 1 + halo.extent - halo.before, halo.size)
             shares[dim] = halo.most_accessed(int(shares[dim]))
     strides = np.ones_like(shares)
     for inner, dim in zip(relayout.order, relayout.order[1:], strict=False):
         strides[dim] = strides[inner] * shares[inner]
     owns = np.array([slices is not None for slices in owners])
     return _Extents(owns, begins, ends, shares, strides)
-
-
-def _with_halo(halo: Sliding, begins: Integers, ends: Integers) -> tuple[Integers, Integers]:
-    """Return the begins and ends of slices with their halo, clipped at the ends of the dim."""
-    return np.maximum(begins - halo.before, 0), np.minimum(ends - 1 + halo.extent - halo.before, halo.size)
 
 
 def parts_of(owners: Owners, nodes: int) -> Integers:
@@ -287,20 +283,14 @@ def parts_of(owners: Owners, nodes: int) -> Integers:
 def _nearest(parts: Integers, useful: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the mask of the ``useful`` core pairs (from, to) that transfer: the nearest holder of a part sends it."""
     nodes = len(parts)
-    # One number orders by distance, then by core id.
-    rank = _distances(nodes) * nodes + np.arange(nodes)[:, None]
+    clockwise = ring_offsets(nodes)
+    # One number orders by distance in the shorter direction, then by core id.
+    rank = np.minimum(clockwise, nodes - clockwise) * nodes + np.arange(nodes)[:, None]
     rank = np.where(useful, rank, nodes * nodes)
     best = np.full_like(rank, nodes * nodes)
     # Unbuffered: several holders of a part compete for one row.
     np.minimum.at(best, parts, rank)
     return useful & (rank == best[parts])
-
-
-@functools.cache
-def _distances(nodes: int) -> Integers:
-    """Return the number of links between two nodes in the shorter direction."""
-    clockwise = ring_offsets(nodes)
-    return np.minimum(clockwise, nodes - clockwise)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -211,17 +211,39 @@ def work_of(
     *,
     cores: Any,
     slices: PerDim[_Dim],
-    shares: PerDim[_Dim],
+    shares: Mapping[_Dim, Any],
+    granules: PerDim[_Dim],
     sizes: PerDim[_Dim],
     lanes: int,
-    operands: Iterable[OperandWork],
+    moved_bytes: Sequence[Any],
+    core_bytes: Sequence[Any],
+    run_bytes: Callable[[dict[_Dim, Any]], Sequence[Any]],
+    in_lx: Collection[int] = (),
     relayout: Relayout | None = None,
 ) -> OperationWork:
     """Return the work of one execution with the given number of ``slices`` of each dim.
 
-    ``shares`` are the elements of the largest slice of each dim, padding included. ``sizes`` are the elements of each
-    whole dim, without padding. ``lanes`` is the largest number of elements per stick of any operand.
+    ``shares`` are the elements of the largest slice of each dim, padding included, and ``granules`` its indivisible
+    elements. ``sizes`` are the elements of each whole dim, without padding. ``lanes`` is the largest number of elements
+    per stick of any operand. ``moved_bytes`` and ``core_bytes`` are the bytes of each operand that all cores and the
+    busiest core access; ``run_bytes`` returns the contiguous bytes of each operand in a tile.
     """
+    runs = batch_runs = run_bytes(dims.tile(shares.items(), granules))
+    # Without batches there is only one matrix.
+    if dims.batches:
+        batch_runs = run_bytes(dims.tile(shares.items(), granules, batched=True))
+    operands = tuple(
+        OperandWork(
+            writes=operand == len(dims.present) - 1,
+            bytes=moved_bytes[operand],
+            core_bytes=core_bytes[operand],
+            fan_out=dims.fan_out(operand, slices, cores),
+            run_bytes=runs[operand],
+            in_lx=operand in in_lx,
+            batch_run_bytes=batch_runs[operand],
+        )
+        for operand in range(len(dims.present))
+    )
     return OperationWork(
         target,
         opcode,
@@ -231,7 +253,7 @@ def work_of(
         outputs_per_core=product(shares, dims.present[-1]),
         results=product(sizes, dims.present[-1]),
         broadcast=dims.is_broadcast(sizes),
-        operands=tuple(operands),
+        operands=operands,
         relayout=relayout,
         tile_bytes=dims.tile_elements(shares, lanes, target.array.tile_rows) * (target.stick_bytes // lanes),
     )

@@ -35,6 +35,11 @@ def _to_attribute(
     return scalars[key]
 
 
+def i64_attr(value: int) -> ir.IntegerAttr:
+    """Build an integer attribute of 64 bits. Needs a current context."""
+    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+
+
 def _scalar(value: Any) -> ir.Attribute:
     if value is None:
         return ir.UnitAttr.get()
@@ -42,7 +47,7 @@ def _scalar(value: Any) -> ir.Attribute:
     if isinstance(value, bool):
         return ir.BoolAttr.get(value)
     if isinstance(value, int):
-        return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+        return i64_attr(value)
     if isinstance(value, float):
         return ir.FloatAttr.get_f64(value)
     if isinstance(value, str):

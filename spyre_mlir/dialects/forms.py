@@ -23,8 +23,9 @@ from spyre_mlir.layout.view import ViewError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.target.target import Target
 
-#: A function that describes an error in an attribute, or returns None. ``ValueError`` for an attribute of another kind.
-Check = Callable[[ir.Attribute], str | None]
+#: A function that describes an error in an attribute as text; any other result means that the attribute is valid.
+#: ``ValueError`` for an attribute of another kind.
+Check = Callable[[ir.Attribute], object]
 
 #: Prefixes of the names of attributes that are checked.
 CHECKED_PREFIXES = ("sdsc.", "stick.", "spyre.")
@@ -86,7 +87,7 @@ class _Checker:
             problem = check(attr)
         except ValueError:  # the bindings': the attribute, or a part of it, is of another kind
             problem = f"{attr} is none"
-        if problem is not None:
+        if isinstance(problem, str):
             return f"'{name}' must be {form}: {problem}"
         self.valid.add((name, attr))
         return None
@@ -126,25 +127,10 @@ def _integer(attr: ir.Attribute, least: int = -(1 << 63)) -> int:
     return value.value
 
 
-def _count(least: int) -> Check:
-    def check(attr: ir.Attribute) -> None:
-        _integer(attr, least)
-
-    return check
-
-
 def _halos(attr: ir.Attribute) -> None:
     numbers = list(ir.DenseI64ArrayAttr(attr))
     if len(numbers) % 4 or min(numbers, default=0) < 0:
         raise ValueError("a halo has a dim, positions before and after a slice, and a size")
-
-
-def _text(attr: ir.Attribute) -> None:
-    ir.StringAttr(attr)
-
-
-def _unit(attr: ir.Attribute) -> None:
-    ir.UnitAttr(attr)
 
 
 def _texts(attr: ir.Attribute) -> None:
@@ -263,14 +249,14 @@ _FORMS: dict[str, tuple[str, Check]] = {
     sdsc.HOST: ("the name, kind and dtype of an array like #sdsc.host<\"x\", \"input\", \"f16\">", _host),
     sdsc.HOST_VIEW: ("a view like {array = array<i64: 8>, offset = 0, strides = array<i64: 1>}", _host_view),
     sdsc.HISTORY: ("a list of (kind, pass, reason) like [[\"fusion\", \"fuse-device-ops\", \"..\"]]", _history),
-    sdsc.COPIES: ("a positive number of cores", _count(1)),
+    sdsc.COPIES: ("a positive number of cores", partial(_integer, least=1)),
     sdsc.HALOS: ("four numbers of each dim", _halos),
-    sdsc.POOL_BYTES: ("a number of bytes", _count(0)),
+    sdsc.POOL_BYTES: ("a number of bytes", partial(_integer, least=0)),
     sdsc.PINS: ("a dictionary", _pins),
     sdsc.SPILLED: ("a list of reasons", _texts),
-    **dict.fromkeys((sdsc.OPTIONAL, sdsc.EVICTED), ("a flag without a value", _unit)),
-    **dict.fromkeys((sdsc.COMBINE, sdsc.SOURCE, sdsc.NAME, sdsc.PLAN), ("a text", _text)),
-    "spyre.name": ("a text", _text),
+    **dict.fromkeys((sdsc.OPTIONAL, sdsc.EVICTED), ("a flag without a value", ir.UnitAttr)),
+    **dict.fromkeys((sdsc.COMBINE, sdsc.SOURCE, sdsc.NAME, sdsc.PLAN), ("a text", ir.StringAttr)),
+    "spyre.name": ("a text", ir.StringAttr),
     "spyre.kind": ("the kind of an argument", _kind),
-    sdsc.UPDATED: ("the number of a result", _count(0)),
+    sdsc.UPDATED: ("the number of a result", partial(_integer, least=0)),
 }  # fmt: skip

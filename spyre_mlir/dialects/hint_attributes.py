@@ -46,38 +46,40 @@ def hints_attr(hints: Sequence[Hint]) -> ir.ArrayAttr:
 
 def hints_of(attr: ir.Attribute, location: ir.Location) -> tuple[Hint, ...]:
     """Return the hints of ``sdsc.hints``, outermost first; ``CompileError`` at ``location`` for anything else."""
-    hints = tuple(_hint(entry, location) for entry in _list(attr, HINTS, _HINTS_FORM, location))
+    hints = []
+    for entry in _list(attr, HINTS, _HINTS_FORM, location):
+        match entry:
+            case {"id": int(number), "tiles": [*tiles]} if number > 0:
+                hints.append(Hint(number, tuple(_tiles(number, tiles, location))))
+            case _:
+                raise _malformed(HINTS, _HINTS_FORM, location)
     for outer, inner in itertools.pairwise(hints):
         if inner.id <= outer.id:
             raise CompileError(
                 f"hint {inner.id} is inside of hint {outer.id}; an inner hint has the larger id",
                 location_of(location),
             )
-    return hints
+    return tuple(hints)
 
 
-def _hint(entry: Any, location: ir.Location) -> Hint:
-    match entry:
-        case {"id": int(number), "tiles": [*given]} if number > 0:
-            tiles = [_tile(tile, location) for tile in given]
-        case _:
-            raise _malformed(HINTS, _HINTS_FORM, location)
+def _tiles(hint: int, entries: Sequence[Any], location: ir.Location) -> Sequence[tuple[str, int]]:
+    """Return the dims that a hint cuts, with the number of tiles of each."""
+    tiles = []
+    for entry in entries:
+        match entry:
+            case {"dim": str(dim), "count": int(count)}:
+                tiles.append((dim, count))
+            case _:
+                raise _malformed(HINTS, _HINTS_FORM, location)
     counts: dict[str, int] = {}
     for dim, count in tiles:
         problem = f"into {count} tiles; expected 1 or more" if count < 1 else None
         if dim in counts:
             problem = f"twice, into {counts[dim]} and into {count} tiles"
         if problem is not None:
-            raise CompileError(f"hint {number} cuts '{dim}' {problem}", location_of(location))
+            raise CompileError(f"hint {hint} cuts '{dim}' {problem}", location_of(location))
         counts[dim] = count
-    return Hint(number, tuple(tiles))
-
-
-def _tile(entry: Any, location: ir.Location) -> tuple[str, int]:
-    match entry:
-        case {"dim": str(dim), "count": int(count)}:
-            return dim, count
-    raise _malformed(HINTS, _HINTS_FORM, location)
+    return tiles
 
 
 def dims_attr(dims: Sequence[Sequence[str]]) -> ir.ArrayAttr:
@@ -126,23 +128,20 @@ def tiling_of(op: ir.Operation, name: str = TILING) -> tuple[TiledLoop, ...]:
     """
     if name not in op.attributes:
         return ()
-    return tuple(
-        _loop(entry, name, op) for entry in _list(op.attributes[name], name, _TILING_FORM, op.location)
-    )
-
-
-def _loop(entry: Any, name: str, op: ir.Operation) -> TiledLoop:
-    match entry:
-        case {"loop": str(loop), "dim": int(dim), "tiles": int(tiles), **rest} if dim >= 0 and tiles > 0:
-            tile, unrolled = rest.get("tile"), rest.get("unrolled")
-            # Not ``isinstance``: bool is also an int in Python.
-            is_tile = tile is None or (type(tile) is int and tile > 0)
-            is_known = rest.keys() <= {"tile", "unrolled"} and (
-                unrolled is None or isinstance(unrolled, bool)
-            )
-            if is_tile and is_known:
-                return TiledLoop(loop, dim, tiles, tile, unrolled)
-    raise _malformed(name, _TILING_FORM, op.location)
+    loops = []
+    for entry in _list(op.attributes[name], name, _TILING_FORM, op.location):
+        match entry:
+            case {"loop": str(loop), "dim": int(dim), "tiles": int(tiles), **rest} if dim >= 0 and tiles > 0:
+                tile, unrolled = rest.get("tile"), rest.get("unrolled")
+                # Not ``isinstance``: bool is also an int in Python.
+                is_tile = tile is None or (type(tile) is int and tile > 0)
+                is_flag = unrolled is None or isinstance(unrolled, bool)
+                if not is_tile or not is_flag or not rest.keys() <= {"tile", "unrolled"}:
+                    raise _malformed(name, _TILING_FORM, op.location)
+                loops.append(TiledLoop(loop, dim, tiles, tile, unrolled))
+            case _:
+                raise _malformed(name, _TILING_FORM, op.location)
+    return tuple(loops)
 
 
 def _list(attr: ir.Attribute, name: str, form: str, location: ir.Location) -> list[Any]:
@@ -189,22 +188,18 @@ def without_hints(location: ir.Location) -> ir.Location:
     """Return a location without its hints."""
     parts = [without_hints(part) for part in _parts(location)]
     if isinstance(location, ir.FusedLoc):
-        return _fused(parts, _metadata(location), location)
+        metadata: ir.Attribute | None = location.metadata
+        if (entries := _metadata(location)) is not None:
+            left = {entry.name: entry.attr for entry in entries if entry.name != HINTS}
+            if not left and len(parts) == 1:
+                return parts[0]
+            metadata = ir.DictAttr.get(left, context=location.context) if left else None
+        return ir.Location.fused(parts, metadata=metadata, context=location.context)
     if isinstance(location, ir.CallSiteLoc):
         return ir.Location.callsite(parts[0], parts[1:], context=location.context)
     if isinstance(location, ir.NameLoc):
         return ir.Location.name(location.name_str, parts[0], context=location.context)
     return location
-
-
-def _fused(parts: Sequence[ir.Location], metadata: ir.DictAttr | None, location: ir.FusedLoc) -> ir.Location:
-    if metadata is None:
-        return ir.Location.fused(parts, metadata=location.metadata, context=location.context)
-    left = {entry.name: entry.attr for entry in metadata if entry.name != HINTS}
-    if not left and len(parts) == 1:
-        return parts[0]
-    kept = ir.DictAttr.get(left, context=location.context) if left else None
-    return ir.Location.fused(parts, metadata=kept, context=location.context)
 
 
 def _metadata(location: ir.FusedLoc) -> ir.DictAttr | None:

@@ -10,10 +10,12 @@ error, and a negative index counts from the end. Slices use the result as an off
 # Annotations must not be postponed: the bindings read the fields of ops and attributes from them.
 # pyright: reportInvalidTypeForm=false
 
+import math
 from collections.abc import Mapping
 
-from spyre_mlir.dialects.attributes import to_attribute
+from spyre_mlir.dialects.attributes import i64_attr, to_attribute
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, Sdsc, index_bounds_of
+from spyre_mlir.dialects.verification import attribute_of, required
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ext, ir
 
@@ -35,17 +37,16 @@ class ReadIndexOp(Sdsc.Operation, name="read_index"):
         """Require bounds, and the index of an existing element."""
         if not _has_bounds(self.operation):
             return False
-        operands, element = list(self.operation.operands), _element(self.operation)
+        operands, element = list(self.operation.operands), attribute_of(self.operation, "element")
         if len(operands) != 1 or not isinstance(operands[0].type, ir.RankedTensorType):
             return True
         type_ = ir.RankedTensorType(operands[0].type)
-        size = 1
-        for extent in type_.shape:
-            size *= extent
-        if str(type_.element_type) in ("i32", "i64") and element is not None and 0 <= element < size:
-            return True
-        self.location.emit_error("read_index takes one of the elements of a tensor of i32 or i64")
-        return False
+        is_element = isinstance(element, ir.IntegerAttr) and 0 <= element.value < math.prod(type_.shape)
+        return required(
+            self,
+            str(type_.element_type) in ("i32", "i64") and is_element,
+            "read_index takes one of the elements of a tensor of i32 or i64",
+        )
 
 
 class IndexArgumentOp(Sdsc.Operation, name="index_argument"):
@@ -69,19 +70,14 @@ def _has_bounds(op: ir.Operation) -> bool:
         bounds = index_bounds_of(_attributes(op))
     except CompileError:
         bounds = None
-    if bounds is not None and bounds[1] > 0 and bounds[0] in (0, -bounds[1]):
-        return True
-    op.location.emit_error(f"an index has '{INDEX_BOUNDS}' from 0, or from -size, to the size of its dim")
-    return False
+    is_range = bounds is not None and bounds[1] > 0 and bounds[0] in (0, -bounds[1])
+    return required(
+        op, is_range, f"an index has '{INDEX_BOUNDS}' from 0, or from -size, to the size of its dim"
+    )
 
 
 def _attributes(op: ir.Operation) -> ir.DictAttr:
     return ir.DictAttr.get({name: op.attributes[name] for name in op.attributes}, op.context)
-
-
-def _element(op: ir.Operation) -> int | None:
-    attribute = op.attributes["element"] if "element" in op.attributes else None
-    return ir.IntegerAttr(attribute).value if isinstance(attribute, ir.IntegerAttr) else None
 
 
 def bounds_of_index(op: ir.Operation) -> tuple[int, int, str]:
@@ -103,15 +99,11 @@ def array_of_index(op: ir.Operation) -> str:
 
 def read_index(source: ir.Value, element: int, bounds: Mapping[str, int | str]) -> ir.Value:
     """Build an ``sdsc.read_index`` at the current insertion point."""
-    attributes = {"element": _i64(element), INDEX_BOUNDS: to_attribute(dict(bounds))}
+    attributes = {"element": i64_attr(element), INDEX_BOUNDS: to_attribute(dict(bounds))}
     return ir.Operation.create(READ_INDEX, [ir.IndexType.get()], [source], attributes).result
 
 
 def index_argument(array: str, element: int, bounds: ir.Attribute) -> ir.Value:
     """Build an ``sdsc.index_argument`` at the current insertion point."""
-    attributes = {"array": ir.StringAttr.get(array), "element": _i64(element), INDEX_BOUNDS: bounds}
+    attributes = {"array": ir.StringAttr.get(array), "element": i64_attr(element), INDEX_BOUNDS: bounds}
     return ir.Operation.create(INDEX_ARGUMENT, [ir.IndexType.get()], [], attributes).result
-
-
-def _i64(value: int) -> ir.IntegerAttr:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)

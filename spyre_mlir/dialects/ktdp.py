@@ -22,8 +22,8 @@ bindings print Python-defined ops in generic form; ``spyre_mlir/ktir/ktir_text.p
 # pyright: reportInvalidTypeForm=false
 
 from collections.abc import Sequence
-from typing import Any
 
+from spyre_mlir.dialects.verification import attribute_of, required
 from spyre_mlir.mlir import ext, ir
 
 GRID = "grid"
@@ -68,18 +68,22 @@ class ConstructMemoryViewOp(Ktdp.Operation, name="construct_memory_view"):
     def verify_invariants(self) -> bool:
         """Require a memory space, and a size and a stride for each dim of the view."""
         op = self.operation
-        sizes, strides = (_integers(op, name) for name in ("sizes", "strides"))
-        space: Any = op.attributes["memory_space"] if "memory_space" in op.attributes else None
-        if not isinstance(space, ir.StringAttr) or space.value not in (GLOBAL, LOCAL):
-            self.location.emit_error("the memory_space of a view is 'global' or 'ct_local'")
-            return False
-        if sizes is None or strides is None or not len(sizes) == len(strides) == len(_shape(op.results[0])):
-            self.location.emit_error("a memory view has a size and a stride for each dim")
-            return False
-        if sizes != _shape(op.results[0]):
-            self.location.emit_error("the sizes of a memory view are those of its type")
-            return False
-        return True
+        sizes, strides, space = (attribute_of(op, name) for name in ("sizes", "strides", "memory_space"))
+        numbers = [list(each) for each in (sizes, strides) if isinstance(each, ir.DenseI64ArrayAttr)]
+        shape = _shape(op.results[0])
+        return (
+            required(
+                self,
+                isinstance(space, ir.StringAttr) and space.value in (GLOBAL, LOCAL),
+                "the memory_space of a view is 'global' or 'ct_local'",
+            )
+            and required(
+                self,
+                len(numbers) == 2 and len(numbers[0]) == len(numbers[1]) == len(shape),
+                "a memory view has a size and a stride for each dim",
+            )
+            and required(self, numbers[0] == shape, "the sizes of a memory view are those of its type")
+        )
 
 
 class ConstructDistributedMemoryViewOp(Ktdp.Operation, name="construct_distributed_memory_view"):
@@ -104,13 +108,15 @@ class ConstructAccessTileOp(Ktdp.Operation, name="construct_access_tile"):
         """Require a subscript for each dim, and a tile within the view."""
         op = self.operation
         view, tile = _shape(op.operands[0]), _tile_shape(op.results[0])
-        if not len(op.operands) - 1 == len(view) == len(tile):
-            self.location.emit_error("an access tile has a subscript and an extent for each dim of its view")
-            return False
-        if any(extent > size for extent, size in zip(tile, view, strict=True)):
-            self.location.emit_error("an access tile is no larger than its view")
-            return False
-        return True
+        return required(
+            self,
+            len(op.operands) - 1 == len(view) == len(tile),
+            "an access tile has a subscript and an extent for each dim of its view",
+        ) and required(
+            self,
+            all(extent <= size for extent, size in zip(tile, view, strict=True)),
+            "an access tile is no larger than its view",
+        )
 
 
 class ConstructIndirectAccessTileOp(Ktdp.Operation, name="construct_indirect_access_tile"):
@@ -183,11 +189,6 @@ def tile_type(shape: Sequence[int]) -> ir.Type:
     return AccessTileType.get(ir.TypeAttr.get(ir.RankedTensorType.get(list(shape), ir.IndexType.get())))
 
 
-def _integers(op: ir.Operation, name: str) -> list[int] | None:
-    attribute: Any = op.attributes[name] if name in op.attributes else None
-    return list(attribute) if isinstance(attribute, ir.DenseI64ArrayAttr) else None
-
-
 def _shape(value: ir.Value) -> list[int]:
     return list(ir.ShapedType(value.type).shape)
 
@@ -197,7 +198,5 @@ def _tile_shape(tile: ir.Value) -> list[int]:
 
 
 def _verify_shapes(op: ext.Operation, value: ir.Value, tile: ir.Value) -> bool:
-    if _shape(value) == _tile_shape(tile):
-        return True
-    op.location.emit_error("a tensor that is moved has the shape of its access tile")
-    return False
+    is_equal = _shape(value) == _tile_shape(tile)
+    return required(op, is_equal, "a tensor that is moved has the shape of its access tile")

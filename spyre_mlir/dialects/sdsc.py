@@ -81,8 +81,8 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from spyre_mlir.dialects.attributes import from_attribute, from_dims, to_dims
-from spyre_mlir.dialects.copied_types import copied_types
+from spyre_mlir.dialects.attributes import from_attribute, from_dims, i64_attr, to_dims
+from spyre_mlir.dialects.verification import copied_types, keeps_elements, required
 from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.host_view import HostView
@@ -161,15 +161,7 @@ class CloneOp(Sdsc.Operation, name="clone"):
 
     def verify_invariants(self) -> bool:
         """Require shape and element type of the source."""
-        types = copied_types(self)
-        if types is None:
-            return True
-        source, result = types
-        # Not the whole type, because a clone may change the layout.
-        if list(source.shape) == list(result.shape) and source.element_type == result.element_type:
-            return True
-        self.location.emit_error("clone keeps shape and element type of its source")
-        return False
+        return keeps_elements(self, "clone keeps shape and element type of its source")
 
 
 class WindowsOp(Sdsc.Operation, name="windows"):
@@ -202,11 +194,8 @@ class WindowsOp(Sdsc.Operation, name="windows"):
             and all(min(entries, default=1) > 0 for entries in numbers[1:3])
             and min(numbers[3], default=0) >= 0
         )
-        if not is_sound:
-            self.location.emit_error(
-                "windows has a dim of positions and one of a window for each dim in 'dims'"
-            )
-        return is_sound
+        message = "windows has a dim of positions and one of a window for each dim in 'dims'"
+        return required(self, is_sound, message)
 
 
 class ShuffleOp(Sdsc.Operation, name="shuffle"):
@@ -221,10 +210,8 @@ class ShuffleOp(Sdsc.Operation, name="shuffle"):
     def verify_invariants(self) -> bool:
         """Require the type of the source, including the layout: the ring moves bits unchanged."""
         types = copied_types(self)
-        if types is None or types[0] == types[1]:
-            return True
-        self.location.emit_error("shuffle keeps the type of its source")
-        return False
+        is_kept = types is None or types[0] == types[1]
+        return required(self, is_kept, "shuffle keeps the type of its source")
 
 
 def shuffle(source: ir.Value, location: ir.Location) -> ir.Value:
@@ -281,8 +268,7 @@ def over_of(op: ir.Operation) -> ir.Value | None:
 
 def ping_pong_attr(pair: int, second: bool) -> ir.ArrayAttr:
     """Build ``sdsc.ping_pong``: the index of a pair of buffers, and which buffer of the pair holds a result."""
-    i64 = ir.IntegerType.get_signless(64)
-    return ir.ArrayAttr.get([ir.IntegerAttr.get(i64, number) for number in (pair, int(second))])
+    return ir.ArrayAttr.get([i64_attr(number) for number in (pair, int(second))])
 
 
 def ping_pong_of(op: ir.Operation) -> tuple[int, bool] | None:
@@ -314,21 +300,17 @@ def op_attr(opcode: str, constants: Mapping[str, float] | None = None) -> OpAttr
 
 def division_attr(splits: Sequence[int], mapping: ir.AffineMap) -> DivisionAttr:
     """Build ``#sdsc.division``: the slices per iteration dim, and the map from a core to its slices."""
-    i64 = ir.IntegerType.get_signless(64)
-    return DivisionAttr.get(
-        ir.ArrayAttr.get([ir.IntegerAttr.get(i64, split) for split in splits]), ir.AffineMapAttr.get(mapping)
-    )
+    return DivisionAttr.get(ir.ArrayAttr.get(list(map(i64_attr, splits))), ir.AffineMapAttr.get(mapping))
 
 
 def hbm_attr(base: str, offset: int) -> HbmAttr:
     """Build ``#sdsc.hbm`` from the name of the base and the ``offset`` in bytes."""
-    i64 = ir.IntegerType.get_signless(64)
-    return HbmAttr.get(ir.StringAttr.get(base), ir.IntegerAttr.get(i64, offset))
+    return HbmAttr.get(ir.StringAttr.get(base), i64_attr(offset))
 
 
 def lx_attr(address: int) -> LxAttr:
     """Build ``#sdsc.lx`` from a byte address."""
-    return LxAttr.get(ir.IntegerAttr.get(ir.IntegerType.get_signless(64), address))
+    return LxAttr.get(i64_attr(address))
 
 
 def placement_of(op: ir.Operation) -> HbmAttr | LxAttr | None:
@@ -358,7 +340,7 @@ def host_view_attr(view: HostView) -> ir.DictAttr:
     pieces = [piece for dim in view.dims for piece in dim]
     entries = {
         "array": ir.DenseI64ArrayAttr.get(view.array_shape),
-        "offset": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), view.offset),
+        "offset": i64_attr(view.offset),
         "strides": ir.DenseI64ArrayAttr.get([stride for _, stride in pieces]),
     }
     if view.in_pieces:

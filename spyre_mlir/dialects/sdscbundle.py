@@ -19,8 +19,9 @@ bundles, ``sdscbundle.cuts`` has the indices of the executes that begin another 
 # pyright: reportInvalidTypeForm=false
 
 from collections.abc import Sequence
-from typing import Any
 
+from spyre_mlir.dialects.attributes import i64_attr
+from spyre_mlir.dialects.verification import attribute_of, required
 from spyre_mlir.mlir import ext, ir
 
 DESIGNS, MANIFEST, CONSTANTS = "sdscbundle.designs", "sdscbundle.manifest", "sdscbundle.constants"
@@ -61,23 +62,29 @@ class SdscExecuteOp(SdscBundle.Operation, name="sdsc_execute"):
 
     def verify_invariants(self) -> bool:
         """Require a file name, and distinct negative symbol ids, one per operand."""
-        filename, symbols = (_attribute(self.operation, name) for name in ("sdsc_filename", "symbol_ids"))
+        filename, symbols = (attribute_of(self.operation, name) for name in ("sdsc_filename", "symbol_ids"))
         is_list = isinstance(symbols, ir.ArrayAttr) and all(
             isinstance(id_, ir.IntegerAttr) for id_ in symbols
         )
-        if not isinstance(filename, ir.StringAttr) or not is_list:
-            self.location.emit_error("sdsc_execute names its design in sdsc_filename and its symbol_ids")
-            return False
-        ids = [symbol.value for symbol in symbols]
-        if len(ids) != len(self.operation.operands):
-            self.location.emit_error(
-                f"sdsc_execute has {len(self.operation.operands)} operands but {len(ids)} symbol ids"
+        ids = [symbol.value for symbol in symbols] if is_list else []
+        operands = len(self.operation.operands)
+        return (
+            required(
+                self,
+                isinstance(filename, ir.StringAttr) and is_list,
+                "sdsc_execute names its design in sdsc_filename and its symbol_ids",
             )
-            return False
-        if len(set(ids)) != len(ids) or any(symbol >= 0 for symbol in ids):
-            self.location.emit_error("symbol ids of sdsc_execute are negative and each is bound once")
-            return False
-        return True
+            and required(
+                self,
+                len(ids) == operands,
+                f"sdsc_execute has {operands} operands but {len(ids)} symbol ids",
+            )
+            and required(
+                self,
+                len(set(ids)) == len(ids) and all(symbol < 0 for symbol in ids),
+                "symbol ids of sdsc_execute are negative and each is bound once",
+            )
+        )
 
 
 class DeviceMemAllocateOp(SdscBundle.Operation, name="device_mem_allocate"):
@@ -88,11 +95,9 @@ class DeviceMemAllocateOp(SdscBundle.Operation, name="device_mem_allocate"):
 
     def verify_invariants(self) -> bool:
         """Require a positive size."""
-        size = _attribute(self.operation, "bytes")
-        if isinstance(size, ir.IntegerAttr) and size.value > 0:
-            return True
-        self.location.emit_error("device_mem_allocate reserves a positive number of bytes")
-        return False
+        size = attribute_of(self.operation, "bytes")
+        is_positive = isinstance(size, ir.IntegerAttr) and size.value > 0
+        return required(self, is_positive, "device_mem_allocate reserves a positive number of bytes")
 
 
 class InputArgExtractOp(SdscBundle.Operation, name="input_arg_extract"):
@@ -104,25 +109,16 @@ class InputArgExtractOp(SdscBundle.Operation, name="input_arg_extract"):
 
     def verify_invariants(self) -> bool:
         """Require one of the three fields of a parameter."""
-        field = _attribute(self.operation, "what")
-        if isinstance(field, ir.StringAttr) and field.value in ("value", "granularity", "max_value"):
-            return True
-        self.location.emit_error("input_arg_extract reads 'value', 'granularity' or 'max_value'")
-        return False
-
-
-def _attribute(op: ir.Operation, name: str) -> Any:
-    # The verifier runs on arbitrary generic form, before names or types are checked.
-    return op.attributes[name] if name in op.attributes else None
-
-
-def _i64(value: int) -> ir.IntegerAttr:
-    return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+        field = attribute_of(self.operation, "what")
+        is_field = isinstance(field, ir.StringAttr) and field.value in ("value", "granularity", "max_value")
+        return required(self, is_field, "input_arg_extract reads 'value', 'granularity' or 'max_value'")
 
 
 def input_arg_type(granularity: int | None = None, max_value: int | None = None) -> InputArgType:
     """Build the type of a run-time parameter; None is written as 0."""
-    return InputArgType.get(ir.TypeAttr.get(ir.IndexType.get()), _i64(granularity or 0), _i64(max_value or 0))
+    return InputArgType.get(
+        ir.TypeAttr.get(ir.IndexType.get()), i64_attr(granularity or 0), i64_attr(max_value or 0)
+    )
 
 
 def bounds_of(type_: InputArgType) -> tuple[int | None, int | None]:
@@ -138,7 +134,7 @@ def sdsc_execute(
     """Build an execute at the current insertion point."""
     attributes = {
         "sdsc_filename": ir.StringAttr.get(filename),
-        "symbol_ids": ir.ArrayAttr.get([_i64(symbol) for symbol in symbol_ids]),
+        "symbol_ids": ir.ArrayAttr.get([i64_attr(symbol) for symbol in symbol_ids]),
     }
     ir.Operation.create(
         "sdscbundle.sdsc_execute", operands=list(operands), attributes=attributes, loc=location
@@ -148,7 +144,9 @@ def sdsc_execute(
 def device_mem_allocate(size_bytes: int) -> ir.Value:
     """Build an allocation at the current insertion point."""
     return ir.Operation.create(
-        "sdscbundle.device_mem_allocate", results=[ir.IndexType.get()], attributes={"bytes": _i64(size_bytes)}
+        "sdscbundle.device_mem_allocate",
+        results=[ir.IndexType.get()],
+        attributes={"bytes": i64_attr(size_bytes)},
     ).result
 
 

@@ -31,8 +31,8 @@ import functools
 from collections.abc import Mapping
 
 from spyre_mlir.dialects.attributes import from_dims, to_dims
-from spyre_mlir.dialects.copied_types import copied_types
 from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.dialects.verification import copied_types, keeps_elements, required
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.padding import States
 from spyre_mlir.mlir import ext, ir
@@ -73,19 +73,15 @@ class RestickifyOp(Stick.Operation, name="restickify", traits=[ext.Pure]):
 
     def verify_invariants(self) -> bool:
         """Require shape and element type of the source, and a layout on both types or a requested layout."""
+        if not keeps_elements(self, "restickify keeps shape and element type, only the layout changes"):
+            return False
         types = copied_types(self)
         if types is None:
             return True
-        source, result = types
-        if list(source.shape) != list(result.shape) or source.element_type != result.element_type:
-            self.location.emit_error("restickify keeps shape and element type, only the layout changes")
-            return False
         if TO in self.attributes:
             return _has_fitting_request(self)
-        if not has_layout(source) or not has_layout(result):
-            self.location.emit_error(f"restickify needs a layout on its source and on its result, or '{TO}'")
-            return False
-        return True
+        message = f"restickify needs a layout on its source and on its result, or '{TO}'"
+        return required(self, all(map(has_layout, types)), message)
 
 
 class PinOp(Stick.Operation, name="pin"):
@@ -101,33 +97,25 @@ class PinOp(Stick.Operation, name="pin"):
 
     def verify_invariants(self) -> bool:
         """Require shape and element type of the operand, and a layout that fits."""
-        types = copied_types(self)
-        if types is None:
+        if copied_types(self) is None:
             return True
-        source, result = types
-        if list(source.shape) != list(result.shape) or source.element_type != result.element_type:
-            self.location.emit_error("pin keeps shape and element type of its operand")
-            return False
-        if TO not in self.attributes:
-            self.location.emit_error(f"pin names the layout of its operand in '{TO}'")
-            return False
-        return _has_fitting_request(self)
+        return (
+            keeps_elements(self, "pin keeps shape and element type of its operand")
+            and required(self, TO in self.attributes, f"pin names the layout of its operand in '{TO}'")
+            and _has_fitting_request(self)
+        )
 
 
 def _has_fitting_request(op: ir.OpView) -> bool:
     """Return whether ``stick.to`` is a layout for tensors of the op's rank; emit the error if not."""
     attr, rank = op.attributes[TO], ir.RankedTensorType(op.results[0].type).rank
     if not isinstance(attr, LayoutAttr):
-        op.location.emit_error(f"'{TO}' must be a #stick.layout, not {attr}")
-        return False
+        return required(op, False, f"'{TO}' must be a #stick.layout, not {attr}")
     dims = ir.AffineMapAttr(attr.map).value.n_dims
     if dims != rank:
-        op.location.emit_error(f"'{TO}' is a layout of {dims} dims, but the tensor has {rank}")
-        return False
+        return required(op, False, f"'{TO}' is a layout of {dims} dims, but the tensor has {rank}")
     problem = layout_problem(attr, rank)
-    if problem is not None:
-        op.location.emit_error(f"'{TO}' is no layout: {problem}")
-    return problem is None
+    return required(op, problem is None, f"'{TO}' is no layout: {problem}")
 
 
 def layout_problem(attr: LayoutAttr, rank: int) -> str | None:
@@ -283,26 +271,3 @@ def _constant(expression: ir.AffineExpr) -> int:
     if not isinstance(expression, ir.AffineConstantExpr):
         raise ValueError(f"'{expression}' is not a constant")
     return expression.value
-
-
-__all__ = [
-    "PADDING",
-    "TO",
-    "LayoutAttr",
-    "PinOp",
-    "RestickifyOp",
-    "Stick",
-    "affine_map",
-    "has_layout",
-    "layout_attr",
-    "layout_from",
-    "layout_of",
-    "padding_attr",
-    "padding_of",
-    "pin",
-    "requested_layout",
-    "requested_restickify",
-    "restickify",
-    "with_layout",
-    "without_layout",
-]

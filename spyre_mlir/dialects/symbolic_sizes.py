@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
 from spyre_mlir.dialects.attributes import from_attribute, to_attribute
 from spyre_mlir.errors import CompileError
@@ -40,17 +39,18 @@ def sizes_of(func: ir.Operation) -> dict[str, tuple[int, int]]:
     if SIZES not in func.attributes:
         return {}
     value = from_attribute(func.attributes[SIZES])
-    if not isinstance(value, dict) or not all(map(_is_size, value.values())):
+    is_sound = isinstance(value, dict)
+    for entry in value.values() if is_sound else ():
+        match entry:
+            # Not ``int(..)`` alone: bool is also an int in Python.
+            case [int(granularity), int(most)] if bool not in map(type, entry):
+                is_sound = is_sound and 0 < granularity <= most and most % granularity == 0
+            case _:
+                is_sound = False
+    if not is_sound:
         message = f"'{SIZES}' must have a granularity and a largest value, a multiple of it, by name"
         raise CompileError(message, location_of(func.location))
     return {name: (granularity, most) for name, (granularity, most) in value.items()}
-
-
-def _is_size(value: Any) -> bool:
-    if not isinstance(value, list) or len(value) != 2 or not all(type(number) is int for number in value):
-        return False
-    granularity, most = value
-    return 0 < granularity <= most and most % granularity == 0
 
 
 def symbolic_of(
@@ -63,22 +63,17 @@ def symbolic_of(
     value = from_attribute(attribute)
     dims: SymbolicDims = {}
     for key, entry in value.items() if isinstance(value, dict) else [(str(attribute), [])]:
-        if not re.fullmatch(r"d\d+", key) or not _is_entry(entry, sizes):
-            message = f"'{SYMBOLIC}' must have a size of '{SIZES}' and a factor by dim, not {attribute}"
-            raise CompileError(message, location_of(location))
-        (name, factor), dim = entry, int(key[1:])
-        symbolic = SymbolicDim(name, *sizes[name], factor)
+        match entry:
+            case [name, int(factor)] if (
+                re.fullmatch(r"d\d+", key) and name in sizes and type(factor) is int and factor > 0
+            ):
+                dim, symbolic = int(key[1:]), SymbolicDim(name, *sizes[name], factor)
+            case _:
+                message = f"'{SYMBOLIC}' must have a size of '{SIZES}' and a factor by dim, not {attribute}"
+                raise CompileError(message, location_of(location))
         if dim >= len(shape) or shape[dim] != symbolic.extent:
             what = f"{factor} times the largest '{name}'"
             message = f"{key} of a tensor of shape {list(shape)} is not {symbolic.extent}, {what}"
             raise CompileError(message, location_of(location))
         dims[dim] = symbolic
     return dims
-
-
-def _is_entry(entry: Any, sizes: Mapping[str, tuple[int, int]]) -> bool:
-    """Return whether an entry is the name of a size, and a factor."""
-    if not isinstance(entry, list) or len(entry) != 2:
-        return False
-    name, factor = entry
-    return name in sizes and type(factor) is int and factor > 0

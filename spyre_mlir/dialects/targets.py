@@ -34,7 +34,16 @@ def target_of(op: ir.Operation | ir.OpView | ir.Module) -> Target:
         return default_target()
     text = str(module.attributes[TARGET])
     if text not in _TARGETS:
-        _TARGETS[text] = _parsed(module.attributes[TARGET], location_of(module.location))
+        location = location_of(module.location)
+        try:
+            sections: Any = from_attribute(module.attributes[TARGET])
+        except TypeError:
+            sections = None
+        if not isinstance(sections, dict):
+            raise CompileError(
+                f"'{TARGET}' must be a dictionary of the sections of a device file, not {text}", location
+            )
+        _TARGETS[text] = packaged_target().overlaid(sections, location)
     return _TARGETS[text]
 
 
@@ -65,18 +74,3 @@ def settle(module: ir.Operation | ir.OpView | ir.Module) -> None:
     """Attach the default target to a module without a target, unless it is the packaged one: its text then has it."""
     if TARGET not in module.operation.attributes and default_target() != packaged_target():
         attach(module, default_target())
-
-
-def _parsed(attr: ir.Attribute, location: str) -> Target:
-    try:
-        sections: Any = from_attribute(attr)
-    except TypeError:
-        sections = None
-    if not isinstance(sections, dict):
-        raise CompileError(
-            f"'{TARGET}' must be a dictionary of the sections of a device file, not {attr}", location
-        )
-    return packaged_target().overlaid(sections, location)
-
-
-__all__ = ["TARGET", "attach", "empty_module", "settle", "target_of"]

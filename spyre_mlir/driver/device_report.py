@@ -17,8 +17,7 @@ from spyre_mlir.files import write_text
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import HOST
 from spyre_mlir.report.html import bytes_text, count, time_text
-from spyre_mlir.report.report_forms import form_of
-from spyre_mlir.report.steps_page import document
+from spyre_mlir.report.program_report import document, form_of
 from spyre_mlir.report.summary import Row, table
 from spyre_mlir.tensors.device_activity import Listener, listening, predicted_us
 

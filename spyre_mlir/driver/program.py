@@ -21,7 +21,7 @@ from spyre_mlir.driver.steps import BundleStep, Step
 from spyre_mlir.errors import CompileError
 from spyre_mlir.faults import entry_points
 from spyre_mlir.records import dataclass
-from spyre_mlir.report.report_forms import form_of
+from spyre_mlir.report.program_report import form_of
 from spyre_mlir.simulator import Statistics
 from spyre_mlir.target.formats import IEEE, require_mode
 from spyre_mlir.tensors.device_state import DeviceState

@@ -16,9 +16,15 @@ from spyre_mlir.files import write_text
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.program_facts import ProgramFacts
-from spyre_mlir.report.program_report import Moved, ProgramReport, StepReport
-from spyre_mlir.report.report_forms import FORMS, form_of, html
-from spyre_mlir.report.steps_page import FoldedPage, document
+from spyre_mlir.report.program_report import (
+    FORMS,
+    FoldedPage,
+    Moved,
+    ProgramReport,
+    StepReport,
+    document,
+    form_of,
+)
 from spyre_mlir.report.timeline_picture import DeviceSegment, HostSegment, Segment
 from spyre_mlir.timeline import Timeline
 
@@ -35,7 +41,7 @@ def write_page_of_programs(
     """Write one HTML page with the reports of several programs, each with its title, after introductory ``notes``."""
     form_of(path, (".html",))
     parts = [f"<p>{escape(note)}</p>" for note in notes]
-    pages = [FoldedPage(f"{title}: {report.headline}", html(report)) for title, report in reports]
+    pages = [FoldedPage(f"{title}: {report.headline}", report.html()) for title, report in reports]
     write_text(str(path), document(f"Report of {Path(path).stem}", parts, pages))
     return Path(path)
 

@@ -11,8 +11,7 @@ from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.remarks import HOST, Remark, Remarks
-from spyre_mlir.report.finding_rows import finding_rows
-from spyre_mlir.report.findings import ProgramFinding
+from spyre_mlir.report.findings import ProgramFinding, finding_rows
 from spyre_mlir.report.summary import Row, summarize, table
 
 #: The largest fraction of floating-point operations, 0 to 1, that the host may run without a warning.

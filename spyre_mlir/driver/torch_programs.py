@@ -30,7 +30,7 @@ from spyre_mlir.frontend.graph_labels import GraphLabel, graph_breaks
 from spyre_mlir.logs import show_progress
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.html import count, time_text
-from spyre_mlir.report.steps_page import document
+from spyre_mlir.report.program_report import document
 
 AnyProgram = Program | PiecewiseProgram | DynamicProgram[Program]
 

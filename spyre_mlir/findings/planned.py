@@ -100,18 +100,14 @@ class PlannedProgram:
     def arguments(self) -> Iterator[tuple[KernelArgument, list[Operation]]]:
         """Yield each argument of a bundle with the operations that read or write the argument or a copy of it."""
         for bundle, facts in self.parts:
-            bases = {buffer.name: buffer.base for buffer in bundle.manifest.buffers}
             for argument in bundle.manifest.arguments:
-                yield argument, _touching(facts.operations, bases, argument.parameter)
-
-
-def _touching(operations: Sequence[Operation], bases: Mapping[str, str], parameter: str) -> list[Operation]:
-    copies, touching = {name for name, base in bases.items() if base == parameter}, []
-    for operation in operations:
-        buffers = operation.facts.buffers
-        if copies.isdisjoint(buffers):
-            continue
-        touching.append(operation)
-        if operation.category == "clone" and buffers[0] in copies:
-            copies.add(buffers[-1])
-    return touching
+                buffers = bundle.manifest.buffers
+                copies = {buffer.name for buffer in buffers if buffer.base == argument.parameter}
+                accessing = []
+                for operation in facts.operations:
+                    if copies.isdisjoint(operation.buffers):
+                        continue
+                    accessing.append(operation)
+                    if operation.category == "clone" and operation.buffers[0] in copies:
+                        copies.add(operation.buffers[-1])
+                yield argument, accessing

@@ -13,9 +13,7 @@ from spyre_mlir.analysis.program_cost import operation_costs
 from spyre_mlir.diagnostics import Diagnostic, compile_error, diagnostics_of
 from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.errors import CompileError
-from spyre_mlir.language_server.text_errors import TextError
-from spyre_mlir.language_server.text_levels import LEVELS, level_of
-from spyre_mlir.language_server.text_parts import SEPARATOR, parts
+from spyre_mlir.language_server.texts import LEVELS, SEPARATOR, TextError, level_of, parts
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.asm_form import AsmForm
@@ -44,7 +42,15 @@ def at_level(text: str, level: str, line: int | None = None) -> str:
     programs = parts(text)
     if line is not None:
         programs = [program for program in programs if program[0] <= line][-1:]
-    return SEPARATOR.join(_at_level(begin, part, level) for begin, part in programs)
+    texts = []
+    for begin, part in programs:
+        try:
+            module = _parsed(begin, part)
+            _run(module, part, level)
+            texts.append(AsmForm().text(module.operation))
+        except CompileError as error:
+            texts.append("".join(f"// {line}\n" for line in str(error).splitlines()))
+    return SEPARATOR.join(texts)
 
 
 def decisions(text: str) -> dict[int, list[str]]:
@@ -76,16 +82,8 @@ def _errors(begin: int, part: str) -> list[Diagnostic]:
     return []
 
 
-def _at_level(begin: int, part: str, level: str) -> str:
-    try:
-        module = _parsed(begin, part)
-        _run(module, part, level)
-    except CompileError as error:
-        return "".join(f"// {line}\n" for line in str(error).splitlines())
-    return AsmForm().text(module.operation)
-
-
 def _sentences(module: ir.Operation) -> Iterator[tuple[int, str]]:
+    """Yield the line of each operation with a sentence about its layout, division, placement and cost."""
     for function in functions(module):
         for user, cost in operation_costs(usage_of(function)):
             place = location_of(user.op.location).rsplit(":", 2)

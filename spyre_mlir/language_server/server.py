@@ -8,7 +8,6 @@ server itself answers requests about names immediately, and requests about decis
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 import queue
 import re
@@ -18,13 +17,19 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, BinaryIO
 
 from spyre_mlir.faults import internal_error
-from spyre_mlir.language_server import lsp_types
-from spyre_mlir.language_server import lsp_types as types
 from spyre_mlir.language_server.compiler_process import CompilerProcess, CompilerProcessError
-from spyre_mlir.language_server.lsp_types import Severity, TextLocation, TextPosition, TextRange
-from spyre_mlir.language_server.text_errors import TextError
+from spyre_mlir.language_server.lsp_types import (
+    VARIABLE,
+    AccessKind,
+    Json,
+    Severity,
+    SymbolKind,
+    TextPosition,
+    TextRange,
+    as_json,
+)
 from spyre_mlir.language_server.text_index import NAME, NameUse, Outline, TextIndex
-from spyre_mlir.language_server.text_levels import LEVELS, level_of
+from spyre_mlir.language_server.texts import LEVELS, TextError, level_of
 from spyre_mlir.records import dataclass
 from spyre_mlir.version import VERSION
 
@@ -103,19 +108,19 @@ class SpyreServer:
             if self.is_shut_down:
                 raise ProtocolError("The session is shut down.", INVALID_REQUEST)
             result = method(params)
-            return result if isinstance(result, Future) else lsp_types.as_json(result)
+            return result if isinstance(result, Future) else as_json(result)
 
         return answer
 
     def _of_document(self, answer: Callable[[Document], object]) -> Method:
         return lambda params: answer(self.document(_field(params, "textDocument", "uri")))
 
-    def _at_place(self, answer: Callable[[Document, lsp_types.TextPosition], object]) -> Method:
+    def _at_place(self, answer: Callable[[Document, TextPosition], object]) -> Method:
         return lambda params: answer(*self._place(params))
 
-    def _place(self, params: Any) -> tuple[Document, lsp_types.TextPosition]:
+    def _place(self, params: Any) -> tuple[Document, TextPosition]:
         line, character = (_field(params, "position", name, kind=int) for name in ("line", "character"))
-        return self.document(_field(params, "textDocument", "uri")), lsp_types.TextPosition(line, character)
+        return self.document(_field(params, "textDocument", "uri")), TextPosition(line, character)
 
     def _initialize(self, params: Any) -> object:
         self.editor = _found(params, "capabilities") or {}
@@ -195,13 +200,13 @@ class SpyreServer:
             # Any failure, of the process or of the server, is sent as a diagnostic.
             except Exception as error:
                 message = f"The check of this text failed: {_reason(error)}."
-                found = [lsp_types.EditorDiagnostic(document.range(0, 0, 1), message)]
-            params = {"uri": document.uri, "diagnostics": lsp_types.as_json(found)}
+                found = [_editor_diagnostic(document.range(0, 0, 1), message)]
+            params = {"uri": document.uri, "diagnostics": as_json(found)}
             if document.version is not None:
                 params["version"] = document.version
             self.connection.notify("textDocument/publishDiagnostics", params)
 
-    def _diagnostic(self, document: Document, error: TextError) -> lsp_types.EditorDiagnostic:
+    def _diagnostic(self, document: Document, error: TextError) -> Json:
         # Drop the note with the IR of the operation, which may be long; the range shows the operation.
         notes = [note for note in error.notes if not note.message.startswith("see current operation")]
         found = _range_of(document, error.location)
@@ -209,33 +214,39 @@ class SpyreServer:
         related = []
         if self.supports("textDocument", "publishDiagnostics", "relatedInformation"):
             related = [
-                lsp_types.RelatedInformation(lsp_types.TextLocation(document.uri, place), note.message)
+                {"location": {"uri": document.uri, "range": place}, "message": note.message}
                 for note in notes
                 if (place := _range_of(document, note.location))
             ]
             notes = [note for note in notes if not _range_of(document, note.location)]
-        return lsp_types.EditorDiagnostic(
+        return _editor_diagnostic(
             found or document.range(0, 0, 1),
             " ".join([message, *(note.message for note in notes)]),
             _SEVERITIES.get(error.severity, Severity.ERROR),
-            related_information=related or None,
+            related or None,
         )
 
-    def _hover(self, document: Document, position: lsp_types.TextPosition) -> lsp_types.HoverText | None:
+    def _hover(self, document: Document, position: TextPosition) -> Json | None:
         use = document.name_at(position)
         if use is None:
             return None
         line = (document.index.definition(use) or use).line
-        sentences = _sentences(self.plans.latest(document.uri, _decisions, document.text), line)
+        plan = self.plans.latest(document.uri, _decisions, document.text)
+        if not plan.done():
+            sentences = ["The compiler is planning this program."]
+        elif failure := plan.exception():
+            sentences = [f"The compiler failed on this program: {failure}."]
+        else:
+            sentences = plan.result().get(line + 1, [])
         code = document.index.lines[line].strip()
         formats = self.supports("textDocument", "hover", "contentFormat")
         if formats and "markdown" not in formats:
-            plain = [sentence.replace("**", "").replace("`", "") for sentence in sentences]
-            content = lsp_types.MarkupContent("plaintext", "\n\n".join([code, *plain]))
+            kind = "plaintext"
+            paragraphs = [code, *(sentence.replace("**", "").replace("`", "") for sentence in sentences)]
         else:
-            text = "\n\n".join([f"```mlir\n{code}\n```", *sentences])
-            content = lsp_types.MarkupContent("markdown", text)
-        return lsp_types.HoverText(content, document.range_of(use))
+            kind, paragraphs = "markdown", [f"```mlir\n{code}\n```", *sentences]
+        contents = {"kind": kind, "value": "\n\n".join(paragraphs)}
+        return {"contents": contents, "range": document.range_of(use)}
 
     def _references(self, params: Any) -> object:
         with_definition = _field(params, "context", "includeDeclaration", kind=bool)
@@ -297,6 +308,18 @@ def _diagnostics(text: str) -> list[TextError]:
     return diagnostics(text)
 
 
+def _editor_diagnostic(
+    range_: TextRange, message: str, severity: Severity = Severity.ERROR, related: list[Json] | None = None
+) -> Json:
+    return {
+        "range": range_,
+        "message": message,
+        "severity": severity,
+        "source": "spyre-mlir",
+        "relatedInformation": related,
+    }
+
+
 def _reason(error: Exception) -> str:
     """Return the reason for a failure of a compiler process or of the server itself."""
     is_of_process = isinstance(error, CompilerProcessError)
@@ -304,11 +327,12 @@ def _reason(error: Exception) -> str:
 
 
 def _sentence(error: Exception) -> str:
+    """Return the message for a failed request."""
     is_of_process = isinstance(error, CompilerProcessError)
-    return f"The compiler failed on this program: {error}." if is_of_process else f"{_reason(error)}."
+    return f"{'The compiler failed on this program: ' if is_of_process else ''}{_reason(error)}."
 
 
-def _range_of(document: Document, location: str) -> lsp_types.TextRange | None:
+def _range_of(document: Document, location: str) -> TextRange | None:
     """Return the range from ``-:line:col`` to the end of the word; None for another file. ``col`` counts bytes."""
     file, *place = location.rsplit(":", 2)
     if len(place) < 2 or file != "-":
@@ -322,45 +346,36 @@ def _range_of(document: Document, location: str) -> lsp_types.TextRange | None:
     return document.range(line, column, column + max(word, 1))
 
 
-def _sentences(plan: Future[dict[int, list[str]]], line: int) -> list[str]:
-    if not plan.done():
-        return ["The compiler is planning this program."]
-    failure = plan.exception()
-    if failure is not None:
-        return [f"The compiler failed on this program: {failure}."]
-    return plan.result().get(line + 1, [])
-
-
 # Answers about the names of a document, from its text only.
 
-_KINDS = {"module": types.SymbolKind.MODULE, "global": types.SymbolKind.VARIABLE}
+_KINDS = {"module": SymbolKind.MODULE, "global": SymbolKind.VARIABLE}
 
 
-def definition(document: Document, position: types.TextPosition) -> types.TextLocation | None:
+def definition(document: Document, position: TextPosition) -> Json | None:
     """Return the location of the definition of the name at a position."""
     use = document.name_at(position)
     found = use and document.index.definition(use)
     return document.location_of(found) if found else None
 
 
-def references(
-    document: Document, position: types.TextPosition, with_definition: bool
-) -> list[types.TextLocation]:
+def references(document: Document, position: TextPosition, with_definition: bool) -> list[Json]:
     """Return the locations of all names with the same definition as the name at a position."""
     uses = _references(document, position)
     return [document.location_of(use) for use in uses if with_definition or not use.is_definition]
 
 
-def highlights(document: Document, position: types.TextPosition) -> list[types.Highlight]:
+def highlights(document: Document, position: TextPosition) -> list[Json]:
     """Return the ranges of all names with the same definition; the definition is marked as a write access."""
-    kinds = {True: types.AccessKind.WRITE, False: types.AccessKind.READ}
     return [
-        types.Highlight(document.range_of(use), kinds[use.is_definition])
+        {
+            "range": document.range_of(use),
+            "kind": AccessKind.WRITE if use.is_definition else AccessKind.READ,
+        }
         for use in _references(document, position)
     ]
 
 
-def renamed(document: Document, position: types.TextPosition, name: str) -> types.WorkspaceEdit:
+def renamed(document: Document, position: TextPosition, name: str) -> Json:
     """Return the edits that rename the name at a position; ``ProtocolError`` if this would change a binding."""
     uses = _references(document, position)
     if not uses:
@@ -371,24 +386,31 @@ def renamed(document: Document, position: types.TextPosition, name: str) -> type
         raise ProtocolError(f"'{new}' is not a name of MLIR.")
     if f"::{uses[0].name}" in document.text:
         raise ProtocolError(f"'{uses[0].name}' is named within another symbol, where it is not followed.")
-    after = TextIndex(_with_name(document.index.lines, uses, new))
+    lines = list(document.index.lines)
+    # From the end of each line, so that earlier columns stay valid.
+    for use in reversed(uses):
+        lines[use.line] = lines[use.line][: use.column] + new + lines[use.line][use.end :]
+    after = TextIndex("\n".join(lines))
     if after.bindings() != document.index.bindings():
         raise ProtocolError(f"'{new}' is the name of something else where this is used.")
-    return types.WorkspaceEdit({document.uri: [types.TextEdit(document.range_of(use), new) for use in uses]})
+    edits = [{"range": document.range_of(use), "newText": new} for use in uses]
+    return {"changes": {document.uri: edits}}
 
 
-def renameable(document: Document, position: types.TextPosition) -> types.TextRange | None:
+def renameable(document: Document, position: TextPosition) -> TextRange | None:
     """Return the range of the name at a position if it can be renamed, i.e. has a definition."""
     use = document.name_at(position)
     return document.range_of(use) if use and document.index.definition(use) else None
 
 
-def folds(document: Document) -> list[types.FoldingRange]:
+def folds(document: Document) -> list[Json]:
     """Return the ranges of lines between braces."""
-    return [types.FoldingRange(begin, end - 1) for begin, end in document.index.folds if end - 1 > begin]
+    return [
+        {"startLine": begin, "endLine": end - 1} for begin, end in document.index.folds if end - 1 > begin
+    ]
 
 
-def completions(document: Document, position: types.TextPosition) -> list[types.Completion]:
+def completions(document: Document, position: TextPosition) -> list[Json]:
     """Return the names that may be used at a position: visible values, or all definitions with another sigil."""
     lines = document.index.lines
     line = lines[position.line] if position.line < len(lines) else ""
@@ -404,19 +426,23 @@ def completions(document: Document, position: types.TextPosition) -> list[types.
     names = {use.name: use for use in found if use.name[0] == kind and use.line != position.line}
     place = document.range(position.line, typed.start(), column)
     return [
-        types.Completion(
-            name, lines[use.line].strip()[:200], types.TextEdit(place, name), filter_text=name
-        )
+        {
+            "label": name,
+            "detail": lines[use.line].strip()[:200],
+            "textEdit": {"range": place, "newText": name},
+            "filterText": name,
+            "kind": VARIABLE,
+        }
         for name, use in names.items()
-    ]  # fmt: skip
+    ]
 
 
-def symbols(document: Document) -> list[types.DocumentSymbol]:
+def symbols(document: Document) -> list[Json]:
     """Return the outline: functions with their levels as details, and their values."""
     return [_symbol(document, outline) for outline in document.index.outline]
 
 
-def lenses(document: Document, command: str) -> list[types.CodeLens]:
+def lenses(document: Document, command: str) -> list[Json]:
     """Return, for each function, one lens per level below the function's own level."""
     found = []
     for function in _functions(document.index.outline):
@@ -424,40 +450,44 @@ def lenses(document: Document, command: str) -> list[types.CodeLens]:
         levels = LEVELS[LEVELS.index(begin) + 1 :] if begin in LEVELS else LEVELS
         for level in levels:
             arguments = [document.uri, level, function.name.line]
-            action = types.EditorCommand(f"run to {level}", command, arguments)
-            found.append(types.CodeLens(document.range_of(function.name), action))
+            action = {"title": f"run to {level}", "command": command, "arguments": arguments}
+            found.append({"range": document.range_of(function.name), "command": action})
     return found
 
 
-def flat(
-    uri: str, tree: list[types.DocumentSymbol], container: str | None = None
-) -> Iterator[types.SymbolInformation]:
+def flat(uri: str, tree: list[Json], container: str | None = None) -> Iterator[Json]:
     """Flatten an outline, for an editor that does not support trees."""
     for symbol in tree:
-        place = types.TextLocation(uri, symbol.range)
-        yield types.SymbolInformation(symbol.name, symbol.kind, place, container)
-        yield from flat(uri, list(symbol.children or ()), symbol.name)
+        yield {
+            "name": symbol["name"],
+            "kind": symbol["kind"],
+            "location": {"uri": uri, "range": symbol["range"]},
+            "containerName": container,
+        }
+        yield from flat(uri, symbol.get("children", []), symbol["name"])
 
 
-def _symbol(document: Document, outline: Outline) -> types.DocumentSymbol:
+def _symbol(document: Document, outline: Outline) -> Json:
     lines, name = document.index.lines, outline.name
     keyword = re.search(r"(module|global)\b[^@]*$", lines[name.line][: name.column])
     values = [
-        types.DocumentSymbol(
-            use.name, types.SymbolKind.VARIABLE,
-            document.range(use.line, use.column, len(lines[use.line])),
-            document.range_of(use), document.index.operation(use),
-        )
+        {
+            "name": use.name,
+            "kind": SymbolKind.VARIABLE,
+            "range": document.range(use.line, use.column, len(lines[use.line])),
+            "selectionRange": document.range_of(use),
+            "detail": document.index.operation(use),
+        }
         for use in outline.values
-    ]  # fmt: skip
-    return types.DocumentSymbol(
-        name.name,
-        _KINDS[keyword[1]] if keyword else types.SymbolKind.FUNCTION,
-        types.TextRange(document.position(name.line, 0), document.position(*outline.end)),
-        document.range_of(name),
-        level_of(_text(document, outline)),
-        children=[*values, *(_symbol(document, inner) for inner in outline.symbols)],
-    )
+    ]
+    return {
+        "name": name.name,
+        "kind": _KINDS[keyword[1]] if keyword else SymbolKind.FUNCTION,
+        "range": TextRange(document.position(name.line, 0), document.position(*outline.end)),
+        "selectionRange": document.range_of(name),
+        "detail": level_of(_text(document, outline)),
+        "children": [*values, *(_symbol(document, inner) for inner in outline.symbols)],
+    }
 
 
 def _text(document: Document, outline: Outline) -> str:
@@ -470,17 +500,9 @@ def _functions(outlines: list[Outline]) -> Iterator[Outline]:
         yield from _functions(outline.symbols) if outline.symbols else [outline]
 
 
-def _references(document: Document, position: types.TextPosition) -> list[NameUse]:
+def _references(document: Document, position: TextPosition) -> list[NameUse]:
     use = document.name_at(position)
     return document.index.references(use) if use else []
-
-
-def _with_name(lines: list[str], uses: list[NameUse], name: str) -> str:
-    changed = list(lines)
-    for line, in_line in itertools.groupby(uses, lambda use: use.line):
-        for use in reversed(list(in_line)):
-            changed[line] = changed[line][: use.column] + name + changed[line][use.end :]
-    return "\n".join(changed)
 
 
 # One version of a document in the editor, and its positions in the units that the editor counts.
@@ -533,9 +555,9 @@ class Document:
         """Return the range of a name."""
         return self.range(use.line, use.column, use.end)
 
-    def location_of(self, use: NameUse) -> TextLocation:
+    def location_of(self, use: NameUse) -> Json:
         """Return the location of a name."""
-        return TextLocation(self.uri, self.range_of(use))
+        return {"uri": self.uri, "range": self.range_of(use)}
 
 
 def plain_text(source: str) -> str:

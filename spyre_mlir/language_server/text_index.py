@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import field
 
-from spyre_mlir.language_server.text_parts import part_starts
+from spyre_mlir.language_server.texts import part_starts
 from spyre_mlir.records import dataclass
 
 Position = tuple[int, int]

@@ -60,7 +60,11 @@ def multipliers(problem: Rows) -> Multipliers:
     """
     count = np.bincount(problem.items, minlength=len(problem.costs))
     weights = np.zeros(len(problem.needs))
-    for begin, end in _parts(problem):
+    # Ranges of rows with at most ``_MOST_CELLS`` cells each, but at least one row.
+    height = len(problem.needs)
+    step = max(1, _MOST_CELLS // max(1, len(np.unique(problem.items))))
+    for begin in range(0, height, step):
+        end = min(begin + step, height)
         inside = np.flatnonzero((problem.rows >= begin) & (problem.rows < end))
         items, columns = np.unique(problem.items[inside], return_inverse=True)
         matrix = np.zeros((end - begin, len(items)))
@@ -71,14 +75,6 @@ def multipliers(problem: Rows) -> Multipliers:
         relaxation.run()
         weights[begin:end] = relaxation.duals()
     return exact(problem, weights)
-
-
-def _parts(problem: Rows) -> list[tuple[int, int]]:
-    """Return ranges of rows with at most ``_MOST_CELLS`` cells each, but at least one row."""
-    height = len(problem.needs)
-    items = max(1, len(np.unique(problem.items)))
-    rows = max(1, _MOST_CELLS // items)
-    return [(begin, min(begin + rows, height)) for begin in range(0, height, rows)]
 
 
 def exact(problem: Rows, weights: Floats) -> Multipliers:

@@ -37,12 +37,13 @@ def periodic_runs(keys: Sequence[int], least: int = 2) -> list[PeriodicRun]:
     The time is linear in the length of the sequence, except for a sort of the items.
     """
     items = np.asarray(keys, np.int64)
-    runs = [
-        PeriodicRun(int(start), distance, int(length) + distance)
-        for distance in _distances(items)
-        for start, length in zip(*_stretches(items[distance:] == items[:-distance]), strict=True)
-        if length >= (least - 1) * distance
-    ]
+    runs = []
+    for distance in _distances(items):
+        equal = items[distance:] == items[:-distance]
+        change = np.flatnonzero(np.diff(np.concatenate([[0], equal.view(np.int8), [0]])))
+        for start, end in zip(change[::2].tolist(), change[1::2].tolist(), strict=True):
+            if end - start >= (least - 1) * distance:
+                runs.append(PeriodicRun(start, distance, end - start + distance))
     return sorted(runs, key=lambda run: (-run.length, run.period, run.first))
 
 
@@ -57,10 +58,3 @@ def _distances(items: NDArray[np.int64]) -> list[int]:
         return []
     values, counts = np.unique(np.concatenate(distances), return_counts=True)
     return [int(value) for value in values[np.argsort(-(values * counts), kind="stable")][:_DISTANCES]]
-
-
-def _stretches(flags: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the starts and lengths of the ranges of true flags."""
-    change = np.flatnonzero(np.diff(np.concatenate([[0], flags.view(np.int8), [0]])))
-    starts, ends = change[::2], change[1::2]
-    return starts, ends - starts

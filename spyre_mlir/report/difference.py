@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Differences between two bundles, A and B: totals, operations and buffers side by side.
+"""Differences of two bundles, as data, as text and as a page of HTML.
 
 Operations are matched in program order by module, source line and opcode; then, between matches, by module and opcode;
 finally by opcode alone, because lines move when a source is edited, and modules may be renamed. A buffer is matched by
@@ -9,22 +9,31 @@ source do not count as differences; the host values of constants and parameters 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
+from html import escape
 from typing import Generic, TypeVar
 
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.records import dataclass
-from spyre_mlir.report.bundle_facts import (
+from spyre_mlir.report.html import shell
+from spyre_mlir.report.program_facts import (
+    ADDRESS,
+    BYTES,
     CORES,
     ITERATIONS,
+    MEMORY,
+    READ,
+    TIME,
+    WRITTEN,
     BufferFacts,
-    BundleFacts,
     Fact,
     Facts,
-    OperationFacts,
-    bundle_facts,
+    Operation,
+    ProgramFacts,
     operand_name,
+    program_facts,
 )
 
 #: Facts that are not reported if one of the listed facts differs, because that fact is more informative.
@@ -36,8 +45,20 @@ _FOLLOWS = {
     "bounds": ("device size", "host type"),
 }
 
+#: Facts that are reported for an operation or buffer that only one bundle has.
+_OPERATION_FACTS, _BUFFER_FACTS = (CORES, ITERATIONS, READ, WRITTEN, TIME), (MEMORY, ADDRESS, BYTES)
+
+_SAME = "no difference"
+#: Explanations of the tables.
+_NOTES = (
+    "Slices are their number x their size, dims of a layout innermost first.",
+    "Bytes of device memory are padded and count what a run moves, a load that several cores share once.",
+    "Bytes of a buffer in LX are those of one core.",
+    "Times are those of the timeline: that of an operation is its part of the program's.",
+)
+
 _Matched = TypeVar("_Matched")
-_Key = Callable[[OperationFacts], object]
+_Operations = tuple[Operation | None, Operation | None]
 
 
 @dataclass(frozen=True)
@@ -79,11 +100,14 @@ class Pair(Generic[_Matched]):
         return "changed" if self.changes else "same"
 
     @property
+    def sides(self) -> list[_Matched]:
+        """The item in A and in B, without a side that does not have it."""
+        return [item for item in (self.before, self.after) if item is not None]
+
+    @property
     def one(self) -> _Matched:
         """The item in B, or in A if B does not have it."""
-        side = self.before if self.after is None else self.after
-        assert side is not None
-        return side
+        return self.sides[-1]
 
 
 @dataclass(frozen=True)
@@ -92,7 +116,7 @@ class Difference:
 
     totals: tuple[Change, ...]
     opcodes: tuple[Change, ...]
-    operations: tuple[Pair[OperationFacts], ...]
+    operations: tuple[Pair[Operation], ...]
     buffers: tuple[Pair[BufferFacts], ...]
 
     def __bool__(self) -> bool:
@@ -103,18 +127,24 @@ class Difference:
 
 def difference(before: Bundle, after: Bundle) -> Difference:
     """Return the difference of A (``before``) and B; ``CompileError`` for an inconsistent bundle."""
-    return facts_difference(bundle_facts(before), bundle_facts(after))
+    return facts_difference(program_facts(before), program_facts(after))
 
 
-def facts_difference(before: BundleFacts, after: BundleFacts) -> Difference:
+def facts_difference(before: ProgramFacts, after: ProgramFacts) -> Difference:
     """Return the difference of two bundles by their facts."""
-    matched = list(_aligned(before.operations, after.operations, (_by_source, _by_module, _by_opcode)))
+    keys: tuple[Callable[[Operation], object], ...] = (
+        lambda operation: (operation.module, operation.source, operation.opcode),
+        lambda operation: (operation.module, operation.opcode),
+        lambda operation: operation.opcode,
+    )
+    matched = list(_aligned(before.operations, after.operations, keys))
     buffers = list(_matched_buffers(before, after, matched))
     names = {a.name: b.name for a, b in buffers if a is not None and b is not None}
+    opcodes = [dict(sorted(facts.opcodes)) for facts in (before, after)]
     return Difference(
         totals=tuple(_side_by_side(before.totals, after.totals)),
-        opcodes=tuple(_side_by_side(before.opcodes, after.opcodes, 0)),
-        operations=tuple(_operations(a, b, names) for a, b in matched),
+        opcodes=tuple(_side_by_side(opcodes[0], opcodes[1], 0)),
+        operations=tuple(_operation_pair(a, b, names) for a, b in matched),
         buffers=tuple(Pair(a, b, _changes(a.facts, b.facts) if a and b else ()) for a, b in buffers),
     )
 
@@ -122,21 +152,9 @@ def facts_difference(before: BundleFacts, after: BundleFacts) -> Difference:
 # -- matching ----------------------------------------------------------------------------------------------
 
 
-def _by_source(operation: OperationFacts) -> object:
-    return operation.module, operation.source, operation.step.opcode
-
-
-def _by_module(operation: OperationFacts) -> object:
-    return operation.module, operation.step.opcode
-
-
-def _by_opcode(operation: OperationFacts) -> object:
-    return operation.step.opcode
-
-
 def _aligned(
-    before: Sequence[OperationFacts], after: Sequence[OperationFacts], keys: Sequence[_Key]
-) -> Iterator[tuple[OperationFacts | None, OperationFacts | None]]:
+    before: Sequence[Operation], after: Sequence[Operation], keys: Sequence[Callable[[Operation], object]]
+) -> Iterator[_Operations]:
     """Yield pairs in the order of both programs: operations with equal first keys; between them, by the next key."""
     if not (keys and before and after):
         yield from ((operation, None) for operation in before)
@@ -167,7 +185,7 @@ def _blocks(before: Sequence[object], after: Sequence[object]) -> Iterator[tuple
     yield len(before), len(after), 0
 
 
-def _equal(pairs: Iterator[tuple[object, object]]) -> int:
+def _equal(pairs: Iterable[tuple[object, object]]) -> int:
     """Return the number of equal pairs before the first unequal pair."""
     count = 0
     for a, b in pairs:
@@ -178,51 +196,42 @@ def _equal(pairs: Iterator[tuple[object, object]]) -> int:
 
 
 def _matched_buffers(
-    before: BundleFacts,
-    after: BundleFacts,
-    operations: Sequence[tuple[OperationFacts | None, OperationFacts | None]],
+    before: ProgramFacts, after: ProgramFacts, operations: Sequence[_Operations]
 ) -> Iterator[tuple[BufferFacts | None, BufferFacts | None]]:
     """Yield the buffers of A with their matches, in the order of A; then the buffers that only B has."""
-    writers = {a.step.position: b.step.position for a, b in operations if a is not None and b is not None}
+
+    def identity(buffer: BufferFacts, writer: int | None) -> object:
+        """Return the key that a buffer and its match have in common; ``writer`` is a position in B."""
+        return buffer.name if buffer.is_argument or writer is None else writer
+
+    writers = {a.position: b.position for a, b in operations if a is not None and b is not None}
     unmatched = {
-        _identity(candidate, candidate.writer and candidate.writer.position): candidate
-        for candidate in after.buffers
+        identity(buffer, buffer.writer and buffer.writer.position): buffer for buffer in after.buffers
     }
     for buffer in before.buffers:
         # -1 is not a position in B: a buffer whose writer has no match has no match either.
         writer = None if buffer.writer is None else writers.get(buffer.writer.position, -1)
-        yield buffer, unmatched.pop(_identity(buffer, writer), None)
+        yield buffer, unmatched.pop(identity(buffer, writer), None)
     yield from ((None, buffer) for buffer in unmatched.values())
-
-
-def _identity(buffer: BufferFacts, writer: int | None) -> object:
-    """Return the key that a buffer and its match have in common; ``writer`` is a position in B."""
-    return buffer.name if buffer.is_argument or writer is None else writer
 
 
 # -- comparing ---------------------------------------------------------------------------------------------
 
 
-def _operations(
-    before: OperationFacts | None, after: OperationFacts | None, names: dict[str, str]
-) -> Pair[OperationFacts]:
+def _operation_pair(
+    before: Operation | None, after: Operation | None, names: dict[str, str]
+) -> Pair[Operation]:
     """Return the pair of two operations; ``names`` maps the buffers of A to the matching buffers of B."""
     if before is None or after is None:
         return Pair(before, after)
-    changes = _changes(before.facts, after.facts)
+    changes = list(_changes(before.facts, after.facts))
     # A changed memory of an operand is more informative than the name of its buffer.
-    names_changed = {change.what for change in changes}
-    return Pair(before, after, (*changes, *_other_buffers(before, after, names, names_changed)))
-
-
-def _other_buffers(
-    before: OperationFacts, after: OperationFacts, names: dict[str, str], reported: set[str]
-) -> Iterator[Change]:
-    """Yield the operands that are different buffers in the same memory."""
+    reported = {change.what for change in changes}
     for number, (a, b) in enumerate(zip(before.buffers, after.buffers, strict=True)):
         name = operand_name(before.buffers, number)
         if names.get(a) != b and name not in reported:
-            yield Change(f"{name} buffer", a, b)
+            changes.append(Change(f"{name} buffer", a, b))
+    return Pair(before, after, tuple(changes))
 
 
 def _changes(before: Facts, after: Facts) -> tuple[Change, ...]:
@@ -236,3 +245,195 @@ def _side_by_side(before: Facts, after: Facts, absent: Fact = "") -> Iterator[Ch
     """Yield all facts in the order of A, then the facts that only B has."""
     for what in dict.fromkeys((*before, *after)):
         yield Change(what, before.get(what, absent), after.get(what, absent))
+
+
+# -- text --------------------------------------------------------------------------------------------------
+
+
+def text(difference: Difference, before: str = "A", after: str = "B") -> str:
+    """Return the difference as lines of text; ``before`` and ``after`` name the bundles."""
+    opcodes = [change for change in difference.opcodes if change.is_difference]
+    operations, buffers = _operation_rows(difference), _buffer_rows(difference)
+    sections = [
+        [f"A: {before}", f"B: {after}"],
+        _changes_table(difference.totals),
+        ["opcodes:", *_changes_table(opcodes)] if opcodes else [f"opcodes: {_SAME}"],
+        [
+            _headline("operations", difference.operations),
+            *_pair_table(("", "A", "B", "operation", "source", ""), operations, _OPERATION_FACTS, "<>><<<"),
+        ],
+        [
+            _headline("buffers", difference.buffers),
+            *_pair_table(("", "A", "B", "written by", ""), buffers, _BUFFER_FACTS, "<<<<<"),
+        ],
+        _NOTES if difference else (),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in sections if lines)
+
+
+def _changes_table(changes: Sequence[Change]) -> list[str]:
+    rows = [(change.what, _fact(change.before), _fact(change.after), _growth(change)) for change in changes]
+    return _table([("", "A", "B", "change"), *rows], "<>>>")
+
+
+def _pair_table(
+    head: tuple[str, ...], rows: Sequence[tuple[_Pair, tuple[str, ...]]], of_one: Sequence[str], sides: str
+) -> list[str]:
+    """Format differing pairs; of an item that only one bundle has, the nonempty facts among ``of_one``."""
+    lines = [head]
+    for pair, cells in rows:
+        if pair.status == "changed":
+            facts = (
+                f"{change.what} {_fact(change.before)} -> {_fact(change.after)}" for change in pair.changes
+            )
+        else:
+            facts = (f"{what} {_fact(pair.one.facts[what])}" for what in of_one if pair.one.facts[what] != "")
+        lines.append((pair.status, *cells, "; ".join(facts)))
+    return _table(lines, sides) if rows else []
+
+
+def _table(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Format columns as wide as their widest cell, aligned left (<) or right (>); the last column is not padded."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths[-1] = 0 if sides[-1] == "<" else widths[-1]
+    cells = (
+        (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
+        for row in rows
+    )
+    return ["  ".join(row).rstrip() for row in cells]
+
+
+# -- rows of text and page ---------------------------------------------------------------------------------
+
+_Pair = Pair[Operation] | Pair[BufferFacts]
+
+
+def _headline(what: str, pairs: Sequence[Pair]) -> str:
+    """Return the numbers of equal, changed, and one-sided pairs as a line."""
+    counts = Counter(pair.status for pair in pairs)
+    if counts.keys() <= {"same"}:
+        return f"{what}: {_SAME}"
+    statuses = ("same", "changed", "only in A", "only in B")
+    return f"{what}: " + ", ".join(f"{counts[status]:,} {status}" for status in statuses if counts[status])
+
+
+def _operation_rows(difference: Difference) -> list[tuple[_Pair, tuple[str, ...]]]:
+    """Return the differing operations: positions in A and B, opcode, and place, of both bundles if it differs."""
+    rows: list[tuple[_Pair, tuple[str, ...]]] = []
+    for pair in difference.operations:
+        if pair.status != "same":
+            positions = ("-" if side is None else str(side.position) for side in (pair.before, pair.after))
+            modules = (f"in {side.module}" if side.module else "" for side in pair.sides)
+            places = (
+                f"{side.source} {module}".strip() for side, module in zip(pair.sides, modules, strict=True)
+            )
+            rows.append((pair, (*positions, pair.one.opcode, _joined(places))))
+    return rows
+
+
+def _buffer_rows(difference: Difference) -> list[tuple[_Pair, tuple[str, ...]]]:
+    """Return the differing buffers: names in A and B, and the operation that writes them; the host for an input."""
+    rows: list[tuple[_Pair, tuple[str, ...]]] = []
+    for pair in difference.buffers:
+        if pair.status != "same":
+            names = ("-" if side is None else side.name for side in (pair.before, pair.after))
+            writers = _joined(side.writer.opcode for side in pair.sides if side.writer)
+            rows.append((pair, (*names, writers or "the host")))
+    return rows
+
+
+def _joined(words: Iterable[str]) -> str:
+    return " / ".join(dict.fromkeys(filter(None, words)))
+
+
+def _fact(value: Fact) -> str:
+    """Format a fact: numbers with separators, floats with three decimals."""
+    if isinstance(value, str):
+        return value or "none"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+
+
+def _growth(change: Change) -> str:
+    """Return the growth of a number as text."""
+    if not change.is_difference:
+        return "same"
+    return "" if change.percent is None else f"{change.percent:+,.1f} %"
+
+
+# -- page, for a screen that is 1280 pixels wide -------------------------------------------------------------
+
+_STYLE = """
+body { font: 13px 'DejaVu Sans', Verdana, Arial, sans-serif; color: #1a1a1a; margin: 16px 24px 32px; }
+h1 { font-size: 17px; margin: 0 0 6px; }
+h2 { font-size: 15px; margin: 20px 0 6px; }
+table { border-collapse: collapse; font-size: 12px; max-width: 1230px; }
+th, td { padding: 3px 14px 3px 0; text-align: left; vertical-align: top; overflow-wrap: anywhere; }
+th { border-bottom: 1px solid #767676; white-space: nowrap; }
+tbody { border-bottom: 1px solid #d9d9d9; }
+.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+.status { border-left: 5px solid; padding-left: 8px; white-space: nowrap; }
+.changed { border-left-color: #2171b5; }
+.only-in-A { border-left-color: #a50f15; }
+.only-in-B { border-left-color: #1b7837; }
+p { margin: 6px 0; }
+"""
+
+
+def page(difference: Difference, before: str = "A", after: str = "B") -> str:
+    """Return the difference as the text of an HTML file; ``before`` and ``after`` name the bundles."""
+    opcodes = [change for change in difference.opcodes if change.is_difference]
+    parts = [
+        f"<h1>A: {escape(before)}<br/>B: {escape(after)}</h1>",
+        *([] if difference else [f"<p>{_SAME}</p>"]),
+        *(f"<p>{escape(note)}</p>" for note in _NOTES),
+        "<h2>totals</h2>",
+        *_changes_html("totals", difference.totals),
+        "<h2>opcodes</h2>" if opcodes else f"<h2>opcodes: {_SAME}</h2>",
+        *(_changes_html("opcodes", opcodes) if opcodes else ()),
+        f"<h2>{_headline('operations', difference.operations)}</h2>",
+        *_pairs_html("operations", ("operation", "source"), _operation_rows(difference), _OPERATION_FACTS),
+        f"<h2>{_headline('buffers', difference.buffers)}</h2>",
+        *_pairs_html("buffers", ("written by",), _buffer_rows(difference), _BUFFER_FACTS),
+    ]
+    return shell(f"Difference of {before} and {after}", _STYLE, parts)
+
+
+def _changes_html(identifier: str, changes: Iterable[Change]) -> Iterator[str]:
+    heads = "".join(f'<th class="number">{name}</th>' for name in ("A", "B", "change"))
+    yield f'<table id="{identifier}"><thead><tr><th></th>{heads}</tr></thead><tbody>'
+    for change in changes:
+        cells = (_fact(change.before), _fact(change.after), _growth(change))
+        numbers = "".join(f'<td class="number">{cell}</td>' for cell in cells)
+        yield f"<tr><td>{escape(change.what)}</td>{numbers}</tr>"
+    yield "</tbody></table>"
+
+
+def _pairs_html(
+    identifier: str,
+    columns: Sequence[str],
+    rows: Sequence[tuple[_Pair, tuple[str, ...]]],
+    of_one: Sequence[str],
+) -> Iterator[str]:
+    """Yield a table with a line for each change of a pair; for an item of one bundle only, the facts ``of_one``."""
+    if not rows:
+        return
+    names = ("", "A", "B", *columns, "what", "in A", "in B", "change")
+    heads = "".join(f"<th>{name}</th>" for name in names)
+    yield f'<table id="{identifier}"><thead><tr>{heads}</tr></thead>'
+    for pair, cells in rows:
+        facts = ((what, pair.one.facts[what]) for what in of_one)
+        changes = pair.changes or [
+            Change(what, value, "-") if pair.after is None else Change(what, "-", value)
+            for what, value in facts
+        ]
+        over = f' rowspan="{len(changes)}"'
+        status = f'<td{over} class="status {pair.status.replace(" ", "-")}">{pair.status}</td>'
+        lead = status + "".join(f"<td{over}>{escape(cell)}</td>" for cell in cells)
+        lines = []
+        for change in changes:
+            # An address has no growth.
+            growth = "" if change.what == ADDRESS else _growth(change)
+            sides = (escape(change.what), escape(_fact(change.before)), escape(_fact(change.after)), growth)
+            lines.append("".join(f"<td>{cell}</td>" for cell in sides))
+        yield f"<tbody><tr>{lead}{'</tr><tr>'.join(lines)}</tr></tbody>"
+    yield "</table>"

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from itertools import chain, repeat
+from typing import Any
 
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.svg import CHARACTER, Page
@@ -13,9 +14,10 @@ from spyre_mlir.report.svg import CHARACTER, Page
 
 @dataclass(frozen=True)
 class Steps:
-    """A cell with links to operations, the first few of ``positions``."""
+    """A cell with links to operations: the first few of ``positions`` by number, or one operation by its ``text``."""
 
     positions: tuple[int, ...]
+    text: str = ""
 
 
 #: A cell: a text, a number (written with separators, sorted by value), or links.
@@ -24,65 +26,81 @@ Cell = str | int | float | Steps
 #: Maximum number of links in a cell.
 _MOST_LINKS = 2
 
-#: Filter above a table in a listing: shows the rows that contain the given words.
-FILTER = '<label>Filter <input type="search"/></label> <span class="found"></span>'
-
-#: Button below a large table in a listing: shows more rows.
-MORE = '<p><button type="button" class="more" hidden="hidden">Show more rows</button></p>'
-
 #: Width of a drawing in pixels; it scrolls in a narrower window.
 WIDTH = 1200
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its name, its part of the width, and whether it has numbers, which are aligned right.
+    """A column of a table: its name, its part of the width, its cell of an item, and whether cells are numbers.
 
-    ``order`` is the initial order of the rows, as a value of ``aria-sort``.
+    Numbers are aligned right. ``order`` is the initial order of the rows, as a value of ``aria-sort``.
     """
 
     name: str
     percent: float
+    cell: Callable[[Any], Cell]
     is_number: bool = False
     order: str = "none"
 
 
-def table(
+def shell(title: str, style: str, parts: Iterable[str]) -> str:
+    """Return a page that loads nothing from elsewhere, of lines of HTML."""
+    lines = [
+        "<!DOCTYPE html>",
+        f'<html lang="en"><head><meta charset="utf-8"/><title>{escape(title)}</title>',
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
+        f"<style>{style}</style></head><body>",
+        *parts,
+        "</body></html>",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def listing(
     identifier: str,
     columns: Sequence[Column],
-    rows: Iterable[Sequence[Cell]],
+    items: Iterable[Any],
     anchors: Iterable[str] = (),
     width: int = 900,
+    chooser: str = "",
 ) -> str:
-    """Return a table that the script of the page can sort by any column; ``anchors`` are targets of links, by row.
+    """Return a table that the script of the page can sort by any column, and filter by words.
 
     The columns have widths, because otherwise a browser measures every cell, which takes seconds for a large table.
     The table is at least ``width`` pixels wide; it scrolls in a narrower window.
+
+    Args:
+        identifier: Identifier of the table, which names it for screen readers.
+        columns: The columns.
+        items: What the rows are about.
+        anchors: Targets of links, by row.
+        width: Least width in pixels.
+        chooser: HTML of another filter.
     """
     widths = "".join(f'<col style="width:{column.percent:g}%"/>' for column in columns)
-    heads = "".join(_head(column) for column in columns)
+    heads = ""
+    for column in columns:
+        kind = ' class="number"' if column.is_number else ""
+        button = f'<button type="button">{escape(column.name)}</button>'
+        heads += f'<th scope="col"{kind} aria-sort="{column.order}">{button}</th>'
     # Style whole columns, because a class in each of ten thousand cells makes a page large.
     numeric = " ".join(f"n{place}" for place, column in enumerate(columns, 1) if column.is_number)
+    label = f"{identifier.removesuffix('-table')}: arrow keys go from row to row"
+    lines = [
+        '<div class="listing">',
+        f'<p class="scripted" hidden="hidden">{chooser}<label>Filter <input type="search"/></label>'
+        ' <span class="found"></span></p>',
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{label}">',
+        f'<table id="{identifier}" class="{numeric}" style="min-width:{width}px">',
+        f"<colgroup>{widths}</colgroup><thead><tr>{heads}</tr></thead><tbody>",
+    ]
     # Rows of a table without anchors have no identifier.
-    named = zip(chain(anchors, repeat("")), rows)  # noqa: B905
-    return "\n".join(
-        [
-            f'<div class="scroll" tabindex="0" role="region" aria-label="{_label(identifier)}">',
-            f'<table id="{identifier}" class="{numeric}" style="min-width:{width}px">',
-            f"<colgroup>{widths}</colgroup><thead><tr>{heads}</tr></thead><tbody>",
-            *(f"<tr{_identifier(name)}>{''.join(map(_cell, row))}</tr>" for name, row in named),
-            "</tbody></table></div>",
-        ]
-    )
-
-
-def _label(identifier: str) -> str:
-    """Return the name of a table for screen readers."""
-    return f"{identifier.removesuffix('-table')}: arrow keys go from row to row"
-
-
-def _identifier(name: str) -> str:
-    return f' id="{name}"' if name else ""
+    for name, item in zip(chain(anchors, repeat("")), items):  # noqa: B905
+        named = f' id="{name}"' if name else ""
+        lines.append(f"<tr{named}>{''.join(_cell(column.cell(item)) for column in columns)}</tr>")
+    more = '<p><button type="button" class="more" hidden="hidden">Show more rows</button></p>'
+    return "\n".join([*lines, "</tbody></table></div>", more, "</div>"])
 
 
 def anchor(position: int) -> str:
@@ -90,31 +108,18 @@ def anchor(position: int) -> str:
     return f"op-{position}"
 
 
-def _head(column: Column) -> str:
-    button = f'<button type="button">{escape(column.name)}</button>'
-    return f'<th scope="col"{_kind(column)} aria-sort="{column.order}">{button}</th>'
-
-
 def _cell(value: Cell) -> str:
-    inside = _links(value.positions) if isinstance(value, Steps) else escape(cell_text(value))
-    return f"<td>{inside}</td>"
-
-
-def _links(positions: Sequence[int]) -> str:
-    shown = [f'<a href="#{anchor(position)}">{position}</a>' for position in positions[:_MOST_LINKS]]
-    more = len(positions) - len(shown)
-    return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _kind(column: Column) -> str:
-    return ' class="number"' if column.is_number else ""
-
-
-def cell_text(value: str | int | float) -> str:
-    """Format a number with separators; a float has three decimals."""
+    """Return a cell; a number has separators, a float three decimals."""
     if isinstance(value, str):
-        return value
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
+        return f"<td>{escape(value)}</td>"
+    if not isinstance(value, Steps):
+        return f"<td>{value:,}</td>" if isinstance(value, int) else f"<td>{value:,.3f}</td>"
+    links = ", ".join(
+        f'<a href="#{anchor(position)}">{escape(value.text) or position}</a>'
+        for position in value.positions[:_MOST_LINKS]
+    )
+    more = len(value.positions) - _MOST_LINKS
+    return f"<td>{links}{f' and {more:,} more' if more > 0 else ''}</td>"
 
 
 def figure(page: Page, label: str, walk: bool = False) -> str:
@@ -165,10 +170,12 @@ def legend_line(fills: Iterable[tuple[str, str]]) -> str:
     return f'<p class="legend">{"".join(samples)}</p>'
 
 
-def legend(page: Page, x: float, y: float, fills: Iterable[tuple[str, str]]) -> float:
+def legend(page: Page, x: float, y: float, fills: Iterable[tuple[str, str]], outlined: bool = False) -> float:
     """Draw a legend of colours from ``x`` on; return the x position at which the next text may begin."""
     for name, fill in fills:
-        page.rectangle("sample", x, y - 11, 20, 14, fill)
+        page.rectangle("box" if outlined else "sample", x, y - 11, 20, 14, fill)
+        if outlined:
+            page.rectangle("outline", x, y - 11, 20, 14)
         page.text(x + 26, y, name)
         x += 26 + len(name) * CHARACTER + 18
     return x

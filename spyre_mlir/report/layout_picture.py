@@ -15,13 +15,15 @@ from itertools import groupby
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.listing import padding_bytes, percent, stick_text
 from spyre_mlir.records import dataclass
-from spyre_mlir.report.svg import CHARACTER, GAP, MARGIN, GridTrack, Page
+from spyre_mlir.report.svg import CHARACTER, MARGIN, Page
 
 #: Pixels: a line of text, a row and a box of a grid (of one position, of several).
 _LINE, _ROW, _TALL_ROW, _BOX, _WIDE_BOX = 19, 26, 44, 46, 84
 #: Maximum number of rows that are drawn before a gap replaces the others, and maximum width of a grid in pixels: a
 #: picture fits on a laptop's screen.
 _LIMIT, _TALL_LIMIT, _GRID_WIDTH = 9, 8, 540
+#: Pixels between displayed positions of a grid.
+_GAP = 26
 
 #: Fills of the rows of device memory, each with a second shade for every other stick. Neighbours also differ in
 #: luminance, and dark text has a contrast of at least 7 on each fill.
@@ -36,7 +38,6 @@ _FILLS = (
 _ELSEWHERE = "#ffffff"
 
 _Lanes = Sequence[tuple[int, ...] | None]
-_Words = Callable[[int], str]
 
 
 def picture(layout: StickLayout, dims: Sequence[int] | None = None, name: str = "") -> str:
@@ -49,56 +50,63 @@ def picture(layout: StickLayout, dims: Sequence[int] | None = None, name: str = 
         raise ValueError("A tensor without elements takes no memory: there is nothing to show.")
     page = Page()
     part = cut(layout, dims)
-    paint = _Paint(layout, part)
-    right, bottom = _logical(page, paint, MARGIN, 2 * MARGIN + _LINE)
-    _one_stick(page, paint, bottom + MARGIN, right)
+    rows, columns, right = _logical(page, part, MARGIN, 2 * MARGIN + _LINE)
+    _one_stick(page, part, rows.end + MARGIN, right)
     page_left = max(page.right, right) + 2 * MARGIN
-    _, bottom = _device(page, paint, page_left, 2 * MARGIN + _LINE)
-    _legend(page, paint, page_left, bottom + MARGIN)
-    title = _title(layout, name)
-    page.text(MARGIN, MARGIN + 6, title, "heading")
-    return page.svg(title, _description(layout, part))
-
-
-def _title(layout: StickLayout, name: str) -> str:
+    here = [part.stick(r, c) for r in rows.shown for c in columns.shown]
+    bottom = _device(page, part, here, page_left, 2 * MARGIN + _LINE)
+    known = facts(layout)
+    _legend(page, part, known, page_left, bottom + MARGIN)
     stick = "stick-sparse" if layout.stick_dim is None else f"stick {stick_text(layout)}"
-    return f"{name + ': ' if name else ''}{type_text(layout)}, {stick}"
-
-
-def _description(layout: StickLayout, part: TensorSlice) -> str:
-    known = "; ".join(f"{name}: {value}" for name, value in facts(layout))
-    return (
+    title = f"{name + ': ' if name else ''}{type_text(layout)}, {stick}"
+    page.text(MARGIN, MARGIN + 6, title, "heading")
+    listed = "; ".join(f"{name}: {value}" for name, value in known)
+    description = (
         f"Left, the logical index ({_axes(part)}); each box is one stick with its id, counted in the order of "
-        f"device memory. Right, device memory row by row. Hatched: padding. {known}."
+        f"device memory. Right, device memory row by row. Hatched: padding. {listed}."
     )
+    return page.svg(title, description)
+
+
+def _fill(part: TensorSlice, stick: int) -> str:
+    """Return the colour of a stick: one per row of device memory; shades alternate along the row.
+
+    Sticks outside the displayed part are white.
+    """
+    if not part.has(stick):
+        return _ELSEWHERE
+    rows, columns = device_grid(part.layout)
+    row, column = divmod(stick, columns) if rows > 1 and columns > 1 else (stick, 0)
+    return _FILLS[row % len(_FILLS)][column % 2]
+
+
+# -- the two grids ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class _Paint:
-    """Colours of the sticks of one layout; sticks outside the displayed part are white."""
+class _Track:
+    """Rows or columns of a grid, with their pixels; None is a gap."""
 
-    layout: StickLayout
-    part: TensorSlice
+    positions: list[int | None]
+    origin: float
+    size: float
 
-    def fill(self, stick: int) -> str:
-        """Return the colour of a stick: one per row of device memory; shades alternate along the row."""
-        if not self.part.has(stick):
-            return _ELSEWHERE
-        rows, columns = device_grid(self.layout)
-        row, column = divmod(stick, columns) if rows > 1 and columns > 1 else (stick, 0)
-        return _FILLS[row % len(_FILLS)][column % 2]
+    @property
+    def shown(self) -> list[int]:
+        """The positions without the gaps."""
+        return [position for position in self.positions if position is not None]
 
+    def starts(self) -> Iterator[tuple[int | None, float]]:
+        """Yield the (position, pixel) of each item that is shown."""
+        x = self.origin
+        for position in self.positions:
+            yield position, x
+            x += _GAP if position is None else self.size
 
-def _rows(part: TensorSlice) -> list[int | None]:
-    side = part.rows
-    limit = _LIMIT if side.step == 1 else _TALL_LIMIT
-    return shown(side.cells, limit, (side.valid_cells - 1, side.valid_cells))
-
-
-def _columns(part: TensorSlice) -> list[int | None]:
-    side = part.columns
-    limit = _that_fit(_logical_width(part))
-    return shown(side.cells, limit, (side.valid_cells - 1, side.valid_cells))
+    @property
+    def end(self) -> float:
+        """The pixel after the last item."""
+        return self.origin + sum(_GAP if position is None else self.size for position in self.positions)
 
 
 def _that_fit(width: float) -> int:
@@ -106,18 +114,76 @@ def _that_fit(width: float) -> int:
     return min(_LIMIT, int(_GRID_WIDTH / width))
 
 
-def _logical_width(part: TensorSlice) -> float:
-    widest = max(len(_span(part.columns, part.columns.cells - 1)), 1) * CHARACTER
-    return max(_BOX if part.columns.step == 1 else _WIDE_BOX, _id_width(part.layout), widest)
+def _logical(page: Page, part: TensorSlice, x: float, y: float) -> tuple[_Track, _Track, float]:
+    """Draw the logical grid at (x, y); return its rows, its columns, and its right end."""
+    page.text(x, y, "Logical index", "name")
+    page.text(x, y + _LINE, _axes(part))
+    widest = max(len(part.columns.text(part.columns.cells - 1)), 1) * CHARACTER
+    width = max(_BOX if part.columns.step == 1 else _WIDE_BOX, _id_width(part.layout), widest)
+    height, limit = (_ROW, _LIMIT) if part.rows.step == 1 else (_TALL_ROW, _TALL_LIMIT)
+    positions, across_positions = (
+        shown(side.cells, most, (side.valid_cells - 1, side.valid_cells))
+        for side, most in ((part.rows, limit), (part.columns, _that_fit(width)))
+    )
+    labels = max((len(part.rows.text(row)) for row in positions if row is not None), default=0)
+    columns = _Track(across_positions, x + labels * CHARACTER + 10, width)
+    rows = _Track(positions, y + 3 * _LINE, height)
+    _grid_labels(page, rows, columns, part.rows.text, part.columns.text)
+    for row, column, left, top in _boxes(page, rows, columns):
+        stick, down, across = part.stick(row, column), part.rows.filled(row), part.columns.filled(column)
+        elements = round(down * part.rows.step) * round(across * part.columns.step)
+        sides = [(part.rows, row), (part.columns, column)]
+        where = ", ".join(f"d{side.dim} = {side.text(cell)}" for side, cell in sides if side.dim is not None)
+        kind = "logical" if down == across == 1 else "logical partly"
+        hatched = [(left, top, width, height)]
+        if elements:
+            hatched = [
+                (left + across * width, top, (1 - across) * width, height),
+                (left, top + down * height, across * width, (1 - down) * height),
+            ]
+        box = (left, top, width, height)
+        _stick_box(page, part, kind, (stick, row, column, elements), where, box, hatched)
+    return rows, columns, columns.end
 
 
-def _device_rows_and_columns(part: TensorSlice, width: float) -> tuple[list[int | None], list[int | None]]:
-    """Return the rows and columns of device memory to draw: those in the logical grid, as far as they fit."""
-    down, across = device_grid(part.layout)
-    here = [part.stick(r, c) for r in _rows(part) if r is not None for c in _columns(part) if c is not None]
-    rows, columns = ({divmod(stick, across)[k] for stick in here} for k in (0, 1))
+def _device(page: Page, part: TensorSlice, here: Sequence[int], x: float, y: float) -> float:
+    """Draw device memory at (x, y), sticks row by row, those in the logical grid (``here``) as far as they fit.
+
+    Return the bottom end.
+    """
+    layout = part.layout
+    down, across = device_grid(layout)
+    width = max(_BOX, _id_width(layout))
     fit = _that_fit(width)
-    return shown(down, _LIMIT, _few(rows, _LIMIT)), shown(across, fit, _few(columns, fit))
+    positions, across_positions = (
+        shown(count, limit, _few({divmod(stick, across)[index] for stick in here}, limit))
+        for index, (count, limit) in enumerate(((down, _LIMIT), (across, fit)))
+    )
+
+    def row_text(row: int) -> str:
+        """Format the coordinate of a row: all device dims except along the row and inside the stick."""
+        outer = coordinate(layout, row * across)[: len(layout.outer_digits) - 1]
+        return f"({', '.join(map(str, outer))})" if outer else ""
+
+    axes = "one stick"
+    if sticks(layout) > 1:
+        *outer, inner = map(digit_text, layout.outer_digits)
+        axes = f"({', '.join(outer)}) down, {inner} across" if outer else f"{inner} across"
+    labels = max(len(row_text(row)) for row in positions if row is not None)
+    columns = _Track(across_positions, x + labels * CHARACTER + 10, width)
+    rows = _Track(positions, y + 3 * _LINE, _ROW)
+    page.text(x, y, "Device memory, row by row", "name")
+    page.text(x, y + _LINE, axes)
+    _grid_labels(page, rows, columns, row_text, str)
+    for row, column, left, top in _boxes(page, rows, columns):
+        stick, box = row * across + column, (left, top, width, _ROW)
+        slots = elements_of_stick(layout, stick)
+        elements = sum(slot is not None for slot in slots)
+        kind = "device" if part.has(stick) else "device elsewhere"
+        kind += " partly" if elements < len(slots) else ""
+        where = _held_text(slots) if elements else "padding"
+        _stick_box(page, part, kind, (stick, row, column, elements), where, box, _without_element(slots, box))
+    return rows.end
 
 
 def _few(positions: set[int], limit: int) -> list[int]:
@@ -126,95 +192,47 @@ def _few(positions: set[int], limit: int) -> list[int]:
     return ordered if len(ordered) <= limit else [*ordered[: limit // 2], ordered[-1]]
 
 
-# -- the two grids ------------------------------------------------------------------------------------
-
-
-def _logical(page: Page, paint: _Paint, x: float, y: float) -> tuple[float, float]:
-    """Draw the logical grid at (x, y); return its right and bottom end."""
-    part = paint.part
-    page.text(x, y, "Logical index", "name")
-    page.text(x, y + _LINE, _axes(part))
-    labels = max((len(_span(part.rows, row)) for row in _rows(part) if row is not None), default=0)
-    width = _logical_width(part)
-    height = _ROW if part.rows.step == 1 else _TALL_ROW
-    columns = GridTrack(_columns(part), x + labels * CHARACTER + 10, width)
-    rows = GridTrack(_rows(part), y + 3 * _LINE, height)
-    _grid_labels(
-        page, rows, columns, lambda row: _span(part.rows, row), lambda column: _span(part.columns, column)
-    )
-    for row, column, column_x, top in _boxes(page, rows, columns):
-        _logical_box(page, paint, row, column, (column_x, top, width, height))
-    return columns.end, rows.end
-
-
-def _logical_box(page: Page, paint: _Paint, row: int, column: int, place: tuple[float, ...]) -> None:
-    part, (x, y, width, height) = paint.part, place
-    stick = part.stick(row, column)
-    down, across = part.rows.filled(row), part.columns.filled(column)
-    elements = round(down * part.rows.step) * round(across * part.columns.step)
-    where = _where(part, row, column) if elements else "padding"
-    kind = "logical" if down == across == 1 else "logical partly"
-    page.add(_group(kind, stick, row, column, elements, where))
-    page.rectangle("box", x, y, width, height, paint.fill(stick))
-    if not elements:
-        page.rectangle("padding", x, y, width, height)
-    else:
-        _hatch(page, x + across * width, y, (1 - across) * width, height)
-        _hatch(page, x, y + down * height, across * width, (1 - down) * height)
-    page.rectangle("outline", x, y, width, height)
+def _stick_box(
+    page: Page,
+    part: TensorSlice,
+    kind: str,
+    numbers: tuple[int, int, int, int],
+    where: str,
+    box: tuple[float, float, float, float],
+    hatched: Iterable[tuple[float, float, float, float]],
+) -> None:
+    """Draw the box of a stick; ``numbers`` are its id, row, column and elements, ``where`` says where those are."""
+    stick, row, column, elements = numbers
+    x, y, width, height = box
+    data = f'data-stick="{stick}" data-row="{row}" data-column="{column}" data-elements="{elements}"'
+    tip = escape(where if elements else "padding")
+    page.add(f'<g class="{kind}" {data}><title>stick {stick}: {tip}</title>')
+    page.rectangle("box", *box, _fill(part, stick))
+    for area in hatched:
+        if area[2] > 0 and area[3] > 0:
+            page.rectangle("padding", *area)
+    page.rectangle("outline", *box)
     page.text(x + width / 2, y + height / 2 + 4, str(stick), "id", "middle")
     page.add("</g>")
 
 
-def _hatch(page: Page, x: float, y: float, width: float, height: float) -> None:
-    if width > 0 and height > 0:
-        page.rectangle("padding", x, y, width, height)
-
-
-def _device(page: Page, paint: _Paint, x: float, y: float) -> tuple[float, float]:
-    """Draw device memory at (x, y), sticks row by row; return its right and bottom end."""
-    layout = paint.layout
-    across = device_grid(layout)[1]
-    width = max(_BOX, _id_width(layout))
-    positions, across_positions = _device_rows_and_columns(paint.part, width)
-    labels = [_device_row(layout, row * across) for row in positions if row is not None]
-    columns = GridTrack(across_positions, x + max(map(len, labels)) * CHARACTER + 10, width)
-    rows = GridTrack(positions, y + 3 * _LINE, _ROW)
-    page.text(x, y, "Device memory, row by row", "name")
-    page.text(x, y + _LINE, _device_axes(layout))
-    _grid_labels(page, rows, columns, lambda row: _device_row(layout, row * across), str)
-    for row, column, column_x, top in _boxes(page, rows, columns):
-        _device_box(page, paint, row, column, (column_x, top, width, _ROW))
-    return columns.end, rows.end
-
-
-def _device_box(page: Page, paint: _Paint, row: int, column: int, place: tuple[float, ...]) -> None:
-    layout, (x, y, width, height) = paint.layout, place
-    stick = row * device_grid(layout)[1] + column
-    slots = elements_of_stick(layout, stick)
-    elements = sum(slot is not None for slot in slots)
-    where = _held_text(slots) if elements else "padding"
-    kind = "device" if paint.part.has(stick) else "device elsewhere"
-    kind += " partly" if elements < len(slots) else ""
-    page.add(_group(kind, stick, row, column, elements, where))
-    page.rectangle("box", x, y, width, height, paint.fill(stick))
-    _hatch_lanes(page, slots, (x, y, width, height))
-    page.rectangle("outline", x, y, width, height)
-    page.text(x + width / 2, y + height / 2 + 4, str(stick), "id", "middle")
-    page.add("</g>")
-
-
-def _hatch_lanes(page: Page, lanes: _Lanes, place: tuple[float, ...]) -> None:
-    """Hatch the element slots without an element of a stick drawn at ``place``."""
-    x, y, width, height = place
+def _without_element(
+    lanes: _Lanes, box: tuple[float, float, float, float]
+) -> Iterator[tuple[float, float, float, float]]:
+    """Yield the areas of the element slots without an element of a stick drawn as ``box``."""
+    x, y, width, height = box
     scale = width / len(lanes)
     for first, count, valid in _runs(lanes):
         if not valid:
-            page.rectangle("padding", x + first * scale, y, count * scale, height)
+            yield x + first * scale, y, count * scale, height
 
 
 def _grid_labels(
-    page: Page, rows: GridTrack, columns: GridTrack, row_text: _Words, column_text: _Words
+    page: Page,
+    rows: _Track,
+    columns: _Track,
+    row_text: Callable[[int], str],
+    column_text: Callable[[int], str],
 ) -> None:
     for column, x in columns.starts():
         if column is not None:
@@ -224,21 +242,16 @@ def _grid_labels(
             page.text(columns.origin - 8, top + rows.size / 2 + 4, row_text(row), "label", "end")
 
 
-def _boxes(page: Page, rows: GridTrack, columns: GridTrack) -> Iterator[tuple[int, int, float, float]]:
+def _boxes(page: Page, rows: _Track, columns: _Track) -> Iterator[tuple[int, int, float, float]]:
     """Yield (row, column, left, top) of each box; draw the dots of gaps."""
     for row, top in rows.starts():
         for column, x in columns.starts():
             if row is not None and column is not None:
                 yield row, column, x, top
             elif row is None and column is not None:
-                page.dots(x + columns.size / 2, top + GAP / 2, across=False)
+                page.dots(x + columns.size / 2, top + _GAP / 2, across=False)
             elif row is not None:
-                page.dots(x + GAP / 2, top + rows.size / 2, across=True)
-
-
-def _group(kind: str, stick: int, row: int, column: int, elements: int, where: str) -> str:
-    numbers = f'data-stick="{stick}" data-row="{row}" data-column="{column}" data-elements="{elements}"'
-    return f'<g class="{kind}" {numbers}><title>stick {stick}: {escape(where)}</title>'
+                page.dots(x + _GAP / 2, top + rows.size / 2, across=True)
 
 
 def _id_width(layout: StickLayout) -> float:
@@ -248,45 +261,43 @@ def _id_width(layout: StickLayout) -> float:
 # -- one stick and the legend ----------------------------------------------------------------------------
 
 
-def _one_stick(page: Page, paint: _Paint, y: float, right: float) -> None:
+def _one_stick(page: Page, part: TensorSlice, y: float, right: float) -> None:
     """Draw the element slots of one stick: the last stick along the stick dims, which has the padding."""
-    part, width = paint.part, max(right - MARGIN, 460)
+    width = max(right - MARGIN, 460)
     row, column = (side.valid_cells - 1 if side.step > 1 else 0 for side in (part.rows, part.columns))
     stick = part.stick(row, column)
-    slots = elements_of_stick(paint.layout, stick)
+    slots = elements_of_stick(part.layout, stick)
     scale = width / len(slots)
     page.text(MARGIN, y, f"Inside stick {stick}", "name")
     page.add(f'<g class="stick" data-stick="{stick}">')
     top = y + 12
-    page.rectangle("box", MARGIN, top, width, _ROW, paint.fill(stick))
-    _hatch_lanes(page, slots, (MARGIN, top, width, _ROW))
-    page.rectangle("outline", MARGIN, top, width, _ROW)
+    box = (MARGIN, top, width, _ROW)
+    page.rectangle("box", *box, _fill(part, stick))
+    for area in _without_element(slots, box):
+        page.rectangle("padding", *area)
+    page.rectangle("outline", *box)
     step = max(len(slots) // 64, 1)
     ticks = "".join(f"M {MARGIN + slot * scale:g} {top:g} v {_ROW}" for slot in range(step, len(slots), step))
     page.add(f'<path class="lane" d="{ticks}"/></g>', MARGIN + width, top + _ROW)
-    for line, text in enumerate(_stick_lines(slots)):
+    # A line per run; of more than four runs only the first four.
+    runs, lines = list(_runs(slots)), []
+    for first, count, valid in runs[:4]:
+        where = f"lanes {first} to {first + count - 1}" if count > 1 else f"lane {first}"
+        lines.append(f"{where}: {_held_text(slots[first : first + count]) if valid else 'padding'}")
+    lines += ["and so on"] if len(runs) > 4 else []
+    for line, text in enumerate(lines):
         page.text(MARGIN, top + _ROW + (line + 1) * _LINE, text)
 
 
-def _stick_lines(lanes: _Lanes) -> list[str]:
-    """Format the elements of a stick, a line per run; of more than four runs only the first four."""
-    runs = list(_runs(lanes))
-    lines = []
-    for first, count, valid in runs[:4]:
-        where = f"lanes {first} to {first + count - 1}" if count > 1 else f"lane {first}"
-        lines.append(f"{where}: {_held_text(lanes[first : first + count]) if valid else 'padding'}")
-    return [*lines, "and so on"] if len(runs) > 4 else lines
-
-
-def _legend(page: Page, paint: _Paint, x: float, y: float) -> None:
-    for line, (name, value) in enumerate(facts(paint.layout)):
+def _legend(page: Page, part: TensorSlice, known: Sequence[tuple[str, str]], x: float, y: float) -> None:
+    for line, (name, value) in enumerate(known):
         page.text(x, y + line * _LINE, name, "name")
         page.text(x + 110, y + line * _LINE, value, "fact")
-    y += (len(facts(paint.layout)) + 0.3) * _LINE
-    swatches = [("padding", "", "padding: no element")] if padding_bytes(paint.layout) else []
-    fixed = [f"d{dim}" for dim in paint.part.fixed]
-    if fixed:
-        swatches.append(("box", _ELSEWHERE, f"{', '.join(fixed)} other than 0: not on the left"))
+    y += (len(known) + 0.3) * _LINE
+    swatches = [("padding", "", "padding: no element")] if padding_bytes(part.layout) else []
+    if part.fixed:
+        fixed = ", ".join(f"d{dim}" for dim in part.fixed)
+        swatches.append(("box", _ELSEWHERE, f"{fixed} other than 0: not on the left"))
     for kind, fill, text in swatches:
         page.rectangle(kind, x, y, 24, 14, fill)
         page.rectangle("outline", x, y, 24, 14)
@@ -303,39 +314,10 @@ def _runs(lanes: _Lanes) -> Iterator[tuple[int, int, bool]]:
         index += count
 
 
-# -- words ---------------------------------------------------------------------------------------------
-
-
-def _span(side: Side, cell: int) -> str:
-    if side.dim is None:
-        return ""
-    first, last = side.span(cell)
-    return str(first) if first == last else f"{first} to {last}"
-
-
-def _where(part: TensorSlice, row: int, column: int) -> str:
-    spans = [(part.rows, row), (part.columns, column)]
-    return ", ".join(f"d{side.dim} = {_span(side, cell)}" for side, cell in spans if side.dim is not None)
-
-
 def _axes(part: TensorSlice) -> str:
     named = [(part.rows, "down"), (part.columns, "across")]
     words = [f"d{side.dim} ({side.size}) {way}" for side, way in named if side.dim is not None]
     return ", ".join([*words, *(f"d{dim} = 0" for dim in part.fixed)]) or "one element"
-
-
-def _device_axes(layout: StickLayout) -> str:
-    if sticks(layout) == 1:
-        return "one stick"
-    *outer, inner = map(digit_text, layout.outer_digits)
-    down = f"({', '.join(outer)}) down, " if outer else ""
-    return f"{down}{inner} across"
-
-
-def _device_row(layout: StickLayout, stick: int) -> str:
-    """Format the coordinate of a row of sticks: all device dims except along the row and inside the stick."""
-    outer = coordinate(layout, stick)[: len(layout.outer_digits) - 1]
-    return f"({', '.join(map(str, outer))})" if outer else ""
 
 
 def _held_text(lanes: _Lanes) -> str:
@@ -378,10 +360,13 @@ class Side:
         """Return the fraction of a cell's positions that exist."""
         return min(max(self.size - cell * self.step, 0), self.step) / self.step
 
-    def span(self, cell: int) -> tuple[int, int]:
-        """Return the first and last position that exist in a cell; in padding, the first and last padded position."""
+    def text(self, cell: int) -> str:
+        """Format the first and last position that exist in a cell; in padding, the first and last padded position."""
+        if self.dim is None:
+            return ""
         first, last = cell * self.step, (cell + 1) * self.step - 1
-        return first, last if first >= self.size else min(last, self.size - 1)
+        last = last if first >= self.size else min(last, self.size - 1)
+        return str(first) if first == last else f"{first} to {last}"
 
 
 @dataclass(frozen=True)
@@ -424,24 +409,17 @@ def cut(layout: StickLayout, dims: Sequence[int] | None = None) -> TensorSlice:
     """
     rank = len(layout.shape)
     if dims is None:
-        dims = _telling_dims(layout)
+        sized = [digit.dim for digit in reversed(layout.digits) if digit.dim is not None]
+        order = sorted(dict.fromkeys([*sized, *range(rank)]), key=lambda dim: layout.shape[dim] == 1)
+        # In logical order, as users write an index, not in the order of memory.
+        dims = sorted(order[:2])
     elif len(dims) != 2 or len(set(dims)) != 2 or not all(0 <= dim < rank for dim in dims):
         raise ValueError(f"The dims to show must be two different ones of the {rank} dims of the tensor.")
-    sides = [_side(layout, dim) for dim in dims]
+    sides = []
+    for dim in dims:
+        step = math.prod(digit.size(layout.shape) for digit in layout.stick_digits if digit.dim == dim)
+        sides.append(Side(dim, layout.shape[dim], layout.extent(dim), step))
     return TensorSlice(layout, *[Side(None, 1, 1, 1)] * (2 - len(sides)), *sides)
-
-
-def _telling_dims(layout: StickLayout) -> list[int]:
-    rank = len(layout.shape)
-    sized = [digit.dim for digit in reversed(layout.digits) if digit.dim is not None]
-    order = sorted(dict.fromkeys([*sized, *range(rank)]), key=lambda dim: layout.shape[dim] == 1)
-    # In logical order, as users write an index, not in the order of memory.
-    return sorted(order[:2])
-
-
-def _side(layout: StickLayout, dim: int) -> Side:
-    step = math.prod(digit.size(layout.shape) for digit in layout.stick_digits if digit.dim == dim)
-    return Side(dim, layout.shape[dim], layout.extent(dim), step)
 
 
 def stick_of(layout: StickLayout, index: Sequence[int]) -> int:
@@ -485,10 +463,10 @@ def shown(count: int, limit: int, keep: Iterable[int] = ()) -> list[int | None]:
     if count <= limit:
         return list(range(count))
     ends = {position for position in keep if 0 <= position < count}
-    for position in _from_both_ends(count):
-        if len(ends) >= limit:
-            break
-        ends.add(position)
+    # Two from the front for each from the back: 0, the last, 1, 2, the second to last, 3, ..
+    both_ends = (at for step in range(count) for at in (2 * step - 1, 2 * step, count - 1 - step) if at >= 0)
+    while len(ends) < limit:
+        ends.add(next(both_ends))
     positions: list[int | None] = []
     for position in sorted(ends):
         if position and position - 1 not in ends:
@@ -496,13 +474,6 @@ def shown(count: int, limit: int, keep: Iterable[int] = ()) -> list[int | None]:
             positions.append(position - 1 if position - 2 in ends else None)
         positions.append(position)
     return positions
-
-
-def _from_both_ends(count: int) -> Iterator[int]:
-    """Yield 0, the last, 1, 2, the second to last, 3, 4, ..: two from the front for each from the back."""
-    for step in range(count):
-        yield from (2 * step - 1,) if step else ()
-        yield from (2 * step, count - 1 - step)
 
 
 def type_text(layout: StickLayout) -> str:
@@ -531,18 +502,14 @@ def digit_text(digit: Digit) -> str:
 def facts(layout: StickLayout) -> list[tuple[str, str]]:
     """Return names and values of the facts about a layout, for a legend."""
     padding, bytes_per_stick = padding_bytes(layout), layout.bytes // sticks(layout)
+    no_host_dim = ", -1: no host dim" if -1 in layout.stride_map else ""
     return [
         ("tensor", type_text(layout)),
         ("stick", stick_text(layout)),
         ("map", map_text(layout)),
         ("device size", f"({', '.join(map(str, layout.device_size))})"),
         ("device strides", f"({', '.join(map(str, layout.device_strides))}) elements"),
-        ("host strides", _host_strides(layout)),
+        ("host strides", f"({', '.join(map(str, layout.stride_map))}) elements{no_host_dim}"),
         ("sticks", f"{sticks(layout):,} x {bytes_per_stick} bytes = {layout.bytes:,} bytes"),
         ("padding", f"{padding:,} bytes ({percent(padding, layout.bytes)})"),
     ]
-
-
-def _host_strides(layout: StickLayout) -> str:
-    none = ", -1: no host dim" if -1 in layout.stride_map else ""
-    return f"({', '.join(map(str, layout.stride_map))}) elements{none}"

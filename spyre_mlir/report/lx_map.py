@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 
 from spyre_mlir.bundle.context import Context, ExecuteStep, LoopRange, Tree
-from spyre_mlir.bundle.model import Buffer, Bundle, Origin
+from spyre_mlir.bundle.model import Bundle, Origin
 from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad import liveness
@@ -232,45 +232,49 @@ def lx_map(bundle: Bundle, lx_backend_fraction: float | None = None) -> LxMap:
 
 def lx_map_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> LxMap:
     """Return the map of a bundle whose structure is sound, given its ``work_by_file``."""
-    return _Builder(context, work_by_file).build()
-
-
-class _Builder:
-    """Collects the accesses of the executes of a bundle to its buffers."""
-
-    def __init__(self, context: Context, work_by_file: Mapping[str, DesignWork]) -> None:
-        self.context = context
-        self.work_by_file = work_by_file
-        self.steps = context.steps
-        manifest = context.bundle.manifest
-        self.expected, self.leaves = (
-            {resident.buffer for resident in residents} for residents in (manifest.expects, manifest.leaves)
-        )
-        self.accesses: dict[str, list[tuple[ExecuteStep, int]]] = {name: [] for name in sorted(self.expected)}
-        for step in self.steps:
-            for operand, name in enumerate(context.uses(step)):
-                self.accesses.setdefault(name, []).append((step, operand))
-        self.live_ranges = liveness.live_ranges(_program(context.tree, context.uses))
-
-    def build(self) -> LxMap:
-        context = self.context
-        buffers = [buffer for buffer in context.bundle.manifest.buffers if buffer.name in self.accesses]
-        arguments = [buffer for buffer in buffers if buffer.base in context.arguments]
-        inside = [buffer for buffer in buffers if buffer.base not in context.arguments]
-        placed = [self._placed(buffer) for buffer in inside if buffer.base == "lx"]
-        return LxMap(
-            steps=self._steps(),
-            loops=tuple(_loops(self.steps)),
-            chains=_chains(placed, self._reads),
-            spilled=tuple(self._spilled(buffer) for buffer in inside if buffer.base != "lx"),
-            argument_traffic=sum(sum(self._moved(buffer.name)) for buffer in arguments),
-            capacity=context.target.usable_lx_bytes,
-            lx_bytes=context.target.lx_bytes,
-        )
-
-    def _steps(self) -> tuple[MapStep, ...]:
-        sharing = Counter(step.execute.filename for step in self.steps)
-        return tuple(
+    steps, manifest = context.steps, context.bundle.manifest
+    expected, left = (
+        {resident.buffer for resident in residents} for residents in (manifest.expects, manifest.leaves)
+    )
+    accesses: dict[str, list[tuple[ExecuteStep, int]]] = {name: [] for name in sorted(expected)}
+    for step in steps:
+        for operand, name in enumerate(context.uses(step)):
+            accesses.setdefault(name, []).append((step, operand))
+    live_ranges = liveness.live_ranges(_program(context, context.tree))
+    holding: dict[str, int] = {}
+    for resident in (*manifest.expects, *manifest.leaves):
+        holding[resident.buffer] = max(holding.get(resident.buffer, 1), max(resident.cores) + 1)
+    placed, spilled, argument_traffic = list[PlacedBuffer](), list[SpilledBuffer](), 0
+    for buffer in manifest.buffers:
+        name = buffer.name
+        if name not in accesses:
+            continue
+        # Bytes of device memory that a run reads and writes.
+        moved, writer = {False: 0, True: 0}, None
+        for step, operand in accesses[name]:
+            work = work_by_file[step.execute.filename].work.operands[operand]
+            moved[work.writes] += step.runs * work.moved_bytes
+            if writer is None and operand == len(step.design.operands) - 1:
+                writer = step.position
+        if buffer.base in context.arguments:
+            argument_traffic += sum(moved.values())
+            continue
+        # An expected buffer is live from step 0 on, one that is left until the last step.
+        uses = live_ranges[name].uses if name in live_ranges else (0,)
+        first = 0 if name in expected else uses[0]
+        last = len(steps) - 1 if name in left else uses[-1]
+        if buffer.base == "lx":
+            # From core 0 on.
+            cores = max(*(step.design.cores for step, _ in accesses[name]), holding.get(name, 1), 1)
+            placed.append(PlacedBuffer(name, writer, buffer.offset, buffer.bytes, first, last, cores))
+        else:
+            traffic = moved[False], moved[True]
+            spilled.append(
+                SpilledBuffer(name, writer, buffer.bytes, first, last, *traffic, reasons=buffer.reasons)
+            )
+    sharing = Counter(step.execute.filename for step in steps)
+    return LxMap(
+        steps=tuple(
             MapStep(
                 position=step.position,
                 opcode=step.design.opcode,
@@ -279,82 +283,26 @@ class _Builder:
                 loops=tuple(loop.count for loop in step.loops),
                 sharing=sharing[step.execute.filename],
             )
-            for step in self.steps
-        )
-
-    def _span(self, name: str) -> tuple[int, int]:
-        """Return the first and last live step: step 0 of an expected buffer; the last step of one that is left."""
-        uses = self.live_ranges[name].uses if name in self.live_ranges else (0,)
-        return 0 if name in self.expected else uses[0], len(self.steps) - 1 if name in self.leaves else uses[
-            -1
-        ]
-
-    def _cores(self, name: str) -> int:
-        """Return the number of cores that hold a buffer in LX, from core 0 on."""
-        manifest = self.context.bundle.manifest
-        holding = (
-            max(resident.cores) + 1
-            for resident in (*manifest.expects, *manifest.leaves)
-            if resident.buffer == name
-        )
-        return max(*(step.design.cores for step, _ in self.accesses[name]), *holding, 1)
-
-    def _placed(self, buffer: Buffer) -> PlacedBuffer:
-        first, last = self._span(buffer.name)
-        return PlacedBuffer(
-            name=buffer.name,
-            writer=self._writer(buffer.name),
-            address=buffer.offset,
-            bytes=buffer.bytes,
-            first=first,
-            last=last,
-            cores=self._cores(buffer.name),
-        )
-
-    def _spilled(self, buffer: Buffer) -> SpilledBuffer:
-        first, last = self._span(buffer.name)
-        read, written = self._moved(buffer.name)
-        return SpilledBuffer(
-            name=buffer.name,
-            writer=self._writer(buffer.name),
-            bytes=buffer.bytes,
-            first=first,
-            last=last,
-            read_bytes=read,
-            written_bytes=written,
-            reasons=buffer.reasons,
-        )
-
-    def _writer(self, name: str) -> int | None:
-        return next((step.position for step, operand in self.accesses[name] if _writes(step, operand)), None)
-
-    def _reads(self, step: int, name: str) -> bool:
-        return name in self.context.uses(self.steps[step])[:-1]
-
-    def _moved(self, name: str) -> tuple[int, int]:
-        """Return the bytes of device memory that a run reads from a buffer and writes to it."""
-        moved = [0, 0]
-        for step, operand in self.accesses[name]:
-            work = self.work_by_file[step.execute.filename].work.operands[operand]
-            moved[work.writes] += step.runs * work.moved_bytes
-        return moved[0], moved[1]
+            for step in steps
+        ),
+        loops=tuple(_loops(steps)),
+        chains=_chains(placed, lambda step, name: name in context.uses(steps[step])[:-1]),
+        spilled=tuple(spilled),
+        argument_traffic=argument_traffic,
+        capacity=context.target.usable_lx_bytes,
+        lx_bytes=context.target.lx_bytes,
+    )
 
 
-def _writes(step: ExecuteStep, operand: int) -> bool:
-    return operand == len(step.design.operands) - 1
-
-
-def _program(
-    tree: Tree, uses: Callable[[ExecuteStep], tuple[str, ...]]
-) -> Sequence[liveness.OpAccesses | liveness.LoopAccesses]:
+def _program(context: Context, tree: Tree) -> Sequence[liveness.OpAccesses | liveness.LoopAccesses]:
     """Return the program as input of the liveness analysis."""
     program: list[liveness.OpAccesses | liveness.LoopAccesses] = []
     for node in tree:
         if isinstance(node, ExecuteStep):
-            *reads, write = uses(node)
+            *reads, write = context.uses(node)
             program.append(liveness.OpAccesses(tuple(reads), (write,)))
         else:
-            program.append(liveness.LoopAccesses(tuple(_program(node[1], uses))))
+            program.append(liveness.LoopAccesses(tuple(_program(context, node[1]))))
     return program
 
 
@@ -371,12 +319,18 @@ def _chains(
     placed: Sequence[PlacedBuffer], reads: Callable[[int, str], bool]
 ) -> tuple[tuple[PlacedBuffer, ...], ...]:
     """Return the chains of buffers: each buffer takes the address of the previous buffer of its chain."""
+
+    def hands_over(parent: PlacedBuffer, child: PlacedBuffer) -> bool:
+        """Return whether the step that first writes the child is the last read of the parent, at the same address."""
+        written_there = child.writer == child.first == parent.last
+        return written_there and child.bytes <= parent.bytes and reads(child.first, parent.name)
+
     chains: list[list[PlacedBuffer]] = []
     by_end: dict[tuple[int, int, int], list[list[PlacedBuffer]]] = {}
     # By first step, so that a parent is in its chain before the child that follows it.
     for buffer in sorted(placed, key=lambda buffer: (buffer.first, buffer.address)):
         ending = by_end.get((buffer.address, buffer.first, buffer.cores), [])
-        chain = next((chain for chain in ending if _hands_over(chain[-1], buffer, reads)), None)
+        chain = next((chain for chain in ending if hands_over(chain[-1], buffer)), None)
         if chain is None:
             chain = []
             chains.append(chain)
@@ -386,9 +340,3 @@ def _chains(
         chain.append(buffer)
         by_end.setdefault((buffer.address, buffer.last, buffer.cores), []).append(chain)
     return tuple(map(tuple, chains))
-
-
-def _hands_over(parent: PlacedBuffer, child: PlacedBuffer, reads: Callable[[int, str], bool]) -> bool:
-    """Return whether the step that first writes the child is the last read of the parent, at the same address."""
-    written_there = child.writer == child.first == parent.last
-    return written_there and child.bytes <= parent.bytes and reads(child.first, parent.name)

@@ -11,12 +11,19 @@ under the plan; operations are counted as in the roofline, two per multiply-add.
 from __future__ import annotations
 
 import functools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.program_facts import Operation
 from spyre_mlir.target.ops import Kind
+from spyre_mlir.timeline.of_design import ranges_text
+
+#: Maximum number of rows of a table of modules.
+MOST_ROWS = 10
+
+#: Maximum ratio of the longest to the shortest time of equal modules that are reported as one number.
+_SAME = 1.05
 
 #: Name of the model itself, whose path is empty.
 MODEL = "(model)"
@@ -63,7 +70,12 @@ class ModuleNode:
     @property
     def label(self) -> str:
         """``layers.3.attn``; for equal siblings ``layers.0 .. 11.attn``; ``(model)`` for the model itself."""
-        return _joined(self.paths)
+        names = []
+        for column in zip(*(path.split(".") for path in self.paths), strict=True):
+            # Paths differ only in numbers.
+            is_same = len(set(column)) == 1
+            names.append(column[0] if is_same else ranges_text(sorted(set(map(int, column))), " .. "))
+        return ".".join(names) or MODEL
 
     @property
     def times(self) -> int:
@@ -84,17 +96,11 @@ class ModuleNode:
         """Return the work of each of equal modules, submodules included, in the order of ``paths``."""
         work_by_path = dict.fromkeys(self.paths, ModuleWork())
         for operation in self.all_operations:
-            path = next(path for path in self._paths_around(operation.module) if path in work_by_path)
+            path = operation.module
+            while path not in work_by_path:
+                path = path.rpartition(".")[0]
             work_by_path[path] = work_by_path[path].plus(_work(operation))
         return list(work_by_path.values())
-
-    @staticmethod
-    def _paths_around(path: str) -> Iterator[str]:
-        """Yield the path and the paths of the modules around it, the model last."""
-        while path:
-            yield path
-            path = path.rpartition(".")[0]
-        yield path
 
     @functools.cached_property
     def all_operations(self) -> tuple[Operation, ...]:
@@ -136,7 +142,7 @@ def module_tree(operations: Iterable[Operation]) -> ModuleNode | None:
     root = _ModuleBuilder("")
     for operation in operations:
         root.at(operation.module).operations.append(operation)
-    return root.node() if root.children else None
+    return _merged([root]) if root.children else None
 
 
 def module_rows(root: ModuleNode, most: int) -> list[ModuleRow]:
@@ -148,7 +154,8 @@ def module_rows(root: ModuleNode, most: int) -> list[ModuleRow]:
     rows = [ModuleRow(root, is_whole=True)]
     while openable := [row for row in rows if row.is_whole and row.node.children]:
         largest = max(openable, key=lambda row: row.work.picoseconds)
-        opened = list(_opened(largest.node))
+        opened = [ModuleRow(largest.node, is_whole=False)] if largest.node.operations else []
+        opened += [ModuleRow(child, is_whole=True) for child in largest.node.children]
         if largest.node is not root and len(rows) - 1 + len(opened) > most:
             # Other modules may have fewer submodules, but they account for less time.
             break
@@ -157,15 +164,9 @@ def module_rows(root: ModuleNode, most: int) -> list[ModuleRow]:
     return rows
 
 
-def _opened(node: ModuleNode) -> Iterator[ModuleRow]:
-    if node.operations:
-        yield ModuleRow(node, is_whole=False)
-    for child in node.children:
-        yield ModuleRow(child, is_whole=True)
-
-
-#: The signature of modules that compute nothing.
+#: The signature of modules that compute nothing, and kinds of operations that only move a tensor.
 _NOTHING: Hashable = ((), ())
+_MOVES = (Kind.RESTICKIFY, Kind.RELAYOUT)
 
 
 class _ModuleBuilder:
@@ -187,75 +188,85 @@ class _ModuleBuilder:
     @functools.cached_property
     def signature(self) -> Hashable:
         """Key that equal layers have in common: their computing operations and their submodules."""
-        operations = (_signature(operation) for operation in self.operations if _computes(operation))
+        operations = []
+        for operation in self.operations:
+            # Moving a tensor is not computing.
+            if operation.category == "clone" or operation.execution.work.kind in _MOVES:
+                continue
+            design = operation.design
+            # Sizes of the dims without their names.
+            sizes = sorted(size - design.padding.get(dim, 0) for dim, size in design.sizes.items())
+            formats = tuple(operand.data_format for operand in design.operands)
+            operations.append((design.opcode, tuple(sizes), formats, operation.runs))
         children = ((name, child.signature) for name, child in self.children.items())
         return tuple(operations), tuple(child for child in children if child[1] != _NOTHING)
 
-    def node(self) -> ModuleNode:
-        return _merged([self])
-
 
 def _merged(equal: Sequence[_ModuleBuilder]) -> ModuleNode:
-    """Return the node of modules with equal signatures."""
+    """Return the node of modules with equal signatures: their equal numbered submodules are merged, others by name."""
     operations = (operation for builder in equal for operation in builder.operations)
-    return ModuleNode(
-        tuple(builder.path for builder in equal),
-        tuple(sorted(operations, key=lambda operation: operation.position)),
-        tuple(_children(equal)),
-    )
-
-
-def _children(equal: Sequence[_ModuleBuilder]) -> Iterator[ModuleNode]:
-    """Yield the submodules of equal modules: equal numbered submodules are merged, others are matched by name."""
     groups: dict[Hashable, list[str]] = {}
     # A submodule that only moves tensors may be in only one of the modules.
     children = {name: child for builder in reversed(equal) for name, child in builder.children.items()}
     for name in dict.fromkeys(name for builder in equal for name in builder.children):
-        child = children[name]
-        key = child.signature if name.isdecimal() else name
+        key = children[name].signature if name.isdecimal() else name
         groups.setdefault((name.isdecimal(), key), []).append(name)
+    merged = []
     for names in groups.values():
         members = [(builder.children, name) for builder in equal for name in names]
-        yield _merged([children[name] for children, name in members if name in children])
-
-
-def _computes(operation: Operation) -> bool:
-    """Return whether an operation does more than move a tensor."""
-    return operation.category != "clone" and operation.execution.work.kind not in (
-        Kind.RESTICKIFY,
-        Kind.RELAYOUT,
+        merged.append(_merged([inside[name] for inside, name in members if name in inside]))
+    return ModuleNode(
+        tuple(builder.path for builder in equal),
+        tuple(sorted(operations, key=lambda operation: operation.position)),
+        tuple(merged),
     )
-
-
-def _signature(operation: Operation) -> Hashable:
-    """Return opcode, sizes of the dims (without names), formats and runs of an operation."""
-    design = operation.design
-    formats = tuple(operand.data_format for operand in design.operands)
-    sizes = sorted(size - design.padding.get(dim, 0) for dim, size in design.sizes.items())
-    return design.opcode, tuple(sizes), formats, operation.runs
 
 
 def _work(operation: Operation) -> ModuleWork:
     return ModuleWork(1, operation.execution.shares.total, operation.traffic, operation.roofline.operations)
 
 
-# -- words -------------------------------------------------------------------------------------------------
+# -- table for the terminal: share of the time, time, traffic, number of operations ------------------------------
 
 
-def _joined(paths: Sequence[str]) -> str:
-    """Format paths that differ only in numbers as one: ``layers.0 .. 11.attn``."""
-    columns = zip(*(path.split(".") for path in paths), strict=True)
-    return ".".join(_spans(list(dict.fromkeys(column))) for column in columns) or MODEL
+def module_lines(operations: Iterable[Operation], most: int = MOST_ROWS) -> list[str]:
+    """Return the lines of the table, with a header; no lines if no module is known.
+
+    The rows contain each operation once. Modules are opened as long as the table has at most ``most`` rows.
+    """
+    root = module_tree(operations)
+    if root is None:
+        return []
+    rows = module_rows(root, most)
+    kept = sorted(rows, key=lambda row: -row.work.picoseconds)[: most - 1] if len(rows) > most else rows
+    cells: list[tuple[str, ...]] = [("", "share", "us", "us each", "HBM bytes", "operations")]
+    for row in rows:
+        if row in kept:
+            label = f"{row.label}  x {row.times:,}" if row.times > 1 else row.label
+            cells.append(_cells(label, row.work, root.work, _time_of_each(row) if row.times > 1 else ""))
+    if others := [row for row in rows if row not in kept]:
+        work = functools.reduce(ModuleWork.plus, (row.work for row in others))
+        cells.append(_cells(f"{len(others):,} others", work, root.work, ""))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = []
+    for label, *numbers in cells:
+        padded = (f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=True))
+        lines.append("  ".join((f"{label:<{widths[0]}}", *padded)).rstrip())
+    return lines
 
 
-def _spans(names: Sequence[str]) -> str:
-    """Format numbers as ranges (``0 .. 5, 7``); return a single name as it is."""
-    if len(names) == 1:
-        return names[0]
-    spans: list[list[int]] = []
-    for number in sorted(map(int, names)):
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ", ".join(str(first) if first == last else f"{first} .. {last}" for first, last in spans)
+def _cells(label: str, work: ModuleWork, whole: ModuleWork, each: str) -> tuple[str, ...]:
+    time = _microseconds(work.picoseconds)
+    return label, f"{work.share(whole):.0%}", time, each, f"{work.bytes:,}", f"{work.executes:,}"
+
+
+def _time_of_each(row: ModuleRow) -> str:
+    """Format the time of one of equal modules; as a range if the times differ."""
+    times = [work.picoseconds for work in row.work_of_each()]
+    least, most = _microseconds(min(times)), _microseconds(max(times))
+    mean = _microseconds(row.work.picoseconds / row.times)
+    return mean if max(times) <= _SAME * min(times) or least == most else f"{least} .. {most}"
+
+
+def _microseconds(picoseconds: float) -> str:
+    return f"{picoseconds / 1e6:,.1f}"

@@ -8,57 +8,360 @@ It is also XML, so that tools can read it; without its script it has the numbers
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from importlib import resources
+from typing import Any
 
 from spyre_mlir.bundle.model import Bundle
-from spyre_mlir.report.page_data import json_text, page_data
-from spyre_mlir.report.panels import division, graph, lx, passes, provenance
-from spyre_mlir.report.panels import finding_list as findings
-from spyre_mlir.report.panels import module_list as modules
-from spyre_mlir.report.panels import operation_list as operations
-from spyre_mlir.report.panels import remark_list as remarks
-from spyre_mlir.report.panels import ring_diagram as ring
-from spyre_mlir.report.panels import roofline_diagram as roofline
-from spyre_mlir.report.panels import summary_table as summary
-from spyre_mlir.report.panels import timeline_diagram as timeline
+from spyre_mlir.report import page_pictures
+from spyre_mlir.report.findings import finding_list
+from spyre_mlir.report.html import (
+    Cell,
+    Column,
+    Steps,
+    anchor,
+    bytes_text,
+    chart,
+    count,
+    legend_line,
+    listing,
+    shell,
+    time_text,
+)
+from spyre_mlir.report.lx_map import PlacedBuffer, SpilledBuffer, iterations_text
+from spyre_mlir.report.lx_picture import FILLS, NOTHING, map_sentences, title_of, writer_text
+from spyre_mlir.report.modules import ModuleNode, module_tree
+from spyre_mlir.report.page_data import json_text, page_data, remark_steps
 from spyre_mlir.report.program_facts import ProgramFacts
+from spyre_mlir.timeline.events import PARTS
+
+#: Maximum number of rows of a table of buffers or remarks, so that the page stays small.
+_MOST = 2000
+
+# -- summary -----------------------------------------------------------------------------------------------
+
+#: A name, a number and its meaning.
+_Card = tuple[str, str, str]
+
+
+def _summary(facts: ProgramFacts) -> str:
+    """Return the most important figures in large type, and the others below them."""
+    lists = []
+    for kind, cards in (("figures", _figures(facts)), ("cards", _cards(facts))):
+        inside = "\n".join(
+            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><dd>{escape(meaning)}</dd></div>"
+            for name, value, meaning in cards
+        )
+        lists.append(f'<dl class="{kind}">\n{inside}\n</dl>')
+    return "\n".join(lists)
+
+
+def _figures(facts: ProgramFacts) -> Iterator[_Card]:
+    """Yield the rates that the program attains, with their peaks."""
+    rates, target = facts.rates, facts.timeline.target
+    low, high = time_text(facts.timeline.lower_ns), time_text(facts.timeline.upper_ns)
+    bracket = f"{low} if all overlaps, {high} if nothing does; it ranks plans and is no promise"
+    yield "predicted time", time_text(facts.timeline.total_ns), bracket
+    yield "calls per second", _rate_text(rates.calls_per_second), "one behind the other, without the host"
+    if (rows := rates.rows) is not None:
+        shape = "x".join(map(str, rows.shape))
+        meaning = f"{count(rows.count, 'row')} of {rows.argument} ({shape}) in a call"
+        yield "rows per second", _rate_text(rows.count * rates.calls_per_second), meaning
+    peak = f"multiply-adds of all {target.device_cores} cores in that time, at the rate of their format"
+    yield "of the card's peak", f"{rates.array_part:.1%}", peak
+    bandwidth = f"{target.peak_bytes_per_ns:g} GB/s of device memory"
+    yield "of its bandwidth", f"{rates.memory_part:.1%}", bandwidth
+    cores = f"{rates.mean_cores:.1f} of {count(rates.device_cores, 'core')}"
+    used = [operation.cores for operation in facts.operations]
+    least = f"; least {min(used)}, most {max(used)}" if used else ""
+    yield "cores at work", cores, f"mean over the time{least}"
+
+
+def _rate_text(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:,.3g}"
+
+
+def _cards(facts: ProgramFacts) -> Iterator[_Card]:
+    map_, shares = facts.map, facts.timeline.shares
+    yield (
+        "operations",
+        f"{len(facts.operations):,}",
+        _first_six(
+            [f"{number} {name}" for name, number in facts.opcodes],
+            sum(number for _, number in facts.opcodes[6:]),
+        ),
+    )
+    if map_.loops:
+        nests = [f"{iterations_text(nest)} iterations" for nest in map_.nests()]
+        yield "loops", f"{len(map_.loops):,}", _first_six(nests, len(nests) - 6)
+    moved = f"{facts.read_bytes:,} bytes read, {facts.written_bytes:,} written"
+    yield "device memory traffic", bytes_text(facts.traffic), moved
+    least = facts.argument_bytes
+    over = f"; the program moves {facts.traffic / least:.2f} times that" if least else ""
+    yield "lower bound", bytes_text(least), f"each argument once, {least:,} bytes{over}"
+    share = f"{map_.peak:,} of {map_.capacity:,} bytes per core, {map_.peak / max(map_.capacity, 1):.0%}"
+    yield "LX high water", bytes_text(map_.peak), f"{share}; {count(len(map_.placed), 'buffer')} in LX"
+    spilled = f"buffers in device memory, which move {map_.spilled_traffic:,} bytes"
+    yield "spills", f"{len(map_.spilled):,}", spilled
+    yield "restickifies", f"{facts.restickifies:,}", "operations that only change the stick of a tensor"
+    parts = (f"{part} {getattr(shares, part) / max(shares.total, 1):.0%}" for part in PARTS)
+    yield "bound by", facts.timeline.bound_by if facts.operations else "nothing", ", ".join(parts)
+
+
+def _first_six(names: Sequence[str], others: int) -> str:
+    return ", ".join([*names[:6], *([f"{others} others"] if len(names) > 6 else [])])
+
+
+# -- modules, LX and timeline, which the script of the page draws ------------------------------------------
+
+
+def _modules(facts: ProgramFacts) -> str:
+    """Return a row for each module, with equal layers merged, and a selection of the order."""
+    root = module_tree(facts.operations)
+    rows = "" if root is None else "".join(_module_rows(root, root.work.picoseconds or 1, 0))
+    names = ("operations", "time (µs)", "share (%)", "bytes", "work")
+    heads = "".join(f'<th scope="col" class="number">{name}</th>' for name in names)
+    return "\n".join(
+        [
+            "<p>Modules open here, in the graph and in the timeline together. Time, bytes of device memory and work"
+            " (two operations per multiply-add, else one per element) are those of all equal modules of a row.</p>",
+            '<p class="scripted" hidden="hidden"><label>Order <select><option value="program">of the program</option>'
+            '<option value="time">by time</option></select></label></p>',
+            '<div class="scroll" tabindex="0" role="region" aria-label="table of modules">',
+            '<table id="modules-table" class="n2 n3 n4 n5 n6" style="min-width:760px"><colgroup>'
+            '<col style="width:34%"/><col style="width:10%"/><col style="width:12%"/><col style="width:9%"/>'
+            '<col style="width:13%"/><col style="width:14%"/><col style="width:8%"/></colgroup>',
+            f'<thead><tr><th scope="col">module</th>{heads}<td></td></tr></thead><tbody>{rows}</tbody></table></div>',
+        ]
+    )
+
+
+def _module_rows(node: ModuleNode, total_ps: int, depth: int) -> Iterator[str]:
+    for child in node.children:
+        work, times = child.work, f" x {child.times}" if child.times > 1 else ""
+        cells = (
+            f"{work.executes:,}", f"{work.picoseconds / 1e6:,.3f}", f"{100 * work.picoseconds / total_ps:.1f}",
+            f"{work.bytes:,}", f"{work.operations:,}",
+        )  # fmt: skip
+        name = f'<th scope="row" style="padding-left:{8 + 18 * depth}px">{escape(child.label)}{times}</th>'
+        yield f"<tr>{name}{''.join(f'<td>{cell}</td>' for cell in cells)}<td></td></tr>"
+        yield from _module_rows(child, total_ps, depth + 1)
+
+
+def _lx(facts: ProgramFacts) -> str:
+    """Return the chart, and below it the buffers in device memory and the buffers in LX."""
+    map_ = facts.map
+    if not map_.steps:
+        return "<p>The program has no operation, so nothing is in the scratchpads.</p>"
+
+    def writer(buffer: PlacedBuffer | SpilledBuffer) -> Cell:
+        text = writer_text(map_, buffer.writer)
+        return text if buffer.writer is None else Steps((buffer.writer,), text)
+
+    def source(buffer: PlacedBuffer) -> str:
+        return "" if buffer.writer is None else facts.operations[buffer.writer].source
+
+    def table(note: str, identifier: str, columns: Sequence[Column], buffers: Sequence[Any]) -> str:
+        omitted = f" The first {_MOST:,} of {len(buffers):,} buffers." if len(buffers) > _MOST else ""
+        return f"<p>{note}{omitted}</p>\n{listing(identifier, columns, buffers[:_MOST])}"
+
+    spilled = "<p>Every buffer of this program that is no argument or result is in LX.</p>"
+    if map_.spilled:
+        note = (
+            "Bytes are those of all cores; read and written is what a run moves, a load that several cores share"
+            " once."
+        )
+        columns = (
+            Column("buffer", 12, lambda buffer: buffer.name),
+            Column("written by", 9, writer),
+            Column("steps", 8, lambda buffer: f"{buffer.first} to {buffer.last}"),
+            Column("bytes", 9, lambda buffer: buffer.bytes, is_number=True),
+            Column("read (B)", 9, lambda buffer: buffer.read_bytes, is_number=True),
+            Column("written (B)", 9, lambda buffer: buffer.written_bytes, is_number=True),
+            Column(
+                "why it is not in LX",
+                44,
+                lambda buffer: "; ".join(buffer.reasons) or "the bundle does not say",
+            ),
+        )
+        spilled = table(note, "spilled-table", columns, map_.spilled_by_traffic)
+    placed = f"<p>{NOTHING}</p>"
+    if map_.chains:
+        note = "Bytes and addresses are those of one core, the same on all cores that hold the buffer."
+        columns = (
+            Column("buffer", 18, lambda buffer: buffer.name),
+            Column("written by", 14, writer),
+            Column("steps", 10, lambda buffer: f"{buffer.first} to {buffer.last}"),
+            Column("address", 11, lambda buffer: buffer.address, is_number=True),
+            Column("bytes", 11, lambda buffer: buffer.bytes, is_number=True),
+            Column("cores", 7, lambda buffer: buffer.cores, is_number=True),
+            Column("in place of", 15, lambda buffer: map_.parents.get(buffer.name, "")),
+            Column("source", 14, source),
+        )
+        placed = table(note, "placed-table", columns, map_.placed)
+    return "\n".join(
+        [
+            f"<p>{' '.join(map_sentences(map_))} Boxes are what the chosen core holds, over the steps of the program; a"
+            " box drawn over half a step of another takes its place. Ctrl and the wheel zoom, drag moves, a click on a"
+            " box shows the operation that writes it.</p>",
+            legend_line((f"written by: {name}", fill) for name, fill in FILLS.items()),
+            chart("lx-chart", "LX map", facts.timeline.target.device_cores, stretches=True),
+            "<h3>Not in LX</h3>",
+            spilled,
+            "<h3>In LX</h3>",
+            placed,
+        ]
+    )
+
+
+def _timeline(facts: ProgramFacts) -> str:
+    """Return the chart of a core's engines, the memory and the ring, with an explanation."""
+    if not facts.timeline.run.total:
+        return "<p>The program takes no time.</p>"
+    note = (
+        "<p>A load waits for its first byte before the memory reads. Bars too close to be told apart are one, as pale"
+        " as the engine is idle in between; zoom in with Ctrl and the wheel, drag to move, click on a bar for its"
+        " operation. <code>spyre-run --timeline trace.json</code> writes the same for Perfetto, with counters.</p>"
+    )
+    # Bars of several operations belong to no category.
+    fills = legend_line([*FILLS.items(), ("several operations", "#a3a3a3")])
+    return note + fills + chart("timeline-chart", "Timeline", facts.timeline.target.device_cores)
+
+
+# -- tables of operations, sources and remarks -------------------------------------------------------------
+
+
+def _operations(facts: ProgramFacts) -> str:
+    """Return the table of operations, the longest first."""
+    shown = sorted(
+        facts.operations, key=lambda operation: (-operation.execution.total_ns, operation.position)
+    )
+    total = max(facts.timeline.total_ns, 1e-9)
+    columns = (
+        Column("step", 4, lambda operation: Steps((operation.position,)), is_number=True),
+        Column("operation", 9.5, lambda operation: operation.opcode),
+        Column("module", 10, lambda operation: operation.module),
+        Column("shape", 10, lambda operation: operation.shape),
+        Column("dtype", 5, lambda operation: operation.dtype),
+        Column(
+            "time (µs)",
+            6.5,
+            lambda operation: operation.execution.total_ns / 1000,
+            is_number=True,
+            order="descending",
+        ),
+        Column(
+            "share (%)",
+            5,
+            lambda operation: f"{100 * operation.execution.total_ns / total:.1f}",
+            is_number=True,
+        ),
+        Column("cores", 4, lambda operation: operation.cores, is_number=True),
+        Column("slices", 9.5, lambda operation: operation.slices),
+        Column("runs", 4, lambda operation: operation.runs, is_number=True),
+        Column("bound by", 5.5, lambda operation: operation.execution.bound_by),
+        Column("read (B)", 6.25, lambda operation: operation.read_bytes, is_number=True),
+        Column("written (B)", 6.5, lambda operation: operation.written_bytes, is_number=True),
+        Column("spill (B)", 5.75, lambda operation: operation.spilled_bytes, is_number=True),
+        Column("source", 8.5, lambda operation: operation.source),
+    )
+    note = (
+        "<p>What takes longest is first; a click on <em>step</em> puts them in the order of the program, one on the"
+        " name of another column sorts by it, one on a row shows the operation. Time, bytes read and written and"
+        " spill are those of all runs; share is the part of the program's time, spill the part of the bytes that"
+        " goes to and from buffers that are no arguments and not in LX.</p>\n"
+    )
+    anchors = (anchor(operation.position) for operation in shown)
+    return note + listing("operations-table", columns, shown, anchors, width=1400)
+
+
+def _provenance(facts: ProgramFacts) -> str:
+    """Return three lists that the script fills, and below them the bundle's data about the chosen operation."""
+    # Every bundle has the program text as a level.
+    levels = "".join(f"<option>{escape(level)}</option>" for level in (*facts.levels, "bundle.mlir"))
+    unknown = " The other levels are known where a program is reported after its compilation."
+    panes = (("source-lines", "Source"), ("level-lines", "IR"), ("device-lines", "Device operations"))
+    return "\n".join(
+        [
+            "<p>Choose a line in a list, with a click or the arrow keys: the others show what it became and what it"
+            f" came from. Of equal layers the IR is that of the first.{'' if facts.levels else unknown}</p>",
+            f'<p class="scripted" hidden="hidden"><label>File <select id="source-file"></select></label>'
+            f' <label>Level <select id="level">{levels}</select></label></p>',
+            "<noscript><p>Without its script the page does not fill these lists.</p></noscript>",
+            '<div class="panes scripted" hidden="hidden">',
+            *(
+                f'<div><h3 id="{identifier}-name">{name}</h3><div class="lines" id="{identifier}" role="listbox"'
+                f' tabindex="0" aria-labelledby="{identifier}-name"></div></div>'
+                for identifier, name in panes
+            ),
+            '</div><div id="chosen" class="chosen" role="status"></div>',
+        ]
+    )
+
+
+def _remarks(facts: ProgramFacts) -> str:
+    """Return the table of remarks, or a sentence if there are no remarks."""
+    if not facts.remarks:
+        return "<p>Nothing is known of the decisions: the folder has no remarks.jsonl, or no pass decided anything.</p>"
+    shown, left_out = facts.remarks[:_MOST], len(facts.remarks) - _MOST
+
+    def cost(number: int | None) -> str:
+        return "" if number is None else f"{number:,}"
+
+    # Each item is a remark and its steps.
+    columns = (
+        Column("pass", 15, lambda item: item[0].pass_name),
+        Column("decision", 8, lambda item: item[0].kind),
+        Column("operation", 10, lambda item: item[0].op_name),
+        Column("reason", 34, lambda item: item[0].reason),
+        Column("before", 7.5, lambda item: cost(item[0].before), is_number=True),
+        Column("after", 7.5, lambda item: cost(item[0].after), is_number=True),
+        Column("steps", 8, lambda item: Steps(item[1])),
+        Column("source", 10, lambda item: item[0].op_location.rpartition("/")[2]),
+    )
+    items = zip(shown, remark_steps(facts), strict=False)
+    passes = dict.fromkeys(remark.pass_name for remark in shown)
+    options = "".join(f"<option>{escape(name)}</option>" for name in passes)
+    chooser = f'<label>Pass <select><option value="">all</option>{options}</select></label> '
+    return "\n".join(
+        [
+            "<p>Steps are the operations from the same line of the source, or those of them that the reason begins"
+            " with; costs before and after are in the unit of the pass, mostly bytes.</p>",
+            f"<p>The first {_MOST:,}; {left_out:,} more are in remarks.jsonl.</p>" if left_out > 0 else "",
+            listing("remarks-table", columns, items, width=1250, chooser=chooser),
+        ]
+    )
+
+
+# -- the page ----------------------------------------------------------------------------------------------
 
 Panel = Callable[[ProgramFacts], str]
 
 #: Identifier, heading and panel, in the order of the page.
 PANELS: tuple[tuple[str, str, Panel], ...] = (
-    ("findings", "Findings", findings.panel),
-    ("summary", "Summary", summary.panel),
-    ("graph", "Program graph", graph.panel),
-    ("modules", "Modules", modules.panel),
-    ("division", "Division map", division.panel),
-    ("lx", "LX map", lx.panel),
-    ("timeline", "Timeline", timeline.panel),
-    ("ring", "Ring", ring.panel),
-    ("roofline", "Roofline", roofline.panel),
-    ("operations", "Operations", operations.panel),
-    ("provenance", "Provenance", provenance.panel),
-    ("remarks", "Remarks", remarks.panel),
-    ("passes", "Compile time per pass", passes.panel),
+    ("findings", "Findings", lambda facts: finding_list(facts.findings)),
+    ("summary", "Summary", _summary),
+    ("graph", "Program graph", page_pictures.graph),
+    ("modules", "Modules", _modules),
+    ("division", "Division map", page_pictures.division),
+    ("lx", "LX map", _lx),
+    ("timeline", "Timeline", _timeline),
+    ("ring", "Ring", page_pictures.ring),
+    ("roofline", "Roofline", page_pictures.roofline),
+    ("operations", "Operations", _operations),
+    ("provenance", "Provenance", _provenance),
+    ("remarks", "Remarks", _remarks),
+    ("passes", "Compile time per pass", page_pictures.passes),
 )
-
 
 #: The scripts of the page, in the order of their dependencies.
 _SCRIPTS = (
-    "charts.js",
-    "modules.js",
-    "graph.js",
-    "module_table.js",
-    "provenance.js",
-    "timeline.js",
-    "scratchpad.js",
-    "page.js",
-    "tables.js",
-    "pane.js",
-)
+    "charts.js", "modules.js", "graph.js", "module_table.js", "provenance.js", "timeline.js", "scratchpad.js",
+    "page.js", "tables.js", "pane.js",
+)  # fmt: skip
 
+#: Comments and indentation of a script, two thirds of its size; no script has multi-line strings.
 _NO_CODE = re.compile(r"^ +|^ *//.*\n|^\n", re.MULTILINE)
 
 #: Keys and their actions.
@@ -82,7 +385,6 @@ def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
     A panel is omitted if it would be empty: most panels need an operation, and the panels of findings, modules, pass
     times and ring use need at least one such item. The page has lines of source files if the files can be read.
     """
-    title = escape(f"Report of {name}" if name else "Report")
     needed = {
         "findings": facts.findings,
         "modules": any(operation.module for operation in facts.operations),
@@ -90,49 +392,43 @@ def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
         "passes": facts.passes,
         "ring": facts.timeline.links,
     }
-    panels = [entry for entry in PANELS if needed.get(entry[0], True)]
-    scripts = "\n".join(map(_script, _SCRIPTS))
+    panels = [panel for panel in PANELS if needed.get(panel[0], True)]
+    return _page(f"Report of {name}" if name else "Report", facts, bundle, panels)
+
+
+def lx_page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
+    """Return the page with the LX map alone."""
+    return _page(title_of(name), facts, bundle, [panel for panel in PANELS if panel[0] == "lx"])
+
+
+def _page(title: str, facts: ProgramFacts, bundle: Bundle, panels: Sequence[tuple[str, str, Panel]]) -> str:
+    sections = (
+        f'<section id="{identifier}" aria-labelledby="{identifier}-heading">'
+        f'<h2 id="{identifier}-heading">{heading}</h2>\n{panel(facts)}\n</section>'
+        for identifier, heading, panel in panels
+    )
     links = "".join(f'<a href="#{identifier}">{heading}</a>' for identifier, heading, _ in panels)
+    rows = ""
+    for keys, meaning in _KEYS:
+        caps = " ".join(f"<kbd>{escape(key)}</kbd>" for key in keys.split())
+        rows += f"<tr><td>{caps}</td><td>{escape(meaning)}</td></tr>"
+    close = '<form method="dialog"><button>close</button></form>'
+    scripts = "\n".join(_NO_CODE.sub("", _resource(name)) for name in _SCRIPTS)
     parts = [
-        "<!DOCTYPE html>",
-        f'<html lang="en"><head><meta charset="utf-8"/><title>{title}</title>',
-        '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
-        f"<style>{_resource('page.css')}</style></head><body>",
-        f"<header><h1>{title}</h1>",
+        f"<header><h1>{escape(title)}</h1>",
         f'<nav aria-label="Panels">{links}<button type="button" id="help" class="scripted" hidden="hidden">keys: ?'
         "</button></nav></header>",
         "<main>",
-        *(_section(identifier, heading, panel(facts)) for identifier, heading, panel in panels),
+        *sections,
         "</main>",
         '<aside id="pane" aria-label="Operation" tabindex="-1" hidden="hidden"></aside>',
         '<p id="details" role="status" hidden="hidden"></p>',
         '<div id="hint" aria-hidden="true" hidden="hidden"></div>',
-        _keys(),
+        f'<dialog id="keys" aria-label="Keys"><h3>Keys</h3><table><tbody>{rows}</tbody></table>{close}</dialog>',
         f'<script type="application/json" id="data">{json_text(page_data(facts, bundle))}</script>',
         f"<script>//<![CDATA[\n{{{scripts}}}\n//]]></script>",
-        "</body></html>",
     ]
-    return "\n".join(parts) + "\n"
-
-
-def _section(identifier: str, heading: str, inside: str) -> str:
-    named = f'id="{identifier}" aria-labelledby="{identifier}-heading"'
-    return f'<section {named}><h2 id="{identifier}-heading">{heading}</h2>\n{inside}\n</section>'
-
-
-def _keys() -> str:
-    rows = "".join(f"<tr><td>{_caps(keys)}</td><td>{escape(meaning)}</td></tr>" for keys, meaning in _KEYS)
-    close = '<form method="dialog"><button>close</button></form>'
-    return f'<dialog id="keys" aria-label="Keys"><h3>Keys</h3><table><tbody>{rows}</tbody></table>{close}</dialog>'
-
-
-def _caps(keys: str) -> str:
-    return " ".join(f"<kbd>{escape(key)}</kbd>" for key in keys.split())
-
-
-def _script(name: str) -> str:
-    """Return a script without comments and indentation, a third of its size; no script has multi-line strings."""
-    return _NO_CODE.sub("", _resource(name))
+    return shell(title, _resource("page.css"), parts)
 
 
 def _resource(name: str) -> str:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Iterable, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,13 +19,20 @@ from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_split
 from spyre_mlir.bundle.model import Bundle, Origin
 from spyre_mlir.bundle.program_text import print_program
 from spyre_mlir.records import dataclass
-from spyre_mlir.remarks import Remark
-from spyre_mlir.report.bundle_facts import ADDRESS, BYTES, MEMORY, READ, WRITTEN, operand_name
 from spyre_mlir.report.lx_map import LxMap
 from spyre_mlir.report.lx_picture import FILLS
 from spyre_mlir.report.modules import ModuleNode, module_tree
-from spyre_mlir.report.program_facts import Operation, ProgramFacts
-from spyre_mlir.report.tracks import Bar, Track, tracks
+from spyre_mlir.report.program_facts import (
+    ADDRESS,
+    BYTES,
+    MEMORY,
+    READ,
+    WRITTEN,
+    Operation,
+    ProgramFacts,
+    operand_name,
+)
+from spyre_mlir.report.timeline_picture import tracks
 
 Json = dict[str, Any]
 
@@ -46,6 +52,14 @@ _OPERATION = (
 _OPERAND = ("buffer", "$name", "$layout", "$format", "$place", "$owners", "bytes")
 _BUFFER = ("$name", "$memory", "address", "bytes", "read", "written", "$reasons")
 _BOX = ("buffer", "writer", "address", "bytes", "first", "last", "cores", "parent")
+
+
+#: Fields of a module. Positions are of the operations that are in no submodule of the first of equal modules.
+#: ``others`` are pairs: an operation of another equal module, and the operation of the first that computes the same,
+#: or -1.
+MODULE = (
+    "$name", "$path", "parent", "first", "copies", "count", "ps", "bytes", "work", "positions", "others",
+)  # fmt: skip
 
 
 def page_data(facts: ProgramFacts, bundle: Bundle) -> Json:
@@ -69,40 +83,43 @@ def remark_steps(facts: ProgramFacts) -> list[tuple[int, ...]]:
     for operation in facts.operations:
         if operation.origin.file:
             by_place.setdefault(_place(operation.origin), []).append(operation)
-    return [_about(remark, by_place) for remark in facts.remarks]
+    steps = []
+    for remark in facts.remarks:
+        match, operations = _LOCATION.fullmatch(remark.op_location), list[Operation]()
+        if match is not None:
+            place = match[1], int(match[2]), int(match[3] or 0), remark.module
+            operations = by_place.get(place, operations)
+        named = [operation for operation in operations if remark.reason.startswith(f"'{operation.opcode}'")]
+        steps.append(tuple(operation.position for operation in named or operations))
+    return steps
 
 
 def _place(origin: Origin) -> _Place:
     return origin.file, origin.line, origin.column, origin.module
 
 
-def _about(remark: Remark, by_place: Mapping[_Place, Sequence[Operation]]) -> tuple[int, ...]:
-    match = _LOCATION.fullmatch(remark.op_location)
-    if match is None:
-        return ()
-    operations = by_place.get((match[1], int(match[2]), int(match[3] or 0), remark.module), ())
-    named = [operation for operation in operations if remark.reason.startswith(f"'{operation.opcode}'")]
-    return tuple(operation.position for operation in named or operations)
-
-
-@dataclass
 class _Writer:
     """Builds the rows, and collects their texts."""
 
-    facts: ProgramFacts
-    bundle: Bundle
-    texts: dict[str, int] = field(default_factory=dict)
+    def __init__(self, facts: ProgramFacts, bundle: Bundle) -> None:
+        self.facts, self.bundle = facts, bundle
+        self.texts: dict[str, int] = {}
+        self.buffers = {item.name: number for number, item in enumerate(facts.buffers)}
+        self.equal = _equal_modules(facts.operations)
+        self.lines = execute_lines(bundle)
+        origins = (operation.origin for operation in facts.operations)
+        self.sources = source_lines((origin.file, origin.line) for origin in origins if origin.file)
+        self.files = {file: number for number, file in enumerate(self.sources)}
 
     def data(self) -> Json:
         """Return the data of the page as JSON values."""
         facts = self.facts
-        self.buffers = {item.name: number for number, item in enumerate(facts.buffers)}
-        self.equal = equal_modules(facts.operations)
-        self.lines = execute_lines(self.bundle)
-        origins = (operation.origin for operation in facts.operations)
-        self.sources = source_lines((origin.file, origin.line) for origin in origins if origin.file)
-        self.files = {file: number for number, file in enumerate(self.sources)}
-        data = {
+        remarks: list[list[int]] = [[] for _ in facts.operations]
+        for number, positions in enumerate(remark_steps(facts)):
+            for position in positions:
+                remarks[position].append(number)
+        buffer_facts = (MEMORY, ADDRESS, BYTES, READ, WRITTEN, "not in LX")
+        return {
             "fills": FILLS,
             "deviceCores": self.bundle.target.device_cores,
             "fields": {
@@ -112,15 +129,20 @@ class _Writer:
                 "box": _BOX,
                 "module": MODULE,
             },
-            "operations": self._operations(),
-            "buffers": [self._buffer(number) for number in range(len(facts.buffers))],
+            "operations": [
+                self._operation(operation, remarks[operation.position]) for operation in facts.operations
+            ],
+            "buffers": [
+                self._row(_BUFFER, (buffer.name, *(buffer.facts[name] for name in buffer_facts)))
+                for buffer in facts.buffers
+            ],
             "modules": [self._row(MODULE, row) for row in module_rows_of(facts.operations)],
             "levels": self._levels(),
             "sources": list(self.sources.items()),
             "timeline": self._timeline(),
             "lx": self._lx(facts.map),
+            "texts": list(self.texts),
         }
-        return {**data, "texts": list(self.texts)}
 
     def _text(self, text: str) -> int:
         return self.texts.setdefault(text, len(self.texts))
@@ -129,41 +151,9 @@ class _Writer:
         pairs = zip(names, values, strict=True)
         return [self._text(value) if name.startswith("$") else value for name, value in pairs]
 
-    def _levels(self) -> list[tuple[str, list[list[int]]]]:
-        """Return the lines of each level: the file number, line, column and module of the origin, and the text.
-
-        The result contains only lines that a device operation comes from; of equal modules, only the lines of the
-        first module.
-        """
-        origins = (operation.origin for operation in self.facts.operations)
-        known = {(*_place(origin)[:3], self.equal.get(origin.module, origin.module)) for origin in origins}
-        return [
-            (
-                level,
-                [
-                    [self.files.get(line.origin.file, -1), line.origin.line, line.origin.column,
-                     self._text(line.origin.module), self._text(line.text)]
-                    for line in lines
-                    if _place(line.origin) in known
-                ],
-            )
-            for level, lines in self.facts.levels.items()
-        ]  # fmt: skip
-
-    # -- operations and buffers ------------------------------------------------------------------------
-
-    def _operations(self) -> list[list[Any]]:
-        remarks: list[list[int]] = [[] for _ in self.facts.operations]
-        for number, positions in enumerate(remark_steps(self.facts)):
-            for position in positions:
-                remarks[position].append(number)
-        return [
-            self._row(_OPERATION, self._operation(op, remarks[op.position])) for op in self.facts.operations
-        ]
-
-    def _operation(self, operation: Operation, remarks: list[int]) -> tuple[Any, ...]:
+    def _operation(self, operation: Operation, remarks: list[int]) -> list[Any]:
         lines, execution, origin = self.lines[operation.position], operation.execution, operation.origin
-        return (
+        values = (
             operation.opcode,
             operation.category,
             operation.cores,
@@ -191,45 +181,72 @@ class _Writer:
             [self._operand(operation, number) for number in range(len(operation.design.operands))],
             remarks,
         )
+        return self._row(_OPERATION, values)
 
     def _operand(self, operation: Operation, number: int) -> list[Any]:
-        facts = operation.facts
-        name = operand_name(facts.buffers, number)
+        name = operand_name(operation.buffers, number)
         values = (
-            self.buffers[facts.buffers[number]],
+            self.buffers[operation.buffers[number]],
             name,
-            str(facts.facts[f"{name} layout"]),
-            str(facts.facts[f"{name} format"]),
-            str(facts.facts[name]),
+            str(operation.facts[f"{name} layout"]),
+            str(operation.facts[f"{name} format"]),
+            str(operation.facts[name]),
             _owners(operation, number),
             operation.execution.work.operands[number].bytes,
         )
         return self._row(_OPERAND, values)
 
-    def _buffer(self, number: int) -> list[Any]:
-        buffer = self.facts.buffers[number]
-        facts = buffer.facts
-        names = (MEMORY, ADDRESS, BYTES, READ, WRITTEN, "not in LX")
-        return self._row(_BUFFER, (buffer.name, *(facts[name] for name in names)))
+    def _levels(self) -> list[tuple[str, list[list[int]]]]:
+        """Return the lines of each level: the file number, line, column and module of the origin, and the text.
 
-    # -- charts ----------------------------------------------------------------------------------------
+        The result contains only lines that a device operation comes from; of equal modules, only the lines of the
+        first module.
+        """
+        origins = (operation.origin for operation in self.facts.operations)
+        known = {(*_place(origin)[:3], self.equal.get(origin.module, origin.module)) for origin in origins}
+        return [
+            (
+                level,
+                [
+                    [self.files.get(line.origin.file, -1), line.origin.line, line.origin.column,
+                     self._text(line.origin.module), self._text(line.text)]
+                    for line in lines
+                    if _place(line.origin) in known
+                ],
+            )
+            for level, lines in self.facts.levels.items()
+        ]  # fmt: skip
 
     def _timeline(self) -> Json:
+        """Return the tracks of each group of cores. A bar has the time since the previous bar's begin, its duration,
+        and its operation; a merged bar has the first and last operation, the number of bars and the busy time."""
         timeline = self.facts.timeline
         total = timeline.run.total
         # Bars below this width cannot be distinguished on a screen and only make the page large.
         least = 0 if len(timeline.run.events) <= _MOST_EVENTS else total // _FINEST
-        of_groups = [tracks(timeline, least, group) for group in range(len(timeline.core_groups))]
+        groups = []
+        for group in range(len(timeline.core_groups)):
+            rows: dict[str, list[list[int]]] = {}
+            for name, bars in tracks(timeline, least, group).items():
+                before = 0
+                for bar in sorted(bars, key=lambda item: item.begin):
+                    is_one = bar.bars == 1 and bar.first == bar.last
+                    merged = () if is_one else (bar.last, bar.bars, bar.busy)
+                    row = [bar.begin - before, bar.end - bar.begin, bar.first, *merged]
+                    rows.setdefault(name, []).append(row)
+                    before = bar.begin
+            groups.append(list(rows.items()))
         return {
             "total": total,
             "groups": timeline.core_groups,
-            "tracks": [list(map(_track, group)) for group in of_groups],
-            "links": [(*group.cores, group.bytes, group.busy_ps) for group in timeline.links],
+            "tracks": groups,
+            "links": [(*link.cores, link.bytes, link.busy_ps) for link in timeline.links],
         }
 
     def _lx(self, map_: LxMap) -> Json:
         numbers = {buffer.name: number for number, buffer in enumerate(map_.placed)}
         parents = {name: numbers[parent] for name, parent in map_.parents.items()}
+        occupancies = [(first, last, map_.occupancy(first)) for first, last in map_.core_groups()]
         return {
             "capacity": map_.capacity,
             "bytes": map_.lx_bytes,
@@ -240,12 +257,8 @@ class _Writer:
                  item.cores, parents.get(item.name, -1))
                 for item in map_.placed
             ],
-            "groups": [(first, last, *self._occupancy(first)) for first, last in map_.core_groups()],
+            "groups": [(first, last, each.load, each.high_water) for first, last, each in occupancies],
         }  # fmt: skip
-
-    def _occupancy(self, core: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        occupancy = self.facts.map.occupancy(core)
-        return occupancy.load, occupancy.high_water
 
 
 def _owners(operation: Operation, number: int) -> str:
@@ -261,22 +274,6 @@ def _owners(operation: Operation, number: int) -> str:
     return f"{split}; {sharing} cores {'add up' if is_result else 'share'} each part"
 
 
-def _track(track: Track) -> tuple[str, list[list[int]]]:
-    """Return the name and bars of a track. A bar has the time since the previous bar's begin, its duration, and its
-    operation; a merged bar has the first and last operation, the number of bars and the busy time."""
-    bars, before = list[list[int]](), 0
-    for bar in sorted(track.bars, key=lambda item: item.begin):
-        bars.append([bar.begin - before, bar.end - bar.begin, *_what(bar)])
-        before = bar.begin
-    return track.name, bars
-
-
-def _what(bar: Bar) -> tuple[int, ...]:
-    if bar.bars == 1 and bar.first == bar.last:
-        return (bar.first,)
-    return bar.first, bar.last, bar.bars, bar.busy
-
-
 # Lines of source files around the lines that a program comes from, if the files can be read.
 
 #: Number of lines shown before and after a line that a program comes from. Maximum lines of all files together, so
@@ -290,24 +287,24 @@ def source_lines(places: Iterable[tuple[str, int]]) -> dict[str, dict[int, str]]
     for file, line in places:
         lines.setdefault(file, set()).add(line)
     around = _AROUND if sum(map(len, lines.values())) * (2 * _AROUND + 1) <= _MOST_LINES else 0
-    return {file: _texts(Path(file), numbers, around) for file, numbers in lines.items()}
+    shown: dict[str, dict[int, str]] = {}
+    for file, numbers in lines.items():
+        texts = _lines_of(Path(file))
+        # A set, since the surroundings of neighbouring lines overlap.
+        near = {number for line in numbers for number in range(line - around, line + around + 1)}
+        inside = (number for number in sorted(near) if 1 <= number <= len(texts))
+        shown[file] = {number: texts[number - 1][:_CHARACTERS] for number in inside}
+    return shown
 
 
-def _texts(file: Path, numbers: set[int], around: int) -> dict[int, str]:
+def _lines_of(file: Path) -> list[str]:
     try:
         if not file.is_file() or file.stat().st_size > _LARGEST:
-            return {}
+            return []
         # Not splitlines, for which a form feed also ends a line.
-        texts = file.read_text(encoding="utf-8", errors="replace").split("\n")
+        return file.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
-        return {}
-    # A set, since the surroundings of neighbouring lines overlap.
-    near = {line_number for line in numbers for line_number in range(line - around, line + around + 1)}
-    return {
-        line_number: texts[line_number - 1][:_CHARACTERS]
-        for line_number in sorted(near)
-        if 1 <= line_number <= len(texts)
-    }
+        return []
 
 
 # Lines of the operations of a bundle in the text of its `bundle.mlir`.
@@ -335,44 +332,26 @@ def execute_lines(bundle: Bundle) -> list[ExecuteLines]:
     for number, line in enumerate(print_program(bundle.parameters, bundle.statements).split("\n"), 1):
         text = line.strip()
         if text.startswith("sdscbundle.sdsc_execute"):
-            executes.append(ExecuteLines(first, number, _beginning(text)))
+            is_long = len(text) > _LINE_CHARACTERS
+            shown = text[:_LINE_CHARACTERS] + " …" if is_long else text
+            executes.append(ExecuteLines(first, number, shown))
         # Any other statement ends the addresses before an execute.
         if not (text.startswith("%") and ("arith." in text or "affine.apply" in text)):
             first = number + 1
     return executes
 
 
-def _beginning(text: str) -> str:
-    return text if len(text) <= _LINE_CHARACTERS else text[:_LINE_CHARACTERS] + " …"
-
-
-# The tree of modules as rows for the script of the page: parents before their children.
-
-#: Fields of a row. Positions are of the operations that are in no submodule of the first of equal modules. ``others``
-#: are pairs: an operation of another equal module, and the operation of the first that computes the same, or -1.
-MODULE = (
-    "$name",
-    "$path",
-    "parent",
-    "first",
-    "copies",
-    "count",
-    "ps",
-    "bytes",
-    "work",
-    "positions",
-    "others",
-)
+# The tree of modules as rows for the script of the page.
 
 
 def module_rows_of(operations: Sequence[Operation]) -> list[tuple[Any, ...]]:
-    """Return the rows; a program without modules is one row with all operations."""
+    """Return the rows, parents before their children; a program without modules is one row with all operations."""
     rows: list[tuple[Any, ...]] = []
     _add(rows, module_tree(operations) or ModuleNode(("",), tuple(operations), ()), -1, "")
     return rows
 
 
-def equal_modules(operations: Sequence[Operation]) -> dict[str, str]:
+def _equal_modules(operations: Sequence[Operation]) -> dict[str, str]:
     """Return for the path of each module the path of the first equal module, which may be the module itself."""
     firsts: dict[str, str] = {}
     waiting = [root] if (root := module_tree(operations)) else []
@@ -386,10 +365,21 @@ def equal_modules(operations: Sequence[Operation]) -> dict[str, str]:
 def _add(rows: list[tuple[Any, ...]], node: ModuleNode, parent: int, outer: str) -> None:
     index, work = len(rows), node.work
     of_first = [operation for operation in node.operations if operation.module == node.paths[0]]
+    others = [operation for operation in node.operations if operation.module != node.paths[0]]
+    # Equal modules compute the same, but their moves and copies may differ.
+    firsts = {key: operation.position for key, operation in zip(_keys(of_first), of_first, strict=True)}
+    pairs = [
+        (operation.position, firsts.get(key, -1))
+        for key, operation in zip(_keys(others), others, strict=True)
+    ]
+    # The label without the path of the outer module; if it is a number, with the name of the list.
+    name = node.label.removeprefix(f"{outer}.") if outer else node.label
+    if outer and name[0].isdecimal():
+        name = f"{outer.rpartition('.')[2]}.{name}"
     every = node.all_operations
     rows.append(
         (
-            _name(node.label, outer),
+            name,
             node.label,
             parent,
             every[0].position if every else 0,
@@ -399,21 +389,14 @@ def _add(rows: list[tuple[Any, ...]], node: ModuleNode, parent: int, outer: str)
             work.bytes,
             work.operations,
             [operation.position for operation in of_first],
-            _others(node, of_first),
+            pairs,
         )
     )
     for child in node.children:
-        _add(rows, _filled(child), index, node.label if parent >= 0 else "")
-
-
-def _others(node: ModuleNode, of_first: Sequence[Operation]) -> list[tuple[int, int]]:
-    """Return the pairs of a node: equal modules compute the same, but their moves and copies may differ."""
-    firsts = {key: operation.position for key, operation in zip(_keys(of_first), of_first, strict=True)}
-    others = [operation for operation in node.operations if operation.module != node.paths[0]]
-    return [
-        (operation.position, firsts.get(key, -1))
-        for key, operation in zip(_keys(others), others, strict=True)
-    ]
+        # Modules that contain only one other node, such as a list of equal layers, have no row.
+        while not child.operations and len(child.children) == 1:
+            (child,) = child.children
+        _add(rows, child, index, node.label if parent >= 0 else "")
 
 
 def _keys(operations: Sequence[Operation]) -> list[tuple[str, str, int]]:
@@ -425,14 +408,3 @@ def _keys(operations: Sequence[Operation]) -> list[tuple[str, str, int]]:
         keys.append((operation.opcode, operation.shape, seen[key]))
         seen[key] += 1
     return keys
-
-
-def _name(label: str, outer: str) -> str:
-    """Return the label without the path of the outer module; if it is a number, prefixed with the list's name."""
-    name = label.removeprefix(f"{outer}.") if outer else label
-    return f"{outer.rpartition('.')[2]}.{name}" if outer and name[0].isdecimal() else name
-
-
-def _filled(node: ModuleNode) -> ModuleNode:
-    """Return the node, or skip modules that contain only one other node, such as a list of equal layers."""
-    return node if node.operations or len(node.children) != 1 else _filled(node.children[0])

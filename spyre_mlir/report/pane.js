@@ -76,8 +76,8 @@ const head = (operation) => {
   const {position} = operation;
   if (position > 0) bar.append(button("← previous", () => page.open(position - 1)));
   if (position + 1 < operations.length) bar.append(button("next →", () => page.open(position + 1)));
-  bar.append(button("in the timeline", () => reveal(position)));
-  bar.append(button("division", () => find("division").scrollIntoView()));
+  if (find("timeline")) bar.append(button("in the timeline", () => reveal(position)));
+  if (find("division")) bar.append(button("division", () => find("division").scrollIntoView()));
   bar.append(button("close", () => page.close(), {"aria-keyshortcuts": "Escape"}));
   return [element("h2", {}, operation.title), bar];
 };
@@ -103,7 +103,7 @@ const openPane = (operation) => {
     ...part("Source", listing(operation)),
     ...part("Bundle", inBundle(operation)),
     ...part("Operands", [tableOf(OPERAND_HEADS, operandRows(operation)), ...spilled(operation)]),
-    ...part("Remarks of its source line", remarksOf(operation)),
+    ...find("remarks") ? part("Remarks of its source line", remarksOf(operation)) : [],
   );
   if (pane.hidden) leftFrom = document.activeElement;
   pane.hidden = false;

@@ -1,76 +1,91 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Data of the page about a program: only numbers, from a bundle and the records of its compilation.
+"""All figures of a compiled program, which summaries, pages and comparisons of bundles share.
 
 Bytes are counted as in the simulator: padded device bytes, a load that several cores share counts once, and all runs of
-loops count. Times come from the timeline.
+loops count. Times come from the timeline: the time of an operation is its part of the program's time. Facts of
+operations and buffers are by name, and the name of a number includes its unit. Sizes and dims of an operand are in the
+order of its design, innermost first.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
+from spyre_mlir.bundle.context import Context, ExecuteStep
 from spyre_mlir.bundle.level_lines import Levels
-from spyre_mlir.bundle.model import Bundle, Design, Origin
+from spyre_mlir.bundle.model import Buffer, Bundle, Design, KernelArgument, Operand, Origin
+from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark
-from spyre_mlir.report.bundle_facts import BufferFacts, OperationFacts, bundle_facts, slices_text
 from spyre_mlir.report.findings import ProgramFinding
-from spyre_mlir.report.lx_map import LxMap, iterations_text
-from spyre_mlir.timeline import Execution, Timeline
-from spyre_mlir.timeline.rates import Rates, rates
-from spyre_mlir.timeline.roofline import Roofline, of_program, rooflines
+from spyre_mlir.report.html import count
+from spyre_mlir.report.lx_map import LxMap, MapStep, iterations_text, lx_map_of
+from spyre_mlir.timeline import Execution, Timeline, timeline_of
+from spyre_mlir.timeline.links import busiest
+from spyre_mlir.timeline.of_design import work_of_designs
+from spyre_mlir.timeline.roofline import Rates, Roofline, of_execution, of_program, rates
+
+Fact = int | float | str
+Facts = Mapping[str, Fact]
+
+#: Names of facts that are reported for items that only one of two bundles has.
+CORES, ITERATIONS, READ, WRITTEN, TIME = "cores", "iterations", "bytes read", "bytes written", "time (us)"
+MEMORY, ADDRESS, BYTES = "memory", "address", "bytes"
 
 
 @dataclass(frozen=True)
 class Operation:
     """One execute of the program text, all its runs together.
 
-    ``spilled_bytes`` is the part of its traffic that moves from and to buffers in the pool: buffers that are neither
-    arguments nor in LX.
+    ``step`` is its step of the map, ``buffers`` are those of its operands, the result last. ``spilled_bytes`` is the
+    part of its traffic that moves from and to buffers in the pool: buffers that are neither arguments nor in LX.
     """
 
-    facts: OperationFacts
+    step: MapStep
+    buffers: tuple[str, ...]
+    facts: Facts
     execution: Execution
     design: Design
-    roofline: Roofline
     spilled_bytes: int
 
     @property
     def position(self) -> int:
-        """Position of its step in the program."""
-        return self.facts.step.position
+        return self.step.position
 
     @property
     def opcode(self) -> str:
-        """Opcode of its design."""
-        return self.facts.step.opcode
+        return self.step.opcode
 
     @property
     def category(self) -> str:
         """Category for the colour; one of ``lx_map.CATEGORIES``."""
-        return self.facts.step.category
+        return self.step.category
 
     @property
     def cores(self) -> int:
-        """Number of cores."""
-        return self.facts.step.cores
+        return self.step.cores
 
     @property
     def runs(self) -> int:
         """Number of runs, over all loops around it."""
-        return self.facts.step.runs
+        return self.step.runs
 
     @property
     def iterations(self) -> str:
         """Iterations of the loops around it, outermost first: ``8 x 3``; empty if there are none."""
-        return iterations_text(self.facts.step.loops)
+        return iterations_text(self.step.loops)
+
+    @functools.cached_property
+    def roofline(self) -> Roofline:
+        return of_execution(self.execution)
 
     @property
     def slices(self) -> str:
         """The split dims, each with its slices and elements per slice; empty if no dim is split."""
-        return slices_text(self.design)
+        return _slices_text(self.design)
 
     @property
     def read_bytes(self) -> int:
@@ -90,10 +105,8 @@ class Operation:
     @property
     def shape(self) -> str:
         """The dims of its iteration space and their sizes, without dims of one element: ``mb 128, out 512``."""
-        return (
-            ", ".join(f"{dim} {size:,}" for dim, size in self.design.sizes.items() if size > 1)
-            or "one element"
-        )
+        sizes = (f"{dim} {size:,}" for dim, size in self.design.sizes.items() if size > 1)
+        return ", ".join(sizes) or "one element"
 
     @property
     def dtype(self) -> str:
@@ -102,24 +115,34 @@ class Operation:
         return " → ".join(dict.fromkeys((names[0], names[-1])))
 
     @property
-    def source(self) -> str:
-        """``file:line`` without folders."""
-        return self.facts.source
-
-    @property
     def origin(self) -> Origin:
         """The origin of the operation: file, line, column, ATen op, path of the module."""
-        return self.facts.step.origin
+        return self.step.origin
+
+    @property
+    def source(self) -> str:
+        """``file:line`` without folders; empty if the bundle does not know it."""
+        return self.step.source.rpartition("/")[2]
 
     @property
     def module(self) -> str:
         """Path of its module; empty for the model itself, and if the program has no modules."""
-        return self.facts.step.module
+        return self.step.module
 
     @property
     def name(self) -> str:
         """Name of the operation in texts."""
         return f"step {self.position}: {self.opcode}"
+
+
+@dataclass(frozen=True)
+class BufferFacts:
+    """One buffer; ``writer`` is the first operation that writes it, None if none does."""
+
+    name: str
+    is_argument: bool
+    writer: MapStep | None
+    facts: Facts
 
 
 @dataclass(frozen=True)
@@ -135,12 +158,16 @@ class ProgramFacts:
     operations: tuple[Operation, ...]
     buffers: tuple[BufferFacts, ...]
     argument_bytes: int
-    roofline: Roofline
+    totals: Facts
     remarks: tuple[Remark, ...]
     passes: tuple[tuple[str, float], ...]
     rates: Rates
     findings: tuple[ProgramFinding, ...] = ()
     levels: Levels = field(default_factory=dict)
+
+    @functools.cached_property
+    def roofline(self) -> Roofline:
+        return of_program(self.timeline)
 
     @property
     def read_bytes(self) -> int:
@@ -167,6 +194,16 @@ class ProgramFacts:
         """Return the number of operations by opcode, the most frequent first."""
         return Counter(operation.opcode for operation in self.operations).most_common()
 
+    @property
+    def ring_text(self) -> str:
+        """The number of operations on the ring and the busiest link, for a program that uses the ring."""
+        using = [execution for execution in self.timeline.executions if execution.links is not None]
+        shuffles = sum(execution.work.relayout is not None for execution in using)
+        kinds = ((shuffles, "shuffle"), (len(using) - shuffles, "split reduction"))
+        users = ", ".join(count(number, noun) for number, noun in kinds if number)
+        link = busiest(self.timeline.links)
+        return f"{users}; most from {link.name}: {link.bytes:,} bytes"
+
 
 def program_facts(
     bundle: Bundle,
@@ -180,35 +217,190 @@ def program_facts(
 
     ``lx_backend_fraction`` is the part of LX that the backend keeps, by default the device's part.
     """
-    facts_of_bundle = bundle_facts(bundle, lx_backend_fraction)
-    spilled = {buffer.name for buffer in facts_of_bundle.map.spilled}
-    operations = (
-        Operation(
-            facts, execution, bundle.designs[execution.filename], roofline, _moved(facts, execution, spilled)
+    context, work_by_file = sound_context(bundle, lx_backend_fraction), work_of_designs(bundle)
+    map_, timeline = lx_map_of(context, work_by_file), timeline_of(context, work_by_file)
+    spilled = {buffer.name for buffer in map_.spilled}
+    read, written, writers = Counter[str](), Counter[str](), dict[str, MapStep]()
+    operations = list[Operation]()
+    for step, shown, execution in zip(context.steps, map_.steps, timeline.executions, strict=True):
+        moved = [shown.runs * operand.moved_bytes for operand in execution.work.operands]
+        for name, operand, bytes_ in zip(execution.buffers, execution.work.operands, moved, strict=True):
+            (written if operand.writes else read)[name] += bytes_
+        writers.setdefault(execution.buffers[-1], shown)
+        to_spilled = (
+            bytes_ for name, bytes_ in zip(execution.buffers, moved, strict=True) if name in spilled
         )
-        for facts, execution, roofline in zip(
-            facts_of_bundle.operations,
-            facts_of_bundle.timeline.executions,
-            rooflines(facts_of_bundle.timeline),
-            strict=True,
-        )
-    )
+        facts = _operation_facts(context, step, shown, execution)
+        operations.append(Operation(shown, execution.buffers, facts, execution, step.design, sum(to_spilled)))
     return ProgramFacts(
-        map=facts_of_bundle.map,
-        timeline=facts_of_bundle.timeline,
+        map=map_,
+        timeline=timeline,
         operations=tuple(operations),
-        buffers=facts_of_bundle.buffers,
-        argument_bytes=facts_of_bundle.least_bytes,
-        roofline=of_program(facts_of_bundle.timeline),
+        buffers=_buffers(context, map_, writers, read, written),
+        argument_bytes=_argument_bytes(context, read, written),
+        totals=_totals(context, map_, timeline),
         remarks=tuple(remarks),
         passes=tuple(passes),
-        rates=rates(facts_of_bundle.timeline, bundle),
+        rates=rates(timeline, bundle),
         findings=tuple(findings),
         levels=levels or {},
     )
 
 
-def _moved(facts: OperationFacts, execution: Execution, buffers: set[str]) -> int:
-    """Return the bytes that an operation moves from and to the given buffers."""
-    operands = zip(facts.buffers, execution.work.operands, strict=True)
-    return facts.step.runs * sum(operand.moved_bytes for name, operand in operands if name in buffers)
+def _totals(context: Context, map_: LxMap, timeline: Timeline) -> Facts:
+    return {
+        "operations": len(map_.steps),
+        "loops": len(map_.loops),
+        "runs of operations": sum(step.runs for step in map_.steps),
+        "restickifies": sum(execution.is_restickify for execution in timeline.executions),
+        "cores in the mean": sum(step.cores for step in map_.steps) / max(len(map_.steps), 1),
+        READ: timeline.read_bytes,
+        WRITTEN: timeline.written_bytes,
+        "LX peak (bytes)": map_.peak,
+        "pool (bytes)": sum(context.allocations.values()),
+        "buffers in LX": len(map_.placed),
+        "buffers in the pool": len(map_.spilled),
+        TIME: _microseconds(timeline.total_ns),
+    }
+
+
+def _argument_bytes(context: Context, read: Mapping[str, int], written: Mapping[str, int]) -> int:
+    """Return the least bytes to move, given the bytes read from and written to each buffer."""
+    moved = {True: Counter[str](), False: Counter[str]()}
+    for is_result, by_buffer in ((False, read), (True, written)):
+        for name, bytes_ in by_buffer.items():
+            moved[is_result][context.buffers[name].base] += bytes_
+    return sum(
+        min(argument.bytes, moved[argument.kind == "result"][argument.parameter])
+        for argument in context.bundle.manifest.arguments
+    )
+
+
+def _operation_facts(context: Context, step: ExecuteStep, shown: MapStep, execution: Execution) -> Facts:
+    """Return space, division, padding, masks, constants and operands of a design, and its runs, bytes and time."""
+    design = step.design
+    split = [dim for dim, slices in design.slices.items() if slices > 1]
+    core_map = (f"{dim} {' '.join(str(slices[dim]) for slices in design.core_slices)}" for dim in split)
+    masks = (f"{dim} {length} from {start}" for dim, (start, length) in design.masks.items())
+    constants = (
+        f"{constant.name} {constant.data_format} {constant.bits:#x}" for constant in design.constants
+    )
+    facts: dict[str, Fact] = {
+        CORES: shown.cores,
+        "slices": _slices_text(design) or "1",
+        "core map": ", ".join(core_map),
+        "sizes": _sizes(design.sizes),
+        "padding": _sizes(design.padding),
+        "masks": ", ".join(masks),
+        "mask constant": design.mask_constant,
+        "constants": ", ".join(constants),
+        "unit": design.unit,
+        "format": design.data_format,
+    }
+    for number, (operand, buffer) in enumerate(zip(design.operands, execution.buffers, strict=True)):
+        name = operand_name(design.operands, number)
+        facts |= {
+            name: _place(context, step, operand, context.buffers[buffer]),
+            f"{name} layout": _layout(operand),
+            f"{name} gap": _sizes(operand.gap),
+            f"{name} format": operand.data_format,
+        }
+    return facts | {
+        ITERATIONS: iterations_text(shown.loops),
+        "runs": shown.runs,
+        READ: execution.read_bytes,
+        WRITTEN: execution.written_bytes,
+        TIME: _microseconds(execution.total_ns),
+    }
+
+
+def _buffers(
+    context: Context,
+    map_: LxMap,
+    writers: Mapping[str, MapStep],
+    read: Mapping[str, int],
+    written: Mapping[str, int],
+) -> tuple[BufferFacts, ...]:
+    """Return the facts of each buffer, given its first writer and the bytes that move from and to it."""
+    lx_cores, buffers = {buffer.name: buffer.cores for buffer in map_.placed}, list[BufferFacts]()
+    for buffer in context.bundle.manifest.buffers:
+        arguments = context.arguments.get(buffer.base, [])
+        facts: dict[str, Fact] = {
+            MEMORY: "argument" if arguments else _memory(context, buffer),
+            CORES: lx_cores.get(buffer.name, ""),
+            ADDRESS: buffer.offset,
+            BYTES: buffer.bytes,
+            READ: read[buffer.name],
+            WRITTEN: written[buffer.name],
+            "not in LX": ", ".join(buffer.reasons),
+        }
+        for argument in arguments:
+            # A buffer that is updated in place is two arguments.
+            prefix = f"{argument.name} " if len(arguments) > 1 else ""
+            facts |= {f"{prefix}{name}": fact for name, fact in _argument(argument).items()}
+        buffers.append(BufferFacts(buffer.name, bool(arguments), writers.get(buffer.name), facts))
+    return tuple(buffers)
+
+
+def _place(context: Context, step: ExecuteStep, operand: Operand, buffer: Buffer) -> str:
+    """Return the memory of an operand: its address in LX, or the argument or pool with a byte offset."""
+    if operand.memory == "lx":
+        return f"LX {min(operand.start)}"
+    offset = min(step.values[start].offset for start in operand.start) - buffer.offset
+    return _memory(context, buffer) + (f" from byte {offset}" if offset else "")
+
+
+def _memory(context: Context, buffer: Buffer) -> str:
+    if buffer.base == "lx":
+        return "LX"
+    if buffer.base in context.arguments:
+        return buffer.name
+    return "pool" if buffer.base in context.allocations else buffer.base
+
+
+def _argument(argument: KernelArgument) -> Facts:
+    """Return the facts of an argument: its view on the host and its layout on the device."""
+    transfer = argument.transfer
+    return {
+        "kind": argument.kind,
+        "host type": f"{argument.host_dtype} {_shape(argument.host_shape)}",
+        "device size": _shape(argument.device_size),
+        "device format": argument.data_format,
+        "host strides": _shape(transfer.host_strides),
+        "loops": _shape(transfer.ranges),
+        "device strides": _shape(transfer.device_strides),
+        "bounds": str(transfer.bounds),
+        "host offset": transfer.host_offset,
+        "fill": "" if argument.fill is None else argument.fill,
+        "array of": argument.array_name,
+    }
+
+
+def operand_name(operands: Sequence[object], number: int) -> str:
+    """Return the name of an operand: ``input 0``, ``input 1``, .., or ``output`` for the last one."""
+    return "output" if number == len(operands) - 1 else f"input {number}"
+
+
+def _layout(operand: Operand) -> str:
+    """Format the dims along which an operand varies, innermost first, and its stick dim."""
+    varying = [dim for dim in operand.dim_order if operand.scale[dim] == 1]
+    stick = f"stick {operand.stick_dim}" if operand.stick_dim in varying else "stick-sparse"
+    return f"{' '.join(varying) or 'one element'} ({stick})"
+
+
+def _slices_text(design: Design) -> str:
+    split = (f"{dim} {number} x {design.shares[dim]}" for dim, number in design.slices.items() if number > 1)
+    return ", ".join(split)
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{dim} {size}" for dim, size in sizes.items())
+
+
+def _shape(numbers: Sequence[int]) -> str:
+    return f"({', '.join(map(str, numbers))})"
+
+
+def _microseconds(nanoseconds: float) -> float:
+    """Convert to microseconds, rounded to a nanosecond, so that times reported as different also look different."""
+    return round(nanoseconds / 1000, 3)

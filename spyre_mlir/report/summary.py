@@ -11,12 +11,11 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from spyre_mlir.report.finding_rows import finding_rows
-from spyre_mlir.report.findings import ProgramFinding
-from spyre_mlir.report.lx_map import LxMap, SpilledBuffer, iterations_text
-from spyre_mlir.report.module_text import module_lines
+from spyre_mlir.report.findings import ProgramFinding, finding_rows
+from spyre_mlir.report.html import count
+from spyre_mlir.report.lx_map import LxMap, iterations_text
+from spyre_mlir.report.modules import module_lines
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
-from spyre_mlir.report.ring_text import ring_text
 from spyre_mlir.simulator.statistics import Statistics
 from spyre_mlir.timeline.events import PARTS
 
@@ -36,22 +35,22 @@ def summarize(
     findings: Sequence[ProgramFinding] = (),
 ) -> str:
     """Return the summary as lines of text; the plan is compared with ``statistics`` of the last run."""
+    map_, modules = facts.map, module_lines(facts.operations)
+    kinds = Counter(remark.kind for remark in facts.remarks).most_common()
+    high_water = f"{map_.peak:,} of {_bytes(map_.capacity)} per core, {map_.peak / max(map_.capacity, 1):.0%}"
     rows = [
         *finding_rows(findings),
         *_wrapped("operations", f"{len(facts.operations):,}" + _listed(": ", facts.opcodes)),
-        *_loops(facts.map),
-        (
-            "cores",
-            _cores([operation.cores for operation in facts.operations], facts.timeline.target.device_cores),
-        ),
+        *_loops(map_),
+        ("cores", _cores(facts)),
         *_traffic(facts),
         *(_simulated(facts, statistics) if statistics is not None else ()),
-        *_scratchpads(facts.map),
-        *_changes(facts),
+        ("LX high water", f"{high_water}; {count(len(map_.placed), 'buffer')} in LX"),
+        *_moves(facts),
         *_spills(facts),
         *_time(facts),
-        *_modules(facts),
-        *_wrapped("decisions", f"{len(facts.remarks):,}" + _listed(": ", _kinds(facts))),
+        *zip(("modules", *[""] * len(modules)), modules, strict=False),
+        *_wrapped("decisions", f"{len(facts.remarks):,}" + _listed(": ", kinds)),
         *_passes(facts.passes, compile_seconds),
     ]
     return table(rows)
@@ -77,7 +76,8 @@ def _loops(map_: LxMap) -> Iterator[Row]:
     yield from _wrapped("loops", f"{len(map_.loops):,}: {', '.join(words)} iterations")
 
 
-def _cores(used: Sequence[int], device_cores: int) -> str:
+def _cores(facts: ProgramFacts) -> str:
+    used, device_cores = [op.cores for op in facts.operations], facts.timeline.target.device_cores
     if not used:
         return "no operation"
     if min(used) == max(used):
@@ -85,32 +85,17 @@ def _cores(used: Sequence[int], device_cores: int) -> str:
     return f"{min(used)} to {max(used)} of {device_cores}, mean {sum(used) / len(used):.1f}"
 
 
-def _changes(facts: ProgramFacts) -> Iterator[Row]:
+def _moves(facts: ProgramFacts) -> Iterator[Row]:
     """Yield the operations that only move data: restickifies, and copies into and out of LX."""
-    yield (
-        "restickifies",
-        _moving([operation for operation in facts.operations if operation.execution.is_restickify]),
-    )
-    into = [
-        operation
-        for operation in facts.operations
-        if operation.category == "clone" and _memories(operation) == (False, True)
-    ]
-    out = [
-        operation
-        for operation in facts.operations
-        if operation.category == "clone" and _memories(operation) == (True, False)
-    ]
-    if into or out:
-        yield "clones", f"into LX {_moving(into)}; out of LX {_moving(out)}"
-    else:
-        yield "clones", "0"
-
-
-def _memories(operation: Operation) -> tuple[bool, bool]:
-    """Return whether the first operand is in LX, and whether the result is in LX."""
-    first, *_, last = operation.execution.work.operands
-    return first.in_lx, last.in_lx
+    restickifies, into, out = list[Operation](), list[Operation](), list[Operation]()
+    for operation in facts.operations:
+        first, *_, last = operation.execution.work.operands
+        if operation.execution.is_restickify:
+            restickifies.append(operation)
+        if operation.category == "clone" and first.in_lx != last.in_lx:
+            (into if last.in_lx else out).append(operation)
+    yield "restickifies", _moving(restickifies)
+    yield "clones", f"into LX {_moving(into)}; out of LX {_moving(out)}" if into or out else "0"
 
 
 def _moving(operations: Sequence[Operation]) -> str:
@@ -133,37 +118,22 @@ def _traffic(facts: ProgramFacts) -> Iterator[Row]:
 def _simulated(facts: ProgramFacts, statistics: Statistics) -> Iterator[Row]:
     """Yield the traffic of a run, and its deviations from the plan."""
     moved = f"{_bytes(statistics.read_bytes)} read, {_bytes(statistics.write_bytes)} written"
-    differing = [
-        operation for operation in facts.operations if _ran(operation, statistics) != _planned(operation)
-    ]
+    differing = []
+    for operation in facts.operations:
+        # An operation that did not run moved nothing.
+        ran = statistics.executes.get(operation.position)
+        read, written = (ran.read_bytes, ran.write_bytes) if ran else (0, 0)
+        if (read, written) != (operation.read_bytes, operation.written_bytes):
+            differing.append(f"{_bytes(read)} read, {_bytes(written)} written by {operation.name}")
     if not differing:
         yield "simulated", f"{moved}, as planned"
         return
     yield "simulated", "NOT AS PLANNED, which is a bug of the compiler or of the simulator:"
     yield "", f"  {moved} by the program"
-    for operation in differing[:MOST_NAMED]:
-        read, written = _ran(operation, statistics)
-        yield "", f"  {_bytes(read)} read, {_bytes(written)} written by {operation.name}"
+    for text in differing[:MOST_NAMED]:
+        yield "", f"  {text}"
     if len(differing) > MOST_NAMED:
         yield "", f"  and so on for {len(differing) - MOST_NAMED:,} more"
-
-
-def _planned(operation: Operation) -> tuple[int, int]:
-    return operation.read_bytes, operation.written_bytes
-
-
-def _ran(operation: Operation, statistics: Statistics) -> tuple[int, int]:
-    """Return the bytes that all runs of an operation read and wrote; 0 if it did not run."""
-    execute = statistics.executes.get(operation.position)
-    return (execute.read_bytes, execute.write_bytes) if execute else (0, 0)
-
-
-def _scratchpads(map_: LxMap) -> Iterator[Row]:
-    share = map_.peak / max(map_.capacity, 1)
-    yield (
-        "LX high water",
-        f"{map_.peak:,} of {_bytes(map_.capacity)} per core, {share:.0%}; {_buffers(len(map_.placed))} in LX",
-    )
 
 
 def _spills(facts: ProgramFacts) -> Iterator[Row]:
@@ -173,37 +143,27 @@ def _spills(facts: ProgramFacts) -> Iterator[Row]:
         yield "spills", "0"
         return
     share = map_.spilled_traffic / max(facts.traffic, 1)
-    yield (
-        "spills",
-        f"{_buffers(len(map_.spilled))} in device memory, {_bytes(map_.spilled_traffic)} of traffic, {share:.0%}",
-    )
+    spills = f"{count(len(map_.spilled), 'buffer')} in device memory"
+    yield "spills", f"{spills}, {_bytes(map_.spilled_traffic)} of traffic, {share:.0%}"
     counts, moved = Counter[str](), Counter[str]()
     for buffer in map_.spilled:
-        counts[_barrier(buffer)] += 1
-        moved[_barrier(buffer)] += buffer.traffic
+        # The first reason without its details.
+        barrier = buffer.reasons[0].partition(":")[0] if buffer.reasons else "the bundle does not say"
+        counts[barrier] += 1
+        moved[barrier] += buffer.traffic
     width = max(map(len, moved))
     for barrier, bytes_ in moved.most_common():
-        yield "", f"  {barrier:<{width}}  {_buffers(counts[barrier])}, {_bytes(bytes_)}"
-    yield from _wrapped("", _largest(map_), indent="  ")
-
-
-def _barrier(buffer: SpilledBuffer) -> str:
-    """Return the first reason without its details."""
-    return buffer.reasons[0].partition(":")[0] if buffer.reasons else "the bundle does not say"
-
-
-def _largest(map_: LxMap) -> str:
-    buffer = max(map_.spilled, key=lambda spill: spill.traffic)
-    why = f": {buffer.reasons[0]}" if buffer.reasons else ""
-    return f"the most: {buffer.name} of {_writer(map_, buffer)}{_bytes(buffer.traffic)}{why}"
-
-
-def _writer(map_: LxMap, buffer: SpilledBuffer) -> str:
-    if buffer.writer is None:
-        return ""
-    step = map_.steps[buffer.writer]
-    source = f" at {step.source.rpartition('/')[2]}" if step.source else ""
-    return f"step {step.position}, {step.opcode}{source}, "
+        yield "", f"  {barrier:<{width}}  {count(counts[barrier], 'buffer')}, {_bytes(bytes_)}"
+    largest = max(map_.spilled, key=lambda spill: spill.traffic)
+    writer = ""
+    if largest.writer is not None:
+        step = map_.steps[largest.writer]
+        source = f" at {step.source.rpartition('/')[2]}" if step.source else ""
+        writer = f"step {step.position}, {step.opcode}{source}, "
+    why = f": {largest.reasons[0]}" if largest.reasons else ""
+    yield from _wrapped(
+        "", f"the most: {largest.name} of {writer}{_bytes(largest.traffic)}{why}", indent="  "
+    )
 
 
 # -- time --------------------------------------------------------------------------------------------------
@@ -216,15 +176,7 @@ def _time(facts: ProgramFacts) -> Iterator[Row]:
         parts = Counter({part: getattr(shares, part) for part in PARTS}).most_common()
         yield "time bound by", ", ".join(f"{part} {time / shares.total:.0%}" for part, time in parts)
     if facts.timeline.links:
-        yield from _wrapped("ring", ring_text(facts))
-
-
-def _modules(facts: ProgramFacts) -> Iterator[Row]:
-    """Yield the modules of the model that take most of the time; nothing if the program has no modules."""
-    name = "modules"
-    for line in module_lines(facts.operations):
-        yield name, line
-        name = ""
+        yield from _wrapped("ring", facts.ring_text)
 
 
 def _passes(passes: Sequence[tuple[str, float]], compile_seconds: float) -> Iterator[Row]:
@@ -238,10 +190,8 @@ def _passes(passes: Sequence[tuple[str, float]], compile_seconds: float) -> Iter
         seconds[name] = seconds.get(name, 0.0) + time
     whole = sum(seconds.values())
     slowest = sorted(seconds.items(), key=lambda item: -item[1])[:SLOWEST]
-    yield (
-        "compile time",
-        f"{compile_seconds:.2f} s, of which {len(passes)} passes {whole:.2f} s; the slowest:",
-    )
+    in_passes = f"of which {len(passes)} passes {whole:.2f} s; the slowest:"
+    yield "compile time", f"{compile_seconds:.2f} s, {in_passes}"
     for name, time in slowest:
         yield "", f"  {time:6.3f} s  {time / max(whole, 1e-9):4.0%}  {name}"
 
@@ -249,17 +199,11 @@ def _passes(passes: Sequence[tuple[str, float]], compile_seconds: float) -> Iter
 # -- words -------------------------------------------------------------------------------------------------
 
 
-def _kinds(facts: ProgramFacts) -> list[tuple[str, int]]:
-    return Counter(remark.kind for remark in facts.remarks).most_common()
-
-
 def _listed(before: str, counts: Sequence[tuple[str, int]]) -> str:
     """Format counts, the most frequent ones by name: ``2 add, 1 exp, 7 others``."""
-    named, others = counts[:MOST_NAMED], counts[MOST_NAMED:]
-    words = [f"{count:,} {name}" for name, count in named]
-    if others:
-        more = sum(count for _, count in others)
-        words.append(f"{more:,} other{'s' if more != 1 else ''}")
+    words = [f"{number:,} {name}" for name, number in counts[:MOST_NAMED]]
+    if others := sum(number for _, number in counts[MOST_NAMED:]):
+        words.append(count(others, "other"))
     return before + ", ".join(words) if words else ""
 
 
@@ -271,7 +215,3 @@ def _wrapped(name: str, text: str, indent: str = "") -> Iterator[Row]:
 
 def _bytes(count: int) -> str:
     return f"{count:,} bytes"
-
-
-def _buffers(count: int) -> str:
-    return f"{count:,} buffer{'s' if count != 1 else ''}"

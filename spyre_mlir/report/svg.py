@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""An SVG page that grows with its elements: texts, boxes, the tracks of a grid. No dependencies."""
+"""An SVG page that grows with its elements: texts and boxes. No dependencies."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from html import escape
 
 from spyre_mlir.records import dataclass
 
-#: Pixels: margin of the page, gap between displayed positions of a grid, and width of a character (a little more
-#: than a digit).
-MARGIN, GAP, CHARACTER = 32, 26, 7.3
+#: Pixels: margin of the page, and width of a character (a little more than a digit).
+MARGIN, CHARACTER = 32, 7.3
 
 _STYLE = """
 text { font: 12px 'DejaVu Sans', Verdana, Arial, sans-serif; fill: #1a1a1a; }
@@ -81,25 +80,3 @@ class Page:
         base = [f"<style>{_STYLE}{self.style}</style>", f"<defs>{_HATCH}</defs>"]
         ground = f'<rect width="{width}" height="{height}" fill="#ffffff"/>'
         return "\n".join([head, *meta, *base, ground, *self.elements, "</svg>"]) + "\n"
-
-
-@dataclass(frozen=True)
-class GridTrack:
-    """Rows or columns of a grid, with their pixels; None is a gap."""
-
-    positions: list[int | None]
-    origin: float
-    size: float
-
-    def starts(self) -> list[tuple[int | None, float]]:
-        """Return the (position, pixel) of each item that is shown."""
-        x, positions = self.origin, []
-        for position in self.positions:
-            positions.append((position, x))
-            x += GAP if position is None else self.size
-        return positions
-
-    @property
-    def end(self) -> float:
-        """Return the pixel after the last item."""
-        return self.origin + sum(GAP if position is None else self.size for position in self.positions)

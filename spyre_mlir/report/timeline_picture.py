@@ -7,13 +7,13 @@ The same program gives the same text, byte for byte.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.html import fitting, time_text
 from spyre_mlir.report.svg import CHARACTER, MARGIN, Page
-from spyre_mlir.report.tracks import Bar, tracks
 from spyre_mlir.timeline import Timeline
 
 #: Pixels: width of the bars' part, of the names of engines, height of a row and its bar, host gap, tick distance.
@@ -109,7 +109,11 @@ class _TimeAxis:
     def draw(self, page: Page) -> None:
         """Append the steps, the bars of each engine and the axis."""
         top = MARGIN + 2 * _ROW
-        bars = [dict(self._bars(segment)) for segment in self.segments]
+        bars: list[dict[str, tuple[Bar, ...]]] = []
+        for segment in self.segments:
+            # Bars within one pixel are merged.
+            is_host = isinstance(segment, HostSegment)
+            bars.append({} if is_host else tracks(segment.timeline, round(1 / self.scale)))
         names = [name for name in FILLS if any(name in of_segment for of_segment in bars)]
         bottom = top + (len(names) + 1) * _ROW
         self._draw_ticks(page, top + _ROW, bottom)
@@ -117,54 +121,44 @@ class _TimeAxis:
             page.text(MARGIN, top + (row + 1) * _ROW + _BAR - 3, name)
         for start, segment, of_segment in zip(self.starts, self.segments, bars, strict=True):
             if isinstance(segment, HostSegment):
-                self._draw_host(page, segment, start, top, bottom)
+                text = f"{segment.name}: {segment.operations:,} operations on the host, whose time is not predicted"
+                self._draw_step(page, "host", segment.name, text, start, self.gap, bottom - top)
                 continue
-            self._draw_names(page, segment, start, top)
+            x = start
+            for name, share in segment.shares:
+                text = f"{name}: {time_text(share / 1000)}"
+                self._draw_step(page, "step", name, text, x, share * self.scale, _BAR)
+                x += share * self.scale
             for row, name in enumerate(names):
                 if name in of_segment:
                     page.add(self._path(name, of_segment[name], start, top + (row + 1) * _ROW))
 
-    def _bars(self, segment: Segment) -> Iterator[tuple[str, tuple[Bar, ...]]]:
-        if isinstance(segment, DeviceSegment):
-            # Bars within one pixel are merged.
-            for track in tracks(segment.timeline, round(1 / self.scale)):
-                yield track.name, track.bars
-
     def _path(self, name: str, bars: Iterable[Bar], start: float, y: float) -> str:
-        boxes = (
-            f"M{start + bar.begin * self.scale:.1f} {y}h{max((bar.end - bar.begin) * self.scale, 0.3):.1f}v{_BAR}"
-            f"H{start + bar.begin * self.scale:.1f}z"
-            for bar in bars
-        )
-        return f'<path class="{name.replace(" ", "-")}" fill="{FILLS[name]}" d="{"".join(boxes)}"/>'
+        boxes = ""
+        for bar in bars:
+            x, width = start + bar.begin * self.scale, max((bar.end - bar.begin) * self.scale, 0.3)
+            boxes += f"M{x:.1f} {y}h{width:.1f}v{_BAR}H{x:.1f}z"
+        return f'<path class="{name.replace(" ", "-")}" fill="{FILLS[name]}" d="{boxes}"/>'
 
-    def _draw_names(self, page: Page, segment: DeviceSegment, start: float, top: float) -> None:
-        x = start
-        for name, share in segment.shares:
-            width = share * self.scale
-            page.add(
-                f"<g><title>{escape(name)}: {escape(time_text(share / 1000))}</title>"
-                f'<rect class="step" x="{x:.1f}" y="{top}" width="{width:.1f}" height="{_BAR}"/></g>',
-                x + width,
-            )
-            if width > 3 * CHARACTER:
-                page.text(round(x + 4, 1), top + _BAR - 4, fitting(name, width - 6))
-            x += width
-
-    def _draw_host(self, page: Page, segment: HostSegment, start: float, top: float, bottom: float) -> None:
-        text = f"{segment.name}: {segment.operations:,} operations on the host, whose time is not predicted"
+    def _draw_step(
+        self, page: Page, kind: str, name: str, text: str, x: float, width: float, height: float
+    ) -> None:
+        top = MARGIN + 2 * _ROW
         page.add(
             f"<g><title>{escape(text)}</title>"
-            f'<rect class="host" x="{start:.1f}" y="{top}" width="{self.gap:.1f}" height="{bottom - top}"/></g>',
-            start + self.gap,
-            bottom,
+            f'<rect class="{kind}" x="{x:.1f}" y="{top}" width="{width:.1f}" height="{height}"/></g>',
+            x + width,
+            top + height if kind == "host" else 0,
         )
-        if self.gap > 3 * CHARACTER:
-            page.text(round(start + 4, 1), top + _BAR - 4, fitting(segment.name, self.gap - 6))
+        if width > 3 * CHARACTER:
+            page.text(round(x + 4, 1), top + _BAR - 4, fitting(name, width - 6))
 
     def _draw_ticks(self, page: Page, top: float, bottom: float) -> None:
         """Append lines at round device times, each with its time."""
-        step = _round_step(self.total, _WIDTH // _TICK)
+        step, factors = 1, itertools.cycle((2, 2.5, 2))
+        # The least step of 1, 2, 5, 10, .. picoseconds with few enough steps.
+        while self.total > step * (_WIDTH // _TICK):
+            step = int(step * next(factors))
         passed = 0
         for start, segment in zip(self.starts, self.segments, strict=True):
             if not isinstance(segment, DeviceSegment):
@@ -176,11 +170,72 @@ class _TimeAxis:
             passed += segment.total
 
 
-def _round_step(total: int, most: int) -> int:
-    """Return the least step of 1, 2, 5, 10, .. picoseconds with at most ``most`` steps in ``total``."""
-    step, factors = 1, (2, 2.5, 2)
-    for count in range(3 * len(str(total)) + 3):
-        if total <= step * most:
-            break
-        step = int(step * factors[count % 3])
-    return step
+# Bars of the engines of a program over time, merged to the resolution of a picture. Times are picoseconds.
+
+
+@dataclass(frozen=True)
+class Bar:
+    """From ``begin`` to ``end`` an engine works on the operations ``first`` to ``last``; ``busy`` excludes gaps.
+
+    ``bars`` is the number of merged bars; for skipped iterations of a loop, the number of iterations.
+    """
+
+    begin: int
+    end: int
+    first: int
+    last: int
+    bars: int
+    busy: int
+
+
+def tracks(timeline: Timeline, least: int, group: int = 0) -> dict[str, tuple[Bar, ...]]:
+    """Return the bars of the engines of a core, the device memory and the ring, in order; idle engines are omitted.
+
+    ``group`` is the index of the core's group in the timeline's ``core_groups``. A bar shorter than ``least`` that
+    begins less than ``least`` after the begin of another bar is merged into it.
+    """
+    bars: dict[str, list[Bar]] = {name: [] for name in FILLS}
+    for event in timeline.run.events:
+        job, position = event.job, event.job.position
+        execution = timeline.executions[position]
+        computed = event.body_begin + execution.core_ps[group]
+        is_used = timeline.core_groups[group][0] < execution.work.cores
+        stretches = (
+            ("load", is_used and bool(job.loads), event.load_begin, event.load_end),
+            ("compute", is_used, event.body_begin, computed),
+            ("store", is_used and job.target is not None, event.body_begin, event.body_end),
+            ("memory read", job.stream > 0, event.stream_begin, event.load_end),
+            ("memory write", job.store > 0, event.body_begin, event.memory_end),
+            ("ring", True, event.body_end, event.ring_end),
+        )
+        for name, is_busy, begin, end in stretches:
+            if is_busy and end > begin:
+                bars[name].append(Bar(begin, end, position, position, 1, end - begin))
+    drawn = {name: tuple(_merged(members, least)) for name, members in bars.items()}
+    drawn["repeated"] = tuple(
+        Bar(skip.begin, skip.end, min(skip.positions), max(skip.positions), skip.times, skip.end - skip.begin)
+        for skip in timeline.run.skips
+    )
+    return {name: members for name, members in drawn.items() if members}
+
+
+def _merged(bars: Iterable[Bar], least: int) -> Iterator[Bar]:
+    """Yield the bars in order of their begin; short bars are merged into a bar shortly before them."""
+    pending: Bar | None = None
+    for bar in sorted(bars, key=lambda item: item.begin):
+        if pending is None:
+            pending = bar
+        elif max(bar.begin - pending.begin, bar.end - bar.begin) < least:
+            pending = Bar(
+                pending.begin,
+                max(pending.end, bar.end),
+                min(pending.first, bar.first),
+                max(pending.last, bar.last),
+                pending.bars + bar.bars,
+                pending.busy + bar.busy,
+            )
+        else:
+            yield pending
+            pending = bar
+    if pending is not None:
+        yield pending

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spyre_mlir.bundle.core_slices import (
@@ -21,7 +21,7 @@ from spyre_mlir.bundle.core_slices import (
 )
 from spyre_mlir.bundle.model import Bundle, Design, Operand, WindowDim
 from spyre_mlir.cost.ring_traffic import LinkLoads, reduce_links, relayout_traffic
-from spyre_mlir.cost.work import OperandWork, OperationDims, OperationWork, work_of
+from spyre_mlir.cost.work import OperationDims, OperationWork, work_of
 from spyre_mlir.division.relayout import Distribution, Relayout
 from spyre_mlir.division.traffic import shared_sticks, slice_ranges
 from spyre_mlir.records import dataclass
@@ -40,6 +40,16 @@ class DesignWork:
     def work(self) -> OperationWork:
         """The work for the cost model; numbers per core are of a core with whole shares."""
         design = self.design
+        operands = list(zip(design.operands, self._dims.present, strict=True))
+        # Indivisible elements of each label: the longest stick, or 1 for a label in no stick.
+        granules = {
+            label: max((operand.per_stick(label) for operand, dims in operands if label in dims), default=1)
+            for label in design.shares
+        }
+        core_bytes = [
+            math.prod(_counts(operand, accessed_sizes(operand, design.shares))) * design.target.stick_bytes
+            for operand in self._operands
+        ]
         return work_of(
             design.target,
             design.opcode,
@@ -47,9 +57,13 @@ class DesignWork:
             cores=design.cores,
             slices=design.slices,
             shares=design.shares,
+            granules=granules,
             sizes={label: size - design.padding.get(label, 0) for label, size in design.sizes.items()},
             lanes=self.lanes,
-            operands=map(self._operand, range(len(design.operands))),
+            moved_bytes=[_bytes_of_cores(design, operand) for operand in self._operands],
+            core_bytes=core_bytes,
+            run_bytes=self._run_bytes,
+            in_lx={number for number, operand in enumerate(design.operands) if operand.memory == "lx"},
             relayout=self._relayout,
         )
 
@@ -98,25 +112,17 @@ class DesignWork:
             return relayout_traffic(self.work.relayout).links
         if self.work.parts == 1:
             return None
-        element_bytes = self.design.target.stick_bytes // self.design.operands[-1].elements_per_stick
-        return reduce_links(self.design.target, self._sharing, self.work.outputs_per_core * element_bytes)
-
-    @property
-    def _sharing(self) -> list[list[int]]:
-        """Groups of cores that add up the same values, by rising reduction slice."""
-        slices, members = self.design.core_slices, dict[tuple[int, ...], list[int]]()
-        result_labels, reduced_labels = (
+        # Groups of cores that add up the same values, by rising reduction slice.
+        slices, groups = self.design.core_slices, dict[tuple[int, ...], list[int]]()
+        result, reduced = (
             [label for label in self.design.sizes if label in dims]
             for dims in (self._dims.present[-1], self._dims.reduced)
         )
-        by_part = sorted(
-            range(len(slices)), key=lambda core: [slices[core][label] for label in reduced_labels]
-        )
-        for core in by_part:
-            members.setdefault(tuple(slices[core][label] for label in result_labels), []).append(core)
-        return list(members.values())
-
-    # -- dims ------------------------------------------------------------------------------------------
+        for core in sorted(range(len(slices)), key=lambda core: [slices[core][label] for label in reduced]):
+            groups.setdefault(tuple(slices[core][label] for label in result), []).append(core)
+        element_bytes = self.design.target.stick_bytes // self.design.operands[-1].elements_per_stick
+        part_bytes = self.work.outputs_per_core * element_bytes
+        return reduce_links(self.design.target, list(groups.values()), part_bytes)
 
     @functools.cached_property
     def _operands(self) -> tuple[Operand, ...]:
@@ -153,49 +159,17 @@ class DesignWork:
             design.target,
         )
 
-    # -- operands --------------------------------------------------------------------------------------
-
-    def _operand(self, number: int) -> OperandWork:
-        design, operand = self.design, self._operands[number]
-        return OperandWork(
-            writes=number == len(design.operands) - 1,
-            bytes=_bytes_of_cores(design, operand),
-            core_bytes=math.prod(_counts(operand, accessed_sizes(operand, design.shares)))
-            * design.target.stick_bytes,
-            fan_out=self._dims.fan_out(number, design.slices, design.cores),
-            run_bytes=self._run_bytes(design.operands[number], self._tile),
-            in_lx=operand.memory == "lx",
-            batch_run_bytes=self._run_bytes(design.operands[number], self._batched_tile),
-        )
-
-    def _run_bytes(self, operand: Operand, tile: Sizes) -> int:
-        """Return the contiguous bytes of a tile of an operand."""
-        run = 1
-        strides = memory_strides(self.design, operand)
-        counts = _counts(operand, accessed_sizes(operand, tile))
-        for count, stride in zip(counts, strides, strict=True):
-            if count > 1 and stride != run:
-                break
-            run *= count
-        return run * self.design.target.stick_bytes
-
-    @functools.cached_property
-    def _tile(self) -> Sizes:
-        return self._dims.tile(self.design.shares.items(), self._granules)
-
-    @functools.cached_property
-    def _batched_tile(self) -> Sizes:
-        return self._dims.tile(self.design.shares.items(), self._granules, batched=True)
-
-    @functools.cached_property
-    def _granules(self) -> Sizes:
-        """The indivisible elements of each label: the longest stick, or 1 for a label in no stick."""
-        design = self.design
-        operands = list(zip(design.operands, self._dims.present, strict=True))
-        return {
-            label: max((operand.per_stick(label) for operand, dims in operands if label in dims), default=1)
-            for label in design.shares
-        }
+    def _run_bytes(self, tile: Sizes) -> list[int]:
+        """Return the contiguous bytes of a tile of each operand."""
+        runs = []
+        for operand in self.design.operands:
+            run, counts = 1, _counts(operand, accessed_sizes(operand, tile))
+            for count, stride in zip(counts, memory_strides(self.design, operand), strict=True):
+                if count > 1 and stride != run:
+                    break
+                run *= count
+            runs.append(run * self.design.target.stick_bytes)
+        return runs
 
 
 def work_of_designs(bundle: Bundle) -> dict[str, DesignWork]:
@@ -211,6 +185,17 @@ def core_groups(designs: Collection[DesignWork]) -> tuple[tuple[int, ...], ...]:
         sizes = tuple(work.sizes_of_cores[core] if core < work.design.cores else () for work in designs)
         groups.setdefault(sizes, []).append(core)
     return tuple(map(tuple, groups.values()))
+
+
+def ranges_text(numbers: Iterable[int], dash: str, separator: str = ", ") -> str:
+    """Format ascending numbers with neighbours as ranges, such as ``0-5, 7``."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return separator.join(str(first) if first == last else f"{first}{dash}{last}" for first, last in ranges)
 
 
 def _distribution(

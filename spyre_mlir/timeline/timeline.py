@@ -10,11 +10,11 @@ import functools
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from spyre_mlir.bundle.context import Context, ExecuteStep, Tree
-from spyre_mlir.bundle.model import Buffer, Bundle, Design, Operand, Origin
+from spyre_mlir.bundle.model import Bundle, Design, Operand, Origin
 from spyre_mlir.cost.cost_model import compute_ns, least_ns, memory_ns, ring_ns, stream_ns
 from spyre_mlir.cost.ring_traffic import LinkLoads
 from spyre_mlir.cost.units import picoseconds
@@ -25,7 +25,6 @@ from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.events import (
     Job,
     OperandLoad,
-    Program,
     Repeat,
     Shares,
     TimelineRun,
@@ -204,171 +203,93 @@ def timeline(bundle: Bundle, lx_backend_fraction: float | None = None) -> Timeli
 def timeline_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> Timeline:
     """Return the timeline of a bundle whose structure is sound, given its ``work_by_file``."""
     groups = core_groups(work_by_file.values())
-    program = JobBuilder(context, work_by_file).build()
+    program = _jobs(context, work_by_file)
     run = simulate(program)
-    executions = _executions(context, work_by_file, groups, program, run)
-    return Timeline(tuple(executions), groups, run, context.target, lower(program), upper(program))
-
-
-def _executions(
-    context: Context,
-    work_by_file: Mapping[str, DesignWork],
-    groups: CoreGroups,
-    program: Program,
-    run: TimelineRun,
-) -> Iterator[Execution]:
     alone, moved = Counter[int](), Counter[int]()
     for job, runs in counted(program):
         # A loop has several jobs for one execute, because its first iteration is separate.
         alone[job.position] += runs * job.alone
         moved[job.position] += runs * (job.load_bytes + job.store_bytes)
+    executions = []
     for step in context.steps:
         design = work_by_file[step.execute.filename]
-        yield Execution(
-            position=step.position,
-            filename=step.execute.filename,
-            origin=step.origin,
-            buffers=context.uses(step),
-            work=design.work,
-            operations=design.operations,
-            lanes=design.lanes,
-            links=design.links,
-            core_ps=_core_ps(design, groups),
-            shares=run.shares.get(step.position, Shares()),
-            alone_ps=alone[step.position],
-            moved_bytes=moved[step.position],
+        using = [group[0] for group in groups if group[0] < design.design.cores]
+        core_ps = [picoseconds(compute_ns(design.work_of_core(core))) for core in using]
+        executions.append(
+            Execution(
+                position=step.position,
+                filename=step.execute.filename,
+                origin=step.origin,
+                buffers=context.uses(step),
+                work=design.work,
+                operations=design.operations,
+                lanes=design.lanes,
+                links=design.links,
+                # Groups are in order of their cores, so those that the design does not use are last.
+                core_ps=(*core_ps, *[0] * (len(groups) - len(core_ps))),
+                shares=run.shares.get(step.position, Shares()),
+                alone_ps=alone[step.position],
+                moved_bytes=moved[step.position],
+            )
         )
-
-
-def _core_ps(design: DesignWork, groups: CoreGroups) -> tuple[int, ...]:
-    """Return the compute time of a core of each group; 0 for an unused group."""
-    used = design.design.cores
-    return tuple(
-        picoseconds(compute_ns(design.work_of_core(group[0]))) if group[0] < used else 0 for group in groups
-    )
+    return Timeline(tuple(executions), groups, run, context.target, lower(program), upper(program))
 
 
 # Jobs of a bundle for the machine of ``events.py``: the duration of each operation, and the data that it waits for.
-#
-# The first iteration of a loop is separate, because its initial state differs from later iterations: the data that the
-# previous job has in LX, and the data that has already been fetched.
 
 _COPY = "identity"
 
+
+@dataclass(frozen=True, eq=False)
+class _Visit:
+    """A step in one of the differing iterations of its loops: ``firsts`` says for each loop whether it is the first.
+
+    Visits are compared by identity.
+    """
+
+    step: ExecuteStep
+    firsts: tuple[bool, ...]
+
+
 #: The program with peeled loops: visits, or a repeat count with the visits that are repeated.
-Visits = list["Visit | tuple[int, Visits]"]
+_Visits = list["_Visit | tuple[int, _Visits]"]
 
 
-class JobBuilder:
-    """Builds the jobs of a bundle whose structure is sound; ``work_by_file`` is the work of its designs by file."""
+def _jobs(context: Context, work_by_file: Mapping[str, DesignWork]) -> tuple[Job | Repeat, ...]:
+    """Return the jobs in order."""
 
-    def __init__(self, context: Context, work_by_file: Mapping[str, DesignWork]) -> None:
-        self.context = context
-        self.work_by_file = work_by_file
-        self.prefetch_bytes = _prefetch_bytes(context.target)
+    def flat(visits: _Visits) -> Iterator[_Visit]:
+        for node in visits:
+            if isinstance(node, _Visit):
+                yield node
+            else:
+                yield from flat(node[1])
 
-    def build(self) -> tuple[Job | Repeat, ...]:
-        """Return the jobs in order."""
-        visits = _peeled(self.context.tree, ())
-        flat = list(_flat(visits))
-        operations = [self.work_by_file[visit.step.execute.filename].work for visit in flat]
-        again = reused(self.context, self._results, flat, operations)
-        before: list[Visit | None] = [None, *flat]
-        jobs = iter(
-            [self._job(*arguments) for arguments in zip(flat, operations, again, before, strict=False)]
-        )
-        return _with_jobs(visits, jobs)
-
-    @property
-    def _results(self) -> set[str]:
-        """The buffers that the host or the next bundle reads at the end."""
-        manifest = self.context.bundle.manifest
-        parameters = {argument.parameter for argument in manifest.arguments if argument.kind == "result"}
-        results = {buffer.name for buffer in manifest.buffers if buffer.base in parameters}
-        return results | {resident.buffer for resident in manifest.leaves}
-
-    def _job(self, visit: Visit, work: OperationWork, again: Collection[int], before: Visit | None) -> Job:
-        names = self.context.uses(visit.step)
-        fetched = [not (operand.in_lx or number in again) for number, operand in enumerate(work.operands)]
-        streams = [
-            picoseconds(stream_ns(work, operand)) if moves else 0
-            for operand, moves in zip(work.operands, fetched, strict=True)
-        ]
-        sizes = [operand.bytes if moves else 0 for operand, moves in zip(work.operands, fetched, strict=True)]
-        output = work.operands[-1]
-        loaded = [number for number, operand in enumerate(work.operands[:-1]) if not operand.in_lx]
-        load_bytes = [work.operands[number].core_bytes if fetched[number] else 0 for number in loaded]
-        early = self._begins_early(visit, load_bytes, output, before)
-        loads = tuple(
-            OperandLoad(names[number], streams[number], begins, sizes[number])
-            for number, begins in zip(loaded, early, strict=True)
-        )
-        return Job(
-            visit.step.position,
-            loads,
-            compute=picoseconds(compute_ns(work)),
-            ring=picoseconds(ring_ns(work)),
-            target=None if output.in_lx else names[-1],
-            store=streams[-1],
-            # Streams are rounded one by one, so together they may exceed the whole by a picosecond.
-            turnaround=max(0, picoseconds(memory_ns(_without(work, again))) - sum(streams)),
-            access=picoseconds(work.target.hbm_access_ns),
-            store_bytes=sizes[-1],
-            # Rounded up, so that no program is faster than its bytes at the memory's peak rate.
-            least=math.ceil(1000 * least_ns(work)),
+    def with_jobs(visits: _Visits) -> tuple[Job | Repeat, ...]:
+        return tuple(
+            next(jobs) if isinstance(node, _Visit) else Repeat(node[0], with_jobs(node[1])) for node in visits
         )
 
-    def _begins_early(
-        self, visit: Visit, load_bytes: Sequence[int], output: OperandWork, before: Visit | None
-    ) -> list[bool]:
-        """Return whether LX has capacity for each load next to the previous job's data, small loads first.
-
-        A copy into LX needs only the bytes of its result, which the previous job must not access. No load begins
-        early if the device loads nothing ahead.
-        """
-        if not self.context.target.loads_begin_early:
-            return [False] * len(load_bytes)
-        # The load of a copy writes the result directly, not a tile in the backend's part of LX.
-        if output.in_lx and visit.step.design.opcode == _COPY:
-            return [before is None or not self._overlaps(visit, before)] * len(load_bytes)
-        free, early = self.prefetch_bytes, [False] * len(load_bytes)
-        # Small ones first, so that as many loads as possible begin early.
-        for index in sorted(range(len(load_bytes)), key=load_bytes.__getitem__):
-            early[index] = load_bytes[index] <= free
-            free -= load_bytes[index] if early[index] else 0
-        return early
-
-    def _overlaps(self, visit: Visit, before: Visit) -> bool:
-        """Return whether the result of a step overlaps bytes of LX that the previous step accesses."""
-        result = self.context.buffers[self.context.uses(visit.step)[-1]]
-        accessed = (self.context.buffers[name] for name in self.context.uses(before.step))
-        return any(buffer.base == "lx" and _share_bytes(buffer, result) for buffer in accessed)
-
-
-def _without(work: OperationWork, numbers: Collection[int]) -> OperationWork:
-    """Return the work in which the operands with these indices move nothing."""
-    operands = enumerate(work.operands)
-    return replace(
-        work,
-        operands=tuple(
-            replace(operand, in_lx=operand.in_lx or number in numbers) for number, operand in operands
-        ),
+    peeled = _peeled(context.tree, ())
+    visits = list(flat(peeled))
+    operations = [work_by_file[visit.step.execute.filename].work for visit in visits]
+    again = _reused(context, visits, operations)
+    jobs = iter(
+        [_job(context, *each) for each in zip(visits, operations, again, [None, *visits], strict=False)]
     )
+    return with_jobs(peeled)
 
 
-def _share_bytes(one: Buffer, other: Buffer) -> bool:
-    return one.offset < other.offset + other.bytes and other.offset < one.offset + one.bytes
+def _peeled(tree: Tree, firsts: tuple[bool, ...]) -> _Visits:
+    """Return the steps in order; each loop is its first iteration and then the repeated other iterations.
 
-
-# -- loops ---------------------------------------------------------------------------------------------
-
-
-def _peeled(tree: Tree, firsts: tuple[bool, ...]) -> Visits:
-    """Return the steps in order; each loop is its first iteration and then the repeated other iterations."""
-    visits: Visits = []
+    The first iteration is separate, because its initial state differs from later iterations: the data that the previous
+    job has in LX, and the data that has already been fetched.
+    """
+    visits: _Visits = []
     for node in tree:
         if isinstance(node, ExecuteStep):
-            visits.append(Visit(node, firsts))
+            visits.append(_Visit(node, firsts))
             continue
         loop, body = node
         if loop.count:
@@ -378,26 +299,72 @@ def _peeled(tree: Tree, firsts: tuple[bool, ...]) -> Visits:
     return visits
 
 
-def _flat(visits: Visits) -> Iterator[Visit]:
-    for node in visits:
-        if isinstance(node, Visit):
-            yield node
-        else:
-            yield from _flat(node[1])
-
-
-def _with_jobs(visits: Visits, jobs: Iterable[Job]) -> tuple[Job | Repeat, ...]:
-    """Replace each visit by a job."""
-    jobs = iter(jobs)
-    return tuple(
-        next(jobs) if isinstance(node, Visit) else Repeat(node[0], _with_jobs(node[1], jobs))
-        for node in visits
+def _job(
+    context: Context, visit: _Visit, work: OperationWork, again: Collection[int], before: _Visit | None
+) -> Job:
+    """Return the job of a visit after the visit ``before``; the operands ``again`` need not move."""
+    names, output = context.uses(visit.step), work.operands[-1]
+    fetched = [not (operand.in_lx or number in again) for number, operand in enumerate(work.operands)]
+    operands = list(zip(work.operands, fetched, strict=True))
+    streams = [picoseconds(stream_ns(work, operand)) if moves else 0 for operand, moves in operands]
+    sizes = [operand.bytes if moves else 0 for operand, moves in operands]
+    loaded = [number for number, operand in enumerate(work.operands[:-1]) if not operand.in_lx]
+    load_bytes = [work.operands[number].core_bytes if fetched[number] else 0 for number in loaded]
+    early = _begins_early(context, visit, load_bytes, output, before)
+    moving = replace(
+        work,
+        operands=tuple(
+            replace(operand, in_lx=operand.in_lx or number in again)
+            for number, operand in enumerate(work.operands)
+        ),
+    )
+    return Job(
+        visit.step.position,
+        tuple(
+            OperandLoad(names[number], streams[number], begins, sizes[number])
+            for number, begins in zip(loaded, early, strict=True)
+        ),
+        compute=picoseconds(compute_ns(work)),
+        ring=picoseconds(ring_ns(work)),
+        target=None if output.in_lx else names[-1],
+        store=streams[-1],
+        # Streams are rounded one by one, so together they may exceed the whole by a picosecond.
+        turnaround=max(0, picoseconds(memory_ns(moving)) - sum(streams)),
+        access=picoseconds(work.target.hbm_access_ns),
+        store_bytes=sizes[-1],
+        # Rounded up, so that no program is faster than its bytes at the memory's peak rate.
+        least=math.ceil(1000 * least_ns(work)),
     )
 
 
-def _prefetch_bytes(target: Target) -> int:
-    """Return the bytes of LX for early loads: half of the backend's part; the operation in progress uses the rest."""
-    return (target.lx_bytes - target.usable_lx_bytes) // 2
+def _begins_early(
+    context: Context, visit: _Visit, load_bytes: Sequence[int], output: OperandWork, before: _Visit | None
+) -> list[bool]:
+    """Return whether LX has capacity for each load next to the previous job's data, small loads first.
+
+    A copy into LX needs only the bytes of its result, which the previous job must not access. No load begins early if
+    the device loads nothing ahead.
+    """
+    target = context.target
+    if not target.loads_begin_early:
+        return [False] * len(load_bytes)
+    # The load of a copy writes the result directly, not a tile in the backend's part of LX.
+    if output.in_lx and visit.step.design.opcode == _COPY:
+        result = context.buffers[context.uses(visit.step)[-1]]
+        begin, end = result.offset, result.offset + result.bytes
+        accessed = [context.buffers[name] for name in context.uses(before.step)] if before else []
+        overlaps = any(
+            buffer.base == "lx" and buffer.offset < end and begin < buffer.offset + buffer.bytes
+            for buffer in accessed
+        )
+        return [not overlaps] * len(load_bytes)
+    # Half of the backend's part; the operation in progress uses the rest.
+    free, early = (target.lx_bytes - target.usable_lx_bytes) // 2, [False] * len(load_bytes)
+    # Small ones first, so that as many loads as possible begin early.
+    for index in sorted(range(len(load_bytes)), key=load_bytes.__getitem__):
+        early[index] = load_bytes[index] <= free
+        free -= load_bytes[index] if early[index] else 0
+    return early
 
 
 # Operands that the backend need not fetch again: the previous operation left them in LX of the same core.
@@ -405,17 +372,6 @@ def _prefetch_bytes(target: Target) -> int:
 # The anchor measurements require this: softmax of 512 x 1024 without LX planning takes 32.5 us for a plan of 8.4 MB,
 # 258 GB/s. So its stages differ by less than the time of their bytes. The memory cannot deliver more than its peak of
 # 204.8 GB/s in any case, so a program takes at least the time of its planned bytes at the peak (``events.py``).
-
-
-@dataclass(frozen=True, eq=False)
-class Visit:
-    """A step in one of the differing iterations of its loops: ``firsts`` says for each loop whether it is the first.
-
-    Visits are compared by identity.
-    """
-
-    step: ExecuteStep
-    firsts: tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -428,73 +384,65 @@ class _DeviceAccess:
     writes: bool
 
 
-#: The accesses of a visit to device memory, by operand index.
-_Accesses = Mapping[int, _DeviceAccess]
-
-#: The work of a visit, its accesses, and the bytes of LX that the plan occupies during the visit.
-_Visited = tuple[OperationWork, _Accesses, int]
-
-
-def reused(
-    context: Context, results: Collection[str], visits: Sequence[Visit], operations: Sequence[OperationWork]
+def _reused(
+    context: Context, visits: Sequence[_Visit], operations: Sequence[OperationWork]
 ) -> list[frozenset[int]]:
     """Return the indices of the operands that each visit does not stream; ``operations`` is the work of each visit.
 
     The vector unit reuses a read if the previous visit accessed the same part on the same core, and the part fits next
-    to the plan's buffers in LX until then. A write need not stream if all its readers reuse it and it is not in
-    ``results``.
+    to the plan's buffers in LX until then. A write need not stream if all its readers reuse it, and neither the host
+    nor the next bundle reads it.
     """
-    accesses = [dict(_accesses(context, visit, work)) for visit, work in zip(visits, operations, strict=True)]
-    visited = list(zip(operations, accesses, _occupied(context, visits), strict=True))
+    accesses: list[dict[int, _DeviceAccess]] = []
+    for visit, work in zip(visits, operations, strict=True):
+        design, names, by_operand = visit.step.design, context.uses(visit.step), dict[int, _DeviceAccess]()
+        for number, operand in enumerate(work.operands):
+            if not operand.in_lx:
+                part = _part(context, visit, design, design.operands[number])
+                by_operand[number] = _DeviceAccess(names[number], part, operand.core_bytes, operand.writes)
+        accesses.append(by_operand)
     # No visit precedes the first one, so it fetches all its operands.
     reads = [frozenset[int]()] * min(1, len(visits))
-    reads += itertools.starmap(_still_there, itertools.pairwise(visited))
-    # Results have to be in device memory, whichever visit reads them.
-    lost = _lost(accesses, reads) | set(results)
-    return [
-        again
-        | {number for number, access in visit_accesses.items() if access.writes and access.buffer not in lost}
-        for visit_accesses, again in zip(accesses, reads, strict=True)
-    ]
-
-
-def _still_there(before: _Visited, visit: _Visited) -> frozenset[int]:
-    """Return the indices of the operands that a visit reads and that the previous visit left in LX."""
-    _, earlier, occupied = before
-    work, accesses, _ = visit
-    # The anchor measurement is of the vector unit; no measurement shows reuse by the array.
-    if work.on_array:
-        return frozenset()
-    parts = {(access.buffer, access.part) for access in earlier.values()}
-    free = work.target.with_backend_fraction(0).usable_lx_bytes - occupied
-    return frozenset(
-        number
-        for number, access in accesses.items()
-        if not access.writes and (access.buffer, access.part) in parts and access.bytes <= free
-    )
-
-
-def _lost(accesses: Sequence[_Accesses], reads: Sequence[Collection[int]]) -> set[str]:
-    """Return the buffers that have to be written, because some visit fetches them or no visit reads them."""
+    occupied = _occupied(context, visits)
+    for index, work in enumerate(operations[1:]):
+        # The anchor measurement is of the vector unit; no measurement shows reuse by the array.
+        if work.on_array:
+            reads.append(frozenset())
+            continue
+        parts = {(access.buffer, access.part) for access in accesses[index].values()}
+        free = work.target.with_backend_fraction(0).usable_lx_bytes - occupied[index]
+        reads.append(
+            frozenset(
+                number
+                for number, access in accesses[index + 1].items()
+                if not access.writes and (access.buffer, access.part) in parts and access.bytes <= free
+            )
+        )
+    # Buffers have to be written if some visit fetches them, or no visit reads them.
     fetched, read, written = set[str](), set[str](), set[str]()
-    for visit_accesses, again in zip(accesses, reads, strict=True):
-        for number, access in visit_accesses.items():
+    for by_operand, again in zip(accesses, reads, strict=True):
+        for number, access in by_operand.items():
             (written if access.writes else read).add(access.buffer)
             if not access.writes and number not in again:
                 fetched.add(access.buffer)
-    return fetched | (written - read)
+    manifest = context.bundle.manifest
+    parameters = {argument.parameter for argument in manifest.arguments if argument.kind == "result"}
+    results = {buffer.name for buffer in manifest.buffers if buffer.base in parameters}
+    results |= {resident.buffer for resident in manifest.leaves}
+    lost = fetched | (written - read) | results
+    return [
+        again
+        | {number for number, access in by_operand.items() if access.writes and access.buffer not in lost}
+        for by_operand, again in zip(accesses, reads, strict=True)
+    ]
 
 
-def _accesses(context: Context, visit: Visit, work: OperationWork) -> Iterator[tuple[int, _DeviceAccess]]:
-    design, names = visit.step.design, context.uses(visit.step)
-    for number, (name, operand) in enumerate(zip(names, work.operands, strict=True)):
-        if not operand.in_lx:
-            part = _part(context, visit, design.operands[number]), _cores(design, design.operands[number])
-            yield number, _DeviceAccess(name, part, operand.core_bytes, operand.writes)
+def _part(context: Context, visit: _Visit, design: Design, operand: Operand) -> Hashable:
+    """Return a key of the accessed part of an operand on each core.
 
-
-def _part(context: Context, visit: Visit, operand: Operand) -> Hashable:
-    """Return a key of an operand's start, and of the loop iterations and indices that move the start."""
+    It has the operand's start, the loop iterations and indices that move the start, and the distribution over the
+    cores.
+    """
     begin = visit.step.values[operand.start[0]]
     factors = dict(begin.terms)
     moves = tuple((loop.atom, factors.get(loop.atom, 0)) for loop in visit.step.loops)
@@ -504,17 +452,13 @@ def _part(context: Context, visit: Visit, operand: Operand) -> Hashable:
     # Inner loops that do not move the operand access the same part.
     while moves and not moves[-1][1]:
         moves = moves[:-1]
-    return begin.offset, moves, visit.firsts[: len(moves)], indices
-
-
-def _cores(design: Design, operand: Operand) -> Hashable:
-    """Return a key of the distribution of an operand over the cores."""
     labels = [label for label in operand.dim_order if operand.scale[label] == 1]
     dims = tuple((design.sizes[label], design.slices[label]) for label in labels)
-    return dims, tuple(tuple(slices[label] for label in labels) for slices in design.core_slices)
+    owners = tuple(tuple(slices[label] for label in labels) for slices in design.core_slices)
+    return begin.offset, moves, visit.firsts[: len(moves)], indices, dims, owners
 
 
-def _occupied(context: Context, visits: Sequence[Visit]) -> list[int]:
+def _occupied(context: Context, visits: Sequence[_Visit]) -> list[int]:
     """Return the bytes of LX that are live during each visit: buffers used both before and after it included."""
     live_ranges: dict[str, tuple[int, int]] = {}
     for index, visit in enumerate(visits):

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from spyre_mlir.timeline.events import Event
+from spyre_mlir.timeline.of_design import ranges_text
 from spyre_mlir.timeline.timeline import Execution, Timeline
 
 Json = dict[str, Any]
@@ -66,7 +67,8 @@ class _TraceWriter:
 
     def names(self) -> Iterator[Json]:
         for process, group in enumerate(self.timeline.core_groups, 1):
-            yield from _named(process, _cores_text(group), _ENGINES)
+            cores = f"{'core' if len(group) == 1 else 'cores'} {ranges_text(group, '-')}"
+            yield from _named(process, cores, _ENGINES)
         yield from _named(self.memory_process, "device memory", {READ: "read", WRITE: "write"})
         yield from _named(
             self.ring_process, "ring", {CLOCKWISE: "clockwise", COUNTERCLOCKWISE: "counter-clockwise"}
@@ -129,7 +131,11 @@ class _TraceWriter:
         for event in self.events:
             execution = self._of(event)
             for track, link_bytes in _busiest(execution):
-                details = {**_carried(execution), "bytes of the busiest link": link_bytes}
+                details: Json = {"relayout of": execution.buffers[0]}
+                if execution.work.relayout is None:
+                    work = execution.work
+                    details = {"partial sums": work.parts, "elements per core": work.outputs_per_core}
+                details["bytes of the busiest link"] = link_bytes
                 begin, end = event.body_end, event.ring_end
                 yield from _bar(self.ring_process, track, execution.opcode, begin, end, details)
         if not self.timeline.links:
@@ -161,7 +167,9 @@ class _TraceWriter:
                 begin, end = begins[indices[0]], begins[indices[-1] + 1]
                 if len(prefix) == depth:
                     details = {"module": ".".join(prefix), "operations": len(indices)}
-                    yield from _bar(self.module_process, depth, _short(prefix), begin, end, details)
+                    # A name that is only a number has the name of the enclosing module before it.
+                    name = ".".join(prefix[-2:] if prefix[-1].isdecimal() else prefix[-1:])
+                    yield from _bar(self.module_process, depth, name, begin, end, details)
 
     def flows(self) -> Iterator[Json]:
         """Yield arrows from the computation that defines a buffer to the loads or computations that use it."""
@@ -207,18 +215,6 @@ class _TraceWriter:
         return self.executions[event.job.position]
 
 
-def _cores_text(group: Sequence[int]) -> str:
-    """Format cores as ranges: "cores 0-5, 7"."""
-    bounds: list[list[int]] = []
-    for core in group:
-        if bounds and bounds[-1][1] == core - 1:
-            bounds[-1][1] = core
-        else:
-            bounds.append([core, core])
-    ranges = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in bounds)
-    return f"core {ranges}" if len(group) == 1 else f"cores {ranges}"
-
-
 def _details(execution: Execution) -> Json:
     """Return the arguments of a bar of the trace, which a click on the bar shows."""
     work = execution.work
@@ -244,19 +240,6 @@ def _busiest(execution: Execution) -> Iterator[tuple[int, int]]:
     ):
         if max(loads):
             yield track, max(loads)
-
-
-def _short(path: Sequence[str]) -> str:
-    """Return the name of a module; if it is only a number, prefixed with the name of the enclosing module."""
-    return ".".join(path[-2:] if path[-1].isdecimal() else path[-1:])
-
-
-def _carried(execution: Execution) -> Json:
-    """Describe the data on the ring: a buffer to other cores, or partial sums."""
-    work = execution.work
-    if work.relayout is not None:
-        return {"relayout of": execution.buffers[0]}
-    return {"partial sums": work.parts, "elements per core": work.outputs_per_core}
 
 
 def _named(process: int, name: str, tracks: dict[int, str]) -> Iterator[Json]:

@@ -54,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
 
     if options.report:
-        from spyre_mlir.report.report_forms import form_of
+        from spyre_mlir.report.program_report import form_of
 
         form_of(options.report)  # report an invalid name before the compilation
     source = _Source(options.input, options.autocast)

@@ -23,7 +23,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:
-    from spyre_mlir.report.bundle_facts import BundleFacts
+    from spyre_mlir.report.program_facts import ProgramFacts
 
 
 @_common.tool
@@ -31,9 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-diff; return 0 on success, 1 after a diagnostic on stderr, or for a difference with --exit-code."""
     options = _parser().parse_args(argv)
 
-    from spyre_mlir.report.difference import facts_difference
-    from spyre_mlir.report.difference_page import page
-    from spyre_mlir.report.difference_text import text
+    from spyre_mlir.report.difference import facts_difference, page, text
 
     is_page = options.output.endswith(".html")
     # Report an invalid name before the bundles are read.
@@ -46,13 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if difference and options.exit_code else 0
 
 
-def _facts(folder: str) -> BundleFacts:
+def _facts(folder: str) -> ProgramFacts:
     from spyre_mlir.bundle import read_bundle
-    from spyre_mlir.report.bundle_facts import bundle_facts
+    from spyre_mlir.report.program_facts import program_facts
 
     bundle = read_bundle(folder)
     try:
-        return bundle_facts(bundle)
+        return program_facts(bundle)
     except CompileError as error:
         # Locations in the two bundles look alike, so the message names the folder.
         raise CompileError(error.message, f"{folder}: {error.location}") from None

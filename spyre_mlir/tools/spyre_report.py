@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _draw_report(options: argparse.Namespace) -> str:
     from spyre_mlir.bundle.folder import is_program
-    from spyre_mlir.report.report_forms import form_of
+    from spyre_mlir.report.program_report import form_of
 
     _refuse_layout_options(options, "a report")
     form = ".html" if options.output == "-" else form_of(options.output)
@@ -85,7 +85,7 @@ def _draw_page(options: argparse.Namespace, _: str, name: str) -> str:
 def _draw_program(options: argparse.Namespace, form: str, name: str) -> str:
     from spyre_mlir.bundle.folder import read_remarks
     from spyre_mlir.driver.program import Program
-    from spyre_mlir.report.report_forms import FORMS
+    from spyre_mlir.report.program_report import FORMS
 
     program, folder = Program.load(options.folder), Path(options.folder)
     for step in program.bundles:
@@ -114,19 +114,23 @@ def _draw_layout(options: argparse.Namespace) -> str:
 def _draw_map(options: argparse.Namespace) -> str:
     from spyre_mlir.bundle import read_bundle
     from spyre_mlir.report.lx_map import lx_map
-    from spyre_mlir.report.lx_page import page
     from spyre_mlir.report.lx_picture import picture
+    from spyre_mlir.report.page import lx_page
+    from spyre_mlir.report.program_facts import program_facts
 
     _refuse_layout_options(options, "--lx")
     # Report an invalid name before the bundle is read.
     if options.output != "-" and not options.output.endswith((".svg", ".html")):
         raise CompileError(f"The name '{options.output}' of the map must end in .svg or .html.")
+    name = Path(options.lx).resolve().name
     try:
-        occupancy = lx_map(read_bundle(options.lx), options.lx_backend_fraction)
+        bundle = read_bundle(options.lx)
+        if options.output.endswith(".svg"):
+            return picture(lx_map(bundle, options.lx_backend_fraction), name)
+        facts = program_facts(bundle, lx_backend_fraction=options.lx_backend_fraction)
     except ValueError as error:
         raise CompileError(str(error)) from None
-    draw = picture if options.output.endswith(".svg") else page
-    return draw(occupancy, Path(options.lx).resolve().name)
+    return lx_page(facts, bundle, name)
 
 
 def _flags(options: argparse.Namespace, names: Sequence[str]) -> list[str]:

@@ -43,7 +43,7 @@ from spyre_mlir.driver.checking import HostArray
 from spyre_mlir.driver.ktir_folder import is_ktir
 from spyre_mlir.errors import CompileError, RangeWarning
 from spyre_mlir.report import summary
-from spyre_mlir.report.module_text import module_lines
+from spyre_mlir.report.modules import module_lines
 from spyre_mlir.report.program_facts import program_facts
 from spyre_mlir.simulator import Result, Statistics, described, require_first, run
 from spyre_mlir.target.formats import MODES

@@ -21,9 +21,7 @@ from simulator_programs import Program
 import spyre_mlir
 from spyre_mlir.bundle.model import Add, Bundle, Constant, DebugHandle, Extract, IndexConstant
 from spyre_mlir.errors import CompileError
-from spyre_mlir.report.difference import Change, Difference, Pair, difference
-from spyre_mlir.report.difference_page import page
-from spyre_mlir.report.difference_text import text
+from spyre_mlir.report.difference import Change, Difference, Pair, difference, page, text
 from spyre_mlir.simulator import run
 
 MATRIX = 128 * 256 * 2

@@ -15,8 +15,7 @@ from spyre_mlir.language_server import server as names
 from spyre_mlir.language_server.decisions import at_level
 from spyre_mlir.language_server.server import Document, ProtocolError, plain_text
 from spyre_mlir.language_server.text_index import TextIndex
-from spyre_mlir.language_server.text_levels import LEVELS, level_of
-from spyre_mlir.language_server.text_parts import parts
+from spyre_mlir.language_server.texts import LEVELS, level_of, parts
 from spyre_mlir.mlir import ir
 
 TESTS = Path(__file__).parents[1]
@@ -41,14 +40,14 @@ def printed(text: str) -> list[str | None]:
     return found
 
 
-def edited(found: Document, edit: types.WorkspaceEdit) -> str:
+def edited(found: Document, edit: types.Json) -> str:
     lines = list(found.index.lines)
     for change in sorted(
-        edit.changes[found.uri], key=lambda change: change.range.start.character, reverse=True
+        edit["changes"][found.uri], key=lambda change: change["range"].start.character, reverse=True
     ):
-        line = lines[change.range.start.line]
-        begin, end = found.column(change.range.start), found.column(change.range.end)
-        lines[change.range.start.line] = line[:begin] + change.new_text + line[end:]
+        line = lines[change["range"].start.line]
+        begin, end = found.column(change["range"].start), found.column(change["range"].end)
+        lines[change["range"].start.line] = line[:begin] + change["newText"] + line[end:]
     return "\n".join(lines)
 
 
@@ -134,23 +133,27 @@ def test_a_rename_that_would_change_the_program_is_refused():
 
 def test_references_leave_the_definition_out_if_asked_to():
     found, place = document(chain(3)), types.TextPosition(3, 24)
-    lines = [location.range.start.line for location in names.references(found, place, with_definition=True)]
+    lines = [
+        location["range"].start.line for location in names.references(found, place, with_definition=True)
+    ]
     assert lines == [2, 3]
-    lines = [location.range.start.line for location in names.references(found, place, with_definition=False)]
+    lines = [
+        location["range"].start.line for location in names.references(found, place, with_definition=False)
+    ]
     assert lines == [3]
-    kinds = [highlight.kind for highlight in names.highlights(found, place)]
+    kinds = [highlight["kind"] for highlight in names.highlights(found, place)]
     assert kinds == [types.AccessKind.WRITE, types.AccessKind.READ]
 
 
 def test_the_outline_is_a_tree_of_functions_with_their_own_values():
     text = f"module @m {{\n  func.func private @g()\n{FUNCTION}func.func @h() {{ return }}\n}}\n"
     module, global_ = names.symbols(document(f"{text}memref.global @x : memref<4xi32>\n"))
-    assert (module.name, module.kind, module.range.end.line) == ("@m", types.SymbolKind.MODULE, 6)
-    assert (global_.name, global_.kind) == ("@x", types.SymbolKind.VARIABLE)
-    values = {symbol.name: [value.name for value in symbol.children] for symbol in module.children}
+    assert (module["name"], module["kind"], module["range"].end.line) == ("@m", types.SymbolKind.MODULE, 6)
+    assert (global_["name"], global_["kind"]) == ("@x", types.SymbolKind.VARIABLE)
+    values = {each["name"]: [value["name"] for value in each["children"]] for each in module["children"]}
     assert values == {"@g": [], "@f": ["%a"], "@h": []}
     flat = list(names.flat("file:///a.mlir", [module]))
-    assert [(symbol.name, symbol.container_name) for symbol in flat] == [
+    assert [(symbol["name"], symbol["containerName"]) for symbol in flat] == [
         ("@m", None), ("@g", "@m"), ("@f", "@m"), ("%a", "@f"), ("@h", "@m"),
     ]  # fmt: skip
 
@@ -160,7 +163,7 @@ def test_levels_are_of_the_code_and_not_of_its_comments():
     assert level_of(text) == "linalg"
     assert level_of('"sdscbundle.x"() // nothing') == "bundle"
     lenses = names.lenses(document(text), "command")
-    assert [lens.command.arguments[1] for lens in lenses] == list(LEVELS)
+    assert [lens["command"]["arguments"][1] for lens in lenses] == list(LEVELS)
 
 
 def test_names_of_the_ir_of_each_level_are_known():
@@ -174,15 +177,17 @@ def test_completions_are_the_names_that_are_visible():
     text = "#m = affine_map<() -> ()>\nfunc.func @f(%a: i32) {\n  x.y {\n    %in = a.b\n  }\n  %b = c.d %\n  e.f #\n}\n"
     found = document(text)
     values = names.completions(found, types.TextPosition(5, 12))
-    assert [(item.label, item.detail) for item in values] == [("%a", "func.func @f(%a: i32) {")]
-    assert values[0].text_edit.range == types.TextRange(types.TextPosition(5, 11), types.TextPosition(5, 12))
-    assert [item.label for item in names.completions(found, types.TextPosition(6, 7))] == ["#m"]
+    assert [(item["label"], item["detail"]) for item in values] == [("%a", "func.func @f(%a: i32) {")]
+    assert values[0]["textEdit"]["range"] == types.TextRange(
+        types.TextPosition(5, 11), types.TextPosition(5, 12)
+    )
+    assert [item["label"] for item in names.completions(found, types.TextPosition(6, 7))] == ["#m"]
     assert names.completions(found, types.TextPosition(5, 8)) == []
 
 
 def test_folds_leave_the_line_of_the_closing_brace():
     found = names.folds(document(f"module {{\n{FUNCTION}}}\n"))
-    assert sorted((fold.start_line, fold.end_line) for fold in found) == [(0, 3), (1, 2)]
+    assert sorted((fold["startLine"], fold["endLine"]) for fold in found) == [(0, 3), (1, 2)]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
@@ -201,7 +206,7 @@ def test_lines_end_where_those_of_an_editor_do():
     assert plain_text("a\r\nb\rc\u2028d\x0c\n\ud800") == "a\nb\nc\u2028d\x0c\n\ufffd"
     found = document(FUNCTION.replace("\n", "\r\n"))
     (function,) = names.symbols(found)
-    assert function.range.end == types.TextPosition(2, 1)
+    assert function["range"].end == types.TextPosition(2, 1)
 
 
 PIECES = [
@@ -246,11 +251,11 @@ def check_range(found: Document, place: types.TextRange) -> None:
     assert before(place.start, place.end)
 
 
-def check_symbol(found: Document, symbol: types.DocumentSymbol) -> None:
-    check_range(found, symbol.range)
-    assert before(symbol.range.start, symbol.selection_range.start)
-    assert before(symbol.selection_range.end, symbol.range.end)
-    for child in symbol.children or ():
+def check_symbol(found: Document, symbol: types.Json) -> None:
+    check_range(found, symbol["range"])
+    assert before(symbol["range"].start, symbol["selectionRange"].start)
+    assert before(symbol["selectionRange"].end, symbol["range"].end)
+    for child in symbol.get("children", ()):
         check_symbol(found, child)
 
 
@@ -264,14 +269,16 @@ def test_answers_about_broken_texts_are_inside_of_them(seed):
         for symbol in names.symbols(found):
             check_symbol(found, symbol)
         for lens in names.lenses(found, "command"):
-            check_range(found, lens.range)
+            check_range(found, lens["range"])
         for use in random_.sample(found.index.uses, min(5, len(found.index.uses))):
             place = found.range_of(use)
             check_range(found, place)
             inside = found.position(use.line, use.column + 1)
             assert found.name_at(inside) == use
             for reference in names.references(found, inside, with_definition=True):
-                check_range(found, reference.range)
-                begin, end = (found.column(side) for side in (reference.range.start, reference.range.end))
-                assert found.index.lines[reference.range.start.line][begin:end] == use.name
+                check_range(found, reference["range"])
+                begin, end = (
+                    found.column(side) for side in (reference["range"].start, reference["range"].end)
+                )
+                assert found.index.lines[reference["range"].start.line][begin:end] == use.name
             names.completions(found, inside)

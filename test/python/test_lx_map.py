@@ -28,8 +28,10 @@ from spyre_mlir.bundle.rules_memory import lx_overlap
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.report.lx_map import LxMap, MapLoop, Occupancy, PlacedBuffer, lx_map
-from spyre_mlir.report.lx_page import page
 from spyre_mlir.report.lx_picture import FILLS, picture
+from spyre_mlir.report.page import lx_page
+from spyre_mlir.report.page_data import page_data
+from spyre_mlir.report.program_facts import program_facts
 from spyre_mlir.simulator import run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -259,6 +261,10 @@ def map_of(name: str) -> LxMap:
     return lx_map(MAPS[name]())
 
 
+def page(bundle: Bundle, name: str = "") -> str:
+    return lx_page(program_facts(bundle), bundle, name)
+
+
 @pytest.mark.parametrize("name", MAPS)
 def test_each_buffer_is_one_box_and_each_chain_one_outline(name):
     found = map_of(name)
@@ -357,12 +363,11 @@ def test_fills_have_contrast():
 
 @pytest.mark.parametrize("name", MAPS)
 def test_the_page_is_one_file_of_well_formed_xml(name):
-    """Nothing is loaded: no link, no source, no address but the name of the language of the picture."""
-    text = page(map_of(name))
+    """Nothing is loaded: no source, no link to elsewhere, no address but the name of the language of the picture."""
+    text = page(MAPS[name]())
     root = ElementTree.fromstring(text)
-    assert not any(
-        {"src", "href", "{http://www.w3.org/1999/xlink}href"} & set(each.keys()) for each in root.iter()
-    )
+    assert not any({"src", "{http://www.w3.org/1999/xlink}href"} & set(each.keys()) for each in root.iter())
+    assert all(each.get("href", "#").startswith("#") for each in root.iter())
     assert set(re.findall(r"\w+://[^\"<\s]+", text)) == {"http://www.w3.org/2000/svg"}
     assert "@import" not in text and not re.search(r"url\((?!#)", text)
 
@@ -373,12 +378,12 @@ def test_the_tables_list_each_buffer_and_why_it_is_spilled():
         replace(each, reasons=("too <large>", "lost") if each.name == "p" else ())
         for each in made.manifest.buffers
     ]
-    root = ElementTree.fromstring(page(lx_map(manifest(made, buffers=tuple(named))), "a<b"))
+    root = ElementTree.fromstring(page(manifest(made, buffers=tuple(named)), "a<b"))
     tables = {table.get("id"): list(table.iter("tr"))[1:] for table in root.iter("table")}
-    assert [["".join(cell.itertext()) for cell in row] for row in tables["spilled"]] == [
-        ["p", "abs (step 3)", "3 to 4", "65,536", "65,536", "65,536", "too <large>lost"]
+    assert [["".join(cell.itertext()) for cell in row] for row in tables["spilled-table"]] == [
+        ["p", "abs (step 3)", "3 to 4", "65,536", "65,536", "65,536", "too <large>; lost"]
     ]
-    assert [row[0].text for row in tables["placed"]] == ["a", "r", "b"]
+    assert [row[0].text for row in tables["placed-table"]] == ["a", "r", "b"]
     assert root.findtext("head/title") == "LX map of a<b"
 
 
@@ -390,21 +395,22 @@ def test_the_chosen_core_has_its_own_curves():
     program.tensor("b", {"mb": 128, "out": 256}, lx=65536)
     program.op("exp", "x", "a", splits={"mb": 2})
     program.op("exp", "x", "b")
-    found = lx_map(program.bundle())
-    assert found.core_groups() == [(0, 0), (1, 1)]
-    root = ElementTree.fromstring(page(found))
-    curves = [group for group in root.iter(f"{SVG}g") if group.get("class") == "occupancy"]
-    assert [(each.get("data-core"), each.get("style")) for each in curves] == [
-        ("0", None),
-        ("1", "display:none"),
-    ]
-    assert [texts(each)[-1].split(":")[0] for each in curves] == ["Core 0", "Core 1"]
-    assert "high water 131,072 bytes" in texts(curves[0])[-1] and "high water 32,768" in texts(curves[1])[-1]
-    assert [option.get("value") for option in root.iter("option")] == ["0", "1"]
+    bundle = program.bundle()
+    facts = program_facts(bundle)
+    assert facts.map.core_groups() == [(0, 0), (1, 1)]
+    groups = page_data(facts, bundle)["lx"]["groups"]
+    assert [(first, last, max(high)) for first, last, _, high in groups] == [(0, 0, 131072), (1, 1, 32768)]
+    root = ElementTree.fromstring(page(bundle))
+    sliders = [each for each in root.iter("input") if each.get("class") == "core"]
+    assert [(each.get("min"), each.get("max")) for each in sliders] == [("0", "31")]
+    curves = [group for group in drawn(facts.map).iter(f"{SVG}g") if group.get("class") == "occupancy"]
+    assert [each.get("data-core") for each in curves] == ["0"]
+    assert texts(curves[0])[-1].startswith("Core 0: ") and "high water 131,072 bytes" in texts(curves[0])[-1]
 
 
 def test_a_program_without_buffers_in_lx_says_so():
-    text = page(map_of("nothing in LX"))
-    assert text.count("No buffer of this program is in LX.") == 2
+    assert "No buffer of this program is in LX." in page(MAPS["nothing in LX"]())
+    assert "No buffer of this program is in LX." in picture(map_of("nothing in LX"))
     empty = Bundle((), (), {}, Manifest((), (), ()))
-    assert "0 steps. 0 buffers in LX" in page(lx_map(empty))
+    assert "0 steps. 0 buffers in LX" in picture(lx_map(empty))
+    assert "nothing is in the scratchpads" in page(empty)

@@ -30,10 +30,9 @@ from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir, source_note
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import Remark, Remarks
-from spyre_mlir.report import difference_page, difference_text
+from spyre_mlir.report import difference as differences
 from spyre_mlir.report.difference import difference
-from spyre_mlir.report.module_text import module_lines
-from spyre_mlir.report.modules import MODEL, ModuleNode, module_rows, module_tree
+from spyre_mlir.report.modules import MODEL, ModuleNode, module_lines, module_rows, module_tree
 from spyre_mlir.report.program_facts import Operation
 from spyre_mlir.timeline import timeline
 from spyre_mlir.timeline.trace import trace_events
@@ -170,7 +169,7 @@ def test_a_function_has_no_modules():
 
 def test_equal_designs_have_an_origin_each():
     """Layers share designs; the origin is that of the execute, by module, line and operation of PyTorch."""
-    shared = [operation for operation in operations(stack()) if operation.facts.step.sharing > 1]
+    shared = [operation for operation in operations(stack()) if operation.step.sharing > 1]
     by_design = itertools.groupby(
         sorted(shared, key=lambda each: each.design.filename), lambda each: each.design
     )
@@ -261,7 +260,7 @@ def test_a_bundle_without_origins_has_those_of_its_designs(tmp_path):
     assert "origins" not in json.loads((tmp_path / "old" / "manifest.json").read_text())
     bundle = read_bundle(tmp_path / "old")
     assert validate(bundle) == []
-    steps = spyre_mlir.report.bundle_facts.bundle_facts(bundle).operations
+    steps = spyre_mlir.report.program_facts.program_facts(bundle).operations
     assert all(each.step.origin == bundle.designs[f"sdsc_{0}.json"].origin for each in steps[:1])
     assert all(each.source and not each.module for each in steps)
 
@@ -417,9 +416,9 @@ def test_the_trace_has_the_modules():
 def test_the_difference_has_the_modules():
     """Operations of other modules are told with them, and equal ones are matched by them."""
     found = difference(stack(3).bundle, stack(4).bundle)
-    text = difference_text.text(found)
+    text = differences.text(found)
     assert "in layers.3.inner" in text
-    assert "in layers.3.inner" in difference_page.page(found)
+    assert "in layers.3.inner" in differences.page(found)
     fewer = difference(stack(3, sencores=8).bundle, stack(3).bundle)
     pairs = [pair for pair in fewer.operations if pair.before is not None and pair.after is not None]
     assert pairs and all(pair.before.module == pair.after.module for pair in pairs)

@@ -30,13 +30,12 @@ from spyre_mlir.bundle.model import Bundle, Manifest
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.remarks import Remark, Remarks
-from spyre_mlir.report import lx_page, lx_picture
+from spyre_mlir.report import lx_picture
 from spyre_mlir.report.lx_map import lx_map
-from spyre_mlir.report.page import PANELS, page
-from spyre_mlir.report.panels.division import ResultAxis, owners
-from spyre_mlir.report.panels.graph import buffer_columns
+from spyre_mlir.report.page import PANELS, lx_page, page
+from spyre_mlir.report.page_pictures import ResultAxis, buffer_columns, owners
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
-from spyre_mlir.report.tracks import tracks
+from spyre_mlir.report.timeline_picture import tracks
 from spyre_mlir.simulator import run
 from spyre_mlir.timeline import timeline
 
@@ -262,7 +261,7 @@ def test_cores_that_split_a_reduced_dim_share_a_part():
 def test_bars_that_are_put_together_lose_nothing(least):
     """Neither time nor bars, whatever the resolution; and no short one is too close to the one before."""
     found = timeline(llama_block().bundle)
-    exact, merged = ({each.name: each.bars for each in tracks(found, width)} for width in (0, least))
+    exact, merged = (tracks(found, width) for width in (0, least))
     assert exact.keys() == merged.keys() and "compute" in exact
     for name, bars in merged.items():
         assert sum(bar.bars for bar in bars) == len(exact[name])
@@ -319,7 +318,7 @@ def test_the_graph_has_each_operation_and_each_buffer_once(name):
     items = [each for each in section(parsed(text), "graph").iter() if each.get("class")]
     found = [each.get("data-operation") for each in items if each.get("data-operation")]
     assert found == [str(operation.position) for operation in facts.operations]
-    used = {buffer for operation in facts.operations for buffer in operation.facts.buffers}
+    used = {buffer for operation in facts.operations for buffer in operation.buffers}
     lanes_ = [each.get("data-buffer", "") for each in items if each.get("data-buffer")]
     assert sorted(lanes_) == sorted(used)
 
@@ -478,5 +477,5 @@ def test_names_from_files_are_text_on_the_page():
 def test_names_from_files_are_text_on_the_other_pages():
     """The map of the scratchpads and the comparison of two bundles."""
     bundle = hostile().bundle
-    for text in (lx_page.page(lx_map(bundle), HOSTILE), lx_picture.picture(lx_map(bundle))):
+    for text in (lx_page(*facts_alone(bundle), HOSTILE), lx_picture.picture(lx_map(bundle))):
         check_harmless(text)

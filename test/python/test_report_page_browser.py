@@ -369,9 +369,9 @@ def test_a_link_shows_all_about_an_operation(shown, name):
     file, line = operation.execution.source.split(":")[:2]
     source = Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
     assert text(opened, "#pane mark") == f"{line}  {source[:160]}\n"
-    for buffer in operation.facts.buffers:
+    for buffer in operation.buffers:
         assert f": {buffer}" in told
-    assert operation.facts.facts["output layout"] in told
+    assert operation.facts["output layout"] in told
     assert opened.evaluate("document.querySelectorAll('#pane table')[1].rows.length") > 1
 
 

@@ -184,7 +184,7 @@ def test_operations_and_boxes_are_those_of_the_facts(name):
     buffers = [each["name"] for each in rows(data, "buffer")]
     for operation, row in zip(facts.operations, rows(data, "operation"), strict=True):
         operands = rows({**data, "operands": row["operands"]}, "operand")
-        assert [buffers[each["buffer"]] for each in operands] == list(operation.facts.buffers)
+        assert [buffers[each["buffer"]] for each in operands] == list(operation.buffers)
         assert (row["opcode"], row["read"], row["ps"]) == (
             operation.opcode, operation.read_bytes, operation.execution.shares.total,
         )  # fmt: skip

@@ -25,9 +25,8 @@ from spyre_mlir.dialects import context
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import Remark
-from spyre_mlir.report.bundle_facts import READ, WRITTEN, BundleFacts, bundle_facts
 from spyre_mlir.report.page import page
-from spyre_mlir.report.program_facts import ProgramFacts, program_facts
+from spyre_mlir.report.program_facts import READ, WRITTEN, ProgramFacts, program_facts
 from spyre_mlir.report.summary import summarize
 from spyre_mlir.simulator import Statistics, run
 from spyre_mlir.timeline import timeline
@@ -41,10 +40,6 @@ class Case:
     statistics: Statistics
     placed: Callable[[], ir.Module] | None = None
     remarks: tuple[Remark, ...] = ()
-
-    @functools.cached_property
-    def told(self) -> BundleFacts:
-        return bundle_facts(self.bundle)
 
     @functools.cached_property
     def facts(self) -> ProgramFacts:
@@ -133,7 +128,7 @@ def test_every_operation_moves_what_is_told(name):
     if case.placed is not None:
         assert [(read, written) for read, _, written in planned(case.placed())] == expected
     assert [(each.read_bytes, each.written_bytes) for each in timeline(case.bundle).executions] == expected
-    assert [(each.facts[READ], each.facts[WRITTEN]) for each in case.told.operations] == expected
+    assert [(each.facts[READ], each.facts[WRITTEN]) for each in case.facts.operations] == expected
     root = parsed(page(case.facts, case.bundle))
     table = operation_rows(root)
     assert list(zip(numbers(table, "read (B)"), numbers(table, "written (B)"), strict=True)) == expected
@@ -148,7 +143,7 @@ def test_the_whole_moves_what_is_told(name):
     read, written = total(simulated(case))
     plans = [each for each in case.remarks if (each.pass_name, each.kind) == ("scratchpad-planning", "plan")]
     assert [plan.after for plan in plans] == [read + written] * (case.placed is not None)
-    told = case.told
+    told = case.facts
     assert (told.totals[READ], told.totals[WRITTEN]) == (read, written)
     for what, bytes_ in ((READ, read), (WRITTEN, written)):
         assert sum(int(each.facts[what]) for each in told.buffers) == bytes_
@@ -164,7 +159,7 @@ def test_the_whole_moves_what_is_told(name):
 def test_no_program_moves_less_than_the_lower_bound(name):
     """Which is each argument once where all of it is touched."""
     case = case_of(name)
-    least = case.told.least_bytes
+    least = case.facts.argument_bytes
     arguments = sum(argument.bytes for argument in case.bundle.manifest.arguments)
     assert 0 < least <= min(sum(total(simulated(case))), arguments)
     assert (least < arguments) == (name in READ_IN_PART)

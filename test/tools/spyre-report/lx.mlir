@@ -1,4 +1,4 @@
-// The scratchpads of a bundle over time: the picture with its tables as a page, or the picture alone.
+// The scratchpads of a bundle over time: the map with its tables as a page, or a picture alone.
 // RUN: rm -rf %t && spyre-compile %s --sencores=2 -o %t/kept
 // RUN: spyre-report --lx %t/kept -o %t/lx.html && filecheck %s --check-prefix=PAGE < %t/lx.html
 // RUN: spyre-report --lx %t/kept > %t/stdout.html && cmp %t/lx.html %t/stdout.html
@@ -9,20 +9,21 @@
 // exp takes the place of tanh; the result is no buffer of the program's own.
 // PAGE: <title>LX map of kept</title>
 // PAGE: >3 steps. 2 buffers in LX, in 1 place; 0 spilled to device memory.
-// PAGE: data-buffer="buffer0"
-// PAGE-NEXT: <title>buffer0: tanh (step 0)
-// PAGE: data-buffer="buffer1"
-// PAGE: in place of buffer0
+// PAGE: id="lx-chart"
 // PAGE: Every buffer of this program that is no argument or result is in LX.
-// PAGE: <tr><td>buffer0</td><td>tanh (step 0)</td>
-// PAGE-NEXT: <tr><td>buffer1</td><td>exp (step 1)</td>
+// PAGE: <tr><td>buffer0</td><td><a href="#op-0">tanh (step 0)</a></td>
+// PAGE-NEXT: <tr><td>buffer1</td><td><a href="#op-1">exp (step 1)</a></td>
+// PAGE-SAME: <td>buffer0</td>
+// PAGE-NOT: <section
 
 // PICTURE: <svg xmlns="http://www.w3.org/2000/svg"
 // PICTURE-NOT: <table
+// PICTURE: data-buffer="buffer0"
+// PICTURE-NEXT: <title>buffer0: tanh (step 0)
 // PICTURE: data-buffer="buffer1"
+// PICTURE: in place of buffer0
 // PICTURE-NOT: <script
 
-// EMPTY: >No buffer of this program is in LX.<
 // EMPTY: <tr><td>buffer0</td>
 // EMPTY: <p>No buffer of this program is in LX.</p>
 func.func @main(%x: tensor<64x64xf16>) -> tensor<64x64xf16> {

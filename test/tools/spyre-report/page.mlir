@@ -17,7 +17,7 @@
 // PAGE: <section id="lx" aria-labelledby="lx-heading">
 // PAGE: <div class="chart" id="lx-chart">
 // PAGE: <table id="placed-table"
-// PAGE: <td>buffer0</td></tr>
+// PAGE: <td>buffer0</td><td>
 // PAGE: <section id="timeline" aria-labelledby="timeline-heading">
 // PAGE: <div class="chart" id="timeline-chart">
 // PAGE: <section id="roofline" aria-labelledby="roofline-heading">

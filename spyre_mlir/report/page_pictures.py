@@ -1,0 +1,557 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Pictures of the page that need no script: graph of the operations, divisions, ring, roofline, times of passes."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from spyre_mlir.bundle.model import Design
+from spyre_mlir.records import dataclass
+from spyre_mlir.report.html import (
+    WIDTH,
+    anchor,
+    bytes_text,
+    core_choice,
+    count,
+    figure,
+    fitting,
+    legend,
+    time_text,
+)
+from spyre_mlir.report.lx_picture import FILLS, runs_text
+from spyre_mlir.report.program_facts import (
+    ADDRESS,
+    BYTES,
+    MEMORY,
+    BufferFacts,
+    Operation,
+    ProgramFacts,
+    operand_name,
+)
+from spyre_mlir.report.svg import CHARACTER, Page
+from spyre_mlir.target.target import Target
+from spyre_mlir.timeline.links import busiest
+from spyre_mlir.timeline.of_design import ranges_text
+from spyre_mlir.timeline.roofline import Roofline
+
+_NO_OPERATION = "<p>The program has no operation.</p>"
+
+# -- graph of modules, which the script draws, and of operations -----------------------------------------------
+
+#: Maximum number of operations that are drawn in order.
+LARGEST = 300
+
+#: Colours and names of memories; in the facts, "pool" is device memory that is not an argument.
+_MEMORIES = {
+    "LX": ("#2171b5", "LX"),
+    "pool": ("#c2410c", "device memory"),
+    "argument": ("#6b6b6b", "argument or result"),
+}
+
+#: Pixels: top of the first row, height of a row, height of an operation's box, widths of columns.
+_TOP, _ROW, _BOX, _OPCODE, _TIME = 62, 26, 20, 160, 150
+_COLUMN, _COLUMNS = 11, 330
+
+#: Buttons of the graph of modules: their actions and names.
+_BUTTONS = (
+    ("level", "open a level"), ("close", "close all"), ("in", "zoom in +"), ("out", "zoom out -"), ("all", "fit 0"),
+)  # fmt: skip
+
+
+def graph(facts: ProgramFacts) -> str:
+    """Return the graph of modules, and below it the operations in order if the program is not large."""
+    if not facts.operations:
+        return _NO_OPERATION
+    buttons = "".join(f'<button type="button" data-do="{do}">{name}</button>' for do, name in _BUTTONS)
+    keys = "arrow keys go and open, Enter opens, plus and minus zoom"
+    modules = "\n".join(
+        [
+            "<p>What is below reads what is above. Modules of the model are boxes that open with a click; equal"
+            " layers are one, with how many there are. A line is what one writes and the other reads; the bar at the"
+            " foot of a box is its share of the time. Ctrl and the wheel zoom, drag moves.</p>",
+            '<div class="graph" id="module-graph"><noscript><p>Without its script the page does not draw this graph.'
+            '</p></noscript><p class="tools scripted" hidden="hidden">',
+            f'{buttons}<label>Find <input type="search"/></label> <span class="matches" role="status"></span></p>',
+            f'<div class="picture"><svg xmlns="http://www.w3.org/2000/svg" role="tree" aria-label="Modules: {keys}">'
+            "</svg></div></div>",
+        ]
+    )
+    if len(facts.operations) > LARGEST:
+        return modules
+    drawn = figure(_OperationGraph(facts).draw(), "Operations in order", walk=True)
+    return (
+        f"{modules}<h3>Operations in order</h3>"
+        "<p>Time goes down. A lane is a buffer, from the operation that writes it to the one that reads it last; a"
+        " circle is where an argument is read first, x 8 that loops run an operation 8 times. Hover for layouts,"
+        " addresses and reasons, or use the arrow keys. A click on an operation shows all about it.</p>"
+        f'<div class="scroll" tabindex="-1">{drawn}</div>'
+    )
+
+
+class _OperationGraph:
+    """One drawing: the buffers by name, and pixels that depend on the number of columns."""
+
+    def __init__(self, facts: ProgramFacts) -> None:
+        self.facts = facts
+        self.page = Page()
+        self.buffers: Mapping[str, BufferFacts] = {item.name: item for item in facts.buffers}
+        self.columns = buffer_columns([operation.buffers for operation in facts.operations])
+        used = 1 + max(column.number for column in self.columns)
+        self.pitch = min(_COLUMN, _COLUMNS / used)
+        self.box_x = 14 + used * self.pitch
+        self.slices = self.box_x + _OPCODE + 14
+        self.names = max(self.slices + 200, WIDTH - _TIME - 470)
+        self.time = WIDTH - _TIME
+
+    def draw(self) -> Page:
+        """Draw a row per operation, after the lanes of the buffers."""
+        x = legend(self.page, 8, 16, FILLS.items())
+        legend(self.page, x, 16, ((name, colour) for colour, name in _MEMORIES.values()))
+        for column_x, name in ((self.box_x, "operation"), (self.slices, "cores: dim slices x elements"),
+                         (self.names, "reads → writes"), (self.time, "time, of all runs")):  # fmt: skip
+            self.page.text(column_x, _TOP - 14, name, "name")
+        for column in self.columns:
+            self._draw_column(column)
+        longest = max(operation.execution.total_ns for operation in self.facts.operations)
+        for operation in self.facts.operations:
+            self._row(operation, longest)
+        return self.page
+
+    def _row(self, operation: Operation, longest: float) -> None:
+        page, top, total_ns = self.page, _TOP + operation.position * _ROW, operation.execution.total_ns
+        split = f": {operation.slices}" if operation.slices else ""
+        lines = [operation.name, f"{count(operation.cores, 'core')}{split}"]
+        lines += [runs_text(operation.step)] if operation.iterations else []
+        lines += [f"{time_text(total_ns)}, bound by {operation.execution.bound_by}"]
+        lines += [f"reads {bytes_text(operation.read_bytes)}, writes {bytes_text(operation.written_bytes)}"]
+        lines += [operation.source] if operation.source else []
+        place = f'href="#{anchor(operation.position)}" data-operation="{operation.position}"'
+        page.add(f'<a class="item row" {place}>')
+        page.add(f"<title>{escape(chr(10).join(lines))}</title>")
+        page.rectangle("ground", self.box_x, top, WIDTH - self.box_x, _ROW)
+        page.rectangle("node", self.box_x, top + (_ROW - _BOX) / 2, _OPCODE, _BOX, FILLS[operation.category])
+        base = top + _ROW / 2 + 4
+        times = f"x {operation.runs:,}" if operation.iterations else ""
+        room = _OPCODE - 12 - len(times) * CHARACTER
+        page.text(self.box_x + 7, base, fitting(f"{operation.position}  {operation.opcode}", room), "inside")
+        if times:
+            page.text(self.box_x + _OPCODE - 5, base, times, "inside", "end")
+        page.text(self.slices, base, fitting(f"{operation.cores}{split}", self.names - self.slices - 8))
+        *operands, result = operation.buffers
+        room = self.time - self.names - 8
+        page.text(self.names, base, fitting(f"{', '.join(operands)} → {result}", room))
+        width = (_TIME - 76) * total_ns / max(longest, 1e-9)
+        page.rectangle("time", self.time, top + 8, max(width, 0.5), _ROW - 16)
+        page.text(WIDTH, base, time_text(total_ns), anchor="end")
+        page.add("</a>", WIDTH, top + _ROW)
+
+    def _draw_column(self, column: BufferColumn) -> None:
+        buffer = self.buffers[column.buffer]
+        colour, _ = _MEMORIES.get(str(buffer.facts[MEMORY]), _MEMORIES["pool"])
+        x = self.box_x - 10 - (column.number + 0.5) * self.pitch
+        writes = [_TOP + row * _ROW + (_ROW + _BOX) / 2 - 3 for row in column.writes]
+        reads = []
+        for row, operand in column.reads:
+            # Operands arrive in the upper part of a box, one below another.
+            operands = len(self.facts.operations[row].buffers) - 1
+            reads.append(_TOP + row * _ROW + (_ROW - _BOX) / 2 + 3 + 10 * operand / operands)
+        begin, end = min(writes + reads), max(writes + reads)
+        path = f"M {x:.2f} {begin:.2f} V {end:.2f}"
+        path += "".join(f" M {x:.2f} {y:.2f} H {self.box_x:.2f}" for y in writes + reads)
+        heads = " ".join(
+            f"M {self.box_x - 5:.2f} {y - 2.5:.2f} L {self.box_x:.2f} {y:.2f} L {self.box_x - 5:.2f} {y + 2.5:.2f} Z"
+            for y in reads
+        )
+        self.page.add(f'<g class="item lane" data-buffer="{escape(buffer.name)}" style="color:{colour}">')
+        self.page.add(f"<title>{escape(self._buffer_text(buffer, column))}</title>")
+        self.page.add(f'<path class="reach" d="{path}"/><path class="line" d="{path}"/>')
+        if heads:
+            self.page.add(f'<path class="arrow" d="{heads}"/>')
+        if not writes or begin < min(writes):
+            self.page.add(f'<circle class="argument" cx="{x:.2f}" cy="{begin:.2f}" r="3"/>')
+        self.page.add("</g>")
+
+    def _buffer_text(self, buffer: BufferFacts, column: BufferColumn) -> str:
+        facts, operations = buffer.facts, self.facts.operations
+        memory, reasons = str(facts[MEMORY]), str(facts["not in LX"])
+        of = "each core" if memory == "LX" else "its allocation"
+        uses = [(row, len(operations[row].buffers) - 1) for row in column.writes] + list(column.reads)
+        layouts = []
+        for row, operand in uses:
+            name = operand_name(operations[row].buffers, operand)
+            layouts.append(
+                f"{operations[row].facts[f'{name} layout']}, {operations[row].facts[f'{name} format']}"
+            )
+        lines = [
+            f"{buffer.name}: {_MEMORIES[memory][1] if memory in _MEMORIES else memory}, {facts[BYTES]:,} bytes",
+            f"at address {facts[ADDRESS]:,} of {of}",
+            f"read {facts['bytes read']:,} bytes, written {facts['bytes written']:,} bytes in device memory",
+            *(f"layout, innermost first: {layout}" for layout in dict.fromkeys(layouts)),
+            *([f"not in LX: {reasons}"] if reasons else []),
+        ]
+        return "\n".join(lines)
+
+
+# A row of the graph has two halves: operands are read in the first, the result is written in the second. A buffer
+# occupies its column from its first write or read to its last read; nothing else is in this part of the column.
+
+
+@dataclass(frozen=True)
+class BufferColumn:
+    """A buffer in column ``number``; column 0 is next to the operations.
+
+    ``writes`` are the rows that write the buffer; ``reads`` are (row, operand index). ``first`` and ``last`` count
+    half rows.
+    """
+
+    buffer: str
+    number: int
+    writes: tuple[int, ...]
+    reads: tuple[tuple[int, int], ...]
+    first: int
+    last: int
+
+
+def buffer_columns(uses: Sequence[Sequence[str]]) -> list[BufferColumn]:
+    """Return the columns of a program, by their begin; ``uses`` are the buffers of each row, the result last."""
+    writes: dict[str, list[int]] = {}
+    reads: dict[str, list[tuple[int, int]]] = {}
+    for row, (*operands, result) in enumerate(uses):
+        for number, buffer in enumerate(operands):
+            reads.setdefault(buffer, []).append((row, number))
+        writes.setdefault(result, []).append(row)
+    spans = []
+    for buffer in dict.fromkeys((*writes, *reads)):
+        read_halves = [2 * row for row, _ in reads.get(buffer, [])]
+        halves = read_halves + [2 * row + 1 for row in writes.get(buffer, [])]
+        spans.append((min(halves), max(halves), buffer))
+    columns, free, busy = [], list[int](), list[tuple[int, int]]()
+    for first, last, buffer in sorted(spans):
+        # Columns that ended before this buffer begins are free again.
+        while busy and busy[0][0] < first:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        # Use the free column nearest to the operations, to keep the picture narrow.
+        number = heapq.heappop(free) if free else len(busy)
+        heapq.heappush(busy, (last, number))
+        of_buffer = tuple(writes.get(buffer, ())), tuple(reads.get(buffer, ()))
+        columns.append(BufferColumn(buffer, number, *of_buffer, first, last))
+    return columns
+
+
+# -- division: cores that own the parts of an operation's result, over the two dims with the most slices --------
+
+#: Pixels: width of row labels, top of the cells, minimum width of a cell, height of a cell.
+_CELL_LEFT, _CELL_TOP, _CELL_WIDTH, _CELL_HEIGHT = 70, 40, 30, 24
+
+#: Maximum number of pictures of divisions in a page, so that it stays small; further pictures are omitted.
+_MOST_DIVISIONS = 200
+
+
+@dataclass(frozen=True)
+class ResultAxis:
+    """A dim of the result: its name, elements with padding, slices and elements per slice."""
+
+    dim: str
+    size: int
+    slices: int
+    share: int
+
+    def __str__(self) -> str:
+        return f"{self.dim}: {self.size:,} elements in {self.slices} slices of {self.share:,}"
+
+
+@dataclass(frozen=True)
+class Owners:
+    """``cells[row][column]`` are the cores that own this slice of the two dims; an axis that is None is not split.
+
+    ``others`` are further split dims, whose slices the cores of a cell share among them. ``reduced`` are split
+    reduction dims: the cores of a cell add up their partial sums.
+    """
+
+    rows: ResultAxis | None
+    columns: ResultAxis | None
+    cells: tuple[tuple[tuple[int, ...], ...], ...]
+    others: tuple[ResultAxis, ...]
+    reduced: tuple[ResultAxis, ...]
+
+
+def owners(design: Design) -> Owners:
+    """Return the owners of the result of a design; of equally split dims the inner one is horizontal."""
+    result = design.operands[-1]
+    split = [
+        ResultAxis(dim, design.sizes[dim], slices, design.shares[dim])
+        for dim, slices in design.slices.items()
+        if slices > 1
+    ]
+    inner_first = [dim for dim in result.dim_order if result.scale[dim] == 1]
+    dims = sorted(
+        (axis for axis in split if axis.dim in inner_first),
+        key=lambda axis: (-axis.slices, inner_first.index(axis.dim)),
+    )
+    # A page has two directions, so further dims are described in words.
+    columns, rows = (*dims[:2], None, None)[:2]
+    cores: dict[tuple[int, ...], list[int]] = {}
+    for core, slices in enumerate(design.core_slices):
+        cores.setdefault(tuple(slices[axis.dim] if axis else 0 for axis in (rows, columns)), []).append(core)
+    down, across = (range(axis.slices if axis else 1) for axis in (rows, columns))
+    return Owners(
+        rows=rows,
+        columns=columns,
+        cells=tuple(tuple(tuple(cores.get((row, column), ())) for column in across) for row in down),
+        others=tuple(dims[2:]),
+        reduced=tuple(axis for axis in split if axis.dim not in inner_first),
+    )
+
+
+def division(facts: ProgramFacts) -> str:
+    """Return a selection of operations and a picture for each division; initially the longest operation is shown."""
+    if not facts.operations:
+        return _NO_OPERATION
+    cores = facts.timeline.target.device_cores
+    shown = max(facts.operations, key=lambda op: (op.execution.total_ns, -op.position))
+    numbers: dict[Owners, int] = {}
+    of_operation: dict[int, int] = {}
+    of_design = {operation.design.filename: operation.design for operation in facts.operations}
+    owners_of = {filename: owners(design) for filename, design in of_design.items()}
+    for operation in (shown, *facts.operations):
+        divided = owners_of[operation.design.filename]
+        if divided in numbers or len(numbers) < _MOST_DIVISIONS:
+            of_operation[operation.position] = numbers.setdefault(divided, len(numbers))
+    options = ""
+    for operation in facts.operations:
+        if (number := of_operation.get(operation.position)) is not None:
+            chosen = ' selected="selected"' if operation is shown else ""
+            name = escape(f"{operation.position}: {operation.opcode}")
+            options += (
+                f'<option value="{operation.position}" data-division="{number}"{chosen}>{name}</option>'
+            )
+    left_out = len(facts.operations) - len(of_operation)
+    lines = [
+        "<p>A cell is a part of the result, along the two dims that are split most; colour and numbers say which"
+        " cores own it; what the chosen core owns has a bold frame."
+        f" Shown first is step {shown.position}, {escape(shown.opcode)}, which takes longest.</p>",
+        '<p class="tools scripted" hidden="hidden">',
+        f'<label>Operation <select id="divided">{options}</select></label>',
+        f" {left_out:,} operations are left out." if left_out else "",
+        f"{core_choice(cores)}</p>",
+    ]
+    for divided, number in numbers.items():
+        hidden = ' hidden="hidden"' if number else ""
+        words = [] if divided.rows or divided.columns else ["The whole result is one part."]
+        words += [f"Cores of a cell also split {axis}, which is not shown." for axis in divided.others]
+        words += [
+            f"The reduced dim {axis} is split too: the cores of a cell add up what they have."
+            for axis in divided.reduced
+        ]
+        inside = "".join(f"<p>{escape(sentence)}</p>" for sentence in words) + _owner_grid(divided, cores)
+        lines.append(f'<div class="division" data-division="{number}"{hidden}>{inside}</div>')
+    return "\n".join(lines)
+
+
+def _owner_grid(owners: Owners, device_cores: int) -> str:
+    page = Page()
+    texts = [[ranges_text(cores, "-", " ") for cores in row] for row in owners.cells]
+    longest = max(len(text) for row in texts for text in row)
+    across = len(owners.cells[0])
+    width = min(max(_CELL_WIDTH, longest * CHARACTER + 10), (WIDTH - _CELL_LEFT) / across)
+    if owners.columns is not None:
+        page.text(_CELL_LEFT, 14, f"{owners.columns} →", "name")
+    if owners.rows is not None:
+        page.text(0, _CELL_TOP + len(texts) * _CELL_HEIGHT + 18, f"↓ {owners.rows}", "name")
+    for column in range(across if owners.columns else 0):
+        page.text(_CELL_LEFT + (column + 0.5) * width, _CELL_TOP - 8, str(column), anchor="middle")
+    for row, line in enumerate(owners.cells):
+        y = _CELL_TOP + row * _CELL_HEIGHT
+        if owners.rows is not None:
+            page.text(_CELL_LEFT - 10, y + 16, str(row), anchor="end")
+        for column, cores in enumerate(line):
+            x, text, owning = _CELL_LEFT + column * width, texts[row][column], " ".join(map(str, cores))
+            # Text that does not fit into the cell is in its tooltip.
+            title = "" if len(text) * CHARACTER <= width else f"<title>cores {owning}</title>"
+            page.add(f'<g class="cell" data-cores="{owning}">{title}')
+            hue = 360 / device_cores * cores[0] if cores else 0
+            fill = f"hsl({hue:.0f},65%,{78 if cores[0] % 2 else 86}%)" if cores else "#ffffff"
+            page.rectangle("owner", x, y, width, _CELL_HEIGHT, fill)
+            if not title:
+                page.text(x + width / 2, y + 16, text, "inside", "middle")
+            page.add("</g>")
+    return figure(page, "Division map")
+
+
+# -- ring ----------------------------------------------------------------------------------------------------
+
+
+def ring(facts: ProgramFacts) -> str:
+    """Return a row of clockwise links and a row of counter-clockwise links, with the cores between the rows."""
+    left, top, height, between = 150, 4, 22, 20
+    uses, total, page = facts.timeline.links, max(facts.timeline.run.total, 1), Page()
+    nodes, most = len(uses) // 2, busiest(uses)
+    width = (WIDTH - 8 - left) / nodes
+    for name, is_clockwise, y in (
+        ("clockwise →", True, top),
+        ("counter-clockwise ←", False, top + height + between),
+    ):
+        page.text(left - 12, y + 15, name, "name", "end")
+        for use in uses:
+            if use.clockwise is not is_clockwise:
+                continue
+            tip = f"{use.name}: {use.bytes:,} bytes, {use.busy_ps / total:.1%} of the time"
+            page.add(f'<g class="item link"><title>{escape(tip)}</title>')
+            fill = _link_fill(use.bytes / most.bytes)
+            page.rectangle("sample", left + use.link * width, y, width, height, fill)
+            page.add("</g>")
+    for core in range(nodes):
+        page.text(left + core * width, top + height + 15, str(core), anchor="middle")
+    page.text(WIDTH - 4, top + height + 15, "0", anchor="end")
+    note = (
+        f"<p>{escape(facts.ring_text)}.</p><p>The darker a link between two cores, the longer it is busy with"
+        " bytes of the program; the darkest is the busiest. What goes to several cores in one direction crosses a"
+        " link once.</p>"
+    )
+    return note + figure(page, "Links of the ring", walk=True)
+
+
+def _link_fill(part: float) -> str:
+    """Return the fill of a link that is busy for ``part`` of the busiest link's time; only idle links are white."""
+    part = 0.1 + 0.9 * part if part else 0
+    red, green, blue = (round(255 + part * (dark - 255)) for dark in (8, 81, 156))
+    return f"#{red:02x}{green:02x}{blue:02x}"
+
+
+# -- roofline: attained and attainable rate of each operation, over its operations per byte --------------------
+
+#: Pixels: left and top margin of the plot, its height, and the width of the right column, where nothing moves.
+_PLOT_LEFT, _PLOT_TOP, _PLOT_HEIGHT, _NOTHING = 90, 40, 360, 110
+_PLOT_WIDTH = WIDTH - _PLOT_LEFT - _NOTHING - 20
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Powers of ten at the ends of the axes."""
+
+    least: int
+    greatest: int
+    slowest: int
+    fastest: int
+
+    def x(self, intensity: float) -> float:
+        """Return the pixel of an intensity (operations per byte)."""
+        if math.isinf(intensity):
+            return _PLOT_LEFT + _PLOT_WIDTH + _NOTHING / 2
+        return _PLOT_LEFT + _PLOT_WIDTH * (math.log10(intensity) - self.least) / (self.greatest - self.least)
+
+    def y(self, rate: float) -> float:
+        """Return the pixel of a rate (operations per ns)."""
+        return _PLOT_TOP + _PLOT_HEIGHT * (self.fastest - math.log10(rate)) / (self.fastest - self.slowest)
+
+
+def roofline(facts: ProgramFacts) -> str:
+    """Return the plot, without operations that compute nothing."""
+    points = [operation for operation in facts.operations if operation.roofline.attained_per_ns]
+    if not points:
+        return "<p>No operation of the program computes.</p>"
+    target = facts.timeline.target
+    # Operations per nanosecond of all cores, by unit.
+    vector = target.device_cores * target.vector_sticks_per_ns * (target.stick_bytes // 2)
+    peaks = {
+        "array": target.device_cores * 2 * target.array.multiply_adds_per_ns,
+        "vector unit, 2-byte elements": vector,
+    }
+    plotted = [*(operation.roofline for operation in points), facts.roofline]
+    intensities = [each.intensity for each in plotted if not math.isinf(each.intensity)] or [1.0]
+    rates = [each.attained_per_ns for each in plotted]
+    scale = _Scale(
+        least=math.floor(math.log10(min(intensities))),
+        # After the last ridge there is space for the name of its roof.
+        greatest=math.ceil(math.log10(max(*intensities, 4 * peaks["array"] / target.one_way_bytes_per_ns))),
+        slowest=math.floor(math.log10(min(rates))),
+        fastest=math.ceil(math.log10(max(*rates, peaks["array"]))),
+    )
+    page = Page()
+    legend(page, 8, 16, [*FILLS.items(), ("the program", "currentColor")])
+    _plot_axes(page, scale)
+    _roofs(page, scale, peaks, target)
+    places: dict[tuple[int, int], list[Operation]] = {}
+    for point in points:
+        # Operations in one pixel would hide each other, so they are one point.
+        place = round(scale.x(point.roofline.intensity)), round(scale.y(point.roofline.attained_per_ns))
+        places.setdefault(place, []).append(point)
+    for (x, y), sharing in places.items():
+        lines = [f"{operation.name}: {_rates(operation.roofline)}" for operation in sharing[:5]]
+        lines += [f"and {len(sharing) - 5:,} more here"] if len(sharing) > 5 else []
+        tip, first = escape("\n".join(lines)), sharing[0]
+        page.add(f'<a class="item point" href="#{anchor(first.position)}"><title>{tip}</title>')
+        fill = FILLS[first.category]
+        page.add(f'<circle class="dotted" cx="{x}" cy="{y}" r="5" fill="{fill}"/></a>', x, y)
+    if facts.roofline.attained_per_ns:
+        diamond_x, diamond_y = scale.x(facts.roofline.intensity), scale.y(facts.roofline.attained_per_ns)
+        page.add(f'<g class="item point"><title>the program: {escape(_rates(facts.roofline))}</title>')
+        start = f"M {diamond_x:.2f} {diamond_y - 7:.2f}"
+        page.add(f'<path class="program" d="{start} l 7 7 l -7 7 l -7 -7 Z"/></g>')
+    note = (
+        "<p>Of each operation alone, as the cost model prices it; an operation is two per multiply-add, else one per"
+        " element. The roofs are those of all cores; hover for what is attainable on the cores that are used.</p>"
+    )
+    return note + figure(page, "Roofline", walk=True)
+
+
+def _plot_axes(page: Page, scale: _Scale) -> None:
+    top, bottom, left, right = _PLOT_TOP, _PLOT_TOP + _PLOT_HEIGHT, _PLOT_LEFT, _PLOT_LEFT + _PLOT_WIDTH
+    for power in range(scale.least, scale.greatest + 1):
+        x = scale.x(10.0**power)
+        page.add(f'<path class="tick" d="M {x:.2f} {top} V {bottom}"/>')
+        page.text(x, bottom + 16, f"{10.0**power:,g}", anchor="middle")
+    for power in range(scale.slowest, scale.fastest + 1):
+        y = scale.y(10.0**power)
+        page.add(f'<path class="tick" d="M {left} {y:.2f} H {right + _NOTHING}"/>')
+        page.text(left - 8, y + 4, f"{10.0**power:,g}", anchor="end")
+    page.add(f'<path class="axis" d="M {left} {top} V {bottom} H {right} M {right} {top} V {bottom}"/>')
+    page.text(right + _NOTHING / 2, bottom + 36, "nothing moves", "name", "middle")
+    page.text(left + _PLOT_WIDTH / 2, bottom + 36, "operations per byte of device memory", "name", "middle")
+    turned = f'transform="translate(20 {top + _PLOT_HEIGHT / 2:g}) rotate(-90)"'
+    page.add(f'<text class="name" text-anchor="middle" {turned}>operations per ns</text>')
+
+
+def _roofs(page: Page, scale: _Scale, peaks: Mapping[str, float], target: Target) -> None:
+    """Draw the slope of the memory up to the highest roof, and the roofs from there on."""
+    bandwidth, right = target.one_way_bytes_per_ns, _PLOT_LEFT + _PLOT_WIDTH
+    for name, peak in peaks.items():
+        start, y = max(scale.x(peak / bandwidth), _PLOT_LEFT), scale.y(peak)
+        page.add(f'<path class="roof" d="M {start:.2f} {y:.2f} H {right + _NOTHING}"/>')
+        page.text(right - 6, y - 6, f"{name}: {peak:,.0f} per ns", anchor="end")
+    least = max(10.0**scale.least, 10.0**scale.slowest / bandwidth)
+    ridge = max(peaks.values()) / bandwidth
+    begin = f"M {scale.x(least):.2f} {scale.y(least * bandwidth):.2f}"
+    page.add(f'<path class="roof" d="{begin} L {scale.x(ridge):.2f} {scale.y(ridge * bandwidth):.2f}"/>')
+    intensity = least * (ridge / least) ** 0.4
+    x, y = scale.x(intensity) - 8, scale.y(intensity * bandwidth) - 8
+    page.text(x, y, f"device memory: {bandwidth:g} bytes per ns", anchor="end")
+
+
+def _rates(roofline: Roofline) -> str:
+    intensity = "nothing moves" if math.isinf(roofline.intensity) else f"{roofline.intensity:,.3g} per byte"
+    return (
+        f"{roofline.attained_per_ns:,.4g} of {roofline.attainable_per_ns:,.4g} operations per ns, {intensity},"
+        f" {time_text(roofline.nanoseconds)}, under the roof of {roofline.bound_by}"
+    )
+
+
+# -- times of passes -----------------------------------------------------------------------------------------
+
+
+def passes(facts: ProgramFacts) -> str:
+    """Return a bar for each pass, in pass order."""
+    total = sum(seconds for _, seconds in facts.passes)
+    longest = max(seconds for _, seconds in facts.passes)
+    names, row = 290, 20
+    page = Page()
+    for number, (name, seconds) in enumerate(facts.passes):
+        top = number * row + 4
+        page.text(names, top + 13, name.partition("{")[0], anchor="end")
+        width = max(seconds / (longest or 1) * (WIDTH - names - 160), 0.5)
+        page.rectangle("time", names + 10, top + 3, width, row - 8)
+        page.text(names + 16 + width, top + 13, f"{1000 * seconds:,.1f} ms, {seconds / (total or 1):.0%}")
+    return f"<p>{total:.2f} seconds in all passes.</p>{figure(page, 'Compile time per pass')}"
