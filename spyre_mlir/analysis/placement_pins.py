@@ -16,10 +16,9 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.plans import PlannedPlacement
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace
-from spyre_mlir.scratchpad.competition import reasons
 from spyre_mlir.scratchpad.fitting import Fitting, orders
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
+from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement, competition
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class PinnedSolver(MemoryPlanSolver):
         best = min(placements, key=lambda addresses: _rank(instance, addresses))
         placed = np.zeros(len(instance), bool)
         placed[list(best)] = True
-        return Placement(best, work=len(placements) * len(instance), reasons=reasons(instance, placed))
+        return Placement(best, work=len(placements) * len(instance), reasons=competition(instance, placed))
 
     def _pinned_addresses(self, instance: Instance) -> dict[int, int]:
         return {

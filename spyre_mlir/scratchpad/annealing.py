@@ -53,7 +53,18 @@ class AnnealingSolver(MemoryPlanSolver):
         steps = len(instance) + _STEPS_OF_ORDER
         work = len(first) * steps
         while work < self.steps and best.cost > (0, instance.load):
-            new = _neighbour(fitting, state, rng)
+            # Move one buffer earlier: any buffer, or one that causes the cost (it is lost, or else ends at the peak).
+            order, addresses = state.order, state.addresses
+            blamed = [index for index in order if index not in addresses]
+            if not blamed:
+                blamed = [index for index in order if addresses[index] + fitting.sizes[index] == state.peak]
+            # Half of the moves are of causes of the cost, half of any buffer, so that every order can be reached.
+            movable = blamed if rng.random() < 0.5 else order
+            # Not ``choice`` or ``randrange``: Python guarantees equal sequences only for ``random``.
+            old = order.index(movable[int(rng.random() * len(movable))])
+            to = int(rng.random() * (old + 1))
+            moved = [*order[:to], order[old], *order[to:old], *order[old + 1 :]]
+            new = _fitted(fitting, moved, to, addresses)
             work += steps
             temperature = _HOT * (_COLD / _HOT) ** (work / self.steps)
             worse = _energy(instance, new) - _energy(instance, state)
@@ -74,20 +85,6 @@ def _fitted(fitting: Fitting, order: list[int], same: int, addresses: dict[int, 
     return FittedOrder(
         order, fitted, lost, max((address + sizes[index] for index, address in fitted.items()), default=0)
     )
-
-
-def _neighbour(fitting: Fitting, state: FittedOrder, rng: random.Random) -> FittedOrder:
-    """Move one buffer earlier: any buffer, or one that causes the cost (it is lost, or else ends at the peak)."""
-    order, addresses, sizes = state.order, state.addresses, fitting.sizes
-    blamed = [index for index in order if index not in addresses]
-    if not blamed:
-        blamed = [index for index in order if addresses[index] + sizes[index] == state.peak]
-    # Half of the moves are of causes of the cost, half of any buffer, so that every order can be reached.
-    movable = blamed if rng.random() < 0.5 else order
-    # Not ``choice`` or ``randrange``: Python guarantees equal sequences only for ``random``.
-    old = order.index(movable[int(rng.random() * len(movable))])
-    new = int(rng.random() * (old + 1))
-    return _fitted(fitting, [*order[:new], order[old], *order[new:old], *order[old + 1 :]], new, addresses)
 
 
 def _energy(instance: Instance, state: FittedOrder) -> float:

@@ -9,7 +9,6 @@ needs no gap: such an address is preferred under every policy.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -72,16 +71,25 @@ class Fitting:
         self.instance = instance
         self.sizes: list[int] = instance.sizes.tolist()
         self.savings: list[int] = instance.savings.tolist()
-        self.partners = _partners(instance)
-        self._neighbours = _neighbours(instance) if _are_few(instance) else None
+        self.partners = [list(parents) for parents in instance.parents]
+        for child, parents in enumerate(instance.parents):
+            for parent in parents:
+                self.partners[parent].append(child)
+        # Overlapping pairs are counted from sorted begins and ends, because listing them may be too expensive.
+        begun = np.searchsorted(instance.starts, instance.ends, side="right")
+        over = np.searchsorted(np.sort(instance.ends), instance.starts)
+        are_few = int((begun - over - 1).sum()) <= _FEW_NEIGHBOURS * len(instance)
+        self._neighbours = _neighbours(instance) if are_few else None
 
     def fit(
         self, order: Iterable[int], policy: Policy = lowest, placed: Mapping[int, int] | None = None
     ) -> dict[int, int]:
         """Place buffers as the function ``fit`` does, given the addresses of the buffers in ``placed``."""
-        listed = self._neighbours
-        make = _Scanned if listed is None else functools.partial(_Listed, neighbours=listed)
-        memory = make(self.instance, self.sizes)
+        memory: _Listed | _Scanned
+        if self._neighbours is None:
+            memory = _Scanned(self.instance, self.sizes)
+        else:
+            memory = _Listed(self.instance, self.sizes, self._neighbours)
         capacity = self.instance.space.capacity
         addresses = dict(placed or {})
         for index, address in addresses.items():
@@ -149,7 +157,9 @@ class _Scanned:
     def __init__(self, instance: Instance, sizes: Sequence[int]) -> None:
         self._capacity = instance.space.capacity
         self._sizes = sizes
-        self._firsts, self._lasts = _ranks(instance)
+        # First and last uses as indices among the first uses: small numbers with the same overlaps.
+        self._firsts: list[int] = np.searchsorted(instance.times, instance.starts).tolist()
+        self._lasts: list[int] = (np.searchsorted(instance.times, instance.ends, side="right") - 1).tolist()
         self._count = 0
         self._bytes = np.zeros((2, len(sizes) + 1), np.int64)  # begins and ends
         self._ranges = np.zeros((3, len(sizes) + 1), np.int32)  # first and last uses, indices
@@ -188,20 +198,6 @@ class _Scanned:
         return ((firsts <= self._lasts[index]) & (lasts >= self._firsts[index])).nonzero()[0]
 
 
-def _ranks(instance: Instance) -> tuple[list[int], list[int]]:
-    """Return first and last uses as indices among the first uses: small numbers with the same overlaps."""
-    first = np.searchsorted(instance.times, instance.starts)
-    last = np.searchsorted(instance.times, instance.ends, side="right") - 1
-    return first.tolist(), last.tolist()
-
-
-def _are_few(instance: Instance) -> bool:
-    # Overlapping pairs are counted from sorted begins and ends, because listing them may be too expensive.
-    begun = np.searchsorted(instance.starts, instance.ends, side="right")
-    over = np.searchsorted(np.sort(instance.ends), instance.starts)
-    return int((begun - over - 1).sum()) <= _FEW_NEIGHBOURS * len(instance)
-
-
 def _neighbours(instance: Instance) -> list[list[int]]:
     """Return for each buffer the buffers that are live with it at some time."""
     starts, ends = instance.starts.tolist(), instance.ends.tolist()
@@ -216,25 +212,22 @@ def _neighbours(instance: Instance) -> list[list[int]]:
     return neighbours
 
 
-def _partners(instance: Instance) -> list[list[int]]:
-    partners = [list(parents) for parents in instance.parents]
-    for child, parents in enumerate(instance.parents):
-        for parent in parents:
-            partners[parent].append(child)
-    return partners
-
-
 def orders(instance: Instance) -> Iterator[tuple[Iterable[int], Policy]]:
     """Yield orders and policies; on compiler programs the first ones nearly always place all buffers that fit."""
     yield by_size(instance), lowest
     yield by_lifetime(instance), lowest
     yield by_start(instance), lowest
-    yield range(len(instance)), outermost
+    yield by_first_use(instance), outermost
     yield by_lifetime(instance), tightest
     yield by_area(instance), lowest
     yield by_size_and_lifetime(instance), tightest
     yield by_falling_lifetime(instance), lowest
     yield by_worth(instance), lowest
+
+
+def by_first_use(instance: Instance) -> Iterable[int]:
+    """Order by the first use; ties as given."""
+    return range(len(instance))
 
 
 def by_start(instance: Instance) -> list[int]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The default solver: heuristics first, then a bound that certifies them, and exact search only if necessary."""
+"""The exact solver, and the default solver: heuristics, a bound that certifies them, exact search if necessary."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import numpy as np
 from spyre_mlir.optimization.infeasible_subset import infeasible_subset
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.annealing import AnnealingSolver
-from spyre_mlir.scratchpad.buffer_selection import Selection, select
-from spyre_mlir.scratchpad.competition import reasons
-from spyre_mlir.scratchpad.exact import ExactSolver
+from spyre_mlir.scratchpad.buffer_selection import select
 from spyre_mlir.scratchpad.fitting import (
     Fitting,
     by_area,
@@ -24,7 +22,7 @@ from spyre_mlir.scratchpad.fitting import (
 )
 from spyre_mlir.scratchpad.in_place_packing import pack
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
+from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement, competition
 
 #: Steps of annealing for a selection that no order packs, before the exact search.
 _ANNEALING_STEPS = 20_000
@@ -34,6 +32,36 @@ _STEPS_OF_SELECTION = 5_000
 
 #: Nodes for each query whether a subset is a conflict.
 _NODES_OF_CONFLICT = 5_000
+
+
+@dataclass(frozen=True)
+class ExactSolver(MemoryPlanSolver):
+    """Place all buffers, if the search succeeds within ``nodes`` nodes (``in_place_packing.py``).
+
+    If not, drop the buffers that save the least per byte and time, 1, 2, 4, .. more at a time, until the rest is
+    packed, each try with an eighth of the nodes. Then put back dropped buffers that find a gap. This choice of dropped
+    buffers is simple; ``PortfolioSolver`` makes a better one.
+    """
+
+    name: ClassVar[str] = "exact"
+    nodes: int = 2_000_000
+
+    def place(self, instance: Instance) -> Placement:
+        """Return addresses of all or some buffers; the bound is the least saving if not all of them can fit."""
+        order = list(by_worth(instance))
+        packing = pack(instance, instance.space.capacity, self.nodes)
+        bound = int(instance.savings.min()) if packing.proven else 0
+        selected, dropped, work = np.arange(len(instance)), 0, packing.nodes
+        while packing.offsets is None:
+            # Few tries, because each is a separate search.
+            # The loop ends, because an empty set of buffers packs.
+            dropped = 2 * dropped + 1
+            selected = np.sort(np.array(order[:-dropped], np.int64))
+            packing = pack(instance.subset(selected.tolist()), instance.space.capacity, self.nodes // 8)
+            work += packing.nodes
+        addresses = dict(zip(selected.tolist(), packing.offsets.tolist(), strict=True))
+        rest = [index for index in order if index not in addresses]
+        return Placement(Fitting(instance).fit(rest, lowest, addresses), bound, work)
 
 
 @dataclass(frozen=True)
@@ -64,7 +92,7 @@ class PortfolioSolver(MemoryPlanSolver):
         search.run()
         selected = np.zeros(len(instance), bool)
         selected[list(search.best)] = True
-        return Placement(search.best, search.bound, search.work, reasons(instance, selected))
+        return Placement(search.best, search.bound, search.work, competition(instance, selected))
 
 
 class _PortfolioSearch:
@@ -109,7 +137,12 @@ class _PortfolioSearch:
         conflicts: list[list[int]] = []
         proving = True
         while self.steps_left > 0 and self.packing_left > 0:
-            selection = self._selection(conflicts)
+            budget = min(self.steps_left, self.options.steps_per_selection)
+            selection = select(
+                self.instance, self.capacity, upper=self.lost, conflicts=conflicts, budget=budget
+            )
+            self.steps_left -= selection.steps + _STEPS_OF_SELECTION
+            self.work += selection.steps
             if proving:
                 self.bound = max(self.bound, min(selection.bound, self.lost))
             if selection.selected is None:
@@ -126,13 +159,6 @@ class _PortfolioSearch:
             proving = proving and impossible
             # Without a proof the whole set is forbidden, so that the next selection differs.
             conflicts.append(infeasible_subset(members, self._is_impossible) if impossible else members)
-
-    def _selection(self, conflicts: list[list[int]]) -> Selection:
-        budget = min(self.steps_left, self.options.steps_per_selection)
-        selection = select(self.instance, self.capacity, upper=self.lost, conflicts=conflicts, budget=budget)
-        self.steps_left -= selection.steps + _STEPS_OF_SELECTION
-        self.work += selection.steps
-        return selection
 
     def _pack_with_heuristics(self, members: list[int]) -> bool:
         """Offer placements of a selection by orders and annealing, with others; return whether one places all of it."""
@@ -160,7 +186,10 @@ class _PortfolioSearch:
         The search visits at most ``node_limit`` nodes, if it is given.
         """
         subset = self.instance.subset(members)
-        per_node = _pairs(subset)
+        # A node of the exact search visits all pairs of a buffer and a time at which it is live.
+        first = np.searchsorted(subset.times, subset.starts)
+        last = np.searchsorted(subset.times, subset.ends, side="right")
+        per_node = 1 + int((last - first).sum())
         nodes = max(1, min(self.packing_left, self.options.work_per_packing) // per_node)
         packing = pack(subset, self.capacity, nodes if node_limit is None else min(nodes, node_limit))
         self.packing_left -= packing.nodes * per_node
@@ -171,11 +200,12 @@ class _PortfolioSearch:
 
     def _is_impossible(self, members: list[int]) -> bool:
         """Return whether the buffers are proven, with little work, not to fit together."""
+        inside = set(members)
         # A heuristic that places all of them is faster than a search.
-        if any(
-            len(self.fitting.fit(order)) == len(members) for order in _short_orders(self.instance, members)
-        ):
-            return False
+        for order in (by_size, by_area):
+            fitted = self.fitting.fit([index for index in order(self.instance) if index in inside])
+            if len(fitted) == len(members):
+                return False
         return self.packing_left > 0 and self._pack(members, _NODES_OF_CONFLICT)[1]
 
     def _try_others(self) -> None:
@@ -185,15 +215,3 @@ class _PortfolioSearch:
             self.work += placement.work
             self._offer(placement.addresses)
             self._offer(self._with_others(placement.addresses))
-
-
-def _short_orders(instance: Instance, members: list[int]) -> Iterator[list[int]]:
-    inside = set(members)
-    for order in (by_size, by_area):
-        yield [index for index in order(instance) if index in inside]
-
-
-def _pairs(instance: Instance) -> int:
-    """Return the number of pairs of a buffer and a time at which it is live, the work of a node of the exact search."""
-    first = np.searchsorted(instance.times, instance.starts)
-    return 1 + int((np.searchsorted(instance.times, instance.ends, side="right") - first).sum())

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping
@@ -13,12 +12,15 @@ from spyre_mlir.algorithms import register
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.annealing import AnnealingSolver
 from spyre_mlir.scratchpad.buffers import PlanError
-from spyre_mlir.scratchpad.exact import ExactSolver
-from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver, LargestFirstSolver
+from spyre_mlir.scratchpad.fits import (
+    BestFitLayoutSolver,
+    FirstFitLayoutSolver,
+    GreedyLayoutSolver,
+    LargestFirstSolver,
+)
 from spyre_mlir.scratchpad.fitting import Fitting, by_lifetime, by_size, by_worth
-from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.portfolio import PortfolioSolver
+from spyre_mlir.scratchpad.portfolio import ExactSolver, PortfolioSolver
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
 if TYPE_CHECKING:
@@ -47,8 +49,22 @@ class CpSatSolver(MemoryPlanSolver):
 
     def place(self, instance: Instance) -> Placement:
         """Return the best addresses found and the bound; ``PlanError`` without OR-Tools."""
-        solver = _solver(self.deterministic_time, self.seed)
-        fitting, saved = Fitting(instance), functools.partial(_saved, instance)
+        try:
+            from ortools.sat.python import cp_model
+        except ImportError:
+            raise PlanError(
+                "The solver 'cp-sat' needs OR-Tools, which is not installed; the extra 'cp-sat' of spyre-mlir has it."
+            ) from None
+        solver = cp_model.CpSolver()
+        # Several workers would race against each other; one worker gives the same plan on every machine.
+        solver.parameters.num_workers = 1
+        solver.parameters.random_seed = self.seed
+        solver.parameters.max_deterministic_time = self.deterministic_time
+
+        def saved(addresses: Iterable[int]) -> int:
+            return int(instance.savings[list(addresses)].sum())
+
+        fitting = Fitting(instance)
         hint = max((fitting.fit(order(instance)) for order in (by_lifetime, by_size, by_worth)), key=saved)
         if len(hint) == len(instance):
             return Placement(hint)
@@ -57,25 +73,6 @@ class CpSatSolver(MemoryPlanSolver):
         best = max(hint, program.solve(solver), key=saved)
         work = round(solver.deterministic_time * _WORK_PER_TIME)
         return Placement(best, bound=program.bound(solver), work=work)
-
-
-def _saved(instance: Instance, addresses: Iterable[int]) -> int:
-    return int(instance.savings[list(addresses)].sum())
-
-
-def _solver(deterministic_time: float, seed: int) -> cp_model.CpSolver:
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError:
-        raise PlanError(
-            "The solver 'cp-sat' needs OR-Tools, which is not installed; the extra 'cp-sat' of spyre-mlir has it."
-        ) from None
-    solver = cp_model.CpSolver()
-    # Several workers would race against each other; one worker gives the same plan on every machine.
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = seed
-    solver.parameters.max_deterministic_time = deterministic_time
-    return solver
 
 
 class PackingModel:

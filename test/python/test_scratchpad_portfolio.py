@@ -28,10 +28,13 @@ from spyre_mlir.optimization.infeasible_subset import infeasible_subset
 from spyre_mlir.scratchpad.annealing import AnnealingSolver
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.check import check_plan
-from spyre_mlir.scratchpad.exact import ExactSolver
-from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver, LargestFirstSolver
-from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
-from spyre_mlir.scratchpad.portfolio import PortfolioSolver
+from spyre_mlir.scratchpad.fits import (
+    BestFitLayoutSolver,
+    FirstFitLayoutSolver,
+    GreedyLayoutSolver,
+    LargestFirstSolver,
+)
+from spyre_mlir.scratchpad.portfolio import ExactSolver, PortfolioSolver
 
 OTHERS = (
     GreedyLayoutSolver(),
