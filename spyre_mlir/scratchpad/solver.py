@@ -59,14 +59,7 @@ class MemoryPlanSolver(Algorithm):
     most_buffers: ClassVar[int] = 5_000
 
     def plan(self, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> MemoryPlan:
-        """Plan buffers: ``place`` them, and count the remaining traffic.
-
-        Args:
-            buffers: The buffers, in any order; names are unique.
-            space: The memory that they share.
-
-        Returns:
-            Addresses, the reasons of buffers without one, and the traffic in bytes.
+        """Plan ``buffers`` (names are unique; any order) that share ``space``: ``place`` them, and count the traffic.
 
         Raises:
             PlanError: The buffers are invalid, or a user-defined solver returns an invalid result.

@@ -16,6 +16,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -200,19 +201,14 @@ def moved_bytes(buffer: LifetimeBoundBuffer, residencies: Iterable[Residency]) -
     )
 
 
-@dataclass(frozen=True)
-class _GapRun:
+class _GapRun(NamedTuple):
     """Consecutive gaps of a buffer, by index: a residency without an address."""
 
     buffer: LifetimeBoundBuffer
     first: int
     last: int
     saving: int
-    gaps: tuple[int, ...]
-
-    def placed_at(self, address: int) -> Residency:
-        """Return the residency at an address."""
-        return Residency(self.buffer.name, self.first, self.last, address)
+    gaps: list[int]
 
 
 class _SpillSearch:
@@ -271,7 +267,10 @@ class _SpillSearch:
             residencies = self._instance(runs)
             placed = self.options.portfolio.place(residencies)
             self.work += placed.work
-            self._offer(runs[index].placed_at(address) for index, address in placed.addresses.items())
+            self._offer(
+                Residency(runs[index].buffer.name, runs[index].first, runs[index].last, address)
+                for index, address in placed.addresses.items()
+            )
             if len(placed.addresses) == len(runs):
                 return
             conflict, proven = _conflict(residencies)
@@ -290,16 +289,16 @@ class _SpillSearch:
                 runs[-1].append(index)
             else:
                 runs.append([index])
-        return sorted(map(self._run, runs), key=lambda run: run.first)
-
-    def _run(self, members: Sequence[int]) -> _GapRun:
-        first, last = self.gaps[members[0]], self.gaps[members[-1]]
-        buffer = self.instance.buffers[first.buffer]
-        saving = sum(self.gaps[index].saving for index in members)
-        if (first.start, last.end) == (buffer.first, buffer.last):
-            # The first use writes nothing to device memory only if the buffer is never spilled.
-            saving += first.extra
-        return _GapRun(buffer, first.start, last.end, saving, tuple(members))
+        residencies = []
+        for members in runs:
+            gap, last = self.gaps[members[0]], self.gaps[members[-1]]
+            buffer = self.instance.buffers[gap.buffer]
+            saving = sum(self.gaps[index].saving for index in members)
+            if (gap.start, last.end) == (buffer.first, buffer.last):
+                # The first use writes nothing to device memory only if the buffer is never spilled.
+                saving += gap.extra
+            residencies.append(_GapRun(buffer, gap.start, last.end, saving, members))
+        return sorted(residencies, key=lambda run: run.first)
 
     def _instance(self, runs: Sequence[_GapRun]) -> Instance:
         """Return the residencies as buffers named 0, 1, ..; a buffer's first one may take a parent's address."""
