@@ -43,9 +43,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 class Pass(Options):
     """A pass of the compiler, which rewrites a module in place, or checks a module.
 
-    Attributes:
-        name: The name of the pass in pipelines. A subclass with a name is registered under it.
-        is_evaluated: Whether evaluations run the pass if it is among the remaining passes of a pipeline.
+    A subclass with a ``name`` is registered under it: it is the name of the pass in pipelines.
     """
 
     name: ClassVar[str] = ""
@@ -62,11 +60,21 @@ class Pass(Options):
         if not is_ours(cls):
             _require_own_name(cls)
         # A Python module that is loaded twice defines its passes twice; only different classes are a conflict.
-        known = PASSES.get(cls.name, cls)
-        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise TypeError(f"Two passes are named '{cls.name}': {_origin(known)} and {_origin(cls)}.")
+        known, new = (f"{each.__module__}.{each.__qualname__}" for each in (PASSES.get(cls.name, cls), cls))
+        if known != new:
+            raise TypeError(f"Two passes are named '{cls.name}': {known} and {new}.")
         if not is_ours(cls):
-            _require_method(cls, *cls._entry)
+            name, parameters = cls._entry
+            method = getattr(cls, name)
+            if method in (getattr(base, name, None) for base in (Pass, EvaluatingPass)):
+                raise TypeError(f"The pass '{cls.name}' has no method '{name}({parameters})', which runs it.")
+            try:
+                inspect.signature(method).bind(*[None] * len(parameters.split(",")))
+            except TypeError:
+                raise TypeError(
+                    f"The method '{name}' of the pass '{cls.name}' takes {inspect.signature(method)}; it must take "
+                    f"({parameters})."
+                ) from None
         PASSES[cls.name] = cls
 
     @classmethod
@@ -168,21 +176,13 @@ class Evaluator(Protocol):
 class NoEvaluator:
     """An ``Evaluator`` without a pipeline: it refuses no module and returns no costs."""
 
-    def behind(self, name: str) -> Pass | None:
-        """Return None."""
+    def behind(self, name: str) -> None:
         return None
 
-    def cost(self, module: ir.Module) -> ProgramCost | None:
-        """Return None."""
+    def cost(self, module: ir.Module) -> None:
         return None
 
-    def time(self, module: ir.Module) -> ProgramCost | None:
-        """Return None."""
-        return None
-
-    def refusal(self, module: ir.Module) -> Refusal | None:
-        """Return None."""
-        return None
+    time = refusal = cost
 
 
 @dataclass(frozen=True)
@@ -201,27 +201,9 @@ class EvaluatingPass(Pass):
         raise NotImplementedError
 
 
-def _origin(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
 def is_ours(cls: type[Pass]) -> bool:
     """Return whether a pass is part of the compiler and not user-defined."""
     return cls.__module__.startswith(f"{_PACKAGE}.")
-
-
-def _require_method(cls: type[Pass], name: str, parameters: str) -> None:
-    """Raise ``TypeError`` if a class does not have the method of a pass, or has it with other parameters."""
-    method = getattr(cls, name)
-    if method in (getattr(base, name, None) for base in (Pass, EvaluatingPass)):
-        raise TypeError(f"The pass '{cls.name}' has no method '{name}({parameters})', which runs it.")
-    try:
-        inspect.signature(method).bind(*[None] * len(parameters.split(",")))
-    except TypeError:
-        raise TypeError(
-            f"The method '{name}' of the pass '{cls.name}' takes {inspect.signature(method)}; it must take "
-            f"({parameters})."
-        ) from None
 
 
 def _require_own_name(cls: type[Pass]) -> None:
@@ -232,16 +214,10 @@ def _require_own_name(cls: type[Pass]) -> None:
         raise TypeError(
             f"The compiler has a pass named '{cls.name}'; give the class '{cls.__qualname__}' another name."
         )
-    if _is_upstream(cls.name):
-        raise TypeError(
-            f"MLIR has a pass named '{cls.name}'; give the class '{cls.__qualname__}' another name."
-        )
-
-
-def _is_upstream(name: str) -> bool:
     with ir.Context():
         try:
-            PassManager("builtin.module").add(name)
+            PassManager("builtin.module").add(cls.name)
         except ValueError as error:
-            return "does not refer to a registered pass" not in str(error)
-    return True
+            if "does not refer to a registered pass" in str(error):
+                return
+    raise TypeError(f"MLIR has a pass named '{cls.name}'; give the class '{cls.__qualname__}' another name.")
