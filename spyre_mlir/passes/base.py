@@ -58,7 +58,15 @@ class Pass(Options):
         if not cls.__dict__.get("name"):
             return
         if not is_ours(cls):
-            _require_own_name(cls)
+            if not _NAME.fullmatch(cls.name):
+                raise TypeError(
+                    f"'{cls.name}' cannot be the name of a pass, which has letters, digits and dashes."
+                )
+            is_ours_too = Path(__file__).with_name(f"{cls.name.replace('-', '_')}.py").is_file()
+            if is_ours_too or _is_upstream(cls.name):
+                owner = "The compiler" if is_ours_too else "MLIR"
+                text = f"{owner} has a pass named '{cls.name}'; give the class '{cls.__qualname__}' another name."
+                raise TypeError(text)
         # A Python module that is loaded twice defines its passes twice; only different classes are a conflict.
         known, new = (f"{each.__module__}.{each.__qualname__}" for each in (PASSES.get(cls.name, cls), cls))
         if known != new:
@@ -206,18 +214,10 @@ def is_ours(cls: type[Pass]) -> bool:
     return cls.__module__.startswith(f"{_PACKAGE}.")
 
 
-def _require_own_name(cls: type[Pass]) -> None:
-    """Raise ``TypeError`` for a name that is invalid in a pipeline or that is the name of another pass."""
-    if not _NAME.fullmatch(cls.name):
-        raise TypeError(f"'{cls.name}' cannot be the name of a pass, which has letters, digits and dashes.")
-    if Path(__file__).with_name(f"{cls.name.replace('-', '_')}.py").is_file():
-        raise TypeError(
-            f"The compiler has a pass named '{cls.name}'; give the class '{cls.__qualname__}' another name."
-        )
+def _is_upstream(name: str) -> bool:
     with ir.Context():
         try:
-            PassManager("builtin.module").add(cls.name)
+            PassManager("builtin.module").add(name)
         except ValueError as error:
-            if "does not refer to a registered pass" in str(error):
-                return
-    raise TypeError(f"MLIR has a pass named '{cls.name}'; give the class '{cls.__qualname__}' another name.")
+            return "does not refer to a registered pass" not in str(error)
+    return True

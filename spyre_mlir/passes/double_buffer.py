@@ -357,8 +357,14 @@ def slots(usage: Usage, loop: ir.Operation) -> list[Slot]:
         # The time of compute without memory traffic, with all possible operands in LX; 0 for a shuffle.
         idle_ns[index] = 0.0
         if user.opcode != SHUFFLE:
+            # Host data, results, and slices of larger buffers are in device memory.
+            roots = enumerate(zip(user.values, map(usage.root, user.values), strict=True))
             in_lx = frozenset(
-                number for number, value in enumerate(user.values) if _may_be_in_lx(usage, value)
+                number
+                for number, (value, root) in roots
+                if not usage.buffers[root].from_host
+                and root not in usage.results
+                and usage.memory.is_whole(value)
             )
             work = operation_work(user.opcode, user.space, user.division, in_lx)
             idle_ns[index] = max(0.0, compute_ns(work) - memory_ns(work))
@@ -379,12 +385,6 @@ def _moves(usage: Usage, loop: ir.Operation, values: Sequence[ir.Value]) -> bool
     """Return whether any of the values is a different tile in each iteration."""
     variable = body_block(loop).arguments[0]
     return any(variable in usage.memory.place(value).moves for value in values)
-
-
-def _may_be_in_lx(usage: Usage, value: ir.Value) -> bool:
-    """Return whether a value is not host data, a result, or a slice of a larger buffer, which are in device memory."""
-    root = usage.root(value)
-    return not usage.buffers[root].from_host and root not in usage.results and usage.memory.is_whole(value)
 
 
 def _clone_streams(usage: Usage, loop: ir.Operation, name: str) -> list[ir.Operation]:

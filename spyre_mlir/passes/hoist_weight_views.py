@@ -84,16 +84,17 @@ class _Hoist:
         result = op.results[0]
         cuts = cuts or not isinstance(step, Transpose)
         self.views[result] = (root, view, cuts)
-        # A view that only other views read is composed into those views.
-        others = [use for use in result.uses if not _is_composed(use.owner.operation)]
-        if not others or not self._is_cut(root, view, cuts):
+        # A view that only other views read is composed into those views; windows overlap, so they are read.
+        uses = [(use.owner.operation, use.operand_number) for use in result.uses]
+        uses = [(op, number) for op, number in uses if op.name not in VIEWS or op.name == "sdsc.windows"]
+        if not uses or not self._is_cut(root, view, cuts):
             return
         key = (root.arg_number, view)
         if key not in self.cut_arguments:
             self.cut_arguments[key] = self.block.add_argument(result.type, op.location)
             text = f"the host cuts {list(view.shape)} out of {list(view.array_shape)}"
             self.owner.remark(op, "hoist", text)
-        for user, number in [(use.owner.operation, use.operand_number) for use in others]:
+        for user, number in uses:
             user.operands[number] = self.cut_arguments[key]
 
     def _is_cut(self, root: ir.Value, view: HostView, cuts: bool) -> bool:
@@ -119,11 +120,6 @@ class _Hoist:
         if not all(view.falls_on(dim, lanes) for dim in range(len(view.dims))):
             layout = StickLayout.for_tensor(self.target, view.shape, element)
             value.set_type(stick.with_layout(value.type, layout))
-
-
-def _is_composed(op: ir.Operation) -> bool:
-    """Return whether an op is a view that the host can express; windows overlap, so they are not."""
-    return op.name in VIEWS and op.name != "sdsc.windows"
 
 
 def _with(attrs: ir.DictAttr, more: dict[str, ir.Attribute]) -> ir.DictAttr:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Fit buffers into a memory one by one: the engine of the heuristic solvers.
+"""Fit buffers into a memory one by one: the engine of the heuristic solvers, and the solvers of a single order.
 
 Each buffer in turn gets an address that is free over its whole live range, or none; no buffer moves later. So a
 heuristic consists of an order and a policy that chooses one of the gaps. The gaps of a buffer are between the placed
@@ -10,12 +10,15 @@ needs no gap: such an address is preferred under every policy.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.optimization.arrays import Array
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.instance import Instance
+from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
 #: Free ranges large enough for the buffer: addresses, ascending, and sizes in bytes.
 Gaps = tuple[list[int] | Array, list[int] | Array]
@@ -78,8 +81,18 @@ class Fitting:
         # Overlapping pairs are counted from sorted begins and ends, because listing them may be too expensive.
         begun = np.searchsorted(instance.starts, instance.ends, side="right")
         over = np.searchsorted(np.sort(instance.ends), instance.starts)
-        are_few = int((begun - over - 1).sum()) <= _FEW_NEIGHBOURS * len(instance)
-        self._neighbours = _neighbours(instance) if are_few else None
+        self._neighbours: list[list[int]] | None = None
+        if int((begun - over - 1).sum()) > _FEW_NEIGHBOURS * len(instance):
+            return
+        # For each buffer the buffers that are live with it at some time.
+        self._neighbours, live = [], []
+        ends = instance.ends.tolist()
+        for index, start in enumerate(instance.starts.tolist()):
+            live = [other for other in live if ends[other] >= start]
+            for other in live:
+                self._neighbours[other].append(index)
+            self._neighbours.append(live.copy())
+            live.append(index)
 
     def fit(
         self, order: Iterable[int], policy: Policy = lowest, placed: Mapping[int, int] | None = None
@@ -198,30 +211,19 @@ class _Scanned:
         return ((firsts <= self._lasts[index]) & (lasts >= self._firsts[index])).nonzero()[0]
 
 
-def _neighbours(instance: Instance) -> list[list[int]]:
-    """Return for each buffer the buffers that are live with it at some time."""
-    starts, ends = instance.starts.tolist(), instance.ends.tolist()
-    neighbours: list[list[int]] = []
-    live: list[int] = []
-    for index, start in enumerate(starts):
-        live = [other for other in live if ends[other] >= start]
-        for other in live:
-            neighbours[other].append(index)
-        neighbours.append(live.copy())
-        live.append(index)
-    return neighbours
-
-
 def orders(instance: Instance) -> Iterator[tuple[Iterable[int], Policy]]:
     """Yield orders and policies; on compiler programs the first ones nearly always place all buffers that fit."""
+    starts, sizes, lifetimes = instance.starts, instance.sizes, instance.ends - instance.starts
     yield by_size(instance), lowest
     yield by_lifetime(instance), lowest
-    yield by_start(instance), lowest
+    # The first use, then falling size; ``lexsort`` compares by the last key first.
+    yield np.lexsort((-sizes, starts)).tolist(), lowest
     yield by_first_use(instance), outermost
     yield by_lifetime(instance), tightest
     yield by_area(instance), lowest
-    yield by_size_and_lifetime(instance), tightest
-    yield by_falling_lifetime(instance), lowest
+    # Falling size, then falling lifetime, and the reverse.
+    yield np.lexsort((-lifetimes, -sizes)).tolist(), tightest
+    yield np.lexsort((-sizes, -lifetimes)).tolist(), lowest
     yield by_worth(instance), lowest
 
 
@@ -230,24 +232,9 @@ def by_first_use(instance: Instance) -> Iterable[int]:
     return range(len(instance))
 
 
-def by_start(instance: Instance) -> list[int]:
-    """Order by the first use; ties by falling size."""
-    return np.lexsort((-instance.sizes, instance.starts)).tolist()
-
-
 def by_size(instance: Instance) -> list[int]:
     """Order by falling size; ties by the first use."""
     return np.argsort(-instance.sizes, kind="stable").tolist()
-
-
-def by_size_and_lifetime(instance: Instance) -> list[int]:
-    """Order by falling size; ties by falling lifetime."""
-    return np.lexsort((instance.starts - instance.ends, -instance.sizes)).tolist()
-
-
-def by_area(instance: Instance) -> list[int]:
-    """Order by falling size times lifetime."""
-    return np.argsort(-_areas(instance), kind="stable").tolist()
 
 
 def by_lifetime(instance: Instance) -> list[int]:
@@ -255,9 +242,9 @@ def by_lifetime(instance: Instance) -> list[int]:
     return np.argsort(instance.ends - instance.starts, kind="stable").tolist()
 
 
-def by_falling_lifetime(instance: Instance) -> list[int]:
-    """Order by falling lifetime; ties by falling size."""
-    return np.lexsort((-instance.sizes, instance.starts - instance.ends)).tolist()
+def by_area(instance: Instance) -> list[int]:
+    """Order by falling size times lifetime."""
+    return np.argsort(-_areas(instance), kind="stable").tolist()
 
 
 def by_worth(instance: Instance) -> list[int]:
@@ -268,3 +255,61 @@ def by_worth(instance: Instance) -> list[int]:
 def _areas(instance: Instance) -> NDArray[np.float64]:
     """Return bytes times operations as floats, because the products may exceed 64 bits."""
     return instance.sizes.astype(np.float64) * (instance.ends - instance.starts + 1)
+
+
+# Solvers that place all buffers in one order by one policy.
+
+
+@dataclass(frozen=True)
+class OneOrderSolver(MemoryPlanSolver):
+    """Place the buffers in the ``order`` of the class, by default the first uses, in gaps that ``policy`` chooses."""
+
+    most_buffers: ClassVar[int] = 20_000
+    order: ClassVar[Callable[[Instance], Iterable[int]]] = staticmethod(by_first_use)
+    policy: ClassVar[Policy] = staticmethod(lowest)
+
+    def place(self, instance: Instance) -> Placement:
+        """Return addresses of the buffers of an ``instance`` that find a gap."""
+        return Placement(fit(instance, self.order(instance), self.policy), work=len(instance))
+
+
+@dataclass(frozen=True)
+class GreedyLayoutSolver(OneOrderSolver):
+    """Place each buffer at its first use: in place of a parent, at address 0, above all buffers, or in a gap.
+
+    This is the order of an allocator at run time. All buffers placed earlier began earlier, so bytes that are free at
+    the first use stay free. The solver ignores later buffers: a small buffer at address 0 can block a large buffer
+    that begins when all others are dead.
+    """
+
+    name: ClassVar[str] = "greedy"
+    policy = staticmethod(outermost)
+
+
+@dataclass(frozen=True)
+class FirstFitLayoutSolver(OneOrderSolver):
+    """Place by rising lifetime, ties by the first use, in the lowest gap that is free over the whole live range."""
+
+    name: ClassVar[str] = "firstfit"
+    order = staticmethod(by_lifetime)
+
+
+@dataclass(frozen=True)
+class BestFitLayoutSolver(OneOrderSolver):
+    """Place in the order of first fit, but in the gap with the smallest remainder."""
+
+    name: ClassVar[str] = "bestfit"
+    order = staticmethod(by_lifetime)
+    policy = staticmethod(tightest)
+
+
+@dataclass(frozen=True)
+class LargestFirstSolver(OneOrderSolver):
+    """Place by falling size, ties by the first use, in the lowest gap: ``order-by-size`` of other planners.
+
+    The copies of a buffer count as one block, so they stay together. This order is not better than others in
+    general: unlike for bin packing, no bound is known for blocks with lifetimes, and some sets need more memory.
+    """
+
+    name: ClassVar[str] = "largest-first"
+    order = staticmethod(by_size)

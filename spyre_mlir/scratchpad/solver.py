@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, is_integer
-from spyre_mlir.optimization.arrays import Array
 from spyre_mlir.optimization.bipartite import Child
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
@@ -136,36 +135,38 @@ _MOST_NAMED = 4
 
 def competition(instance: Instance, selected: NDArray[np.bool_]) -> dict[int, str]:
     """Return the reason of each buffer that is not kept: the operation at which it exceeds the capacity most."""
-    loads = instance.load_of(selected)
-    return {int(index): _reason(instance, selected, loads, int(index)) for index in np.flatnonzero(~selected)}
-
-
-def _reason(instance: Instance, selected: NDArray[np.bool_], loads: Array, spilled: int) -> str:
-    capacity, with_it = instance.space.capacity, selected.copy()
-    with_it[spilled] = True
-    bounds = (instance.starts[spilled], instance.ends[spilled] + 1)
-    begin, end = np.searchsorted(instance.times, bounds).tolist()
-    together = loads[begin:end] + instance.sizes[spilled]
-    for index in {
-        begin,
-        end - 1,
-    }:  # only at these times the buffer could share bytes with parents or children
-        live = instance.live_at(int(instance.times[index]), with_it)
-        children = [
-            Child(child, int(instance.sizes[child]), instance.parents[child])
-            for child in live.tolist()
-            if instance.starts[child] == instance.times[index]
-        ]
-        together[index - begin] = int(instance.sizes[live].sum()) - shared_bytes(children, with_it)
-    worst = int(np.argmax(together))
-    needed, time = int(together[worst]), int(instance.times[begin + worst])
-    if needed <= capacity:
-        return f"{LOST}: no address is free over its whole life, although the bytes would be enough"
-    others = instance.live_at(time, selected)
-    # Stable, so that buffers of equal size are named in the order of their first use.
-    ranked = others[np.argsort(-instance.sizes[others], kind="stable")]
-    listed = ["it", *(f"'{instance.buffers[index].name}'" for index in ranked[:_MOST_NAMED])]
-    if len(ranked) > _MOST_NAMED:
-        listed.append(f"{len(ranked) - _MOST_NAMED} more")
-    competitors = f"{', '.join(listed[:-1])} and {listed[-1]}"
-    return f"{LOST}: at op {time} {competitors} need {needed} bytes together, and there are {capacity}"
+    loads, reasons = instance.load_of(selected), {}
+    for spilled in np.flatnonzero(~selected).tolist():
+        with_it = selected.copy()
+        with_it[spilled] = True
+        bounds = (instance.starts[spilled], instance.ends[spilled] + 1)
+        begin, end = np.searchsorted(instance.times, bounds).tolist()
+        together = loads[begin:end] + instance.sizes[spilled]
+        for index in {
+            begin,
+            end - 1,
+        }:  # only at these times the buffer could share bytes with parents or children
+            live = instance.live_at(int(instance.times[index]), with_it)
+            children = [
+                Child(child, int(instance.sizes[child]), instance.parents[child])
+                for child in live.tolist()
+                if instance.starts[child] == instance.times[index]
+            ]
+            together[index - begin] = int(instance.sizes[live].sum()) - shared_bytes(children, with_it)
+        worst = int(np.argmax(together))
+        needed, time = int(together[worst]), int(instance.times[begin + worst])
+        if needed <= instance.space.capacity:
+            reasons[spilled] = (
+                f"{LOST}: no address is free over its whole life, although the bytes would be enough"
+            )
+            continue
+        others = instance.live_at(time, selected)
+        # Stable, so that buffers of equal size are named in the order of their first use.
+        ranked = others[np.argsort(-instance.sizes[others], kind="stable")]
+        listed = ["it", *(f"'{instance.buffers[index].name}'" for index in ranked[:_MOST_NAMED])]
+        if len(ranked) > _MOST_NAMED:
+            listed.append(f"{len(ranked) - _MOST_NAMED} more")
+        competitors = f"{', '.join(listed[:-1])} and {listed[-1]}"
+        text = f"{competitors} need {needed} bytes together, and there are {instance.space.capacity}"
+        reasons[spilled] = f"{LOST}: at op {time} {text}"
+    return reasons

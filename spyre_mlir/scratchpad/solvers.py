@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from spyre_mlir.algorithms import register
 from spyre_mlir.records import dataclass
-from spyre_mlir.scratchpad.annealing import AnnealingSolver
 from spyre_mlir.scratchpad.buffers import PlanError
-from spyre_mlir.scratchpad.fits import (
+from spyre_mlir.scratchpad.fitting import (
     BestFitLayoutSolver,
     FirstFitLayoutSolver,
+    Fitting,
     GreedyLayoutSolver,
     LargestFirstSolver,
+    by_lifetime,
+    by_size,
+    by_worth,
 )
-from spyre_mlir.scratchpad.fitting import Fitting, by_lifetime, by_size, by_worth
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.portfolio import ExactSolver, PortfolioSolver
+from spyre_mlir.scratchpad.portfolio import AnnealingSolver, ExactSolver, PortfolioSolver
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
 if TYPE_CHECKING:
