@@ -412,22 +412,16 @@ class _Runs:
                 break
             if class_index not in self.present[following] or TILING in self.ops[following].op.attributes:
                 break
-            if self._needs_a_sum(min(first, following), max(last, following), class_index):
+            begin, end = min(first, following), max(last, following)
+            # No operation of a run reads the result of another one that reduces the dim.
+            run = self.ops[begin : end + 1]
+            sums = {
+                self.ops[i].result: self.ops[i]
+                for i in range(begin, end + 1)
+                if self._reduces(i, class_index)
+            }
+            inputs = (value for tiled_op in run if sums for value in tiled_op.generic.inputs)
+            if any(True for value in inputs for _ in producers(value, sums)):
                 break
-            position = following
-            first, last = min(first, position), max(last, position)
+            position, first, last = following, begin, end
         return position
-
-    def _needs_a_sum(self, first: int, last: int, class_index: int) -> bool:
-        """Return whether an operation of a run reads the result of another one that reduces the dim of a class."""
-        sums = {
-            self.ops[position].result: self.ops[position]
-            for position in range(first, last + 1)
-            if self._reduces(position, class_index)
-        }
-        if not sums:
-            return False
-        run = self.ops[first : last + 1]
-        return any(
-            any(True for _ in producers(value, sums)) for tiled_op in run for value in tiled_op.generic.inputs
-        )

@@ -164,7 +164,9 @@ class LoopWriter:
             members, inside = list(item.operations()), self._inside(item)
             for tiled in members:
                 for value in tiled.generic.inputs:
-                    self._move_outside(value, inside)
+                    # An operand is moved unless an operation of the nest computes it.
+                    if not any(producer.result in inside for producer in producers(value, self.nests.tiled)):
+                        self._move(value)
             with ir.InsertionPoint(self.end), _location(item):
                 self._nest(item)
             for tiled in members:
@@ -190,11 +192,6 @@ class LoopWriter:
         for operand in read_by(op):
             self._move(operand)
         op.move_before(self.end)
-
-    def _move_outside(self, value: ir.Value, inside: set[ir.Value]) -> None:
-        """Move an operand of a nest, unless an operation of the nest computes it."""
-        if not any(producer.result in inside for producer in producers(value, self.nests.tiled)):
-            self._move(value)
 
     # -- nests ----------------------------------------------------------------------------------------
 
@@ -234,7 +231,10 @@ class LoopWriter:
         """
         outside = tuple(level.nest for level in self.levels)
         carried = self.results.get(tiled)
-        if carried is not None and not (nest.unrolled and self._is_read_in(outside[-1], tiled, nest)):
+        if carried is None:
+            return AvailablePart(self._empty(tiled), outside)
+        around = self._inside(outside[-1]) - self._inside(nest) if nest.unrolled else set()
+        if not any(user.results and user.results[0] in around for user in _readers(tiled.result)):
             return carried
         return AvailablePart(self._empty(tiled), outside)
 
@@ -294,11 +294,6 @@ class LoopWriter:
             return True
         inside = self._inside(nest)
         return any(not user.results or user.results[0] not in inside for user in _readers(tiled.result))
-
-    def _is_read_in(self, outer: Nest, tiled: Tiled, nest: Nest) -> bool:
-        """Return whether a result of a nest is read in the enclosing nest."""
-        around = self._inside(outer) - self._inside(nest)
-        return any(user.results and user.results[0] in around for user in _readers(tiled.result))
 
     def _inside(self, nest: Nest) -> set[ir.Value]:
         """Return the results of the operations of a nest."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -167,36 +167,31 @@ class _MovableBuffer:
 
 def _movable_buffers(usage: Usage, eligible: Sequence[Candidate]) -> dict[str, _MovableBuffer]:
     """Return the eligible buffers that may also be spilled and have enough uses for that, by name."""
-    roots = {candidate.root for candidate in eligible}
-    movables = (_movable(usage, candidate, roots) for candidate in eligible)
-    return {
-        movable.buffer.name: movable
-        for movable in movables
-        if movable is not None and len(movable.planned.uses) > 2
-    }
-
-
-def _movable(usage: Usage, candidate: Candidate, eligible: Collection[ir.Value]) -> _MovableBuffer | None:
-    buffer, block = usage.buffers[candidate.root], block_of(candidate.root)
-    writer, *others = buffer.writes
-    is_elsewhere = any(access.user.op.block != block for access in buffer.accesses)
-    if others or is_elsewhere or has_known_padding(buffer):
-        return None
-    # Readers read views of the buffer itself, so that they can read views of a copy instead.
-    read = (access.user.values[access.operand] for access in buffer.reads)
-    if any(whole_of(usage.memory, value) != buffer.root for value in read):
-        return None
-    copies = [access.user for access in buffer.accesses if access.optional]
-    if len(copies) > 1 or any(copy.op.name != "sdsc.clone" for copy in copies):
-        return None
-    outside = next((copy.values[0 if writer.optional else 1] for copy in copies), None)
-    # The source may be in LX itself, where a clone of it saves nothing.
-    if outside is not None and usage.root(outside) in eligible:
-        return None
-    view = view_of(writer.user.space, writer.operand, writer.user.division)
-    source = candidate.root if outside is None else outside
-    division = None if view is None else division_of_copy(usage.memory, source, view)
-    if division is None:
-        return None
-    readers = [access for access in buffer.reads if not access.optional]
-    return _MovableBuffer(candidate.buffer, candidate.root, writer, readers, outside, division)
+    roots, movables = {candidate.root for candidate in eligible}, {}
+    for candidate in eligible:
+        buffer, block = usage.buffers[candidate.root], block_of(candidate.root)
+        writer, *others = buffer.writes
+        is_elsewhere = any(access.user.op.block != block for access in buffer.accesses)
+        if others or is_elsewhere or has_known_padding(buffer):
+            continue
+        # Readers read views of the buffer itself, so that they can read views of a copy instead.
+        read = (access.user.values[access.operand] for access in buffer.reads)
+        if any(whole_of(usage.memory, value) != buffer.root for value in read):
+            continue
+        copies = [access.user for access in buffer.accesses if access.optional]
+        if len(copies) > 1 or any(copy.op.name != "sdsc.clone" for copy in copies):
+            continue
+        outside = next((copy.values[0 if writer.optional else 1] for copy in copies), None)
+        # The source may be in LX itself, where a clone of it saves nothing.
+        if outside is not None and usage.root(outside) in roots:
+            continue
+        view = view_of(writer.user.space, writer.operand, writer.user.division)
+        source = candidate.root if outside is None else outside
+        division = None if view is None else division_of_copy(usage.memory, source, view)
+        if division is None:
+            continue
+        readers = [access for access in buffer.reads if not access.optional]
+        movable = _MovableBuffer(candidate.buffer, candidate.root, writer, readers, outside, division)
+        if len(movable.planned.uses) > 2:
+            movables[candidate.buffer.name] = movable
+    return movables

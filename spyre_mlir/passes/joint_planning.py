@@ -80,17 +80,6 @@ class JointDivision:
     bound: float
 
 
-def divide_jointly(
-    ops: Sequence[DividedOp],
-    buffers: Sequence[SharedBuffer],
-    capacity: int,
-    limit: int = 8,
-    relayouts: bool = True,
-) -> JointDivision:
-    """Return the best choice with at most ``limit`` candidates per operation and an LX of ``capacity`` bytes."""
-    return DivisionProblem.of(ops, buffers, limit).divide(capacity, relayouts)
-
-
 @dataclass(frozen=True)
 class DivisionProblem:
     """Operations with their division candidates, and buffers with their accesses, without limits such as capacity."""

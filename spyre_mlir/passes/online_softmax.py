@@ -77,17 +77,13 @@ class OnlineSoftmax(EvaluatingPass):
                     if attention is not None:
                         _check_dims(attention)
                 except NotOnline as refusal:
-                    self._refuse(op, str(refusal), evaluator)
+                    # The cost of the softmax and of the matmul that reads it.
+                    price = evaluator.cost(group_module(around_softmax(op), {})) or "not possible"
+                    text = f"attention stays as it is: {refusal}; untiled: {price}"
+                    self.remark(op, "no tiling", text)
                     continue
                 if attention is not None and self._visit(attention, str(number), evaluator):
                     number += 1
-
-    def _refuse(self, matmul: ir.Operation, reason: str, evaluator: Evaluator) -> None:
-        """Emit a remark with the cost of a softmax and of the matmul that reads it."""
-        price = evaluator.cost(group_module(around_softmax(matmul), {}))
-        self.remark(
-            matmul, "no tiling", f"attention stays as it is: {reason}; untiled: {price or 'not possible'}"
-        )
 
     def _visit(self, attention: Attention, name: str, evaluator: Evaluator) -> bool:
         """Rewrite attention that hints tile along keys, or whose scores are too large for LX."""
@@ -95,12 +91,22 @@ class OnlineSoftmax(EvaluatingPass):
         # Hints determine the loops; this pass only makes them possible.
         if any(TILING in op.attributes for op in ops):
             keys = attention.maximum.reduced[0]
-            online = any(loop.dim == keys for loop in tiling_of(attention.maximum.op))
-            if online:
-                self._keep_if_right(self._rewrite(attention, name))
-            else:
+            if not any(loop.dim == keys for loop in tiling_of(attention.maximum.op)):
                 self.remark(attention.matmul.op, "no tiling", "hints tile this attention, but not its keys")
-            return online
+                return False
+            ops = self._rewrite(attention, name)
+            try:
+                check_running(Nests(ops[0].block))
+            except CompileError as error:
+                # The marks are removed unless all ops share the loops: the maximum is not complete when it is read.
+                marks = [(op, mark) for op in ops for mark in (RUNNING, RESCALED, sdsc.HIDES)]
+                for op, mark in marks:
+                    if mark in op.attributes:
+                        del op.attributes[mark]
+                self.remark(
+                    ops[-1], "no tiling", f"the maximum is taken over all keys first: {error.message}"
+                )
+            return True
         target, exp = target_of(attention.matmul.op), attention.exp.result
         scores = default_bytes(target, shape_of(exp), element_of(exp)) // target.cores
         # Half of the scratchpad, because operands and results of the matmuls need the other half.
@@ -112,17 +118,6 @@ class OnlineSoftmax(EvaluatingPass):
         columns, masks = attention.columns, [mask.tiles for _, mask in self._masks(attention) if mask.hides]
         self._tile(self._rewrite(attention, name), name, columns, masks, evaluator)
         return True
-
-    def _keep_if_right(self, ops: Sequence[ir.Operation]) -> None:
-        """Remove the marks unless all ops share the loops, so that the maximum is complete before it is read."""
-        try:
-            check_running(Nests(ops[0].block))
-        except CompileError as error:
-            for op in ops:
-                for name in (RUNNING, RESCALED, sdsc.HIDES):
-                    if name in op.attributes:
-                        del op.attributes[name]
-            self.remark(ops[-1], "no tiling", f"the maximum is taken over all keys first: {error.message}")
 
     def _masks(self, attention: Attention) -> list[tuple[Structured, KnownMask]]:
         return hiding_masks(attention) if self.skip_masked_tiles else []

@@ -83,16 +83,14 @@ class UnrollWindows(Pass):
         for func in functions(module):
             for op in [op.operation for op in func.regions[0].blocks[0].operations]:
                 window = windowed(op)
-                if window is not None:
-                    with ir.InsertionPoint(op), op.location:
-                        self._unroll(window)
-
-    def _unroll(self, window: Windowed) -> None:
-        kernel = " x ".join(str(window.extents[dim]) for dim in window.kernel)
-        run, how = self._chain(window)
-        self.remark(window.op, "unroll", f"a window of {kernel}{how}")
-        window.op.results[0].replace_all_uses_with(run())
-        window.op.erase()
+                if window is None:
+                    continue
+                with ir.InsertionPoint(op), op.location:
+                    run, how = self._chain(window)
+                    kernel = " x ".join(str(window.extents[dim]) for dim in window.kernel)
+                    self.remark(op, "unroll", f"a window of {kernel}{how}")
+                    op.results[0].replace_all_uses_with(run())
+                    op.erase()
 
     def _chain(self, window: Windowed) -> tuple[Callable[[], ir.Value], str]:
         """Return a builder of the ops without windows, and a description of the chosen form for the remark."""

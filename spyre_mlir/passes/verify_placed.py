@@ -62,7 +62,15 @@ class _PlacementCheck:
                 raise error_at(op, f"this operation cannot write over its operand: {problem}")
         results = self._results()
         self._insertions()
-        self._carried()
+        # Each iter_arg stays in one buffer, which is not read after the next value is written.
+        for loop in self.ops:
+            for iter_arg in carried_values(loop) if loop.name == LOOP else ():
+                problem = why_not_in_place(loop, iter_arg)
+                if is_read_from(iter_arg.initial, loop, [loop]):
+                    problem = "what it is at first is read later"
+                if problem is not None:
+                    text = f"the loop cannot carry operand {iter_arg.operand} in one buffer: {problem}"
+                    raise error_at(loop, text)
         self._overlaps(results)
 
     def _results(self) -> set[ir.Value]:
@@ -81,7 +89,7 @@ class _PlacementCheck:
         return roots
 
     def _insertions(self) -> None:
-        """Check that only the insertion reads the destination of an insertion."""
+        """Check that only an insertion reads its destination, and that a part is written after what it overlaps."""
         for op in self.ops:
             if op.name != "tensor.insert_slice":
                 continue
@@ -90,35 +98,22 @@ class _PlacementCheck:
             readers = [user for use in op.operands[1].uses if (user := use.owner.operation) not in ours]
             if readers:
                 raise error_at(op, "the buffer that is filled here has another reader; a clone is missing")
-            self._check_order(op)
-
-    def _check_order(self, op: ir.Operation) -> None:
-        """Check that a part is written after all earlier writes to the same region."""
-        written = self._writer(op.operands[0])
-        before = op.operands[1]
-        while (earlier := defining_op(before)) is not None and earlier.name == "tensor.insert_slice":
-            if place_of(op).may_overlap(place_of(earlier)) and self._writer(earlier.operands[0]) > written:
-                raise error_at(op, "this part is written before another part that it overlaps")
-            before = earlier.operands[1]
-        if earlier is not None and is_compute(earlier) and self.position[earlier] > written:
-            raise error_at(op, "this part is written before the buffer that it is put into")
+            written, before = self._writer(op.operands[0]), op.operands[1]
+            while (earlier := defining_op(before)) is not None and earlier.name == "tensor.insert_slice":
+                if (
+                    place_of(op).may_overlap(place_of(earlier))
+                    and self._writer(earlier.operands[0]) > written
+                ):
+                    raise error_at(op, "this part is written before another part that it overlaps")
+                before = earlier.operands[1]
+            if earlier is not None and is_compute(earlier) and self.position[earlier] > written:
+                raise error_at(op, "this part is written before the buffer that it is put into")
 
     def _writer(self, value: ir.Value) -> int:
         owner = defining_op(value)
         if owner is None or not is_compute(owner):
             raise error_at(self.func, "what is put into a buffer must be written there by an operation")
         return self.position[owner]
-
-    def _carried(self) -> None:
-        """Check that each iter_arg stays in one buffer, which is not read after the next value is written."""
-        for loop in self.ops:
-            for iter_arg in carried_values(loop) if loop.name == LOOP else ():
-                problem = why_not_in_place(loop, iter_arg)
-                if is_read_from(iter_arg.initial, loop, [loop]):
-                    problem = "what it is at first is read later"
-                if problem is not None:
-                    text = f"the loop cannot carry operand {iter_arg.operand} in one buffer: {problem}"
-                    raise error_at(loop, text)
 
     def _overlaps(self, results: set[ir.Value]) -> None:
         """Check that pool buffers that are live at the same time are disjoint."""

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.optimization.arrays import Array, Floats
+from spyre_mlir.optimization.arrays import Array
 from spyre_mlir.optimization.bipartite import Child, covers, most_shared
 from spyre_mlir.optimization.lagrange import Multipliers, Rows, dense, exact, multipliers
 from spyre_mlir.optimization.simplex import Simplex
@@ -156,21 +156,34 @@ class SelectionProblem:
         self.savings = instance.savings[self.candidates]
         self.candidate_of = {int(index): candidate for candidate, index in enumerate(self.candidates)}
         self.conflicts = [[self.candidate_of[member] for member in conflict] for conflict in conflicts]
-        self.groups = [
-            Group(
-                tuple(self.candidate_of[member] for member in group.members if member in self.candidate_of),
-                group.extra,
-            )
-            for group in groups
-        ]
+        self.groups = []
+        for members, extra in groups:
+            able = (self.candidate_of[member] for member in members if member in self.candidate_of)
+            self.groups.append(Group(tuple(able), extra))
         self.excess = self.loads - capacity
-        self.children = [self._children_at(stop) for stop in range(len(self.times))]
         self.needs = self.excess.copy()
+        # The candidates that begin at each stop and may share a parent's bytes there.
+        self.children: list[list[Child]] = []
+        # The bytes that pairs can share: kept items need their sizes minus their parts of a cover. A row with a cover
+        # that is not tight, or with only the sizes, is also valid, but weaker.
         self.covers: dict[int, dict[int, int]] = {}
         self.second_covers: dict[int, tuple[int, dict[int, int]]] = {}
-        for stop, children in enumerate(self.children):
-            if children:
-                self._cover(stop, children)
+        for stop, time in enumerate(self.times):
+            begin, end = np.searchsorted(instance.starts, time + np.array([0, 1])).tolist()
+            children = []
+            for child in range(begin, end):
+                parents = tuple(self.candidate_of[parent] for parent in instance.parents[child])
+                if parents:
+                    children.append(Child(self.candidate_of[child], int(instance.sizes[child]), parents))
+            self.children.append(children)
+            if not children:
+                continue
+            unshared = int(self.excess[stop]) + most_shared(children)
+            cheap, dear = covers(children)
+            if unshared > sum(cheap.values()):
+                self.covers[stop], self.needs[stop] = cheap, unshared - sum(cheap.values())
+            if unshared > sum(dear.values()):
+                self.second_covers[stop] = unshared - sum(dear.values()), dear
 
     def without(self, spilled: Sequence[int] | NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return the mask of all buffers except the candidates ``spilled``, given as indices or as a mask."""
@@ -186,18 +199,6 @@ class SelectionProblem:
             return None
         extra = sum(group.extra for group in self.groups if spilled[list(group.members)].any())
         return int(self.savings[spilled].sum()) + extra
-
-    def _cover(self, stop: int, children: Sequence[Child]) -> None:
-        """Set the bytes that pairs can share: kept items need their sizes minus their parts of a cover.
-
-        A row with a cover that is not tight, or with only the sizes, is also valid, but weaker.
-        """
-        unshared = int(self.excess[stop]) + most_shared(children)
-        cheap, dear = covers(children)
-        if unshared > sum(cheap.values()):
-            self.covers[stop], self.needs[stop] = cheap, unshared - sum(cheap.values())
-        if unshared > sum(dear.values()):
-            self.second_covers[stop] = unshared - sum(dear.values()), dear
 
     def rows(self) -> Rows:
         """Return the covering problem: a row per stop, or per several; one per conflict; one per second cover."""
@@ -248,19 +249,6 @@ class SelectionProblem:
             return stops
         parts = np.array_split(stops, max(1, len(stops) // several))
         return np.array([part[np.argmax(self.excess[part])] for part in parts])
-
-    def _children_at(self, stop: int) -> list[Child]:
-        """Return the candidates that begin at a stop and may share a parent's bytes there."""
-        begin, end = np.searchsorted(self.instance.starts, self.times[stop] + np.array([0, 1])).tolist()
-        return [
-            Child(
-                self.candidate_of[child],
-                int(self.instance.sizes[child]),
-                tuple(self.candidate_of[parent] for parent in self.instance.parents[child]),
-            )
-            for child in range(begin, end)
-            if self.instance.parents[child]
-        ]
 
 
 # Branch and bound over the linear relaxation: choose the items that cover all needs at the least cost.
@@ -325,8 +313,8 @@ class BranchAndBound:
 
     def _expand(self, node: RelaxedNode) -> list[RelaxedNode]:
         """Return the children of a node, the likelier one last; none if nothing better can be below the node."""
-        choices, relaxation = node.choices, node.relaxation
-        if not self._can_cover(choices):
+        choices, relaxation, costs = node.choices, node.relaxation, self.problem.costs
+        if (self.matrix[:, choices != 0].sum(axis=1) < self.problem.needs).any():
             return []
         relaxation.run()
         duals = exact(self.problem, relaxation.duals())
@@ -334,60 +322,48 @@ class BranchAndBound:
         # An item that is fixed against its reduced cost raises the bound by the reduced cost (``Multipliers``).
         bound = duals.bound + sum(np.maximum(reduced[choices == 1], 0).tolist())
         bound += sum(np.maximum(-reduced[choices == 0], 0).tolist())
+        # The solution rounded up, without the items that no row needs, the most expensive items first.
         values = relaxation.solution()
-        self._offer(self._needed(np.where(choices < 0, values > _INTEGRAL, choices == 1)))
+        spilled = np.where(choices < 0, values > _INTEGRAL, choices == 1)
+        surplus = self.matrix[:, spilled].sum(axis=1) - self.problem.needs
+        chosen = np.flatnonzero(spilled)
+        for item in chosen[np.argsort(-costs[chosen], kind="stable")].tolist():
+            without = surplus - self.matrix[:, item]
+            if (without >= 0).all():
+                surplus, spilled[item] = without, False
+        self._offer(spilled)
         gap = (self.upper - self.unit) * duals.scale - bound
         if gap < 0:
             return []
-        choices = self._fixed(relaxation, choices, reduced, gap)
+        # Open items are fixed if their opposite choice would raise the bound by more than the gap.
+        decided = np.where(reduced > gap, 0, np.where(-reduced > gap, 1, -1))
+        new = (choices < 0) & (decided >= 0)
+        for item in np.flatnonzero(new).tolist():
+            relaxation.fix(item, float(decided[item]))
+        choices = np.where(new, decided, choices)
         if (choices >= 0).all():
             self._offer(choices == 1)
             return []
-        item = self._unclear(values, choices, reduced)
+        # Branch on the open item nearest to one half, or, if all are integers, with the lowest reduced cost.
+        distance = np.where(choices < 0, np.abs(values - 0.5), 1.0)
+        item = int(np.argmin(distance))
+        if distance[item] >= 0.5 - _INTEGRAL:
+            item = int(np.argmin(np.where(choices < 0, np.abs(reduced), np.iinfo(np.int64).max)))
         likelier = int(values[item] >= 0.5)
         children = []
         for value in (1 - likelier, likelier):
-            child = RelaxedNode(relaxation.copy(), choices.copy(), _least_loss(bound, duals.scale, self.unit))
+            bound_of_child = _least_loss(bound, duals.scale, self.unit)
+            child = RelaxedNode(relaxation.copy(), choices.copy(), bound_of_child)
             child.relaxation.fix(item, float(value))
             child.choices[item] = value
             children.append(child)
         return children
-
-    def _can_cover(self, choices: Array) -> bool:
-        return bool((self.matrix[:, choices != 0].sum(axis=1) >= self.problem.needs).all())
 
     def _offer(self, spilled: Spilled) -> None:
         """Keep a choice if it is the best so far."""
         lost = self.loss(spilled)
         if lost is not None and lost < self.upper:
             self.best, self.upper = spilled, lost
-
-    def _needed(self, spilled: Spilled) -> Spilled:
-        """Remove the items that no row needs from a choice, the most expensive items first."""
-        needed = spilled.copy()
-        surplus = self.matrix[:, spilled].sum(axis=1) - self.problem.needs
-        chosen = np.flatnonzero(spilled)
-        for item in chosen[np.argsort(-self.problem.costs[chosen], kind="stable")].tolist():
-            without = surplus - self.matrix[:, item]
-            if (without >= 0).all():
-                surplus, needed[item] = without, False
-        return needed
-
-    def _fixed(self, relaxation: Simplex, choices: Array, reduced: Array, gap: int) -> Array:
-        """Fix open items whose opposite choice would raise the bound by more than the gap; return the choices."""
-        decided = np.where(reduced > gap, 0, np.where(-reduced > gap, 1, -1))
-        new = (choices < 0) & (decided >= 0)
-        for item in np.flatnonzero(new).tolist():
-            relaxation.fix(item, float(decided[item]))
-        return np.where(new, decided, choices)
-
-    def _unclear(self, values: Floats, choices: Array, reduced: Array) -> int:
-        """Return the open item nearest to one half, or, if all are integers, with the lowest reduced cost."""
-        distance = np.where(choices < 0, np.abs(values - 0.5), 1.0)
-        item = int(np.argmin(distance))
-        if distance[item] < 0.5 - _INTEGRAL:
-            return item
-        return int(np.argmin(np.where(choices < 0, np.abs(reduced), np.iinfo(np.int64).max)))
 
 
 # The stops of a selection problem, as input of the sweep over time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -36,10 +36,10 @@ _STEPS_OF_ORDER = 50
 _ANNEALING_STEPS = 20_000
 
 #: Additional steps that a selection counts as, because packing it also takes time.
-_STEPS_OF_SELECTION = 5_000
+STEPS_OF_SELECTION = 5_000
 
 #: Nodes for each query whether a subset is a conflict.
-_NODES_OF_CONFLICT = 5_000
+NODES_OF_CONFLICT = 5_000
 
 
 @dataclass(frozen=True)
@@ -194,20 +194,21 @@ class _PortfolioSearch:
 
     def run(self) -> None:
         """Run the steps of the solver, in order, until the bound is met."""
-        for addresses in self._heuristics():
-            self._offer(addresses)
+        for order, policy in orders(self.instance):
+            self.work += len(self.instance)
+            self._offer(self.fitting.fit(order, policy))
             if self.lost == 0 and (not self.options.least_peak or self.peak == self.instance.load):
                 return
         if self.lost:
             self._select_and_pack()
-        if self.lost > self.bound:
-            self._try_others()
-
-    def _heuristics(self) -> Iterator[Mapping[int, int]]:
-        """Yield the result of every heuristic on all buffers, the most successful heuristic first."""
-        for order, policy in orders(self.instance):
-            self.work += len(self.instance)
-            yield self.fitting.fit(order, policy)
+        if self.lost <= self.bound:
+            return
+        # Without a proof the results of the other searches are offered, so that no other solver moves less.
+        for solver in (AnnealingSolver(), ExactSolver()):
+            placement = solver.place(self.instance)
+            self.work += placement.work
+            self._offer(placement.addresses)
+            self._offer(self._with_others(placement.addresses))
 
     def _offer(self, addresses: Mapping[int, int]) -> None:
         """Keep addresses if they lose less, or lose the same with a lower peak."""
@@ -225,7 +226,7 @@ class _PortfolioSearch:
             selection = select(
                 self.instance, self.capacity, upper=self.lost, conflicts=conflicts, budget=budget
             )
-            self.steps_left -= selection.steps + _STEPS_OF_SELECTION
+            self.steps_left -= selection.steps + STEPS_OF_SELECTION
             self.work += selection.steps
             if proving:
                 self.bound = max(self.bound, min(selection.bound, self.lost))
@@ -290,12 +291,4 @@ class _PortfolioSearch:
             fitted = self.fitting.fit([index for index in order(self.instance) if index in inside])
             if len(fitted) == len(members):
                 return False
-        return self.packing_left > 0 and self._pack(members, _NODES_OF_CONFLICT)[1]
-
-    def _try_others(self) -> None:
-        """Offer the results of the other searches if there is no proof, so that no other solver moves less."""
-        for solver in (AnnealingSolver(), ExactSolver()):
-            placement = solver.place(self.instance)
-            self.work += placement.work
-            self._offer(placement.addresses)
-            self._offer(self._with_others(placement.addresses))
+        return self.packing_left > 0 and self._pack(members, NODES_OF_CONFLICT)[1]

@@ -108,8 +108,15 @@ class PackingModel:
         for index in range(len(instance)):
             self._add(index)
         self.model.add_no_overlap_2d(self._times, self._addresses)
-        for index in range(len(instance)):
-            self._restrict_shares(index)
+        for parent, shares in enumerate(self._shares):
+            # The parent has a rectangle at the operation where children share.
+            if parent in self._alone and instance.starts[parent] == instance.ends[parent]:
+                for share in shares.values():
+                    self.model.add_implication(share, self._alone[parent])
+            # Two children of one parent are partners.
+            for one, other in itertools.combinations(shares, 2):
+                if one not in instance.parents[other] and other not in instance.parents[one]:
+                    self.model.add_at_most_one(shares[one], shares[other])
         savings = (instance.savings // self._saving_unit).tolist()
         self.model.minimize(
             sum(saving * ~placed for saving, placed in zip(savings, self._placed, strict=True))
@@ -142,7 +149,13 @@ class PackingModel:
     def _add(self, index: int) -> None:
         """Add a buffer: its rectangle, or the remaining rectangle if it shares with one of its parents."""
         first, last = int(self._instance.starts[index]), int(self._instance.ends[index])
-        shares = [self._share(parent, index) for parent in self._instance.parents[index]]
+        shares = []
+        for parent in self._instance.parents[index]:
+            share = self.model.new_bool_var("")
+            self.model.add_implication(share, self._placed[parent])
+            self.model.add(self._floors[parent] == self._floors[index]).only_enforce_if(share)
+            self._shares[parent][index] = share
+            shares.append(share)
         if not shares:
             self._add_rectangle(index, first, last, self._placed[index])
             return
@@ -159,23 +172,6 @@ class PackingModel:
         make, height = self.model.new_optional_fixed_size_interval_var, self._heights[index]
         self._times.append(make(first, last + 1 - first, present, ""))
         self._addresses.append(make(self._floors[index], height, present, ""))
-
-    def _share(self, parent: int, child: int) -> cp_model.IntVar:
-        share = self.model.new_bool_var("")
-        self.model.add_implication(share, self._placed[parent])
-        self.model.add(self._floors[parent] == self._floors[child]).only_enforce_if(share)
-        self._shares[parent][child] = share
-        return share
-
-    def _restrict_shares(self, parent: int) -> None:
-        """Require the parent's rectangle at the operation where children share, and that two children are partners."""
-        parents, shares = self._instance.parents, self._shares[parent]
-        if parent in self._alone and self._instance.starts[parent] == self._instance.ends[parent]:
-            for share in shares.values():
-                self.model.add_implication(share, self._alone[parent])
-        for one, other in itertools.combinations(shares, 2):
-            if one not in parents[other] and other not in parents[one]:
-                self.model.add_at_most_one(shares[one], shares[other])
 
 
 #: The default solver.

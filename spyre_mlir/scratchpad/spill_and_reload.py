@@ -28,13 +28,7 @@ from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.in_place_packing import pack
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.memory_plan import Residency, SpillAndReloadPlan
-from spyre_mlir.scratchpad.portfolio import PortfolioSolver
-
-#: Additional steps that a selection counts as, because packing it also takes time.
-_STEPS_OF_SELECTION = 5_000
-
-#: Nodes for each query whether a subset is a conflict.
-_NODES_OF_CONFLICT = 5_000
+from spyre_mlir.scratchpad.portfolio import NODES_OF_CONFLICT, STEPS_OF_SELECTION, PortfolioSolver
 
 
 @dataclass(frozen=True)
@@ -256,7 +250,7 @@ class _SpillSearch:
             selection = select(
                 gaps, capacity, upper=upper, conflicts=conflicts, groups=self.groups, budget=budget
             )
-            steps_left -= selection.steps + _STEPS_OF_SELECTION
+            steps_left -= selection.steps + STEPS_OF_SELECTION
             self.work += selection.steps
             if proving:
                 self.bound = max(self.bound, self.least + selection.bound)
@@ -321,7 +315,7 @@ def _conflict(instance: Instance) -> tuple[list[int], bool]:
     """Return buffers that cannot all be packed, and whether this is proven; all buffers if it is not."""
 
     def is_impossible(members: list[int]) -> bool:
-        return pack(instance.subset(members), instance.space.capacity, _NODES_OF_CONFLICT).proven
+        return pack(instance.subset(members), instance.space.capacity, NODES_OF_CONFLICT).proven
 
     everything = list(range(len(instance)))
     if not is_impossible(everything):
