@@ -43,12 +43,12 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 class Pass(Options):
     """A pass of the compiler, which rewrites a module in place, or checks a module.
 
-    A subclass with a ``name`` is registered under it: it is the name of the pass in pipelines.
+    Attributes:
+        name: The name of the pass in pipelines. A subclass with a name is registered under it.
+        is_evaluated: Whether evaluations run the pass if it is among the remaining passes of a pipeline.
     """
 
     name: ClassVar[str] = ""
-
-    #: Whether evaluations run the pass if it is among the remaining passes of a pipeline.
     is_evaluated: ClassVar[bool] = True
 
     #: The method that runs the pass, and its parameters.
@@ -121,14 +121,9 @@ class Pass(Options):
         before: float | None = None,
         after: float | None = None,
     ) -> None:
-        """Record a decision.
+        """Record a decision about ``op``: its ``kind``, as a word, and the ``reason``, as a sentence.
 
-        Args:
-            op: The operation that the decision concerns.
-            kind: The kind of decision, as a word.
-            reason: The reason, as a sentence.
-            before: The cost before, in the unit that the reason names.
-            after: The cost after, in the same unit.
+        ``before`` and ``after`` are costs, in the unit that the reason names.
         """
         operation = op.operation
         where, path = location_of(operation.location), source_note(operation.location, "module")

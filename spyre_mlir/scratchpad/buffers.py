@@ -65,12 +65,10 @@ class LifetimeBoundBuffer:
         start_time: int | None = None,
         end_time: int | None = None,
     ) -> None:
-        """Create a buffer, from its ``uses`` or from times.
+        """Create a buffer, from its ``uses`` or from times, as in "Scratchpad (LX) optimization".
 
-        Args:
-            start_time: The operation of the first use, instead of ``uses``, as in "Scratchpad (LX) optimization"
-                and the columns lower and upper of ``spyre-plan``.
-            end_time: The operation after the last use. The uses are then the first and the last operation.
+        ``start_time`` is the operation of the first use, ``end_time`` the operation after the last use (the columns
+        lower and upper of ``spyre-plan``). The uses are then the first and the last operation.
 
         Raises:
             PlanError: The times are invalid; ``check_buffers`` checks everything else.

@@ -34,12 +34,7 @@ class _PlacedBlock:
 
 
 def check_plan(buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan: MemoryPlan) -> None:
-    """Check a plan, independently of the planners.
-
-    Args:
-        buffers: The buffers that were planned.
-        space: The memory that they share.
-        plan: The plan.
+    """Check the ``plan`` of ``buffers`` that share ``space``, independently of the planners.
 
     Raises:
         PlanError: The plan breaks a rule; the error is about the first one.

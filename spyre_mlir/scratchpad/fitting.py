@@ -50,15 +50,10 @@ def outermost(gaps: Gaps, capacity: int) -> int:
 
 
 def fit(instance: Instance, order: Iterable[int], policy: Policy = lowest) -> dict[int, int]:
-    """Place buffers one after another, in the gaps that earlier buffers leave.
+    """Place the buffers of an ``instance`` one after another in an ``order`` of indices, in gaps that others leave.
 
-    Args:
-        instance: The buffers and the memory.
-        order: Indices of the buffers, in the order of placement.
-        policy: Chooses an address from the gaps that are large enough; ``lowest`` is first fit.
-
-    Returns:
-        Addresses in bytes of the buffers that found a gap, by buffer index, in the order of placement.
+    The ``policy`` chooses an address from the gaps that are large enough; ``lowest`` is first fit. Returns the
+    addresses in bytes of the buffers that found a gap, by buffer index, in the order of placement.
     """
     return Fitting(instance).fit(order, policy)
 

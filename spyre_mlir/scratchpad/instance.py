@@ -47,11 +47,7 @@ class Instance:
 
     @classmethod
     def of(cls, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> Instance:
-        """Return the instance of some buffers.
-
-        Args:
-            buffers: The buffers, in any order.
-            space: The memory that they share.
+        """Return the instance of ``buffers``, in any order, that share ``space``.
 
         Raises:
             PlanError: The buffers are invalid, or have or move 2^60 bytes or more together.

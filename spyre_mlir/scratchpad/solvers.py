@@ -194,11 +194,7 @@ for cls in (
 
 
 def solver(name: str, **options: Any) -> MemoryPlanSolver:
-    """Return the solver with the given name.
-
-    Args:
-        name: A name of ``spyre-plan --solver``, or of a user-defined solver.
-        **options: Fields of its class.
+    """Return the solver with a ``name`` of ``spyre-plan --solver``, or a user-defined one; ``options`` are its fields.
 
     Raises:
         PlanError: No solver has this name.

@@ -156,14 +156,7 @@ class SpillAndReloadSolver:
     steps_per_selection: int = 200_000
 
     def plan(self, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> SpillAndReloadPlan:
-        """Plan buffers that may be spilled and reloaded.
-
-        Args:
-            buffers: The buffers, in any order; names are unique.
-            space: The memory that they share.
-
-        Returns:
-            Residencies of the buffers, with the traffic in bytes.
+        """Plan ``buffers`` (names are unique; any order) that share ``space`` and may be spilled and reloaded.
 
         Raises:
             PlanError: The buffers are invalid.

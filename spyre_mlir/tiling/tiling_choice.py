@@ -67,12 +67,9 @@ class TilingChoice(Algorithm):
 
     @abc.abstractmethod
     def choose(self, problem: TilingProblem) -> int | None:
-        """Return the index of a candidate, or None for no candidate.
+        """Return the index of a candidate of the ``problem``, or None for no candidate.
 
         For the purpose "span", the method is called again with candidates of two loops after it returns None.
-
-        Args:
-            problem: The operation and the candidates.
         """
 
     def index(self, problem: TilingProblem) -> int | None:
