@@ -80,32 +80,27 @@ class JointDivision:
     bound: float
 
 
-@dataclass(frozen=True)
 class DivisionProblem:
-    """Operations with their division candidates, and buffers with their accesses, without limits such as capacity."""
+    """Operations with at most ``limit`` division candidates each, and buffers with their accesses.
 
-    ops: Sequence[DividedOp]
-    buffers: Sequence[SharedBuffer]
-    candidates: Sequence[tuple[DivisionCandidate, ...]]
-    accesses: Sequence[tuple[BufferAccess, ...]]
+    The problem does not depend on limits such as the capacity.
+    """
 
-    @classmethod
-    def of(cls, ops: Sequence[DividedOp], buffers: Sequence[SharedBuffer], limit: int) -> DivisionProblem:
-        """Return the problem in which each operation has at most ``limit`` candidates."""
+    def __init__(self, ops: Sequence[DividedOp], buffers: Sequence[SharedBuffer], limit: int) -> None:
+        self.ops, self.buffers = ops, buffers
         # Equal tuples become one object, so that cache keys are cheap to compare.
         unique: dict[tuple[DivisionCandidate, ...], tuple[DivisionCandidate, ...]] = {}
-        candidates = [
+        self.candidates = [
             unique.setdefault(options, options) for options in division_candidates(ops, buffers, limit)
         ]
 
         def access(buffer: SharedBuffer, index: int, operand: int) -> BufferAccess:
             writes = not buffer.from_host and operand == len(ops[index].space.views) - 1
-            return BufferAccess(ops[index], operand, writes, candidates[index])
+            return BufferAccess(ops[index], operand, writes, self.candidates[index])
 
-        accesses = [
+        self.accesses = [
             tuple(access(buffer, index, operand) for index, operand in buffer.accesses) for buffer in buffers
         ]
-        return cls(ops, buffers, candidates, accesses)
 
     def divide(self, capacity: int, relayouts: bool, algorithm: str = "lagrangian") -> JointDivision:
         """Return the best choice with buffers of at most ``capacity`` bytes per core; ``relayouts`` allows the ring."""
@@ -430,7 +425,7 @@ class JointPlanning(EvaluatingPass):
                 else work
                 for work in ops
             ]
-        problem = DivisionProblem.of(ops, [buffer for _, buffer in shared], self.variants)
+        problem = DivisionProblem(ops, [buffer for _, buffer in shared], self.variants)
         return _PlannedFunction(usage, problem, tuple(number for number, _ in shared))
 
     def _fitted(

@@ -171,7 +171,7 @@ class OnlineSoftmax(EvaluatingPass):
     ) -> None:
         """Attach the loops with the least time to the ops; no loops if that is best."""
         group = [Tiled(op, generic) for op in ops if (generic := structured(op)) is not None]
-        space = AttentionSpace.of(group, columns, target_of(ops[0]))
+        space = AttentionSpace(group, columns, target_of(ops[0]))
         search = _TileSearch(ops, space, masks, name, evaluator)
         search.run()
         best, bands = _best(search.attempts), None
@@ -330,31 +330,21 @@ _MOST_BANDS = 16
 Tiles = tuple[DimTiles, ...]
 
 
-@dataclass(frozen=True)
 class AttentionSpace:
     """Dims of an attention that loops may tile: outer dims, rows and keys. The values have ``columns`` columns."""
 
-    group: Sequence[Tiled]
-    maximum: Tiled
-    matmul: Tiled
-    loops: Sequence[DimClass]
-    sizes: tuple[int, ...]
-    columns: int
-    target: Target
-
-    @classmethod
-    def of(cls, group: Sequence[Tiled], columns: int, target: Target) -> AttentionSpace:
-        maximum = next(tiled_op for tiled_op in group if tiled_op.running is not None)
-        matmul = next(
+    def __init__(self, group: Sequence[Tiled], columns: int, target: Target) -> None:
+        self.group, self.columns, self.target = group, columns, target
+        self.maximum = next(tiled_op for tiled_op in group if tiled_op.running is not None)
+        self.matmul = next(
             tiled_op for tiled_op in reversed(group) if sdsc.opcode_of(tiled_op.op) == "batchmatmul"
         )
+        self.sizes = self.maximum.generic.extents
         classes = dim_classes(group, by_sources=False)
-        sizes = maximum.generic.extents
-        loops = [
-            next(dim_class for dim_class in classes if dim in dim_class.dims.get(maximum, ()))
-            for dim in range(len(sizes))
+        self.loops = [
+            next(dim_class for dim_class in classes if dim in dim_class.dims.get(self.maximum, ()))
+            for dim in range(len(self.sizes))
         ]
-        return cls(group, maximum, matmul, loops, sizes, columns, target)
 
     @property
     def labels(self) -> tuple[str, ...]:

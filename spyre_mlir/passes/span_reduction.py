@@ -58,23 +58,21 @@ class SpanReduction(Pass):
                     self.remark(op, "span", text)
                     convert_by_parts(memory, op, parts)
             memory = AliasAnalysis(func)
-            for op in all_ops(func):
-                if is_compute(op):
-                    self._reduce(memory, op, cores, divider)
-
-    def _reduce(self, memory: AliasAnalysis, op: ir.Operation, cores: int, divider: Divider) -> None:
-        opcode, space, values = memory.space(op)
-        try:
-            exempt = DEVICE_OPS[opcode].indirect
-            splits = required_splits(space, cores, self.limit_bytes, blocked=blocked_dims(op), exempt=exempt)
-        except SpanError as error:
-            shape = list(shape_of(values[error.operand]))
-            text = f"'{opcode}' cannot reach operand {error.operand}, of shape {shape}. {error}"
-            raise error_at(op, text) from error
-        if any(split > 1 for split in splits):
-            divider.divide(op, opcode, space, splits)
-            text = f"to reach its operands, '{opcode}' needs {splits_text(splits, space.units)}"
-            self.remark(op, "span", text)
+            for op in filter(is_compute, all_ops(func)):
+                opcode, space, values = memory.space(op)
+                try:
+                    exempt = DEVICE_OPS[opcode].indirect
+                    splits = required_splits(
+                        space, cores, self.limit_bytes, blocked=blocked_dims(op), exempt=exempt
+                    )
+                except SpanError as error:
+                    shape = list(shape_of(values[error.operand]))
+                    text = f"'{opcode}' cannot reach operand {error.operand}, of shape {shape}. {error}"
+                    raise error_at(op, text) from error
+                if any(split > 1 for split in splits):
+                    divider.divide(op, opcode, space, splits)
+                    text = f"to reach its operands, '{opcode}' needs {splits_text(splits, space.units)}"
+                    self.remark(op, "span", text)
 
 
 # Conversion of a tensor part by part, if each core's slice of the whole would exceed the span limit.

@@ -46,26 +46,24 @@ class WorkDistribution(Pass):
         cores, divider = target_of(module).cores, Divider()
         for func in functions(module):
             memory = AliasAnalysis(func)
-            for op in all_ops(func):
-                if is_compute(op):
-                    self._divide(memory, op, cores, divider)
-
-    def _divide(self, memory: AliasAnalysis, op: ir.Operation, cores: int, divider: Divider) -> None:
-        opcode, space, _ = memory.space(op)
-        order = None  # the default order in which core ids count slices
-        if pins_of(op).slices is not None:
-            splits, order = pinned_division(op, opcode, space, cores)
-        else:
-            by_cost = self.matmul == "cost" and DEVICE_OPS[opcode].kind.is_divided_by_cost
-            try:
-                limits = committed_splits(op), blocked_dims(op), self.uneven and not space.symbolic
-                problem = DivisionOfOperation.of_space(opcode, space, cores, *limits, by_cost)
-                splits = WorkDivision.registry.make(self.division).splits(problem)
-            except ValueError as error:
-                raise error_at(op, f"'{opcode}' cannot be divided: {error}") from error
-        division = divider.divide(op, opcode, space, splits, order)
-        if division.cores < cores or division.partial:
-            reason = f"{division.cores} of {cores} cores: {splits_text(splits, space.units)}"
-            if division.partial:
-                reason += f"; cores {', '.join(map(str, division.finishers))} have the finished values"
-            self.remark(op, "division", reason)
+            for op in filter(is_compute, all_ops(func)):
+                opcode, space, _ = memory.space(op)
+                order = None  # the default order in which core ids count slices
+                if pins_of(op).slices is not None:
+                    splits, order = pinned_division(op, opcode, space, cores)
+                else:
+                    by_cost = self.matmul == "cost" and DEVICE_OPS[opcode].kind.is_divided_by_cost
+                    try:
+                        limits = committed_splits(op), blocked_dims(op), self.uneven and not space.symbolic
+                        problem = DivisionOfOperation.of_space(opcode, space, cores, *limits, by_cost)
+                        splits = WorkDivision.registry.make(self.division).splits(problem)
+                    except ValueError as error:
+                        raise error_at(op, f"'{opcode}' cannot be divided: {error}") from error
+                division = divider.divide(op, opcode, space, splits, order)
+                if division.cores < cores or division.partial:
+                    reason = f"{division.cores} of {cores} cores: {splits_text(splits, space.units)}"
+                    if division.partial:
+                        reason += (
+                            f"; cores {', '.join(map(str, division.finishers))} have the finished values"
+                        )
+                    self.remark(op, "division", reason)

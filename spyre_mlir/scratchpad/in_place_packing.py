@@ -65,53 +65,38 @@ def pack(instance: Instance, capacity: int, budget: int) -> Packing:
     ended = np.searchsorted(instance.times, instance.ends, side="right")
     if int((ended - np.searchsorted(instance.times, instance.starts)).sum()) > _MOST_COVERED:
         return Packing(None, False, 0)
-    return _Attempts(instance, capacity, budget).run()
-
-
-class _Attempts:
-    """The searches for each joining and for the relaxation, which share a budget of nodes."""
-
-    def __init__(self, instance: Instance, capacity: int, budget: int) -> None:
-        self._count = len(instance)
-        self._budget = budget
-        self._nodes = 0
-        joinings, self._complete = _joinings(instance, capacity)
-        # A power of two for each search, including the relaxation, and together at most ``_TABLE``.
-        table = _TABLE >> len(joinings).bit_length()
-        self._open = [ShapePacking(_joined(instance, joining), capacity, table) for joining in joinings]
-        self._relaxed = None
-        if not self._complete:
-            # Parents are not live at their last use; buffers with only this use are omitted.
-            ends = instance.ends.copy()
-            ends[sorted({parent for parents in instance.parents for parent in parents})] -= 1
-            live = np.flatnonzero(instance.starts <= ends)
-            shapes = Shapes(
-                live, np.arange(len(live)), instance.starts[live], ends[live], instance.sizes[live]
-            )
-            self._relaxed = ShapePacking(shapes, capacity, table)
-
-    def run(self) -> Packing:
-        """Run rounds until a joining is packed, all are impossible, or the budget is spent."""
-        round_ = _FIRST_ROUND
-        while (self._open or self._relaxed) and self._nodes < self._budget:
-            # The first joinings are the most likely to succeed, so they get the most nodes.
-            for number, search in enumerate(self._open, start=1):
-                if self._run(search, -(-round_ // number)):
-                    return Packing(search.offsets(self._count), False, self._nodes)
-            self._open = [search for search in self._open if not search.impossible]
-            if self._relaxed is not None and self._run(self._relaxed, round_):
-                self._relaxed = None
-            if self._relaxed is not None and self._relaxed.impossible:
-                return Packing(None, True, self._nodes)
-            round_ *= _ROUND_GROWTH
-        # If all tried joinings are impossible, this is a proof only if there are no other joinings.
-        return Packing(None, self._complete and not self._open, self._nodes)
-
-    def _run(self, search: ShapePacking, nodes: int) -> bool:
-        before = search.nodes
-        is_packed = search.run(min(nodes, self._budget - self._nodes))
-        self._nodes += search.nodes - before
-        return is_packed
+    joinings, are_all = _joinings(instance, capacity)
+    # A power of two for each search, including the relaxation, and together at most ``_TABLE``.
+    table = _TABLE >> len(joinings).bit_length()
+    searches = [ShapePacking(_joined(instance, joining), capacity, table) for joining in joinings]
+    relaxation: ShapePacking | None = None
+    if not are_all:
+        # Parents are not live at their last use; buffers with only this use are omitted.
+        ends = instance.ends.copy()
+        ends[sorted({parent for parents in instance.parents for parent in parents})] -= 1
+        live = np.flatnonzero(instance.starts <= ends)
+        shapes = Shapes(live, np.arange(len(live)), instance.starts[live], ends[live], instance.sizes[live])
+        relaxation = ShapePacking(shapes, capacity, table)
+    nodes, round_ = 0, _FIRST_ROUND
+    while (searches or relaxation) and nodes < budget:
+        # The first joinings are the most likely to succeed, so they get the most nodes.
+        for number, search in enumerate(searches, start=1):
+            before = search.nodes
+            is_packed = search.run(min(-(-round_ // number), budget - nodes))
+            nodes += search.nodes - before
+            if is_packed:
+                return Packing(search.offsets(len(instance)), False, nodes)
+        searches = [search for search in searches if not search.impossible]
+        if relaxation is not None:
+            before = relaxation.nodes
+            is_packed = relaxation.run(min(round_, budget - nodes))
+            nodes += relaxation.nodes - before
+            if relaxation.impossible:
+                return Packing(None, True, nodes)
+            relaxation = None if is_packed else relaxation
+        round_ *= _ROUND_GROWTH
+    # If all tried joinings are impossible, this is a proof only if there are no other joinings.
+    return Packing(None, are_all and not searches, nodes)
 
 
 def _joined(instance: Instance, joining: Joining) -> Shapes:
@@ -151,7 +136,7 @@ def _joinings(instance: Instance, capacity: int) -> tuple[list[Joining], bool]:
     few = math.prod(len(parents) + 1 for parents in instance.parents) <= _COMBINATIONS
     others = _combinations(instance, children) if few else _random_joinings(instance, children)
     different: dict[frozenset[tuple[int, int]], Joining] = {}
-    for joining in itertools.chain((_Links(instance).join_all(pairs) for pairs in likely), [{}], others):
+    for joining in itertools.chain((_join_all(instance, pairs) for pairs in likely), [{}], others):
         loads, joined = unshared.copy(), list(joining)
         np.subtract.at(loads, time_indices[joined], instance.sizes[joined])
         if loads.max() <= capacity:
@@ -182,7 +167,7 @@ def _random_joinings(instance: Instance, children: Sequence[int]) -> Iterator[Jo
         priority = {child: -instance.sizes[child] * rng.random() ** weight for child in children}
         pairs = list(_largest_joining(instance, sorted(children, key=priority.__getitem__)).items())
         rng.shuffle(pairs)
-        yield _Links(instance).join_all(pairs)
+        yield _join_all(instance, pairs)
 
 
 def _combinations(instance: Instance, children: Sequence[int]) -> Iterator[Joining]:
@@ -190,39 +175,32 @@ def _combinations(instance: Instance, children: Sequence[int]) -> Iterator[Joini
     for parents in itertools.product(*((*instance.parents[child], None) for child in children)):
         pairs = zip(children, parents, strict=True)
         chosen = [(child, parent) for child, parent in pairs if parent is not None]
-        joining = _Links(instance).join_all(chosen)
+        joining = _join_all(instance, chosen)
         if len(joining) == len(chosen):
             yield joining
 
 
-class _Links:
-    """Chains of pairs.
+def _join_all(instance: Instance, pairs: Iterable[tuple[int, int]]) -> Joining:
+    """Return the pairs (child, parent) that can be joined, given the pairs before them.
 
     If the only use of a buffer is both its begin and its end, its parent and its child are live together there, so all
     three share an address only if parent and child are a pair as well.
     """
+    parent_of: dict[int, int] = {}
+    child_of: dict[int, int] = {}
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._parent: dict[int, int] = {}
-        self._child: dict[int, int] = {}
+    def live(chain: list[int], times: Array, time: int) -> list[int]:
+        return list(itertools.takewhile(lambda buffer: times[buffer] == time, chain))
 
-    def join_all(self, pairs: Iterable[tuple[int, int]]) -> Joining:
-        """Return the pairs (child, parent) that can be joined, given the pairs before them."""
-        for child, parent in pairs:
-            if self._can_join(child, parent):
-                self._parent[child], self._child[parent] = parent, child
-        return self._parent
-
-    def _can_join(self, child: int, parent: int) -> bool:
-        if child in self._parent or parent in self._child:
-            return False
-        instance, time = self._instance, self._instance.starts[child]
-        older = itertools.takewhile(lambda old: instance.ends[old] == time, _chain(parent, self._parent))
-        younger = itertools.takewhile(
-            lambda young: instance.starts[young] == time, _chain(child, self._child)
-        )
-        return all(old in instance.parents[young] for old, young in itertools.product(older, younger))
+    for child, parent in pairs:
+        if child in parent_of or parent in child_of:
+            continue
+        time = instance.starts[child]
+        older = live(_chain(parent, parent_of), instance.ends, time)
+        younger = live(_chain(child, child_of), instance.starts, time)
+        if all(old in instance.parents[young] for old in older for young in younger):
+            parent_of[child], child_of[parent] = parent, child
+    return parent_of
 
 
 # Exact packing of shapes (intervals in time with heights) within a capacity, by restarts of ``packing_search.py``.
