@@ -75,7 +75,17 @@ class CoarseTiling(Pass):
             # Checked before the rewrite: a maximum that is not complete may be read only in its own loops.
             check_running(nests)
             for tiled_op in nests.tiled.values():
-                _record_tiling(tiled_op)
+                op, loops = tiled_op.op, [loop.settled() for loop in tiling_of(tiled_op.op)]
+                if TILING in op.attributes:
+                    del op.attributes[TILING]
+                if sdsc.NAME not in op.attributes:
+                    continue
+                # An operation with a name keeps its loops for plan files. A running maximum always has a loop over its
+                # reduced dim there, even of a single tile, which records that ``online-softmax`` was applied.
+                reduced = tiled_op.generic.reduced
+                if tiled_op.running is not None and not any(loop.dim in reduced for loop in loops):
+                    loops.append(TiledLoop(f"attention{tiled_op.running}.keys", min(reduced), 1))
+                op.attributes[sdsc.TILED] = tiling_attr(loops)
             if not any(isinstance(item, Nest) for item in nests.items):
                 continue
             for item in nests.items:
@@ -103,23 +113,6 @@ class CoarseTiling(Pass):
         for item in nest.items:
             if isinstance(item, Nest):
                 self._report(item)
-
-
-def _record_tiling(tiled_op: Tiled) -> None:
-    """Remove ``sdsc.tiling``; an operation with a name keeps it for plan files as ``sdsc.tiled``.
-
-    A running maximum is always recorded with a loop over its reduced dim, even if that loop has a single tile. A plan
-    thereby records that ``online-softmax`` was applied.
-    """
-    op, loops = tiled_op.op, [loop.settled() for loop in tiling_of(tiled_op.op)]
-    if TILING in op.attributes:
-        del op.attributes[TILING]
-    if sdsc.NAME not in op.attributes:
-        return
-    reduced = tiled_op.generic.reduced
-    if tiled_op.running is not None and not any(loop.dim in reduced for loop in loops):
-        loops.append(TiledLoop(f"attention{tiled_op.running}.keys", min(reduced), 1))
-    op.attributes[sdsc.TILED] = tiling_attr(loops)
 
 
 # Writing nests of tiled operations as ``scf.for``.

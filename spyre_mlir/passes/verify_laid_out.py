@@ -36,26 +36,21 @@ class VerifyLaidOut(Pass):
                     raise error_at(func, f"argument of type {argument.type} has no #stick.layout")
             memory = AliasAnalysis(func)
             for op in all_ops(func):
-                _check(memory, op)
-
-
-def _check(memory: AliasAnalysis, op: ir.Operation) -> None:
-    for value in op.results:
-        if isinstance(value.type, ir.RankedTensorType):
-            memory.layout(value)
-    try:
-        if op.name in VIEWS:
-            composed = view_of(op, memory.place(op.operands[0]).view).layout
-            declared = BufferView.of(memory.layout(op.results[0])).layout
-            if (composed.digits, composed.shape) != (declared.digits, declared.shape):
-                expected = stick.affine_map(composed)
-                text = f"the result's layout is not the composition of the view; expected {expected}"
-                raise error_at(op, text)
-        elif is_compute(op):
-            opcode, space, _ = memory.space(op)
-            _check_sticks(op, opcode, space)
-    except ViewError as error:
-        raise error_at(op, f"'{op.name}' between these layouts is no view: {error}") from error
+                for value in op.results:
+                    if isinstance(value.type, ir.RankedTensorType):
+                        memory.layout(value)
+                try:
+                    if op.name in VIEWS:
+                        composed = view_of(op, memory.place(op.operands[0]).view).layout
+                        declared = BufferView.of(memory.layout(op.results[0])).layout
+                        if (composed.digits, composed.shape) != (declared.digits, declared.shape):
+                            text = "the result's layout is not the composition of the view"
+                            raise error_at(op, f"{text}; expected {stick.affine_map(composed)}")
+                    elif is_compute(op):
+                        opcode, space, _ = memory.space(op)
+                        _check_sticks(op, opcode, space)
+                except ViewError as error:
+                    raise error_at(op, f"'{op.name}' between these layouts is no view: {error}") from error
 
 
 def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:

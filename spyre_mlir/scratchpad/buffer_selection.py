@@ -539,7 +539,15 @@ def sweep(stops: Sequence[Stop], bound: int, limit: int, width: int) -> Swept:
     steps = 0
     for stop in stops:
         if stop.gone:
-            states = _without(states, stop.gone)
+            ended = sum(item.bit for item in stop.gone)
+            before, states = states, {}
+            # Of states that are equal after these items have ended, only the cheaper one is kept.
+            for (mask, hit), state in before.items():
+                leaving = mask & ended
+                if leaving:
+                    freed = sum(item.size for item in stop.gone if item.bit & leaving)
+                    state = state._replace(freed=state.freed - freed)
+                _keep_cheaper(states, (mask ^ leaving, hit), state)
         for item in stop.arrivals:
             steps += len(states)
             states = _decide(states, item, limit)
@@ -549,22 +557,25 @@ def sweep(stops: Sequence[Stop], bound: int, limit: int, width: int) -> Swept:
                 ranked = sorted(states.items(), key=lambda entry: entry[1].bound)
                 dropped = min(x for x in (dropped, ranked[width][1].bound) if x is not None)
                 states = dict(ranked[:width])
-        states = _check(states, stop, limit)
+        # States that free enough bytes at the stop, with the cost of bytes freed beyond the need.
+        before, states = states, {}
+        for (mask, hit), state in before.items():
+            # Kept children share bytes with kept parents.
+            sharing = [
+                child._replace(parents=tuple(parent for parent in child.parents if not mask >> parent & 1))
+                for child in stop.children
+                if not mask >> child.item & 1
+            ]
+            if state.freed + (most_shared(sharing) if sharing else 0) < stop.must_free:
+                continue
+            if stop.multiplier:
+                counted = state.freed - sum(less for bit, less in stop.clipped if mask & bit)
+                state = state._replace(bound=state.bound + stop.multiplier * (counted - stop.need))
+                if state.bound > limit:
+                    continue
+            states[mask, hit] = state
     best = min(states.values(), key=lambda state: state.lost, default=None)
     return Swept(best, dropped, steps)
-
-
-def _without(states: dict[Key, PartialSelection], gone: Sequence[Item]) -> dict[Key, PartialSelection]:
-    """Return the states after some items have ended; of states that are now equal, only the cheaper one."""
-    ended = sum(item.bit for item in gone)
-    remaining: dict[Key, PartialSelection] = {}
-    for (mask, hit), state in states.items():
-        leaving = mask & ended
-        if leaving:
-            freed = sum(item.size for item in gone if item.bit & leaving)
-            state = state._replace(freed=state.freed - freed)
-        _keep_cheaper(remaining, (mask ^ leaving, hit), state)
-    return remaining
 
 
 def _decide(states: dict[Key, PartialSelection], item: Item, limit: int) -> dict[Key, PartialSelection]:
@@ -581,28 +592,6 @@ def _decide(states: dict[Key, PartialSelection], item: Item, limit: int) -> dict
             spilled = PartialSelection(bound, lost, freed, (item.number, state.spilled))
             _keep_cheaper(decided, (mask | item.bit, (hit | item.hits) & ~item.closes), spilled)
     return decided
-
-
-def _check(states: dict[Key, PartialSelection], stop: Stop, limit: int) -> dict[Key, PartialSelection]:
-    """Return the states that free enough bytes at the stop, with the cost of bytes freed beyond the need."""
-    checked: dict[Key, PartialSelection] = {}
-    for key, state in states.items():
-        mask = key[0]
-        # Kept children share bytes with kept parents.
-        sharing = [
-            child._replace(parents=tuple(parent for parent in child.parents if not mask >> parent & 1))
-            for child in stop.children
-            if not mask >> child.item & 1
-        ]
-        if state.freed + (most_shared(sharing) if sharing else 0) < stop.must_free:
-            continue
-        if stop.multiplier:
-            counted = state.freed - sum(less for bit, less in stop.clipped if mask & bit)
-            state = state._replace(bound=state.bound + stop.multiplier * (counted - stop.need))
-            if state.bound > limit:
-                continue
-        checked[key] = state
-    return checked
 
 
 def _keep_cheaper(states: dict[Key, PartialSelection], key: Key, state: PartialSelection) -> None:
