@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import field
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, is_compute
@@ -59,3 +60,14 @@ class ScopedLiveRanges:
             self.all.append(known[root])
             self.of_root.setdefault(root, []).append(known[root])
         known[root].last = len(self.order)
+
+
+def simultaneous(
+    live_ranges: Iterable[ScopedLiveRange],
+) -> Iterator[tuple[ScopedLiveRange, ScopedLiveRange]]:
+    """Yield all pairs of live ranges that overlap, the earlier one first, by a sweep over time."""
+    alive: list[ScopedLiveRange] = []
+    for live_range in sorted(live_ranges, key=lambda live_range: live_range.first):
+        alive = [other for other in alive if other.last >= live_range.first]
+        yield from ((other, live_range) for other in alive)
+        alive.append(live_range)

@@ -31,10 +31,9 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, PlannedPlacement
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemoryPlan, MemorySpace
-from spyre_mlir.scratchpad.competition import reasons
 from spyre_mlir.scratchpad.fitting import Fitting, orders
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
+from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement, competition
 from spyre_mlir.target.target import Target
 
 
@@ -233,7 +232,7 @@ class PinnedSolver(MemoryPlanSolver):
         best = min(placements, key=rank)
         placed = np.zeros(len(instance), bool)
         placed[list(best)] = True
-        return Placement(best, work=len(placements) * len(instance), reasons=reasons(instance, placed))
+        return Placement(best, work=len(placements) * len(instance), reasons=competition(instance, placed))
 
 
 def conflict(instance: Instance, addresses: Mapping[int, int]) -> tuple[int, int] | None:

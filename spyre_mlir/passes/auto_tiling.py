@@ -89,7 +89,13 @@ class AutoTiling(EvaluatingPass):
 
     def _for_spans(self, ops: Sequence[Tiled], evaluator: Evaluator) -> None:
         for tiled_op in ops:
-            if TILING in tiled_op.op.attributes or not _may_be_out_of_reach(tiled_op):
+            values, span_bytes = (
+                (*tiled_op.generic.inputs, tiled_op.result),
+                target_of(tiled_op.op).span_bytes,
+            )
+            # If no tensor is larger than the span of a core, no evaluation is needed.
+            is_large = any(_bytes(tiled_op, value) > span_bytes for value in values)
+            if TILING in tiled_op.op.attributes or not is_large:
                 continue
             # This is evaluated because layouts and divisions determine the memory that a core addresses.
             if evaluator.cost(group_module([tiled_op.op], {})) is None:
@@ -97,26 +103,51 @@ class AutoTiling(EvaluatingPass):
 
     def _reach(self, tiled_op: Tiled, evaluator: Evaluator) -> None:
         """Tile an operation over one dim or two by the cheapest of the coarsest tilings that all cores can address."""
-        classes = dim_classes([tiled_op])
+        classes, generic, target = dim_classes([tiled_op]), tiled_op.generic, target_of(tiled_op.op)
+
+        def loops(tiles: Tiles) -> list[TiledLoop]:
+            return [
+                cut.loop(f"span{depth or ''}", dim, generic.extents[dim])
+                for depth, (dim, cut) in enumerate(tiles)
+            ]
+
+        def fineness(tiles: Tiles) -> tuple[int, tuple[int, ...]]:
+            counts = tuple(cut.tiles for _, cut in tiles)
+            return math.prod(counts), counts
+
         # Two loops are tried only if no single dim is enough.
         for depth in (1, 2):
-            tilings = [
-                tiling
-                for nest in itertools.combinations(classes, depth)
-                for tiling in _tilings(tiled_op, nest)
-            ]
-            costs = _Costs(lambda index, of=tilings: evaluator.cost(_tiled_module(tiled_op, of[index])))
-            index = self._choice(_span_problem(tiled_op, tilings, costs))
+            tilings: list[Tiles] = []
+            for nest in itertools.combinations(classes, depth):
+                dims = [dim_class.dims[tiled_op][0] for dim_class in nest]
+                cuts = (dim_class.cuts(2, target.loop_iterations, target.cores) for dim_class in nest)
+                nested = [tuple(zip(dims, tiles, strict=True)) for tiles in itertools.product(*cuts)]
+                tilings += sorted(nested, key=fineness)[:_MOST_COUNTS]
+
+            def evaluate(index: int, tilings: Sequence[Tiles] = tilings) -> ProgramCost | None:
+                return evaluator.cost(group_module([tiled_op.op], {tiled_op.result: loops(tilings[index])}))
+
+            costs = _Costs(evaluate)
+            candidates = tuple(
+                TilingCandidate(1, tuple((dim, cut.tiles) for dim, cut in tiles)) for tiles in tilings
+            )
+            # There is no untiled cost to compare with, because the operation cannot run untiled.
+            index = self._choice(
+                TilingProblem(
+                    "span", generic.opcode, tuple(generic.extents), 0, 0, candidates,
+                    costs.ns, lambda _: None, lambda _: True,
+                )
+            )  # fmt: skip
             if index is not None:
                 break
         else:
             return  # span-reduction reports the error
         chosen, price = tilings[index], costs[index]
         assert price is not None
-        tiled_op.op.attributes[TILING] = tiling_attr(_nested(tiled_op, chosen)[tiled_op.result])
+        tiled_op.op.attributes[TILING] = tiling_attr(loops(chosen))
         attempts = [(cost, tilings[other]) for other, cost in costs.items() if cost is not None]
         others = "; ".join(f"{_tiles_text(tiles)}: {cost}" for cost, tiles in attempts)
-        text = f"'{tiled_op.generic.opcode}' in {_tiles_text(chosen)}, which no division brings into reach; {others}"
+        text = f"'{generic.opcode}' in {_tiles_text(chosen)}, which no division brings into reach; {others}"
         self.remark(tiled_op.op, "tiling", text, after=price.nanoseconds)
 
     def _choice(self, problem: TilingProblem) -> int | None:
@@ -146,44 +177,33 @@ class AutoTiling(EvaluatingPass):
 
         Returns the last index of the run, or None if no run is tiled.
         """
-        choice = _RunChoice(runs, index, evaluator)
-        number = self._choice(choice.problem(live, lx_bytes))
+        choice = _RunChoice(runs, index, evaluator, math.ceil(live / lx_bytes))
+        generic = runs.ops[index].generic
+        candidates = tuple(
+            TilingCandidate(len(run), ((dim_class.dims[runs.ops[index]][0], cut.tiles),))
+            for run, dim_class, cut in choice.candidates
+        )
+        number = self._choice(
+            TilingProblem(
+                "lx", generic.opcode, tuple(generic.extents), live, lx_bytes, candidates,
+                choice.tiled.ns, choice.untiled.ns, choice.pays,
+            )
+        )  # fmt: skip
         attempts = "; ".join(dict.fromkeys(choice.attempts))
         if number is None:
             if attempts:
-                reasons = [*choice.reasons, attempts]
-                self.remark(runs.ops[index].op, "no tiling", "; ".join(reasons))
+                self.remark(runs.ops[index].op, "no tiling", "; ".join([*choice.reasons, attempts]))
             return None
         run, _, cut = choice.candidates[number]
-        tiling, price, untiled = choice.tiling(number), choice.tiled[number], choice.untiled(number)
+        price, untiled = choice.tiled[number], choice.untiled[number]
         assert price is not None and untiled is not None
-        for result, loops in tiling.items():
-            next(tiled_op for tiled_op in run if tiled_op.result == result).op.attributes[TILING] = (
-                tiling_attr(loops)
-            )
+        tiling = choice.tiling(number)
+        for tiled_op in run:
+            tiled_op.op.attributes[TILING] = tiling_attr(tiling[tiled_op.result])
         what = f"{len(run)} operations in {cut}, whose intermediates then fit the scratchpads"
         before, after = round(untiled.nanoseconds), round(price.nanoseconds)
         self.remark(run[0].op, "tiling", f"{what}; {attempts}", before=before, after=after)
         return max(runs.ops.index(run[-1]), index)
-
-
-def _why_not_among_neighbours(
-    ops: Sequence[Tiled], run: Sequence[Tiled], tiling: Tiling, evaluator: Evaluator
-) -> str:
-    """Return why a run is not tiled: together with its neighbours the tiles take more time; "" if they do not.
-
-    A run that is evaluated alone has its operands and results in device memory, in the layouts that are best for it.
-    """
-    margin, first = (_LONGEST - len(run)) // 2, ops.index(run[0])
-    window = ops[max(first - margin, 0) : first + len(run) + margin]
-    if len(window) == len(run):
-        return ""
-    others = {each.result: tiling_of(each.op) for each in window if TILING in each.op.attributes}
-    chosen = [tiled_op.op for tiled_op in window]
-    untiled, tiled = (evaluator.cost(group_module(chosen, loops)) for loops in (others, {**others, **tiling}))
-    if untiled is None or (tiled is not None and tiled.nanoseconds < untiled.nanoseconds):
-        return ""
-    return f"with {len(window) - len(run)} neighbours {tiled or 'not possible'}, untiled {untiled}"
 
 
 class _Costs(dict[int, "ProgramCost | None"]):
@@ -203,98 +223,62 @@ class _Costs(dict[int, "ProgramCost | None"]):
         return None if cost is None else cost.nanoseconds
 
 
-def _span_problem(tiled_op: Tiled, tilings: Sequence[Tiles], costs: _Costs) -> TilingProblem:
-    """Return the problem of an operation with unaddressable operands, which has no untiled cost to compare with."""
-    candidates = tuple(TilingCandidate(1, tuple((dim, cut.tiles) for dim, cut in tiles)) for tiles in tilings)
-    generic = tiled_op.generic
-    extents = tuple(generic.extents)
-    return TilingProblem(
-        "span", generic.opcode, extents, 0, 0, candidates, costs.ns, lambda _: None, lambda _: True
-    )
-
-
-def _tiled_module(tiled_op: Tiled, chosen: Tiles) -> ir.Module:
-    return group_module([tiled_op.op], _nested(tiled_op, chosen))
-
-
-def _tilings(tiled_op: Tiled, nest: Sequence[DimClass]) -> list[Tiles]:
-    """Return tilings by nested loops along some dims, the coarsest tilings first."""
-    dims, target = [dim_class.dims[tiled_op][0] for dim_class in nest], target_of(tiled_op.op)
-    cuts = (dim_class.cuts(2, target.loop_iterations, target.cores) for dim_class in nest)
-    tilings = [tuple(zip(dims, tiles, strict=True)) for tiles in itertools.product(*cuts)]
-    coarsest_first = sorted(tilings, key=lambda chosen: (math.prod(_counts(chosen)), _counts(chosen)))
-    return coarsest_first[:_MOST_COUNTS]
-
-
 class _RunChoice:
     """Runs around an operation, with the tile counts that may be enough for each run, and their costs."""
 
-    def __init__(self, runs: _Runs, index: int, evaluator: Evaluator) -> None:
+    def __init__(self, runs: _Runs, index: int, evaluator: Evaluator, least: int) -> None:
         self.ops, self.op_index, self.evaluator = runs.ops, index, evaluator
-        self.around = list(runs.around(index))
         self.candidates: list[tuple[Sequence[Tiled], DimClass, DimTiles]] = []
-        self.tiled = _Costs(self._tiled)
-        self.untiled_runs: dict[int, ProgramCost | None] = {}
+        for first, last, dim_class in runs.around(index):
+            run = self.ops[first : last + 1]
+            cuts = _enough(dim_class, least, target_of(self.ops[index].op))
+            self.candidates += [(run, dim_class, cut) for cut in cuts]
+        self.tiled, self.untiled = _Costs(self._tiled), _Costs(self._untiled)
         self.attempts: list[str] = []
         self.reasons: list[str] = []
 
-    def problem(self, live: int, lx_bytes: int) -> TilingProblem:
-        """Return the choice as plain data."""
-        tiled_op = self.ops[self.op_index]
-        candidates = []
-        for first, last, dim_class in self.around:
-            run = self.ops[first : last + 1]
-            for cut in _enough(dim_class, math.ceil(live / lx_bytes), target_of(tiled_op.op)):
-                self.candidates.append((run, dim_class, cut))
-                candidates.append(TilingCandidate(len(run), ((dim_class.dims[tiled_op][0], cut.tiles),)))
-        generic = tiled_op.generic
-        return TilingProblem(
-            "lx", generic.opcode, tuple(generic.extents), live, lx_bytes, tuple(candidates),
-            self.tiled.ns, self._untiled_ns, self._pays,
-        )  # fmt: skip
-
-    def tiling(self, number: int) -> dict[ir.Value, list[TiledLoop]]:
+    def tiling(self, number: int) -> Tiling:
         """Return the loops of a candidate."""
         return _together(*self.candidates[number], self.op_index)
 
-    def untiled(self, number: int) -> ProgramCost | None:
-        """Return the cost of the run of a candidate without tiles."""
+    def _untiled(self, number: int) -> ProgramCost | None:
+        """Return the cost of the run of a candidate without tiles; candidates of one run share it."""
         run = self.candidates[number][0]
-        key = id(run)
-        if key not in self.untiled_runs:
-            self.untiled_runs[key] = self.evaluator.cost(group_module([tiled_op.op for tiled_op in run], {}))
-        return self.untiled_runs[key]
-
-    def _untiled_ns(self, number: int) -> float | None:
-        cost = self.untiled(number)
-        return None if cost is None else cost.nanoseconds
+        known = next((other for other in self.untiled if self.candidates[other][0] is run), None)
+        if known is not None:
+            return self.untiled[known]
+        return self.evaluator.cost(group_module([tiled_op.op for tiled_op in run], {}))
 
     def _tiled(self, number: int) -> ProgramCost | None:
         run, _, cut = self.candidates[number]
-        chosen = [tiled_op.op for tiled_op in run]
-        untiled = self.untiled(number)
+        untiled = self.untiled[number]
         if untiled is None:
             return None
-        price = self.evaluator.cost(group_module(chosen, self.tiling(number)))
+        price = self.evaluator.cost(group_module([tiled_op.op for tiled_op in run], self.tiling(number)))
         self.attempts.append(f"{len(run)} operations in {cut}: {price or 'not possible'}, untiled {untiled}")
         return price
 
-    def _pays(self, number: int) -> bool:
-        """Return whether a candidate also saves time together with its neighbours, and keep the reason if not."""
+    def pays(self, number: int) -> bool:
+        """Return whether a candidate also saves time together with its neighbours, and keep the reason if not.
+
+        A run that is evaluated alone has its operands and results in device memory, in the layouts that are best for
+        it.
+        """
         run = self.candidates[number][0]
-        reason = _why_not_among_neighbours(self.ops, run, self.tiling(number), self.evaluator)
-        self.reasons += [reason] if reason else []
-        return not reason
-
-
-def _nested(tiled_op: Tiled, chosen: Tiles) -> dict[ir.Value, list[TiledLoop]]:
-    extents = tiled_op.generic.extents
-    loops = [cut.loop(f"span{depth or ''}", dim, extents[dim]) for depth, (dim, cut) in enumerate(chosen)]
-    return {tiled_op.result: loops}
-
-
-def _counts(chosen: Tiles) -> tuple[int, ...]:
-    return tuple(cut.tiles for _, cut in chosen)
+        margin, first = (_LONGEST - len(run)) // 2, self.ops.index(run[0])
+        window = self.ops[max(first - margin, 0) : first + len(run) + margin]
+        if len(window) == len(run):
+            return True
+        others = {each.result: tiling_of(each.op) for each in window if TILING in each.op.attributes}
+        untiled, tiled = (
+            self.evaluator.cost(group_module([tiled_op.op for tiled_op in window], loops))
+            for loops in (others, {**others, **self.tiling(number)})
+        )
+        if untiled is None or (tiled is not None and tiled.nanoseconds < untiled.nanoseconds):
+            return True
+        neighbours = len(window) - len(run)
+        self.reasons.append(f"with {neighbours} neighbours {tiled or 'not possible'}, untiled {untiled}")
+        return False
 
 
 def _tiles_text(chosen: Tiles) -> str:
@@ -303,9 +287,7 @@ def _tiles_text(chosen: Tiles) -> str:
     )
 
 
-def _together(
-    run: Sequence[Tiled], dim_class: DimClass, cut: DimTiles, class_index: int
-) -> dict[ir.Value, list[TiledLoop]]:
+def _together(run: Sequence[Tiled], dim_class: DimClass, cut: DimTiles, class_index: int) -> Tiling:
     dims = {tiled_op: dim_class.dims[tiled_op][0] for tiled_op in run}
     return {
         tiled_op.result: [cut.loop(f"lx{class_index}", dim, tiled_op.generic.extents[dim])]
@@ -318,14 +300,8 @@ def _enough(dim_class: DimClass, least: int, target: Target) -> Iterator[DimTile
     return itertools.islice(dim_class.cuts(max(least, 2), target.loop_iterations, target.cores), 3)
 
 
-def _may_be_out_of_reach(tiled_op: Tiled) -> bool:
-    """Return whether a tensor of the operation is larger than the span of a core. If not, no evaluation is needed."""
-    values = (*tiled_op.generic.inputs, tiled_op.result)
-    return any(_bytes(tiled_op, value) > target_of(tiled_op.op).span_bytes for value in values)
-
-
-def _bytes(each: Tiled, value: ir.Value) -> int:
-    return default_bytes(target_of(each.op), shape_of(value), element_of(value))
+def _bytes(tiled_op: Tiled, value: ir.Value) -> int:
+    return default_bytes(target_of(tiled_op.op), shape_of(value), element_of(value))
 
 
 def _live_bytes(ops: Sequence[Tiled]) -> list[int]:
@@ -341,45 +317,31 @@ def _live_bytes(ops: Sequence[Tiled]) -> list[int]:
         for value in tiled_op.generic.inputs:
             for maker in producers(value, tiled):
                 last[maker.result] = index
-    change = [0] * (len(ops) + 1)
+    change = [0] * len(ops)
     for value, end in last.items():
         maker = tiled[value]
         # This is a lower bound: no layout or division spreads a value over more than all cores.
         size = _bytes(maker, value) // target_of(maker.op).cores
         change[position[value]] += size
-        change[end + 1] -= size
-    live, total = [], 0
-    for delta in change[:-1]:
-        total += delta
-        live.append(total)
-    return [
-        max(size + _converted_bytes(tiled_op), _shared_bytes(tiled_op))
-        for size, tiled_op in zip(live, ops, strict=True)
-    ]
-
-
-def _shared_bytes(tiled_op: Tiled) -> int:
-    """Return the bytes per core of a widened weight: the cores that divide the rows of a matmul each read its columns.
-
-    At most twice the LX capacity is returned, so that two tiles are also tried: with few rows, few cores share columns.
-    """
-    target = target_of(tiled_op.op)
-    needed = _SHARING * _bytes(tiled_op, tiled_op.result) // target.cores
-    return min(needed, 2 * target.usable_lx_bytes) if widens(tiled_op.op) else 0
-
-
-def _converted_bytes(tiled_op: Tiled) -> int:
-    """Return the bytes per core of a matmul's second operand if it must be converted before its columns are read.
-
-    Sticks are written as a whole, so a dim along which single positions are written cannot be the stick dim.
-    """
-    generic = tiled_op.generic
-    if DEVICE_OPS[generic.opcode].kind is not Kind.MATMUL:
-        return 0
-    kernel, dims = generic.inputs[1], generic.maps[1]
-    columns = [position for position, dim in enumerate(dims) if dim not in generic.maps[0]]
-    is_converted = any(is_written_at_an_index(kernel, position) for position in columns)
-    return _bytes(tiled_op, kernel) // target_of(tiled_op.op).cores if is_converted else 0
+        if end + 1 < len(ops):
+            change[end + 1] -= size
+    live = []
+    for tiled_op, needed in zip(ops, itertools.accumulate(change), strict=True):
+        generic, target = tiled_op.generic, target_of(tiled_op.op)
+        if DEVICE_OPS[generic.opcode].kind is Kind.MATMUL:
+            kernel, dims = generic.inputs[1], generic.maps[1]
+            columns = [index for index, dim in enumerate(dims) if dim not in generic.maps[0]]
+            # Sticks are written as a whole, so a dim along which single positions are written cannot be the stick dim:
+            # the operand must be converted before its columns are read.
+            if any(is_written_at_an_index(kernel, index) for index in columns):
+                needed += _bytes(tiled_op, kernel) // target.cores
+        if widens(tiled_op.op):
+            # The cores that divide the rows of a matmul each read the columns of a widened weight. At most twice the LX
+            # capacity is counted, so that two tiles are also tried: with few rows, few cores share columns.
+            shared = _SHARING * _bytes(tiled_op, tiled_op.result) // target.cores
+            needed = max(needed, min(shared, 2 * target.usable_lx_bytes))
+        live.append(needed)
+    return live
 
 
 class _Runs:
@@ -393,9 +355,8 @@ class _Runs:
         for class_index, dim_class in enumerate(dim_classes(ops)):
             for tiled_op, dims in dim_class.dims.items():
                 self.classes.update({(tiled_op, dim): class_index for dim in dims})
-                if len(dims) == 1 and (
-                    dims[0] not in tiled_op.generic.reduced or tiled_op.generic.opcode in COMBINE
-                ):
+                generic = tiled_op.generic
+                if len(dims) == 1 and (dims[0] not in generic.reduced or generic.opcode in COMBINE):
                     self.present[position[tiled_op]][class_index] = dims[0]
 
     def around(self, index: int) -> Iterator[tuple[int, int, DimClass]]:
@@ -450,22 +411,16 @@ class _Runs:
                 break
             if class_index not in self.present[following] or TILING in self.ops[following].op.attributes:
                 break
-            if self._needs_a_sum(min(first, following), max(last, following), class_index):
+            begin, end = min(first, following), max(last, following)
+            # No operation of a run reads the result of another one that reduces the dim.
+            run = self.ops[begin : end + 1]
+            sums = {
+                self.ops[i].result: self.ops[i]
+                for i in range(begin, end + 1)
+                if self._reduces(i, class_index)
+            }
+            inputs = (value for tiled_op in run if sums for value in tiled_op.generic.inputs)
+            if any(True for value in inputs for _ in producers(value, sums)):
                 break
-            position = following
-            first, last = min(first, position), max(last, position)
+            position, first, last = following, begin, end
         return position
-
-    def _needs_a_sum(self, first: int, last: int, class_index: int) -> bool:
-        """Return whether an operation of a run reads the result of another one that reduces the dim of a class."""
-        sums = {
-            self.ops[position].result: self.ops[position]
-            for position in range(first, last + 1)
-            if self._reduces(position, class_index)
-        }
-        if not sums:
-            return False
-        run = self.ops[first : last + 1]
-        return any(
-            any(True for _ in producers(value, sums)) for tiled_op in run for value in tiled_op.generic.inputs
-        )

@@ -49,8 +49,6 @@ class Pass(Options):
     """
 
     name: ClassVar[str] = ""
-
-    #: Whether evaluations run the pass if it is among the remaining passes of a pipeline.
     is_evaluated: ClassVar[bool] = True
 
     #: The method that runs the pass, and its parameters.
@@ -60,13 +58,31 @@ class Pass(Options):
         if not cls.__dict__.get("name"):
             return
         if not is_ours(cls):
-            _require_own_name(cls)
+            if not _NAME.fullmatch(cls.name):
+                raise TypeError(
+                    f"'{cls.name}' cannot be the name of a pass, which has letters, digits and dashes."
+                )
+            is_ours_too = Path(__file__).with_name(f"{cls.name.replace('-', '_')}.py").is_file()
+            if is_ours_too or _is_upstream(cls.name):
+                owner = "The compiler" if is_ours_too else "MLIR"
+                text = f"{owner} has a pass named '{cls.name}'; give the class '{cls.__qualname__}' another name."
+                raise TypeError(text)
         # A Python module that is loaded twice defines its passes twice; only different classes are a conflict.
-        known = PASSES.get(cls.name, cls)
-        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise TypeError(f"Two passes are named '{cls.name}': {_origin(known)} and {_origin(cls)}.")
+        known, new = (f"{each.__module__}.{each.__qualname__}" for each in (PASSES.get(cls.name, cls), cls))
+        if known != new:
+            raise TypeError(f"Two passes are named '{cls.name}': {known} and {new}.")
         if not is_ours(cls):
-            _require_method(cls, *cls._entry)
+            name, parameters = cls._entry
+            method = getattr(cls, name)
+            if method in (getattr(base, name, None) for base in (Pass, EvaluatingPass)):
+                raise TypeError(f"The pass '{cls.name}' has no method '{name}({parameters})', which runs it.")
+            try:
+                inspect.signature(method).bind(*[None] * len(parameters.split(",")))
+            except TypeError:
+                raise TypeError(
+                    f"The method '{name}' of the pass '{cls.name}' takes {inspect.signature(method)}; it must take "
+                    f"({parameters})."
+                ) from None
         PASSES[cls.name] = cls
 
     @classmethod
@@ -105,14 +121,9 @@ class Pass(Options):
         before: float | None = None,
         after: float | None = None,
     ) -> None:
-        """Record a decision.
+        """Record a decision about ``op``: its ``kind``, as a word, and the ``reason``, as a sentence.
 
-        Args:
-            op: The operation that the decision concerns.
-            kind: The kind of decision, as a word.
-            reason: The reason, as a sentence.
-            before: The cost before, in the unit that the reason names.
-            after: The cost after, in the same unit.
+        ``before`` and ``after`` are costs, in the unit that the reason names.
         """
         operation = op.operation
         where, path = location_of(operation.location), source_note(operation.location, "module")
@@ -168,21 +179,13 @@ class Evaluator(Protocol):
 class NoEvaluator:
     """An ``Evaluator`` without a pipeline: it refuses no module and returns no costs."""
 
-    def behind(self, name: str) -> Pass | None:
-        """Return None."""
+    def behind(self, name: str) -> None:
         return None
 
-    def cost(self, module: ir.Module) -> ProgramCost | None:
-        """Return None."""
+    def cost(self, module: ir.Module) -> None:
         return None
 
-    def time(self, module: ir.Module) -> ProgramCost | None:
-        """Return None."""
-        return None
-
-    def refusal(self, module: ir.Module) -> Refusal | None:
-        """Return None."""
-        return None
+    time = refusal = cost
 
 
 @dataclass(frozen=True)
@@ -201,41 +204,9 @@ class EvaluatingPass(Pass):
         raise NotImplementedError
 
 
-def _origin(cls: type) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
-
-
 def is_ours(cls: type[Pass]) -> bool:
     """Return whether a pass is part of the compiler and not user-defined."""
     return cls.__module__.startswith(f"{_PACKAGE}.")
-
-
-def _require_method(cls: type[Pass], name: str, parameters: str) -> None:
-    """Raise ``TypeError`` if a class does not have the method of a pass, or has it with other parameters."""
-    method = getattr(cls, name)
-    if method in (getattr(base, name, None) for base in (Pass, EvaluatingPass)):
-        raise TypeError(f"The pass '{cls.name}' has no method '{name}({parameters})', which runs it.")
-    try:
-        inspect.signature(method).bind(*[None] * len(parameters.split(",")))
-    except TypeError:
-        raise TypeError(
-            f"The method '{name}' of the pass '{cls.name}' takes {inspect.signature(method)}; it must take "
-            f"({parameters})."
-        ) from None
-
-
-def _require_own_name(cls: type[Pass]) -> None:
-    """Raise ``TypeError`` for a name that is invalid in a pipeline or that is the name of another pass."""
-    if not _NAME.fullmatch(cls.name):
-        raise TypeError(f"'{cls.name}' cannot be the name of a pass, which has letters, digits and dashes.")
-    if Path(__file__).with_name(f"{cls.name.replace('-', '_')}.py").is_file():
-        raise TypeError(
-            f"The compiler has a pass named '{cls.name}'; give the class '{cls.__qualname__}' another name."
-        )
-    if _is_upstream(cls.name):
-        raise TypeError(
-            f"MLIR has a pass named '{cls.name}'; give the class '{cls.__qualname__}' another name."
-        )
 
 
 def _is_upstream(name: str) -> bool:

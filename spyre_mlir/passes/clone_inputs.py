@@ -54,10 +54,10 @@ class CloneInputs(Pass):
         for func in functions(module):
             usage = usage_of(func)
             for buffer in list(usage.buffers.values()):
-                if not (buffer.from_host or ineligibility_reasons(buffer, usage)):
+                is_candidate = buffer.from_host or ineligibility_reasons(buffer, usage)
+                # No operation copies elements that the device cannot convert.
+                if not is_candidate or not is_convertible(element_of(buffer.root)):
                     continue
-                if not is_convertible(element_of(buffer.root)):
-                    continue  # no operation copies it
                 if has_known_padding(buffer):
                     reason = "its readers rely on what the host writes into its padding"
                     self.remark(buffer.reads[0].user.op, "no clone", reason)
@@ -68,20 +68,17 @@ class CloneInputs(Pass):
         for view, whole, readers in _by_core_view(usage.memory, buffer.reads):
             first = min(readers, key=lambda access: access.position).user.op
             point = ancestor_in(block_of(whole), first)
-            times = sum(access.user.executions for access in readers)
+            times, runs = sum(access.user.executions for access in readers), executions(point)
             # A clone is a read itself: it saves time only if each run serves two reads, or one read in short bursts.
-            if times < 2 * executions(point) and not clone_saves_time(
-                usage.memory, whole, readers, executions(point)
-            ):
+            if times < 2 * runs and not clone_saves_time(usage.memory, whole, readers, runs):
                 continue
             what = f"{len(readers)} of {len(buffer.reads)} readers of one {'input' if buffer.from_host else 'buffer'}"
             division = division_of_copy(usage.memory, whole, view)
             if division is None:
                 self.remark(first, "no clone", f"{what}: their cores share parts of it")
                 continue
-            size = max(
-                local_bytes(access.user.space, access.operand, access.user.division) for access in readers
-            )
+            users = ((access.user, access.operand) for access in readers)
+            size = max(local_bytes(user.space, operand, user.division) for user, operand in users)
             if size > lx_bytes:
                 self.remark(first, "no clone", f"{what}: {size} bytes per core, LX has {lx_bytes}")
                 continue
@@ -101,21 +98,16 @@ def _by_core_view(
     """
     groups: list[tuple[CoreView, ir.Value, list[BufferUse]]] = []
     for access in reads:
-        if access.operand in DEVICE_OPS[access.user.opcode].indirect:
-            continue
         core_view = view_of(access.user.space, access.operand, access.user.division)
-        # Such an access does not have a region per core that a clone could contain.
-        if core_view is None:
+        if access.operand in DEVICE_OPS[access.user.opcode].indirect or core_view is None:
             continue
         whole = whole_of(memory, access.user.values[access.operand])
         bundle = bundle_number(access.user.op)
-        beside = (group for group in groups if bundle_number(group[2][0].user.op) == bundle)
-        known = next(
-            (accesses for view, value, accesses in beside if value == whole and same_owners(view, core_view)),
-            None,
-        )
-        if known is None:
-            groups.append((core_view, whole, [access]))
+        for view, value, accesses in groups:
+            is_same = value == whole and bundle_number(accesses[0].user.op) == bundle
+            if is_same and same_owners(view, core_view):
+                accesses.append(access)
+                break
         else:
-            known.append(access)
+            groups.append((core_view, whole, [access]))
     return groups

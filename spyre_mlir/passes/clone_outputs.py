@@ -50,20 +50,27 @@ class CloneOutputs(Pass):
         for func in functions(module):
             usage = usage_of(func)
             for buffer in list(usage.buffers.values()):
-                for writer in buffer.writes:
-                    if _bytes(writer) <= lx_bytes:
-                        self._clone(usage, buffer, writer)
+                for access in buffer.writes:
+                    size = local_bytes(access.user.space, access.operand, access.user.division)
+                    if size <= lx_bytes:
+                        self._clone(usage, buffer, access)
 
     def _clone(self, usage: Usage, buffer: BufferAccesses, writer: BufferUse) -> None:
         result = writer.user.values[-1]
         carried, final = _carried(result)
-        insertion = _insertion_of(final)
+        # The op in a loop that inserts a tile into a buffer, if any.
+        users = ((use.owner.operation, use.operand_number) for use in final.uses)
+        insertion = next(
+            (user for user, number in users if user.name == "tensor.insert_slice" and number == 0), None
+        )
+        if insertion is not None and insertion.parent.operation.name != LOOP:
+            insertion = None
         writers = [access for access in buffer.writes if access.user.values[-1] in carried]
         # Other operations write parts of the buffer, so a clone here would be incomplete.
         if insertion is None and not (result == buffer.root and len(buffer.writes) == len(writers)):
             return
         readers = [access for access in buffer.reads if _source(usage, access) in carried]
-        lx_readers = [access for access in readers if all(_stays(write, access) for write in writers)]
+        lx_readers = [access for access in readers if all(_finds_in_lx(write, access) for write in writers)]
         other_readers = [access for access in readers if access not in lx_readers]
         if any(_source(usage, access) != final for access in other_readers):
             return  # all values of an iter_arg share one buffer
@@ -75,9 +82,8 @@ class CloneOutputs(Pass):
         division = None if view is None else division_of_copy(usage.memory, result, view)
         if division is None:
             return
-        others = (
-            [f"{len(other_readers)} of {len(readers)} readers"] if other_readers or insertion is None else []
-        )
+        has_readers = other_readers or insertion is None
+        others = [f"{len(other_readers)} of {len(readers)} readers"] if has_readers else []
         others += ["the host"] if returned else []
         others += ["the buffer that it is a part of"] if insertion is not None else []
         what = " and ".join(others)
@@ -116,16 +122,7 @@ def _source(usage: Usage, access: BufferUse) -> ir.Value:
     return whole_of(usage.memory, access.user.values[access.operand])
 
 
-def _insertion_of(value: ir.Value) -> ir.Operation | None:
-    """Return the ``tensor.insert_slice`` in a loop that inserts a tile into a buffer; None if there is none."""
-    for use in value.uses:
-        user = use.owner.operation
-        if user.name == "tensor.insert_slice" and use.operand_number == 0:
-            return user if user.parent.operation.name == LOOP else None
-    return None
-
-
-def _stays(writer: BufferUse, reader: BufferUse) -> bool:
+def _finds_in_lx(writer: BufferUse, reader: BufferUse) -> bool:
     """Return whether each core of a reader finds in LX the parts that it reads."""
     # If bundles are cut before planning, nothing is kept in LX across a cut.
     if bundle_number(writer.user.op) != bundle_number(reader.user.op):
@@ -138,7 +135,3 @@ def _stays(writer: BufferUse, reader: BufferUse) -> bool:
     except ViewError:
         return False
     return read_mismatch(distribution, reader.user, reader.operand) is None
-
-
-def _bytes(access: BufferUse) -> int:
-    return local_bytes(access.user.space, access.operand, access.user.division)

@@ -18,7 +18,6 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.sdsc import HIDES
 from spyre_mlir.dialects.structured import (
-    Structured,
     defining_op,
     device_op,
     element_of,
@@ -30,7 +29,8 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import read_by
+from spyre_mlir.rewriting.outlining import read_by, update_signature
+from spyre_mlir.rewriting.tensor_builders import constant, index_constant
 from spyre_mlir.rewriting.tile_slices import (
     AvailablePart,
     LoopLevel,
@@ -68,66 +68,51 @@ class CoarseTiling(Pass):
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
             block = func.regions[0].blocks[0]
-            if not any(
-                TILING in op.operation.attributes or sdsc.NAME in op.operation.attributes
-                for op in block.operations
-            ):
+            attributes = (op_view.operation.attributes for op_view in block.operations)
+            if not any(TILING in names or sdsc.NAME in names for names in attributes):
                 continue
             nests = Nests(block)
             # Checked before the rewrite: a maximum that is not complete may be read only in its own loops.
             check_running(nests)
             for tiled_op in nests.tiled.values():
-                _record_tiling(tiled_op)
+                op, loops = tiled_op.op, [loop.settled() for loop in tiling_of(tiled_op.op)]
+                if TILING in op.attributes:
+                    del op.attributes[TILING]
+                if sdsc.NAME not in op.attributes:
+                    continue
+                # An operation with a name keeps its loops for plan files. A running maximum always has a loop over its
+                # reduced dim there, even of a single tile, which records that ``online-softmax`` was applied.
+                reduced = tiled_op.generic.reduced
+                if tiled_op.running is not None and not any(loop.dim in reduced for loop in loops):
+                    loops.append(TiledLoop(f"attention{tiled_op.running}.keys", min(reduced), 1))
+                op.attributes[sdsc.TILED] = tiling_attr(loops)
             if not any(isinstance(item, Nest) for item in nests.items):
                 continue
             for item in nests.items:
                 if isinstance(item, Nest):
                     self._report(item)
             LoopWriter(block, nests).run()
-            _drop_masks(func)
+            if "arg_attrs" not in func.attributes:
+                continue
+            # Masks without readers were replaced by much smaller constants for parts of them.
+            attributes = list(func.attributes["arg_attrs"])
+            for number, value in reversed(list(enumerate(block.arguments))):
+                if sdsc.RUNS in attributes[number] and use_empty(value):
+                    block.erase_argument(number)
+                    del attributes[number]
+            func.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
+            update_signature(func)
 
     def _report(self, nest: Nest) -> None:
-        ops = [item for item in nest.items if not isinstance(item, Nest)]
-        inner = [item for item in nest.items if isinstance(item, Nest)]
-        for tiled_op in ops[:1]:
+        ops = [item for item in nest.items if isinstance(item, Tiled)]
+        if ops:
             rest = "" if nest.tiles == nest.full_tiles else ", the last smaller"
             unrolled = ", unrolled" if nest.unrolled else ""
             text = f"{len(ops)} operations in {nest.tiles} tiles by loop {nest.loop}{rest}{unrolled}"
-            self.remark(tiled_op.op, "tiling", text)
-        for inner_nest in inner:
-            self._report(inner_nest)
-
-
-def _drop_masks(func: ir.Operation) -> None:
-    """Drop masks without readers: they were replaced by much smaller constants for parts of them."""
-    if "arg_attrs" not in func.attributes:
-        return
-    block, attributes = func.regions[0].blocks[0], list(func.attributes["arg_attrs"])
-    for number, value in reversed(list(enumerate(block.arguments))):
-        if sdsc.RUNS in attributes[number] and use_empty(value):
-            block.erase_argument(number)
-            del attributes[number]
-    func.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
-    results = ir.FunctionType(ir.TypeAttr(func.attributes["function_type"]).value).results
-    types = [argument.type for argument in block.arguments]
-    func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(types, results))
-
-
-def _record_tiling(tiled_op: Tiled) -> None:
-    """Remove ``sdsc.tiling``; an operation with a name keeps it for plan files as ``sdsc.tiled``.
-
-    A running maximum is always recorded with a loop over its reduced dim, even if that loop has a single tile. A plan
-    thereby records that ``online-softmax`` was applied.
-    """
-    op, loops = tiled_op.op, [loop.settled() for loop in tiling_of(tiled_op.op)]
-    if TILING in op.attributes:
-        del op.attributes[TILING]
-    if sdsc.NAME not in op.attributes:
-        return
-    reduced = tiled_op.generic.reduced
-    if tiled_op.running is not None and not any(loop.dim in reduced for loop in loops):
-        loops.append(TiledLoop(f"attention{tiled_op.running}.keys", min(reduced), 1))
-    op.attributes[sdsc.TILED] = tiling_attr(loops)
+            self.remark(ops[0].op, "tiling", text)
+        for item in nest.items:
+            if isinstance(item, Nest):
+                self._report(item)
 
 
 # Writing nests of tiled operations as ``scf.for``.
@@ -172,7 +157,9 @@ class LoopWriter:
             members, inside = list(item.operations()), self._inside(item)
             for tiled in members:
                 for value in tiled.generic.inputs:
-                    self._move_outside(value, inside)
+                    # An operand is moved unless an operation of the nest computes it.
+                    if not any(producer.result in inside for producer in producers(value, self.nests.tiled)):
+                        self._move(value)
             with ir.InsertionPoint(self.end), _location(item):
                 self._nest(item)
             for tiled in members:
@@ -198,11 +185,6 @@ class LoopWriter:
         for operand in read_by(op):
             self._move(operand)
         op.move_before(self.end)
-
-    def _move_outside(self, value: ir.Value, inside: set[ir.Value]) -> None:
-        """Move an operand of a nest, unless an operation of the nest computes it."""
-        if not any(producer.result in inside for producer in producers(value, self.nests.tiled)):
-            self._move(value)
 
     # -- nests ----------------------------------------------------------------------------------------
 
@@ -242,7 +224,10 @@ class LoopWriter:
         """
         outside = tuple(level.nest for level in self.levels)
         carried = self.results.get(tiled)
-        if carried is not None and not (nest.unrolled and self._is_read_in(outside[-1], tiled, nest)):
+        if carried is None:
+            return AvailablePart(self._empty(tiled), outside)
+        around = self._inside(outside[-1]) - self._inside(nest) if nest.unrolled else set()
+        if not any(user.results and user.results[0] in around for user in _readers(tiled.result)):
             return carried
         return AvailablePart(self._empty(tiled), outside)
 
@@ -303,11 +288,6 @@ class LoopWriter:
         inside = self._inside(nest)
         return any(not user.results or user.results[0] not in inside for user in _readers(tiled.result))
 
-    def _is_read_in(self, outer: Nest, tiled: Tiled, nest: Nest) -> bool:
-        """Return whether a result of a nest is read in the enclosing nest."""
-        around = self._inside(outer) - self._inside(nest)
-        return any(user.results and user.results[0] in around for user in _readers(tiled.result))
-
     def _inside(self, nest: Nest) -> set[ir.Value]:
         """Return the results of the operations of a nest."""
         if nest not in self.inside:
@@ -328,13 +308,8 @@ class LoopWriter:
 
     def _operation(self, tiled: Tiled) -> None:
         """Write an operation on one tile, and combine the result with earlier tiles."""
-        generic = tiled.generic
-        level = next((level for level in self.levels if tiled in level.masks), None)
-        inputs = (
-            _inputs(self.tiles, tiled)
-            if level is None
-            else _masked_inputs(self.tiles, self.masks, tiled, level)
-        )
+        generic, opcode, location = tiled.generic, tiled.generic.opcode, tiled.op.location
+        inputs = self._inputs(tiled)
         if len(inputs) == 1 < len(generic.inputs):
             self.parts[tiled.result] = AvailablePart(inputs[0], tuple(tiled.nests))
             return
@@ -342,93 +317,81 @@ class LoopWriter:
         for level in self.levels:
             dim = tiled.nests[level.nest]
             extents[dim] = level.extent(extents[dim])
-        is_product = generic.opcode == "batchmatmul" and all(extents[dim] == 1 for dim in generic.reduced)
-        value = _product(generic, inputs, extents) if is_product else rebuilt(generic, inputs, extents)
+        if opcode == "batchmatmul" and all(extents[dim] == 1 for dim in generic.reduced):
+            # A single contracted element has no stick to contract, so the matmul is an elementwise product.
+            whole = [dim for dim in generic.maps[-1] if dim is not None]
+            maps = [
+                tuple(whole.index(dim) if dim in whole else None for dim in dims)
+                for dims in generic.maps[:-1]
+            ]
+            shape = [extents[dim] for dim in whole]
+            value = device_op("mul", inputs, maps, shape, element_of(generic.result), location=location)
+            reason = "a tile of one element that is contracted"
+            sdsc.record(maker_of(value), "decomposition", "coarse-tiling", reason)
+        else:
+            value = rebuilt(generic, inputs, extents)
         if tiled in self.sums:
-            before = self.sums[tiled]
+            before, shape = self.sums[tiled], shape_of(value)
             if tiled.rescaled in self.maxima:
                 before = _rescaled(tiled, before, self.maxima[tiled.rescaled])
-            value = _combined(tiled, before, value)
+            dims, element = tuple(range(len(shape))), element_of(value)
+            operands = [before, value]
+            value = device_op(COMBINE[opcode], operands, [dims, dims], shape, element, location=location)
+            sdsc.record(maker_of(value), "decomposition", "coarse-tiling", f"parts of '{opcode}'")
             if tiled.running is not None:
                 self.maxima[tiled.running] = _Maximum(tiled, self.sums[tiled], value)
             self.sums[tiled] = value
         self.parts[tiled.result] = AvailablePart(value, tuple(tiled.nests))
 
+    def _inputs(self, tiled: Tiled) -> list[ir.Value]:
+        """Return the tiles of the operands, with the mask of a tile as a constant, or without a neutral mask."""
+        generic = tiled.generic
+
+        def tile(operand: int) -> ir.Value:
+            return self.tiles.tile(generic.inputs[operand], tiled.tiled_dims(operand))
+
+        level = next((level for level in self.levels if tiled in level.masks), None)
+        if level is None:
+            return [tile(operand) for operand in range(len(generic.inputs))]
+        mask, part = self.masks.of(level.nest)[tiled], level.masks[tiled]
+        if part is None:
+            return [tile(mask.masked)]
+        numbers = part.numbers
+        inputs = [
+            value if numbers is not None and operand == mask.mask else tile(operand)
+            for operand, value in enumerate(generic.inputs)
+        ]
+        if numbers is not None:
+            value = self.masks.value(generic.inputs[mask.mask], numbers)
+            dim = generic.maps[mask.mask].index(mask.keys)
+            inputs[mask.mask] = part_slice(value, dim, level, part.first, mask.tiles.keys)
+        elif mask.is_infinite:
+            inputs[mask.mask] = self.masks.finite(inputs[mask.mask])
+        if mask.infinite is not None:
+            inputs[mask.infinite] = self.masks.number(generic.inputs[mask.infinite].type)
+        return inputs
+
     def _index(self, value: int) -> ir.Value:
         """Return an index constant at the beginning of the block."""
         if value not in self.constants:
-            index = ir.IndexType.get()
             with ir.InsertionPoint.at_block_begin(self.block):
-                self.constants[value] = ir.Operation.create(
-                    "arith.constant", results=[index], attributes={"value": ir.IntegerAttr.get(index, value)}
-                ).result
+                self.constants[value] = index_constant(value)
         return self.constants[value]
-
-
-def _inputs(tiles: TileSlices, tiled: Tiled, replaced: Sequence[int] = ()) -> list[ir.Value]:
-    """Return the tiles of the operands; an operand in ``replaced`` is returned as it is."""
-    return [
-        value if operand in replaced else tiles.tile(value, tiled.tiled_dims(operand))
-        for operand, value in enumerate(tiled.generic.inputs)
-    ]
-
-
-def _masked_inputs(tiles: TileSlices, masks: MaskConstants, tiled: Tiled, level: LoopLevel) -> list[ir.Value]:
-    """Return the operands of a masking operation in a tile: the mask as a constant, or none if the mask is neutral."""
-    generic, mask, part = tiled.generic, masks.of(level.nest)[tiled], level.masks[tiled]
-    if part is None:
-        return [tiles.tile(generic.inputs[mask.masked], tiled.tiled_dims(mask.masked))]
-    inputs = _inputs(tiles, tiled, [] if part.numbers is None else [mask.mask])
-    if part.numbers is not None:
-        constant = masks.value(generic.inputs[mask.mask], part.numbers)
-        dim = generic.maps[mask.mask].index(mask.keys)
-        inputs[mask.mask] = part_slice(constant, dim, level, part.first, mask.tiles.keys)
-    elif mask.is_infinite:
-        inputs[mask.mask] = masks.finite(inputs[mask.mask])
-    if mask.infinite is not None:
-        inputs[mask.infinite] = masks.number(generic.inputs[mask.infinite].type)
-    return inputs
-
-
-def _combined(tiled: Tiled, before: ir.Value, value: ir.Value) -> ir.Value:
-    shape = shape_of(value)
-    dims = tuple(range(len(shape)))
-    opcode = COMBINE[tiled.generic.opcode]
-    combined = device_op(
-        opcode, [before, value], [dims, dims], shape, element_of(value), location=tiled.op.location
-    )
-    sdsc.record(maker_of(combined), "decomposition", "coarse-tiling", f"parts of '{tiled.generic.opcode}'")
-    return combined
 
 
 def _rescaled(tiled: Tiled, before: ir.Value, maximum: _Maximum) -> ir.Value:
     """Rescale a sum of exponentials from one running maximum to the next: times exp(maximum before - maximum now)."""
-    shape = shape_of(maximum.now)
-    dims, location = tuple(range(len(shape))), tiled.op.location
+    shape, element, location = shape_of(maximum.now), element_of(maximum.now), tiled.op.location
+    dims, every = tuple(range(len(shape))), tuple(range(len(shape_of(before))))
     if maximum.factor is None:
-        element = element_of(maximum.now)
-        less = device_op(
-            "sub", [maximum.before, maximum.now], [dims, dims], shape, element, location=location
-        )
+        operands = [maximum.before, maximum.now]
+        less = device_op("sub", operands, [dims, dims], shape, element, location=location)
         maximum.factor = device_op("exp", [less], [dims], shape, element, location=location)
-    whole = shape_of(before)
-    every = tuple(range(len(whole)))
-    factor = in_format(maximum.factor, element_of(before))
-    rescaled = device_op("mul", [before, factor], [every, dims], whole, element_of(before), location=location)
+    whole, element = shape_of(before), element_of(before)
+    operands = [before, in_format(maximum.factor, element)]
+    rescaled = device_op("mul", operands, [every, dims], whole, element, location=location)
     sdsc.record(maker_of(rescaled), "decomposition", "coarse-tiling", "the sum so far for the maximum so far")
     return rescaled
-
-
-def _product(generic: Structured, inputs: Sequence[ir.Value], extents: Sequence[int]) -> ir.Value:
-    """Return a matmul that contracts a single element, and so has no stick to contract, as an elementwise product."""
-    whole = [dim for dim in generic.maps[-1] if dim is not None]
-    maps = [tuple(whole.index(dim) if dim in whole else None for dim in dims) for dims in generic.maps[:-1]]
-    shape, location = [extents[dim] for dim in whole], generic.op.location
-    product = device_op("mul", inputs, maps, shape, element_of(generic.result), location=location)
-    sdsc.record(
-        maker_of(product), "decomposition", "coarse-tiling", "a tile of one element that is contracted"
-    )
-    return product
 
 
 def _readers(value: ir.Value) -> Iterator[ir.Operation]:
@@ -473,86 +436,49 @@ def segments(nest: Nest, levels: Sequence[LoopLevel], masks: Mapping[Tiled, Know
     if not masks:
         last = [Segment(nest.full_tiles, nest.tiles, True)] if nest.tiles > nest.full_tiles else []
         return [Segment(0, nest.full_tiles), *last]
-    return list(_MaskedNest(nest, levels, masks).segments())
+    rows, are_rows_known = {}, True
+    for tiled, mask in masks.items():
+        rows[tiled] = (0, mask.tiles.rows)
+        level = next((level for level in levels if tiled.nests.get(level.nest) == mask.rows), None)
+        if level is not None and isinstance(level.variable, int):
+            first = level.variable * level.nest.tile(mask.tiles.rows)
+            rows[tiled] = first, first + level.extent(mask.tiles.rows)
+        elif level is not None:
+            # A loop over rows moves the rows, and then a tile cannot have a constant mask.
+            are_rows_known = False
 
-
-def _masks(nest: Nest) -> dict[Tiled, KnownMask]:
-    """Return the masks of scores and weights in a nest over keys."""
-    masks = {}
-    for tiled in nest.operations():
-        if HIDES in tiled.op.attributes and (mask := known_mask(tiled.generic)) is not None:
-            if tiled.nests.get(nest) != mask.keys:
-                return {}
-            masks[tiled] = mask
-    return masks
-
-
-class _MaskedNest:
-    """A nest over keys in an iteration of the enclosing loops, and the effect of masks on its tiles."""
-
-    def __init__(self, nest: Nest, levels: Sequence[LoopLevel], masks: Mapping[Tiled, KnownMask]) -> None:
-        self.nest = nest
-        self.masks = masks
-        moved = {tiled: self._row_level(tiled, levels) for tiled in masks}
-        self.rows = {tiled: _rows(masks[tiled], level) for tiled, level in moved.items()}
-        # A loop over rows moves the rows, and then a tile cannot have a constant mask.
-        self.are_rows_known = all(
-            level is None or isinstance(level.variable, int) for level in moved.values()
-        )
-
-    def segments(self) -> Iterator[Segment]:
-        """Yield the tile that sums begin with, and the other tiles that masks do not hide."""
-        seen = [tile for tile in range(self.nest.tiles) if not self._is_hidden(tile)]
-        first, last = seen[0], seen[-1]
-        # A smaller last tile is always peeled.
-        begin = last if last >= self.nest.full_tiles or self._is_mixed(last) else first
-        yield Segment(begin, begin + 1, True, self._left(begin, begin + 1))
-        first, end = (first, last) if begin == last else (first + 1, last + 1)
-        if first < end:
-            yield Segment(first, end, False, self._left(first, end))
-
-    def _is_hidden(self, tile: int) -> bool:
-        return any(
-            mask.hides and self._class(tiled, tile, tile + 1) is TileClass.HIDDEN
-            for tiled, mask in self.masks.items()
-        )
-
-    def _is_mixed(self, tile: int) -> bool:
-        return any(self._class(tiled, tile, tile + 1) is not TileClass.NEUTRAL for tiled in self.masks)
-
-    def _left(self, first: int, end: int) -> Masks:
-        """Return the masks still needed in some tiles: none, a constant, or the operand if a loop moves the rows."""
-        left: dict[Tiled, MaskPart | None] = {}
-        for tiled, mask in self.masks.items():
-            if self._class(tiled, first, end) is TileClass.NEUTRAL:
-                left[tiled] = None
-            else:
-                keys = self._keys(mask, first, end)
-                numbers = mask.part(self.rows[tiled], keys) if self.are_rows_known else None
-                left[tiled] = MaskPart(first, numbers)
-        return left
-
-    def _class(self, tiled: Tiled, first: int, end: int) -> TileClass:
-        mask = self.masks[tiled]
-        return mask.tiles.classify(self.rows[tiled], self._keys(mask, first, end))
-
-    def _keys(self, mask: KnownMask, first: int, end: int) -> Range:
-        size = self.nest.tile(mask.tiles.keys)
+    def keys(mask: KnownMask, first: int, end: int) -> Range:
+        size = nest.tile(mask.tiles.keys)
         return first * size, min(end * size, mask.tiles.keys)
 
-    def _row_level(self, tiled: Tiled, levels: Sequence[LoopLevel]) -> LoopLevel | None:
-        """Return the level that tiles the rows of a mask; None if the rows are not tiled."""
-        return next(
-            (level for level in levels if tiled.nests.get(level.nest) == self.masks[tiled].rows), None
-        )
+    def effects(first: int, end: int) -> dict[Tiled, TileClass]:
+        return {
+            tiled: mask.tiles.classify(rows[tiled], keys(mask, first, end)) for tiled, mask in masks.items()
+        }
 
+    def segment(first: int, end: int, is_peeled: bool) -> Segment:
+        """Return tiles with the masks that they need: none, a constant, or the operand if a loop moves the rows."""
+        needed: dict[Tiled, MaskPart | None] = {}
+        for tiled, effect in effects(first, end).items():
+            numbers = None
+            if effect is not TileClass.NEUTRAL and are_rows_known:
+                numbers = masks[tiled].part(rows[tiled], keys(masks[tiled], first, end))
+            needed[tiled] = None if effect is TileClass.NEUTRAL else MaskPart(first, numbers)
+        return Segment(first, end, is_peeled, needed)
 
-def _rows(mask: KnownMask, level: LoopLevel | None) -> Range:
-    """Return the rows of an iteration; all rows if a loop moves the rows."""
-    if level is None or not isinstance(level.variable, int):
-        return 0, mask.tiles.rows
-    first = level.variable * level.nest.tile(mask.tiles.rows)
-    return first, first + level.extent(mask.tiles.rows)
+    by_tile = {tile: effects(tile, tile + 1) for tile in range(nest.tiles)}
+    seen = [
+        tile
+        for tile, effect_of in by_tile.items()
+        if not any(masks[tiled].hides and effect is TileClass.HIDDEN for tiled, effect in effect_of.items())
+    ]
+    first, last = seen[0], seen[-1]
+    is_mixed = any(effect is not TileClass.NEUTRAL for effect in by_tile[last].values())
+    # A smaller last tile is always peeled.
+    peeled = last if last >= nest.full_tiles or is_mixed else first
+    first, end = (first, last) if peeled == last else (first + 1, last + 1)
+    loop = [segment(first, end, False)] if first < end else []
+    return [segment(peeled, peeled + 1, True), *loop]
 
 
 class MaskConstants:
@@ -564,9 +490,17 @@ class MaskConstants:
         self._masks: dict[Nest, Mapping[Tiled, KnownMask]] = {}
 
     def of(self, nest: Nest) -> Mapping[Tiled, KnownMask]:
-        """Return the masks in a nest. The result is cached: unrolled enclosing nests write the nest several times."""
+        """Return the masks of scores and weights in a nest over keys.
+
+        The result is cached: unrolled enclosing nests write the nest several times.
+        """
         if nest not in self._masks:
-            self._masks[nest] = _masks(nest)
+            masks = {}
+            for tiled in nest.operations():
+                if HIDES in tiled.op.attributes and (mask := known_mask(tiled.generic)) is not None:
+                    masks[tiled] = mask
+            is_over_keys = all(tiled.nests.get(nest) == mask.keys for tiled, mask in masks.items())
+            self._masks[nest] = masks if is_over_keys else {}
         return self._masks[nest]
 
     def value(self, mask: ir.Value, numbers: NDArray[Any]) -> ir.Value:
@@ -595,8 +529,5 @@ class MaskConstants:
         # The context uniques attributes, so they are compared without reading their elements.
         if attr not in self._values:
             with ir.InsertionPoint.at_block_begin(self._block):
-                constant = ir.Operation.create(
-                    "arith.constant", results=[attr.type], attributes={"value": attr}
-                )
-            self._values[attr] = constant.result
+                self._values[attr] = constant(attr)
         return self._values[attr]

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions, is_compute
@@ -35,27 +34,16 @@ class CutBundles(Pass):
         if self.operations < 1:
             raise CompileError(f"A bundle has at least 1 operation, not {self.operations}.")
         for func in functions(module):
-            self._cut(func)
-
-    def _cut(self, func: ir.Operation) -> None:
-        number, filled = 0, 0
-        for op, operations in _units(func.regions[0].blocks[0]):
-            # A loop longer than the limit is a separate bundle: its iterations cannot be in two bundles.
-            if filled and filled + operations > self.operations:
-                number, filled = number + 1, 0
-            filled += operations
-            put_in_bundle(op, number)
-        self.remark(
-            func, "bundles", f"{number + 1} of at most {self.operations} operations", after=number + 1
-        )
-
-
-def _units(block: ir.Block) -> Iterator[tuple[ir.Operation, int]]:
-    """Yield the operations and loops of a block that run on the device, each with its number of operations."""
-    for op in (op_view.operation for op_view in block.operations):
-        if op.name == LOOP:
-            operations = sum(map(is_compute, nested_ops(body_block(op))))
-        else:
-            operations = int(is_compute(op))
-        if operations:
-            yield op, operations
+            number, filled = 0, 0
+            for op in (op_view.operation for op_view in func.regions[0].blocks[0].operations):
+                # A loop longer than the limit is a separate bundle: its iterations cannot be in two bundles.
+                inner = nested_ops(body_block(op)) if op.name == LOOP else [op]
+                operations = sum(map(is_compute, inner))
+                if not operations:
+                    continue
+                if filled and filled + operations > self.operations:
+                    number, filled = number + 1, 0
+                filled += operations
+                put_in_bundle(op, number)
+            text = f"{number + 1} of at most {self.operations} operations"
+            self.remark(func, "bundles", text, after=number + 1)

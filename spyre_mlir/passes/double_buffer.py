@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, NamedTuple
 
 from spyre_mlir.analysis.aliasing import COPIES, all_ops, functions
-from spyre_mlir.analysis.buffer_uses import BufferUse, Usage
-from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided
+from spyre_mlir.analysis.buffer_uses import Usage
+from spyre_mlir.analysis.core_ownership import SHUFFLE
 from spyre_mlir.analysis.loads import (
     module_of,
     move_behind,
@@ -37,6 +37,8 @@ from spyre_mlir.rewriting.clones import (
     read_instead,
     whole_of,
 )
+from spyre_mlir.rewriting.outlining import replace_operands
+from spyre_mlir.rewriting.tensor_builders import index_constant
 from spyre_mlir.target.ops import DEVICE_OPS
 
 #: The most traffic, relative to the program without loads ahead: ping-pong buffers leave less capacity for others.
@@ -92,15 +94,16 @@ class DoubleBuffer(BeforePlanning):
         before = self._time(func, evaluator)
         if before is None:
             return
-        prices = {plan: price for plan in plans if (price := self._time(plan.func, evaluator)) is not None}
+        timed = ((plan, self._time(functions(plan.module.operation)[0], evaluator)) for plan in plans)
+        prices = {plan: price for plan, price in timed if price is not None}
         if not prices:
-            self.remark(
-                func, "no double buffers", f"LX has no room for what is loaded ahead; {before} without that"
-            )
+            text = f"LX has no room for what is loaded ahead; {before} without that"
+            self.remark(func, "no double buffers", text)
             return
         best = min(prices, key=lambda plan: prices[plan].nanoseconds)
         after = prices[best]
-        text = f"{before} with loads where they are read, {after} with {best}"
+        text = f"{before} with loads where they are read, {after} with {best.loads} elsewhere, {best.pairs} of them"
+        text += " into ping-pong buffers"
         # Pairs take LX capacity from other buffers; if those spill, the memory that loads wait for is busier.
         if after.nanoseconds >= before.nanoseconds or after.bytes > MOST_TRAFFIC * before.bytes:
             self.remark(func, "no double buffers", text)
@@ -117,14 +120,19 @@ class DoubleBuffer(BeforePlanning):
         # Loops do not share ops, so the gain of one loop does not depend on changes in another.
         if streams:
             usage = Usage(changed)
-            clones = [clone_streams(usage, loop, self.name) for loop in loops]
+            clones = [_clone_streams(usage, loop, self.name) for loop in loops]
         usage = Usage(changed)
         # A loop of one iteration has no next tile.
         slots_of_loops = [
             [slot for slot in slots(usage, loop) if trip_count(loop) > 1 or not slot.ahead] for loop in loops
         ]
         for loop, chosen, of_loop in zip(loops, slots_of_loops, clones, strict=True):
-            staying = drop_clones(of_loop, chosen)
+            loaded = [slot.load for slot in chosen]
+            staying = [clone for clone in of_loop if clone in loaded]
+            for clone in of_loop:
+                if clone not in staying:
+                    clone.results[0].replace_all_uses_with(clone.operands[0])
+                    clone.erase()
             for slot in chosen:
                 if not slot.ahead:
                     move_behind(slot.load, slot.behind)
@@ -133,7 +141,7 @@ class DoubleBuffer(BeforePlanning):
                         del slot.load.attributes[sdsc.OPTIONAL]
             ahead = [slot for slot in chosen if slot.ahead]
             if ahead:
-                pipeline(loop, ahead, pairs)
+                _PipelinedLoop(loop, ahead, pairs).run()
             loads, pairs, kept = loads + len(chosen), pairs + len(ahead), kept + len(staying)
         return _BufferPlan(module, loads, pairs, kept)
 
@@ -149,8 +157,7 @@ class DoubleBuffer(BeforePlanning):
         return evaluator.time(module)
 
 
-@dataclass(frozen=True)
-class _BufferPlan:
+class _BufferPlan(NamedTuple):
     """A module with a copy of a function in which ``loads`` are moved, ``pairs`` of them to ping-pong buffers.
 
     ``clones`` of these loads are clones of streamed operands.
@@ -160,15 +167,6 @@ class _BufferPlan:
     loads: int
     pairs: int
     clones: int
-
-    @property
-    def func(self) -> ir.Operation:
-        """The function of the module."""
-        (func,) = functions(self.module.operation)
-        return func
-
-    def __str__(self) -> str:
-        return f"{self.loads} elsewhere, {self.pairs} of them into ping-pong buffers"
 
 
 def _innermost_loops(func: ir.Operation) -> Iterator[ir.Operation]:
@@ -193,64 +191,53 @@ def _innermost_loops(func: ir.Operation) -> Iterator[ir.Operation]:
 # The one or two remaining iterations, preceded by their loads, follow the loop.
 
 
-def pipeline(loop: ir.Operation, loads: Sequence[Slot], first_pair: int) -> None:
-    """Replace a loop of two or more iterations by a loop with its loads one iteration ahead.
-
-    The pairs of buffers are numbered from ``first_pair``.
-    """
-    with ir.InsertionPoint(loop), loop.location:
-        pipelined = _PipelinedLoop(loop, loads, first_pair)
-        results = pipelined.run()
-    for old, new in zip(loop.results, results, strict=True):
-        old.replace_all_uses_with(new)
-    loop.erase()
-    _erase_unused(pipelined.copies)
-
-
 class _PipelinedLoop:
-    """Builder of the pipelined loop at the current insertion point. ``second`` selects the second buffer of a load."""
+    """Builder of a loop of two or more iterations with its ``loads`` one iteration ahead.
+
+    The pairs of buffers are numbered from ``first_pair``; ``second`` selects the second buffer of a load.
+    """
 
     def __init__(self, loop: ir.Operation, loads: Sequence[Slot], first_pair: int) -> None:
-        self.loop = loop
-        self.loads = loads
-        self.first_pair = first_pair
+        self.loop, self.loads, self.first_pair = loop, loads, first_pair
         self.body = body_block(loop)
         self.variable, *self.carried = self.body.arguments
         self.numbers = induction(loop)
-        self.over = dict(self._sums())
         self.copies: list[ir.Operation] = []  # copied ops of the block that is being written
-
-    def _sums(self) -> Iterator[tuple[ir.Operation, int]]:
-        """Yield the operations that compute a yielded value from its iter_arg, and the index of that operand."""
+        # The operations that compute a yielded value from its iter_arg, and the index of that operand.
+        self.over: dict[ir.Operation, int] = {}
         for argument, value in zip(self.carried, terminator(self.body).operands, strict=True):
             op = defining_op(value)
             if op is not None and op.name == "linalg.generic" and argument in list(op.operands):
-                yield op, list(op.operands).index(argument)
+                self.over[op] = list(op.operands).index(argument)
 
-    def run(self) -> list[ir.Value]:
-        """Write the pipelined loop and the remaining iterations; return the results of the loop."""
-        count = self.numbers.count
+    def run(self) -> None:
+        """Replace the loop by the pipelined loop and the remaining iterations."""
+        count, first, step = self.numbers.count, self.numbers.first, self.numbers.step
         # One or two iterations remain after the loop; the last loads of the loop are for them.
         doubled = (count - 1) // 2
         values = list(self.loop.operands)[3:]
-        loaded = [self._load(ahead, self._index(0), second=False) for ahead in self.loads]
-        if doubled:
-            values, loaded = self._doubled(doubled, values, loaded)
-        for iteration in range(2 * doubled, count):
-            next_index = self._index(iteration + 1) if iteration + 1 < count else None
-            # An iteration loads into the buffer that the iteration itself does not read.
-            second = (iteration + 1) % 2 == 1
-            values, loaded = self._iteration(
-                self._index(iteration), values, loaded, next_index, second=second
-            )
-        return values
+        with ir.InsertionPoint(self.loop), self.loop.location:
+            loaded = [self._load(ahead, index_constant(first), second=False) for ahead in self.loads]
+            if doubled:
+                values, loaded = self._doubled(doubled, values, loaded)
+            for iteration in range(2 * doubled, count):
+                has_next = iteration + 1 < count
+                following = index_constant(first + (iteration + 1) * step) if has_next else None
+                # An iteration loads into the buffer that the iteration itself does not read.
+                second = (iteration + 1) % 2 == 1
+                index = index_constant(first + iteration * step)
+                values, loaded = self._iteration(index, values, loaded, following, second=second)
+        for old, new in zip(self.loop.results, values, strict=True):
+            old.replace_all_uses_with(new)
+        self.loop.erase()
+        _erase_unused(self.copies)
 
     def _doubled(
         self, count: int, values: list[ir.Value], loaded: list[ir.Value]
     ) -> tuple[list[ir.Value], list[ir.Value]]:
         """Write the loop over pairs of iterations; return its results, and the loads for the iteration after it."""
-        step = self.numbers.step
-        bounds = [self._index(0), self._index(2 * count), self._constant(2 * step)]
+        first, step = self.numbers.first, self.numbers.step
+        bounds = [index_constant(bound) for bound in (first, first + 2 * count * step, 2 * step)]
         initial = [*values, *loaded]
         types = [value.type for value in initial]
         loop = ir.Operation.create(LOOP, results=types, operands=[*bounds, *initial], regions=1)
@@ -258,7 +245,13 @@ class _PipelinedLoop:
         variable, *arguments = block.arguments
         outside, self.copies = self.copies, []
         with ir.InsertionPoint(block):
-            one, two = (self._behind(variable, distance * step) for distance in (1, 2))
+            maps = [ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) + trips * step]) for trips in (1, 2)]
+            one, two = (
+                ir.Operation.create(
+                    "affine.apply", [ir.IndexType.get()], [variable], {"map": ir.AffineMapAttr.get(map_)}
+                ).result
+                for map_ in maps
+            )
             begin, rest = arguments[: len(values)], arguments[len(values) :]
             begin, rest = self._iteration(variable, begin, rest, one, second=True)
             begin, rest = self._iteration(one, begin, rest, two, second=False)
@@ -268,27 +261,12 @@ class _PipelinedLoop:
         results = list(loop.results)
         return results[: len(values)], results[len(values) :]
 
-    def _index(self, iteration: int) -> ir.Value:
-        return self._constant(self.numbers.first + iteration * self.numbers.step)
-
-    def _constant(self, number: int) -> ir.Value:
-        index = ir.IndexType.get()
-        attributes = {"value": ir.IntegerAttr.get(index, number)}
-        return ir.Operation.create("arith.constant", results=[index], attributes=attributes).result
-
-    def _behind(self, variable: ir.Value, distance: int) -> ir.Value:
-        map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) + distance])
-        attributes = {"map": ir.AffineMapAttr.get(map_)}
-        return ir.Operation.create(
-            "affine.apply", results=[ir.IndexType.get()], operands=[variable], attributes=attributes
-        ).result
-
     def _iteration(
         self,
         index: ir.Value,
         values: Sequence[ir.Value],
         loaded: Sequence[ir.Value],
-        next_index: ir.Value | None,
+        following: ir.Value | None,
         *,
         second: bool,
     ) -> tuple[list[ir.Value], list[ir.Value]]:
@@ -304,8 +282,8 @@ class _PipelinedLoop:
                 i64 = ir.IntegerType.get_signless(64)
                 self.copies[-1].attributes[sdsc.OVER] = ir.IntegerAttr.get(i64, self.over[op])
             for number, ahead in enumerate(self.loads):
-                if ahead.behind == op and next_index is not None:
-                    fetched[number] = self._load(ahead, next_index, second=second)
+                if ahead.behind == op and following is not None:
+                    fetched[number] = self._load(ahead, following, second=second)
         yielded = [known.get(value, value) for value in terminator(self.body).operands]
         return yielded, [fetched[number] for number in range(len(self.loads)) if number in fetched]
 
@@ -332,19 +310,9 @@ def _copied(op: ir.Operation, known: dict[ir.Value, ir.Value]) -> ir.Operation:
     copy = op.clone().operation
     if sdsc.PINS in copy.attributes:
         del copy.attributes[sdsc.PINS]
-    _replace_operands(copy, known)
+    replace_operands(copy, known)
     known.update(zip(op.results, copy.results, strict=True))
     return copy
-
-
-def _replace_operands(op: ir.Operation, known: Mapping[ir.Value, ir.Value]) -> None:
-    for number, operand in enumerate(op.operands):
-        if operand in known:
-            op.operands[number] = known[operand]
-    for region in op.regions:
-        for block in region.blocks:
-            for inner in block.operations:
-                _replace_operands(inner.operation, known)
 
 
 def _erase_unused(copies: Sequence[ir.Operation]) -> None:
@@ -372,28 +340,45 @@ class Slot:
 def slots(usage: Usage, loop: ir.Operation) -> list[Slot]:
     """Choose a slot for each load that benefits: long loads first, each after the operation with most idle time."""
     ops = [op for op in usage.ops if op.op.block == body_block(loop)]
-    loads = {index: _memory_ns(op) for index, op in enumerate(ops) if _is_load(usage, loop, op)}
-    idle = {index: _idle_ns(usage, op) for index, op in enumerate(ops) if index not in loads}
+    load_ns: dict[int, float] = {}
+    idle_ns: dict[int, float] = {}
+    for index, user in enumerate(ops):
+        work, result, operands = work_of(user), user.op.results[0], user.values[:-1]
+        # A load reads a tile that no operation writes, for the current iteration only.
+        if (
+            work is not None
+            and only_loads(usage, user, work)
+            and not any(usage.buffers[usage.root(value)].writes for value in operands)
+            and _moves(usage, loop, operands)
+            and usage.root(result) == result
+        ):
+            load_ns[index] = memory_ns(work)
+            continue
+        # The time of compute without memory traffic, with all possible operands in LX; 0 for a shuffle.
+        idle_ns[index] = 0.0
+        if user.opcode != SHUFFLE:
+            # Host data, results, and slices of larger buffers are in device memory.
+            roots = enumerate(zip(user.values, map(usage.root, user.values), strict=True))
+            in_lx = frozenset(
+                number
+                for number, (value, root) in roots
+                if not usage.buffers[root].from_host
+                and root not in usage.results
+                and usage.memory.is_whole(value)
+            )
+            work = operation_work(user.opcode, user.space, user.division, in_lx)
+            idle_ns[index] = max(0.0, compute_ns(work) - memory_ns(work))
     chosen = []
     # Long loads choose first, because they have most latency to hide.
-    for index in sorted(loads, key=lambda index: -loads[index]):
-        hidden = {slot: min(idle_ns, loads[index]) for slot, idle_ns in idle.items()}
+    for index in sorted(load_ns, key=lambda index: -load_ns[index]):
+        hidden = {slot: min(idle, load_ns[index]) for slot, idle in idle_ns.items()}
         best = max(hidden, key=lambda slot: (hidden[slot], slot < index), default=None)
         now = hidden.get((index or len(ops)) - 1, 0)
         if best is None or hidden[best] - now < usage.memory.target.hbm_access_ns:
             continue  # the gain over the operation before the load is less than the latency of one access
-        del idle[best]
+        del idle_ns[best]
         chosen.append(Slot(ops[index].op, ops[best].op, ahead=best > index))
     return chosen
-
-
-def _is_load(usage: Usage, loop: ir.Operation, user: Divided) -> bool:
-    """Return whether an operation only loads a tile that no operation writes, for the current iteration only."""
-    work, result = work_of(user), user.op.results[0]
-    if work is None or not only_loads(usage, user, work):
-        return False
-    written = any(usage.buffers[usage.root(value)].writes for value in user.values[:-1])
-    return not written and _moves(usage, loop, user.values[:-1]) and usage.root(result) == result
 
 
 def _moves(usage: Usage, loop: ir.Operation, values: Sequence[ir.Value]) -> bool:
@@ -402,31 +387,7 @@ def _moves(usage: Usage, loop: ir.Operation, values: Sequence[ir.Value]) -> bool
     return any(variable in usage.memory.place(value).moves for value in values)
 
 
-def _memory_ns(user: Divided) -> float:
-    work = work_of(user)
-    assert work is not None
-    return memory_ns(work)
-
-
-def _idle_ns(usage: Usage, user: Divided) -> float:
-    """Return the ns of compute without memory traffic, with all possible operands in LX; 0 for a shuffle."""
-    if user.opcode == SHUFFLE:
-        return 0.0
-    in_lx = frozenset(index for index, value in enumerate(user.values) if not _is_outside_of_lx(usage, value))
-    work = operation_work(user.opcode, user.space, user.division, in_lx)
-    return max(0.0, compute_ns(work) - memory_ns(work))
-
-
-def _is_outside_of_lx(usage: Usage, value: ir.Value) -> bool:
-    """Return whether a value is certainly in device memory: host data, a result, or a slice of a larger buffer."""
-    root = usage.root(value)
-    return usage.buffers[root].from_host or root in usage.results or not usage.memory.is_whole(value)
-
-
-# -- clones --------------------------------------------------------------------------------------------
-
-
-def clone_streams(usage: Usage, loop: ir.Operation, name: str) -> list[ir.Operation]:
+def _clone_streams(usage: Usage, loop: ir.Operation, name: str) -> list[ir.Operation]:
     """Insert clones of streamed tiles for operations in a loop that wait for device memory; return the clones."""
     clones = []
     for buffer in list(usage.buffers.values()):
@@ -435,44 +396,24 @@ def clone_streams(usage: Usage, loop: ir.Operation, name: str) -> list[ir.Operat
         if has_known_padding(buffer):
             continue
         for access in buffer.reads:
-            if access.user.op.block == body_block(loop) and _streams(usage, loop, access):
-                clones += _clone(usage, access, name)
+            user, operand = access.user, access.operand
+            is_direct = user.op.name not in COPIES and operand not in DEVICE_OPS[user.opcode].indirect
+            if user.op.block != body_block(loop) or not is_direct:
+                continue
+            # The operation streams its operand: loading a tile takes longer than computing on it.
+            work = work_of(user)
+            assert work is not None
+            if not _moves(usage, loop, [user.values[operand]]) or memory_ns(work) <= compute_ns(work):
+                continue
+            view = view_of(user.space, operand, user.division)
+            whole = whole_of(usage.memory, user.values[operand])
+            division = None if view is None else division_of_copy(usage.memory, whole, view)
+            # Twice the bytes, because the next tile is loaded while the operation reads the current one.
+            needed = 2 * local_bytes(user.space, operand, user.division)
+            if division is None or needed > usage.memory.target.usable_lx_bytes:
+                continue
+            point, reason = ir.InsertionPoint(user.op), f"'{user.opcode}' waits for it"
+            clone = insert_clone(whole, division, point, user.op.location, name, reason)
+            read_instead(clone, whole, [access])
+            clones.append(maker_of(clone))
     return clones
-
-
-def _streams(usage: Usage, loop: ir.Operation, access: BufferUse) -> bool:
-    """Return whether loading a tile of an operand from device memory takes an operation longer than its compute."""
-    user = access.user
-    if user.op.name in COPIES or access.operand in DEVICE_OPS[user.opcode].indirect:
-        return False
-    work = work_of(user)
-    assert work is not None
-    return _moves(usage, loop, [user.values[access.operand]]) and memory_ns(work) > compute_ns(work)
-
-
-def _clone(usage: Usage, access: BufferUse, name: str) -> Iterator[ir.Operation]:
-    user = access.user
-    view = view_of(user.space, access.operand, user.division)
-    whole = whole_of(usage.memory, user.values[access.operand])
-    division = None if view is None else division_of_copy(usage.memory, whole, view)
-    # Twice the bytes, because the next tile is loaded while the operation reads the current one.
-    if (
-        division is None
-        or 2 * local_bytes(user.space, access.operand, user.division) > usage.memory.target.usable_lx_bytes
-    ):
-        return
-    point, reason = ir.InsertionPoint(user.op), f"'{user.opcode}' waits for it"
-    clone = insert_clone(whole, division, point, user.op.location, name, reason)
-    read_instead(clone, whole, [access])
-    yield maker_of(clone)
-
-
-def drop_clones(clones: Sequence[ir.Operation], chosen: Sequence[Slot]) -> list[ir.Operation]:
-    """Remove the clones without a slot; return the others."""
-    used = [slot.load for slot in chosen]
-    used_clones = [clone for clone in clones if clone in used]
-    for clone in clones:
-        if clone not in used_clones:
-            clone.results[0].replace_all_uses_with(clone.operands[0])
-            clone.erase()
-    return used_clones

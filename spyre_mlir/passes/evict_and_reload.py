@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
+from spyre_mlir.analysis.buffer_uses import BufferUse, Usage
 from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.loops import block_of
@@ -66,68 +66,67 @@ class EvictAndReload(BeforePlanning):
         # All buffers fit, so there is no reason to spill.
         if fit(eligible, space):
             return
-        moving = {movable.buffer.name: movable for movable in _all_movable(usage, eligible)}
-        buffers = [
-            moving[candidate.buffer.name].planned
-            if candidate.buffer.name in moving
-            else _whole(candidate.buffer)
-            for candidate in eligible
-        ]
+        moving = _movable_buffers(usage, eligible)
+        buffers = []
+        for buffer in (candidate.buffer for candidate in eligible):
+            saving = max(0, buffer.saving)
+            if buffer.name in moving:
+                buffer = moving[buffer.name].planned
+            elif buffer.first != buffer.last:
+                # The buffer is in LX for its whole live range or not at all, with the same saving.
+                if saving:
+                    ends, moved = (buffer.first, buffer.last), (buffer.traffic_if_spilled - saving, saving)
+                    buffer = replace(buffer, uses=ends, traffic_of_uses=moved)
+                else:
+                    buffer = replace(buffer, uses=(buffer.first,), spilled_traffic=0, placed_traffic=0)
+            buffers.append(buffer)
         solver = SpillAndReloadSolver(selection_steps=3 * self.steps, steps_per_selection=self.steps)
         plan = solver.plan(buffers, space)
-        moved = [
-            buffer for buffer in buffers if buffer.name in moving and _leaves_lx(buffer, plan.of(buffer.name))
-        ]
+        # The residencies of the buffers that the plan keeps in LX for only a part of their live range.
+        moved = {}
+        for buffer in buffers:
+            residencies = plan.of(buffer.name)
+            ranges = [(residency.first, residency.last) for residency in residencies]
+            if buffer.name in moving and ranges and ranges != [(buffer.first, buffer.last)]:
+                moved[buffer.name] = residencies
         if not moved:
             return
         module = module_of(func)
         (changed,) = functions(module.operation)
-        self._apply(changed, {buffer.name: plan.of(buffer.name) for buffer in moved}, evaluator)
+        usage = Usage(changed)
+        for name, movable in _movable_buffers(usage, self.eligible(usage, evaluator)).items():
+            if name in moved:
+                self._clone(movable, moved[name])
         before, after = evaluator.cost(module_of(func)), evaluator.cost(module_of(changed))
         if before is None or after is None:
             return
         # Both must improve: fewer bytes in more copies can take longer, because each copy waits for its first byte.
         if after.bytes >= before.bytes or after.nanoseconds >= before.nanoseconds:
-            self.remark(
-                func, "no moves", f"{before} without moves of {len(moved)} buffers, {after} with them"
-            )
+            text = f"{before} without moves of {len(moved)} buffers, {after} with them"
+            self.remark(func, "no moves", text)
             return
         text = f"buffers that leave LX or come back: {len(moved)}; {before} without that, {after} with it"
         self.remark(func, "moves", text, before=before.bytes, after=after.bytes)
         replace_function(func, module)
 
-    def _apply(
-        self, func: ir.Operation, residencies: Mapping[str, Sequence[Residency]], evaluator: Evaluator
-    ) -> None:
-        """Insert the clones for the named buffers into a copy of the planned function."""
-        usage = Usage(func)
-        for movable in _all_movable(usage, self.eligible(usage, evaluator)):
-            if movable.buffer.name in residencies:
-                self._clone(movable, residencies[movable.buffer.name])
-
     def _clone(self, moving: _MovableBuffer, residencies: Sequence[Residency]) -> None:
         first, op = moving.accesses[0].position, moving.writer.user.op
-        later = [residency for residency in residencies if residency.first > first]
         source = moving.outside
         if source is None:
             point, reason = ir.InsertionPoint.after(op), "it leaves LX and comes back"
             source = insert_clone(moving.root, moving.division, point, op.location, self.name, reason)
             maker_of(source).attributes[sdsc.EVICTED] = ir.UnitAttr.get()
-        for residency in later:
-            readers = [
-                access for access in moving.readers if residency.first <= access.position <= residency.last
-            ]
-            point = ir.InsertionPoint(readers[0].user.op)
-            reason = f"{len(readers)} of {len(moving.readers)} readers find it in LX again"
-            clone = insert_clone(
-                source, moving.division, point, readers[0].user.op.location, self.name, reason
-            )
-            read_instead(clone, moving.root, readers)
-        between = [
-            access
-            for access in moving.readers
-            if not any(residency.first <= access.position <= residency.last for residency in residencies)
-        ]
+        between = list(moving.readers)
+        for residency in residencies:
+            inside = range(residency.first, residency.last + 1)
+            readers = [access for access in moving.readers if access.position in inside]
+            between = [access for access in between if access.position not in inside]
+            if residency.first > first:
+                reader = readers[0].user.op
+                reason = f"{len(readers)} of {len(moving.readers)} readers find it in LX again"
+                point = ir.InsertionPoint(reader)
+                clone = insert_clone(source, moving.division, point, reader.location, self.name, reason)
+                read_instead(clone, moving.root, readers)
         read_instead(source, moving.root, between)
         # The buffer was a clone itself, and all its readers now read later clones.
         if not list(moving.root.uses):
@@ -160,61 +159,39 @@ class _MovableBuffer:
         moved: dict[int, int] = {}
         for access in self.accesses:
             moved[access.position] = moved.get(access.position, 0) + access.hbm_bytes
+        uses, traffic = tuple(moved), tuple(moved.values())
         return replace(
-            self.buffer,
-            uses=tuple(moved),
-            first_use_is_read=self.writer.optional,
-            traffic_of_uses=tuple(moved.values()),
+            self.buffer, uses=uses, first_use_is_read=self.writer.optional, traffic_of_uses=traffic
         )
 
 
-def _all_movable(usage: Usage, eligible: Sequence[Candidate]) -> list[_MovableBuffer]:
-    """Return the eligible buffers that may also be spilled and have enough uses for that."""
-    roots = {candidate.root for candidate in eligible}
-    movables = (_movable(usage, candidate, roots) for candidate in eligible)
-    return [movable for movable in movables if movable is not None and len(movable.planned.uses) > 2]
-
-
-def _movable(usage: Usage, candidate: Candidate, eligible: Collection[ir.Value]) -> _MovableBuffer | None:
-    buffer, block = usage.buffers[candidate.root], block_of(candidate.root)
-    writer, *others = buffer.writes
-    is_elsewhere = any(access.user.op.block != block for access in buffer.accesses)
-    if others or is_elsewhere or has_known_padding(buffer) or not _reads_are_whole(usage, buffer):
-        return None
-    copies = [access.user for access in buffer.accesses if access.optional]
-    if len(copies) > 1 or any(copy.op.name != "sdsc.clone" for copy in copies):
-        return None
-    outside = next((copy.values[0 if writer.optional else 1] for copy in copies), None)
-    # The source may be in LX itself, where a clone of it saves nothing.
-    if outside is not None and usage.root(outside) in eligible:
-        return None
-    view = view_of(writer.user.space, writer.operand, writer.user.division)
-    source = candidate.root if outside is None else outside
-    division = None if view is None else division_of_copy(usage.memory, source, view)
-    if division is None:
-        return None
-    readers = [access for access in buffer.reads if not access.optional]
-    return _MovableBuffer(candidate.buffer, candidate.root, writer, readers, outside, division)
-
-
-def _reads_are_whole(usage: Usage, buffer: BufferAccesses) -> bool:
-    """Return whether readers read views of the buffer itself, so that they can read views of a copy instead."""
-    values = (access.user.values[access.operand] for access in buffer.reads)
-    return all(whole_of(usage.memory, value) == buffer.root for value in values)
-
-
-def _whole(buffer: LifetimeBoundBuffer) -> LifetimeBoundBuffer:
-    """Return a buffer that is in LX for its whole live range or not at all, with the same saving."""
-    if buffer.first == buffer.last:
-        return buffer
-    saving = max(0, buffer.saving)
-    if not saving:
-        return replace(buffer, uses=(buffer.first,), spilled_traffic=0, placed_traffic=0)
-    moved = (buffer.traffic_if_spilled - saving, saving)
-    return replace(buffer, uses=(buffer.first, buffer.last), traffic_of_uses=moved)
-
-
-def _leaves_lx(buffer: LifetimeBoundBuffer, residencies: Sequence[Residency]) -> bool:
-    """Return whether a plan keeps a buffer in LX for only a part of its live range."""
-    whole = [(buffer.first, buffer.last)]
-    return bool(residencies) and [(residency.first, residency.last) for residency in residencies] != whole
+def _movable_buffers(usage: Usage, eligible: Sequence[Candidate]) -> dict[str, _MovableBuffer]:
+    """Return the eligible buffers that may also be spilled and have enough uses for that, by name."""
+    roots, movables = {candidate.root for candidate in eligible}, {}
+    for candidate in eligible:
+        buffer, block = usage.buffers[candidate.root], block_of(candidate.root)
+        writer, *others = buffer.writes
+        is_elsewhere = any(access.user.op.block != block for access in buffer.accesses)
+        if others or is_elsewhere or has_known_padding(buffer):
+            continue
+        # Readers read views of the buffer itself, so that they can read views of a copy instead.
+        read = (access.user.values[access.operand] for access in buffer.reads)
+        if any(whole_of(usage.memory, value) != buffer.root for value in read):
+            continue
+        copies = [access.user for access in buffer.accesses if access.optional]
+        if len(copies) > 1 or any(copy.op.name != "sdsc.clone" for copy in copies):
+            continue
+        outside = next((copy.values[0 if writer.optional else 1] for copy in copies), None)
+        # The source may be in LX itself, where a clone of it saves nothing.
+        if outside is not None and usage.root(outside) in roots:
+            continue
+        view = view_of(writer.user.space, writer.operand, writer.user.division)
+        source = candidate.root if outside is None else outside
+        division = None if view is None else division_of_copy(usage.memory, source, view)
+        if division is None:
+            continue
+        readers = [access for access in buffer.reads if not access.optional]
+        movable = _MovableBuffer(candidate.buffer, candidate.root, writer, readers, outside, division)
+        if len(movable.planned.uses) > 2:
+            movables[candidate.buffer.name] = movable
+    return movables

@@ -49,21 +49,20 @@ class HoistLoads(EvaluatingPass):
         """Rewrite ``module`` in place."""
         for func in functions(module):
             moves = list(_moves(usage_of(func)))
-            if moves and self._pays(func, evaluator):
-                for load, behind in moves:
-                    self.remark(load.op, "hoist", f"its loads overlap '{behind.opcode}'")
-                _apply(moves)
-
-    def _pays(self, func: ir.Operation, evaluator: Evaluator) -> bool:
-        """Return whether the program takes less time in the new order, or its time is unknown."""
-        if not self.compare:
-            return True
-        before, after = module_of(func), module_of(func)
-        # Remarks about a copy are not remarks about the program.
-        with Remarks().collecting():
-            _apply(list(_moves(Usage(functions(after.operation)[0]))))
-        old, new = evaluator.time(before), evaluator.time(after)
-        return old is None or (new is not None and new.nanoseconds < old.nanoseconds)
+            if moves and self.compare:
+                before, after = module_of(func), module_of(func)
+                # Remarks about a copy are not remarks about the program.
+                with Remarks().collecting():
+                    for load, earlier in list(_moves(Usage(functions(after.operation)[0]))):
+                        move_behind(load.op, earlier.op)
+                old, new = evaluator.time(before), evaluator.time(after)
+                # If the time is unknown, the new order is taken.
+                if old is not None and (new is None or new.nanoseconds >= old.nanoseconds):
+                    continue
+            for load, earlier in moves:
+                self.remark(load.op, "hoist", f"its loads overlap '{earlier.opcode}'")
+            for load, earlier in moves:
+                move_behind(load.op, earlier.op)
 
 
 def _moves(usage: Usage) -> Iterator[tuple[Divided, Divided]]:
@@ -107,8 +106,3 @@ def _behind(
             return before
         between = True
     return None
-
-
-def _apply(moves: Sequence[tuple[Divided, Divided]]) -> None:
-    for load, behind in moves:
-        move_behind(load.op, behind.op)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.view_ops import VIEWS, step_of
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import shape_of, use_empty
+from spyre_mlir.dialects.structured import element_of, shape_of, use_empty
 from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.host_view import HostView
@@ -17,6 +17,7 @@ from spyre_mlir.layout.view_transforms import Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
+from spyre_mlir.rewriting.outlining import update_signature
 
 
 @dataclass(frozen=True)
@@ -46,9 +47,7 @@ class HoistWeightViews(Pass):
 
 class _Hoist:
     def __init__(self, owner: HoistWeightViews, func: ir.Operation) -> None:
-        self.owner = owner
-        self.func = func
-        self.target = target_of(func)
+        self.owner, self.func, self.target = owner, func, target_of(func)
         self.block = func.regions[0].blocks[0]
         self.attrs = [ir.DictAttr(attrs) for attrs in func.attributes["arg_attrs"]]
         self.views: dict[ir.Value, tuple[ir.Value, HostView, bool]] = {}  # root, view, and whether it cuts
@@ -68,13 +67,13 @@ class _Hoist:
         if not self.cut_arguments:
             return
         # Erased before arguments are rewritten, because a dead view would keep the old weight alive.
-        self._erase_unread()
+        for op in reversed([op.operation for op in self.block.operations]):
+            if op.name in VIEWS and use_empty(op.results[0]):
+                op.erase()
         for (number, view), value in self.cut_arguments.items():
             self._add_argument(number, view, value)
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(self.attrs)
-        results = self.block.operations[len(self.block.operations) - 1].operation.operands
-        types = [argument.type for argument in self.block.arguments], [value.type for value in results]
-        self.func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
+        update_signature(self.func)
 
     def _view(self, op: ir.Operation) -> None:
         root, source, cuts = self.views[op.operands[0]]
@@ -85,32 +84,24 @@ class _Hoist:
         result = op.results[0]
         cuts = cuts or not isinstance(step, Transpose)
         self.views[result] = (root, view, cuts)
-        # A view that only other views read is composed into those views.
-        if not self._is_cut(root, view, cuts) or all(
-            _is_composed(use.owner.operation) for use in result.uses
-        ):
+        # A view that only other views read is composed into those views; windows overlap, so they are read.
+        uses = [(use.owner.operation, use.operand_number) for use in result.uses]
+        uses = [(op, number) for op, number in uses if op.name not in VIEWS or op.name == "sdsc.windows"]
+        if not uses or not self._is_cut(root, view, cuts):
             return
         key = (root.arg_number, view)
         if key not in self.cut_arguments:
             self.cut_arguments[key] = self.block.add_argument(result.type, op.location)
-            self.owner.remark(
-                op, "hoist", f"the host cuts {list(view.shape)} out of {list(view.array_shape)}"
-            )
-        for use in list(result.uses):
-            user = use.owner.operation
-            if not _is_composed(user):
-                user.operands[use.operand_number] = self.cut_arguments[key]
+            text = f"the host cuts {list(view.shape)} out of {list(view.array_shape)}"
+            self.owner.remark(op, "hoist", text)
+        for user, number in uses:
+            user.operands[number] = self.cut_arguments[key]
 
     def _is_cut(self, root: ir.Value, view: HostView, cuts: bool) -> bool:
         """Return whether the host cuts out a view."""
         if view.in_pieces:
-            return view.gathers_sticks(elements_per_stick(self.target, _element(root)))
+            return view.gathers_sticks(elements_per_stick(self.target, element_of(root)))
         return cuts and ir.StringAttr(self.attrs[root.arg_number][sdsc.HOST].kind).value != "input"
-
-    def _erase_unread(self) -> None:
-        for op in reversed([op.operation for op in self.block.operations]):
-            if op.name in VIEWS and use_empty(op.results[0]):
-                op.erase()
 
     def _add_argument(self, number: int, view: HostView, value: ir.Value) -> None:
         """Write the attributes of a new argument. A weight without remaining readers is replaced by its first view."""
@@ -124,22 +115,11 @@ class _Hoist:
             value = root
         else:
             self.attrs.append(_with(sdsc.again(self.attrs, number), entries))
-        element = _element(value)
-        if not all(
-            view.falls_on(dim, elements_per_stick(self.target, element)) for dim in range(len(view.dims))
-        ):
-            value.set_type(
-                stick.with_layout(value.type, StickLayout.for_tensor(self.target, view.shape, element))
-            )
-
-
-def _is_composed(op: ir.Operation) -> bool:
-    """Return whether an op is a view that the host can express; windows overlap, so they are not."""
-    return op.name in VIEWS and op.name != "sdsc.windows"
-
-
-def _element(value: ir.Value) -> str:
-    return str(ir.RankedTensorType(value.type).element_type)
+        element = element_of(value)
+        lanes = elements_per_stick(self.target, element)
+        if not all(view.falls_on(dim, lanes) for dim in range(len(view.dims))):
+            layout = StickLayout.for_tensor(self.target, view.shape, element)
+            value.set_type(stick.with_layout(value.type, layout))
 
 
 def _with(attrs: ir.DictAttr, more: dict[str, ir.Attribute]) -> ir.DictAttr:

@@ -13,7 +13,7 @@ import numpy as np
 
 from spyre_mlir.analysis.aliasing import all_ops, functions, is_compute
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, BufferUse, Usage
-from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided, PartialAccesses
+from spyre_mlir.analysis.core_ownership import SHUFFLE, Divided
 from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.loads import module_of
 from spyre_mlir.analysis.loops import ancestor_in, block_of, executions
@@ -21,7 +21,6 @@ from spyre_mlir.analysis.plan_pins import pins_of
 from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.cost.cost_model import compute_ns, lx_saving_ns, operation_cost, ring_ns, stream_ns
 from spyre_mlir.cost.of_space import operation_work
-from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.dialects.structured import maker_of
 from spyre_mlir.division.matching import view_of
 from spyre_mlir.division.ownership import CoreView
@@ -79,43 +78,27 @@ class JointDivision:
     bound: float
 
 
-def divide_jointly(
-    ops: Sequence[DividedOp],
-    buffers: Sequence[SharedBuffer],
-    capacity: int,
-    limit: int = 8,
-    relayouts: bool = True,
-) -> JointDivision:
-    """Return the best choice with at most ``limit`` candidates per operation and an LX of ``capacity`` bytes."""
-    return DivisionProblem.of(ops, buffers, limit).divide(capacity, relayouts)
-
-
-@dataclass(frozen=True)
 class DivisionProblem:
-    """Operations with their division candidates, and buffers with their accesses, without limits such as capacity."""
+    """Operations with at most ``limit`` division candidates each, and buffers with their accesses.
 
-    ops: Sequence[DividedOp]
-    buffers: Sequence[SharedBuffer]
-    candidates: Sequence[tuple[DivisionCandidate, ...]]
-    accesses: Sequence[tuple[BufferAccess, ...]]
+    The problem does not depend on limits such as the capacity.
+    """
 
-    @classmethod
-    def of(cls, ops: Sequence[DividedOp], buffers: Sequence[SharedBuffer], limit: int) -> DivisionProblem:
-        """Return the problem in which each operation has at most ``limit`` candidates."""
+    def __init__(self, ops: Sequence[DividedOp], buffers: Sequence[SharedBuffer], limit: int) -> None:
+        self.ops, self.buffers = ops, buffers
         # Equal tuples become one object, so that cache keys are cheap to compare.
         unique: dict[tuple[DivisionCandidate, ...], tuple[DivisionCandidate, ...]] = {}
-        candidates = [
+        self.candidates = [
             unique.setdefault(options, options) for options in division_candidates(ops, buffers, limit)
         ]
 
         def access(buffer: SharedBuffer, index: int, operand: int) -> BufferAccess:
             writes = not buffer.from_host and operand == len(ops[index].space.views) - 1
-            return BufferAccess(ops[index], operand, writes, candidates[index])
+            return BufferAccess(ops[index], operand, writes, self.candidates[index])
 
-        accesses = [
+        self.accesses = [
             tuple(access(buffer, index, operand) for index, operand in buffer.accesses) for buffer in buffers
         ]
-        return cls(ops, buffers, candidates, accesses)
 
     def divide(self, capacity: int, relayouts: bool, algorithm: str = "lagrangian") -> JointDivision:
         """Return the best choice with buffers of at most ``capacity`` bytes per core; ``relayouts`` allows the ring."""
@@ -137,43 +120,29 @@ class _JointSearch:
             )
             for buffer, accesses in zip(self.buffers, self.accesses, strict=True)
         ]
-        # Placements, times and work of a choice are requested several times before the next choice.
-        self._placements: dict[tuple[int, ...], list[BufferPlacement | None]] = {}
-        self._times: dict[tuple[int, ...], JointTimes] = {}
-        self._work: dict[tuple[int, ...], list[OperationWork]] = {}
+        # Placements and times of a choice are requested several times before the next choice.
+        self._evaluated: dict[tuple[int, ...], tuple[list[BufferPlacement | None], JointTimes]] = {}
 
     def solve(self, algorithm: str) -> JointDivision:
         """Return the choice of an algorithm, with its bound."""
-        problem = self._problem()
+        # Per buffer the number of placements before the first one with a relayout.
+        without_relayouts = [
+            next((i for i, each in enumerate(options) if _is_relayout(each)), len(options))
+            for options in self.placements
+        ]
+        problem = JointProblem(
+            tuple(map(len, (*self.candidates, *self.placements))),
+            (*(1 for _ in self.ops), *without_relayouts),
+            tuple(tuple(candidate.division.splits for candidate in options) for options in self.candidates),
+            tuple(self._tables()),
+            lambda states: self._evaluate(states)[1],
+        )
         states, bound = joint_states(algorithm, problem)
         # The choice without a joint division is measured for comparison.
-        before, after = (self._measured(chosen).total_ns for chosen in (problem.as_is, states))
-        return JointDivision(
-            tuple(options[state] for options, state in zip(self.candidates, states, strict=False)),
-            tuple(self._placements_of(states)),
-            before,
-            after,
-            min(bound, after),
-        )
-
-    def _problem(self) -> JointProblem:
-        """Return the choice as plain data."""
-        splits = [tuple(candidate.division.splits for candidate in options) for options in self.candidates]
-        return JointProblem(
-            tuple(map(len, (*self.candidates, *self.placements))),
-            (*(1 for _ in self.ops), *map(_without_relayouts, self.placements)),
-            tuple(splits),
-            tuple(self._tables()),
-            self._measured,
-        )
-
-    def _placements_of(self, states: tuple[int, ...]) -> list[BufferPlacement | None]:
-        """Return the placement of each buffer."""
-        if states not in self._placements:
-            self._placements[states] = [
-                self._placement(number, states) for number in range(len(self.buffers))
-            ]
-        return self._placements[states]
+        before, after = (self._evaluate(chosen)[1].total_ns for chosen in (problem.as_is, states))
+        candidates = (options[state] for options, state in zip(self.candidates, states, strict=False))
+        placements = self._evaluate(states)[0]
+        return JointDivision(tuple(candidates), tuple(placements), before, after, min(bound, after))
 
     def _placement(self, number: int, states: Sequence[int]) -> BufferPlacement | None:
         """Return the placement of a buffer, without copies and relayouts that no reader needs.
@@ -213,45 +182,43 @@ class _JointSearch:
             unshared = tuple(
                 operand for operand in range(len(op.space.views)) if (index, operand) not in shared
             )
-            yield JointTable(
-                (index,),
-                index,
-                _operation_table(op.opcode, op.space, op.executions, self.candidates[index], unshared),
-            )
+            table = _operation_table(op.opcode, op.space, op.executions, self.candidates[index], unshared)
+            yield JointTable((index,), index, table)
         for number, (buffer, placements) in enumerate(zip(self.buffers, self.placements, strict=True)):
             variable = len(self.ops) + number
             for position, access in enumerate(self.accesses[number]):
                 index, _ = buffer.accesses[position]
-                yield JointTable(
-                    (index, variable),
-                    index,
-                    _access_table(access, buffer.share(position), placements),
-                )
+                table = _access_table(access, buffer.share(position), placements)
+                yield JointTable((index, variable), index, table)
             yield JointTable((variable,), None, _placement_table(buffer.copies, placements))
 
     # -- real times ------------------------------------------------------------------------------------
 
-    def _measured(self, states: tuple[int, ...]) -> JointTimes:
-        """Return the time of a choice, with compute and memory of each operation overlapped."""
-        if states not in self._times:
-            self._times[states] = self._computed_times(states)
-        return self._times[states]
-
-    def _computed_times(self, states: tuple[int, ...]) -> JointTimes:
-        work_of_ops = self._work_of_ops(states)
-        costs = [
-            (op.executions, operation_cost(work)) for op, work in zip(self.ops, work_of_ops, strict=True)
-        ]
-        spent = [runs * cost.total_ns for runs, cost in costs]
-        for number, placement in enumerate(self._placements_of(states)):
-            if placement is not None:
-                buffer = self.buffers[number]
-                spent.append(buffer.copies * placement.copy_ns)
-                spent.append(placement.relayout_ns * self._relayouts(number, placement, states))
-        compute, memory = (
-            tuple(getattr(cost, part) for _, cost in costs) for part in ("compute_ns", "memory_ns")
-        )
-        return JointTimes(math.fsum(spent), compute, memory)
+    def _evaluate(self, states: tuple[int, ...]) -> tuple[list[BufferPlacement | None], JointTimes]:
+        """Return the placement of each buffer, and the time with compute and memory of each operation overlapped."""
+        if states in self._evaluated:
+            return self._evaluated[states]
+        placements = [self._placement(number, states) for number in range(len(self.buffers))]
+        in_lx: list[set[int]] = [set() for _ in self.ops]
+        spent = []
+        for number, (buffer, placement) in enumerate(zip(self.buffers, placements, strict=True)):
+            if placement is None:
+                continue
+            for access, (index, operand) in zip(self.accesses[number], buffer.accesses, strict=True):
+                if access.writes or placement.accepts_reader(self._view(access, index, states)):
+                    in_lx[index].add(operand)
+            spent.append(buffer.copies * placement.copy_ns)
+            spent.append(placement.relayout_ns * self._relayouts(number, placement, states))
+        costs = []
+        for index, (op, options) in enumerate(zip(self.ops, self.candidates, strict=True)):
+            division = options[states[index]].division
+            costs.append(
+                operation_cost(operation_work(op.opcode, op.space, division, frozenset(in_lx[index])))
+            )
+            spent.append(op.executions * costs[-1].total_ns)
+        compute, memory = tuple(cost.compute_ns for cost in costs), tuple(cost.memory_ns for cost in costs)
+        self._evaluated[states] = placements, JointTimes(math.fsum(spent), compute, memory)
+        return self._evaluated[states]
 
     def _relayouts(self, number: int, placement: BufferPlacement, states: Sequence[int]) -> int:
         """Count the executions of a buffer's relayouts: one relayout of each value that a reader needs relaid out."""
@@ -266,38 +233,6 @@ class _JointSearch:
 
     def _view(self, access: BufferAccess, index: int, states: Sequence[int]) -> CoreView | None:
         return access.view(self.candidates[index][states[index]])
-
-    def _work_of_ops(self, states: tuple[int, ...]) -> list[OperationWork]:
-        """Return the work of each operation, with operands in LX according to the choice."""
-        if states not in self._work:
-            self._work[states] = self._computed_work(states)
-        return self._work[states]
-
-    def _computed_work(self, states: tuple[int, ...]) -> list[OperationWork]:
-        in_lx: list[set[int]] = [set() for _ in self.ops]
-        for number, placement in enumerate(self._placements_of(states)):
-            if placement is None:
-                continue
-            accesses = self.buffers[number].accesses
-            for access, (index, operand) in zip(self.accesses[number], accesses, strict=True):
-                if access.writes or placement.accepts_reader(self._view(access, index, states)):
-                    in_lx[index].add(operand)
-        return [
-            operation_work(op.opcode, op.space, options[states[index]].division, frozenset(in_lx[index]))
-            for index, (op, options) in enumerate(zip(self.ops, self.candidates, strict=True))
-        ]
-
-
-def _without_relayouts(placements: Sequence[BufferPlacement | None]) -> int:
-    """Count the placements before the first one with a relayout."""
-    return next(
-        (
-            index
-            for index, placement in enumerate(placements)
-            if placement is not None and placement.relayout_view
-        ),
-        len(placements),
-    )
 
 
 # -- tables with one plane each for waits that nothing overlaps, compute, and memory ---------------------
@@ -344,10 +279,10 @@ def _access_table(
             comes = not is_there and accepts(placement.relayout_view)
             if placement.accepts_writer(view) if access.writes else is_there or comes:
                 table[0, row, column] = relayouts * placement.relayout_ns * comes
+            elif placement.in_hbm and not access.writes:
+                table[:, row, column] = from_hbm
             else:
-                table[:, row, column] = (
-                    from_hbm if placement.in_hbm and not access.writes else (math.inf, 0.0, 0.0)
-                )
+                table[:, row, column] = math.inf, 0.0, 0.0
     return table
 
 
@@ -425,15 +360,28 @@ class JointPlanning(EvaluatingPass):
         if any(user.opcode == SHUFFLE for user in usage.ops):
             return
         plan = self._planned_function(usage)
+        # Relayouts that a plan file pins need no comparison: they were better when the plan was made.
+        is_pinned = any(pins_of(user.op).relayout for user in usage.ops)
         attempts: list[_Attempt] = []
         unplanned: ProgramCost | None = None
         # The search is not exact, and the timeline overlaps times that the cost model adds: a search without the ring
         # can find a better plan.
         for relayouts in (True, False) if self.relayouts else (False,):
             joint, planned = plan.divide(self.joint_division, relayouts), None
-            if not _changes(joint, usage) or not _may_win(joint, attempts, unplanned):
+            changes = any(
+                candidate.division.owners != user.division.owners
+                for user, candidate in zip(usage.ops, joint.candidates, strict=True)
+            )
+            # A plan is worth an evaluation if it should be faster than each earlier attempt that is a gain.
+            may_win = all(
+                cost is None or not cost.is_better_than(unplanned) or joint.after < cost.nanoseconds
+                for _, cost in attempts
+                if unplanned is not None
+            )
+            if not (changes or _uses_ring(joint)) or not may_win:
                 break
-            unplanned = unplanned or self._unplanned_cost(plan, evaluator)
+            if unplanned is None and self.compare and not is_pinned:
+                unplanned = self._evaluated(plan, None, evaluator)
             if unplanned is not None:
                 joint, planned = self._fitted(plan, joint, relayouts, evaluator)
             attempts.append((joint, planned))
@@ -443,9 +391,17 @@ class JointPlanning(EvaluatingPass):
         if not attempts:
             return
         joint, planned = functools.reduce(_better, attempts)
-        if self._is_better(joint, unplanned, planned):
+        if unplanned is None:
+            is_better = joint.after < joint.before  # by the cost model alone, without a timeline
+        else:
+            is_better = planned is not None and planned.is_better_than(unplanned)
+        if is_better:
             self._apply(func, plan, joint)
-            self._report(func, joint)
+            gap = f"no plan with these divisions takes less than {round(joint.bound):,}"
+            text = (
+                f"all operations one after the other take {round(joint.after):,} ns by the cost model; {gap}"
+            )
+            self.remark(func, "divisions", text, before=round(joint.before), after=round(joint.after))
             return
         prices = "; ".join(f"together {price or 'not possible'}" for _, price in attempts)
         text = "stay as they are: by the timeline nothing else takes less time"
@@ -459,8 +415,15 @@ class JointPlanning(EvaluatingPass):
             for number, buffer in enumerate(usage.buffers.values())
             for shared in _shared(buffer, usage)
         ]
-        ops = [self._work(user) for user in usage.ops]
-        problem = DivisionProblem.of(ops, [buffer for _, buffer in shared], self.variants)
+        ops = [work_of(user) for user in usage.ops]
+        if self.matmul == "specified":
+            ops = [
+                replace(work, blocked=frozenset(range(len(work.space.units))))
+                if KINDS[work.opcode] is Kind.MATMUL
+                else work
+                for work in ops
+            ]
+        problem = DivisionProblem(ops, [buffer for _, buffer in shared], self.variants)
         return _PlannedFunction(usage, problem, tuple(number for number, _ in shared))
 
     def _fitted(
@@ -475,28 +438,6 @@ class JointPlanning(EvaluatingPass):
         if _changes_alike(joint, smaller):
             return joint, planned
         return _better((joint, planned), (smaller, self._evaluated(plan, smaller, evaluator)))
-
-    def _work(self, user: Divided) -> DividedOp:
-        work = work_of(user)
-        if self.matmul == "specified" and KINDS[work.opcode] is Kind.MATMUL:
-            return replace(work, blocked=frozenset(range(len(work.space.units))))
-        return work
-
-    def _unplanned_cost(self, plan: _PlannedFunction, evaluator: Evaluator) -> ProgramCost | None:
-        """Return the cost of a function without a joint division; None if no comparison is needed.
-
-        No comparison is needed if a plan file pins relayouts, because they were better when the plan was made.
-        """
-        pinned = any(pins_of(user.op).relayout for user in plan.usage.ops)
-        return self._evaluated(plan, None, evaluator) if self.compare and not pinned else None
-
-    def _is_better(
-        self, joint: JointDivision, unplanned: ProgramCost | None, planned: ProgramCost | None
-    ) -> bool:
-        """Return whether a function is better with a plan; by the cost model alone if there is no timeline."""
-        if unplanned is None:
-            return joint.after < joint.before
-        return planned is not None and planned.is_better_than(unplanned)
 
     def _evaluated(
         self, plan: _PlannedFunction, joint: JointDivision | None, evaluator: Evaluator
@@ -516,16 +457,20 @@ class JointPlanning(EvaluatingPass):
             if candidate.division.owners != user.division.owners:
                 splits, order = candidate.mapping or (candidate.division.splits, None)
                 divider.divide(op, user.opcode, user.space, splits, order)
-                self.remark(op, "division", f"{_change(user, candidate)} to agree with others")
+                before, after = list(user.division.splits), list(candidate.division.splits)
+                change = f"become {after}" if before != after else "go to other cores"
+                self.remark(op, "division", f"slices {before} {change} to agree with others")
         if not _uses_ring(joint):
             return
         usage = Usage(func)
         buffers = list(usage.buffers.values())
         for number, placement in zip(plan.buffers, joint.placements, strict=True):
             if placement is not None and placement.relayout_view is not None:
-                self._insert_relayouts(usage, buffers[number], placement)
+                self._insert_relayouts(usage, buffers[number], placement, placement.relayout_view)
 
-    def _insert_relayouts(self, usage: Usage, buffer: BufferAccesses, placement: BufferPlacement) -> None:
+    def _insert_relayouts(
+        self, usage: Usage, buffer: BufferAccesses, placement: BufferPlacement, goal: CoreView
+    ) -> None:
         """Shuffle each value of a buffer before the first reader whose cores need parts that they do not have."""
         readers_of: dict[ir.Value, list[BufferUse]] = {}
         for access in buffer.reads:
@@ -534,11 +479,7 @@ class JointPlanning(EvaluatingPass):
                 whole = whole_of(usage.memory, access.user.values[access.operand])
                 readers_of.setdefault(whole, []).append(access)
         for whole, readers in readers_of.items():
-            division = (
-                None
-                if placement.relayout_view is None
-                else division_of_copy(usage.memory, whole, placement.relayout_view, over_the_ring=True)
-            )
+            division = division_of_copy(usage.memory, whole, goal, over_the_ring=True)
             if division is None:
                 continue
             first = min(readers, key=lambda access: access.position).user.op
@@ -549,19 +490,6 @@ class JointPlanning(EvaluatingPass):
             )
             read_instead(clone, whole, readers)
             self.remark(first, "relayout", f"{reason}, {placement.relayout_ns:.0f} ns over the ring")
-
-    def _report(self, func: ir.Operation, joint: JointDivision) -> None:
-        gap = f"no plan with these divisions takes less than {round(joint.bound):,}"
-        text = f"all operations one after the other take {round(joint.after):,} ns by the cost model; {gap}"
-        self.remark(func, "divisions", text, before=round(joint.before), after=round(joint.after))
-
-
-def _changes(joint: JointDivision, usage: Usage) -> bool:
-    """Return whether a plan changes any division or redistributes any buffer."""
-    pairs = zip(usage.ops, joint.candidates, strict=True)
-    if any(candidate.division.owners != user.division.owners for user, candidate in pairs):
-        return True
-    return _uses_ring(joint)
 
 
 def _changes_alike(joint: JointDivision, other: JointDivision) -> bool:
@@ -581,17 +509,6 @@ def _uses_ring(joint: JointDivision) -> bool:
     return any(map(_is_relayout, joint.placements))
 
 
-def _may_win(joint: JointDivision, attempts: Sequence[_Attempt], unplanned: ProgramCost | None) -> bool:
-    """Return whether a plan is worth an evaluation: it should be faster than each earlier attempt that is a gain."""
-    return all(
-        planned is None
-        or unplanned is None
-        or not planned.is_better_than(unplanned)
-        or joint.after < planned.nanoseconds
-        for _, planned in attempts
-    )
-
-
 def _better(one: _Attempt, other: _Attempt) -> _Attempt:
     """Return the faster attempt, or the first of equal ones; by the cost model if neither was evaluated."""
     (joint, planned), (other_joint, other_planned) = one, other
@@ -600,11 +517,6 @@ def _better(one: _Attempt, other: _Attempt) -> _Attempt:
     else:
         wins = other_planned.is_better_than(planned)
     return other if wins else one
-
-
-def _change(user: Divided, candidate: DivisionCandidate) -> str:
-    before, after = list(user.division.splits), list(candidate.division.splits)
-    return f"slices {before} become {after}" if before != after else f"slices {before} go to other cores"
 
 
 def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[SharedBuffer]:
@@ -623,45 +535,31 @@ def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[SharedBuffer]:
                 space = _space(usage, whole)
                 yield SharedBuffer(_numbers(accesses), from_host=True, copies=copies, space=space)
     elif buffer.reads and not any(access.moving for access in buffer.accesses):
-        pieces = buffer.partial_accesses
-        # No access covers the buffer, so the bytes per core are unknown.
-        if pieces is not None and pieces.holder is None:
-            return
-        copies = buffer.accesses[0].user.executions
-        space = _space(usage, buffer.root) if _allows_relayout(buffer, pieces) else None
-        values = _values(usage, buffer)
-        result, holder = buffer.root in usage.results, _holder(buffer, pieces)
-        in_parts = pieces is not None
-        yield SharedBuffer(_numbers(buffer.accesses), False, result, copies, space, values, holder, in_parts)
-
-
-def _holder(buffer: BufferAccesses, pieces: PartialAccesses | None) -> int:
-    """Return the index of the access that determines how a buffer is stored in LX."""
-    if pieces is None or pieces.holder is None:
-        return 0
-    user, operand = pieces.holder
-    uses = ((access.user.op, access.operand) for access in buffer.accesses)
-    return list(uses).index((user.op, operand))
-
-
-def _allows_relayout(buffer: BufferAccesses, pieces: PartialAccesses | None) -> bool:
-    """Return whether a buffer is written as a whole and no pin keeps it on its cores or in device memory."""
-    # Parts are written one by one, so a single shuffle cannot copy them all.
-    if pieces is not None and pieces.written:
-        return False
-    pins = pins_of(maker_of(buffer.root))
-    return pins.relayout is not False and (pins.placement is None or pins.placement.memory == "lx")
-
-
-def _values(usage: Usage, buffer: BufferAccesses) -> tuple[tuple[int, int], ...]:
-    """Return for each access the index of the accessed value, and the number of executions of a copy before it."""
-    numbers: dict[ir.Value, int] = {}
-    values = []
-    for access in buffer.accesses:
-        whole = whole_of(usage.memory, access.user.values[access.operand])
-        runs = 0 if access.writes else executions(ancestor_in(block_of(whole), access.user.op))
-        values.append((numbers.setdefault(whole, len(numbers)), runs))
-    return tuple(values)
+        pieces, holder = buffer.partial_accesses, 0
+        if pieces is not None:
+            # No access covers the buffer, so the bytes per core are unknown.
+            if pieces.holder is None:
+                return
+            # The access that determines how the buffer is stored in LX.
+            user, operand = pieces.holder
+            uses = [(access.user.op, access.operand) for access in buffer.accesses]
+            holder = uses.index((user.op, operand))
+        pins = pins_of(maker_of(buffer.root))
+        stays = pins.relayout is False or (pins.placement is not None and pins.placement.memory != "lx")
+        # Parts are written one by one, so a single shuffle cannot copy them all.
+        is_written_in_parts = pieces is not None and pieces.written
+        space = None if stays or is_written_in_parts else _space(usage, buffer.root)
+        # For each access the index of the accessed value, and the number of executions of a copy before it.
+        numbers: dict[ir.Value, int] = {}
+        values = []
+        for access in buffer.accesses:
+            whole = whole_of(usage.memory, access.user.values[access.operand])
+            runs = 0 if access.writes else executions(ancestor_in(block_of(whole), access.user.op))
+            values.append((numbers.setdefault(whole, len(numbers)), runs))
+        copies, result = buffer.accesses[0].user.executions, buffer.root in usage.results
+        yield SharedBuffer(
+            _numbers(buffer.accesses), False, result, copies, space, tuple(values), holder, pieces is not None
+        )
 
 
 def _space(usage: Usage, whole: ir.Value) -> Space | None:

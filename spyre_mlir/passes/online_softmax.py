@@ -48,7 +48,6 @@ from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.groups import Tiling, default_bytes, group_module
 from spyre_mlir.target.target import Target
-from spyre_mlir.tiling.hint_tree import TiledLoop
 from spyre_mlir.tiling.mask_tiles import MaskTiles
 
 #: Ratios of times and bytes that are considered equal. The error of the cost model is larger (docs/cost.md, anchors).
@@ -93,17 +92,13 @@ class OnlineSoftmax(EvaluatingPass):
                     if attention is not None:
                         _check_dims(attention)
                 except NotOnline as refusal:
-                    self._refuse(op, str(refusal), evaluator)
+                    # The cost of the softmax and of the matmul that reads it.
+                    price = evaluator.cost(group_module(around_softmax(op), {})) or "not possible"
+                    text = f"attention stays as it is: {refusal}; untiled: {price}"
+                    self.remark(op, "no tiling", text)
                     continue
                 if attention is not None and self._visit(attention, str(number), evaluator):
                     number += 1
-
-    def _refuse(self, matmul: ir.Operation, reason: str, evaluator: Evaluator) -> None:
-        """Emit a remark with the cost of a softmax and of the matmul that reads it."""
-        price = evaluator.cost(group_module(around_softmax(matmul), {}))
-        self.remark(
-            matmul, "no tiling", f"attention stays as it is: {reason}; untiled: {price or 'not possible'}"
-        )
 
     def _visit(self, attention: Attention, name: str, evaluator: Evaluator) -> bool:
         """Rewrite attention that hints tile along keys, or whose scores are too large for LX."""
@@ -111,12 +106,22 @@ class OnlineSoftmax(EvaluatingPass):
         # Hints determine the loops; this pass only makes them possible.
         if any(TILING in op.attributes for op in ops):
             keys = attention.maximum.reduced[0]
-            online = any(loop.dim == keys for loop in tiling_of(attention.maximum.op))
-            if online:
-                self._keep_if_right(self._rewrite(attention, name))
-            else:
+            if not any(loop.dim == keys for loop in tiling_of(attention.maximum.op)):
                 self.remark(attention.matmul.op, "no tiling", "hints tile this attention, but not its keys")
-            return online
+                return False
+            ops = self._rewrite(attention, name)
+            try:
+                check_running(Nests(ops[0].block))
+            except CompileError as error:
+                # The marks are removed unless all ops share the loops: the maximum is not complete when it is read.
+                marks = [(op, mark) for op in ops for mark in (RUNNING, RESCALED, sdsc.HIDES)]
+                for op, mark in marks:
+                    if mark in op.attributes:
+                        del op.attributes[mark]
+                self.remark(
+                    ops[-1], "no tiling", f"the maximum is taken over all keys first: {error.message}"
+                )
+            return True
         target, exp = target_of(attention.matmul.op), attention.exp.result
         scores = default_bytes(target, shape_of(exp), element_of(exp)) // target.cores
         # Half of the scratchpad, because operands and results of the matmuls need the other half.
@@ -128,17 +133,6 @@ class OnlineSoftmax(EvaluatingPass):
         columns, masks = attention.columns, [mask.tiles for _, mask in self._masks(attention) if mask.hides]
         self._tile(self._rewrite(attention, name), name, columns, masks, evaluator)
         return True
-
-    def _keep_if_right(self, ops: Sequence[ir.Operation]) -> None:
-        """Remove the marks unless all ops share the loops, so that the maximum is complete before it is read."""
-        try:
-            check_running(Nests(ops[0].block))
-        except CompileError as error:
-            for op in ops:
-                for name in (RUNNING, RESCALED, sdsc.HIDES):
-                    if name in op.attributes:
-                        del op.attributes[name]
-            self.remark(ops[-1], "no tiling", f"the maximum is taken over all keys first: {error.message}")
 
     def _masks(self, attention: Attention) -> list[tuple[Structured, KnownMask]]:
         return hiding_masks(attention) if self.skip_masked_tiles else []
@@ -154,16 +148,20 @@ class OnlineSoftmax(EvaluatingPass):
                 after.append(maker_of(weights))
             product = _with_operand(attention.matmul, before, weights)
             sums = in_format(attention.sum.result, element_of(product))
-            result = _quotient(attention, product, sums)
+            shape, columns = shape_of(product), attention.matmul.maps[-1]
+            maps = [tuple(range(len(shape))), tuple(columns.index(dim) for dim in _row_dims(attention))]
+            element, location = element_of(product), op.location
+            result = device_op("realdiv", [product, sums], maps, shape, element, location=location)
         sdsc.inherit(maker_of(result), attention.div.op)
         sdsc.record(maker_of(result), "rewrite", self.name, "the division by the sum comes after the matmul")
+        # The division has the loops of the matmul over its rows and columns, a cast the loops of the sum over its rows.
+        moved = [(maker_of(result), attention.matmul)]
         cast = [maker_of(sums)] if sums != attention.sum.result else []
-        for moved, loops in (
-            (maker_of(result), _division_loops(attention)),
-            *((op, _row_loops(attention)) for op in cast),
-        ):
+        for moved_op, source in (*moved, *((cast_op, attention.sum) for cast_op in cast)):
+            loops = [loop for loop in tiling_of(source.op) if loop.dim not in source.reduced]
+            loops = [replace(loop, dim=source.maps[-1].index(loop.dim)) for loop in loops]
             if loops:
-                moved.attributes[TILING] = tiling_attr(loops)
+                moved_op.attributes[TILING] = tiling_attr(loops)
         op.results[0].replace_all_uses_with(result)
         marked = zip(attention.weights, after, strict=True)
         for generic, current in (*((generic, generic.op) for generic in attention.scores), *marked):
@@ -174,15 +172,9 @@ class OnlineSoftmax(EvaluatingPass):
             rescaled.attributes[RESCALED] = mark
         for replaced in (attention.matmul, *reversed(attention.weights), attention.div):
             replaced.op.erase()
-        first = [
-            *attention.operands,
-            *attention.scores,
-            attention.maximum,
-            attention.sub,
-            attention.exp,
-            attention.sum,
-        ]
-        return [*(generic.op for generic in first), *after, maker_of(product), *cast, maker_of(result)]
+        softmax = (attention.maximum, attention.sub, attention.exp, attention.sum)
+        first = [generic.op for generic in (*attention.operands, *attention.scores, *softmax)]
+        return [*first, *after, maker_of(product), *cast, maker_of(result)]
 
     def _tile(
         self,
@@ -193,18 +185,19 @@ class OnlineSoftmax(EvaluatingPass):
         evaluator: Evaluator,
     ) -> None:
         """Attach the loops with the least time to the ops; no loops if that is best."""
-        group = [Tiled(op, _device_op(structured(op))) for op in ops]
-        space = AttentionSpace.of(group, columns, target_of(ops[0]))
+        group = [Tiled(op, generic) for op in ops if (generic := structured(op)) is not None]
+        space = AttentionSpace(group, columns, target_of(ops[0]))
         search = _TileSearch(ops, space, masks, name, evaluator)
         search.run()
         best, bands = _best(search.attempts), None
         if best.share < 1:
-            bands = search.in_bands(best)
-            if bands.nanoseconds >= min(attempt.whole_nanoseconds for attempt in search.attempts):
-                # For a long program the layout search may find worse layouts, or none.
-                best = _best([replace(attempt, share=1.0) for attempt in search.attempts])
-            else:
-                best = bands
+            # Tiles whose rows are unrolled, without the tiles that masks hide.
+            tiling = space.tiling(best.tiles, name, unrolled=("rows",))
+            bands = _Attempt(best.tiles, tiling, evaluator.cost(group_module(ops, tiling)))
+            whole = [replace(attempt, share=1.0) for attempt in search.attempts]
+            # For a long program the layout search may find worse layouts, or none.
+            is_worse = bands.nanoseconds >= min(attempt.nanoseconds for attempt in whole)
+            best = _best(whole) if is_worse else bands
         for op in ops:
             if best.tiling.get(op.results[0]):
                 op.attributes[TILING] = tiling_attr(best.tiling[op.results[0]])
@@ -212,7 +205,8 @@ class OnlineSoftmax(EvaluatingPass):
         if bands is not None:
             summary += f"; bands of {bands}, without the tiles that masks hide"
         kind = "tiling" if best.tiling else "no tiling"
-        self.remark(space.matmul.op, kind, f"attention in tiles of {space.text}; {summary}")
+        *labels, last = space.labels
+        self.remark(space.matmul.op, kind, f"attention in tiles of {', '.join(labels)} and {last}; {summary}")
 
 
 class _TileSearch:
@@ -226,8 +220,7 @@ class _TileSearch:
         name: str,
         evaluator: Evaluator,
     ) -> None:
-        self.ops, self.space, self.masks, self.name = ops, space, masks, name
-        self.evaluator = evaluator
+        self.ops, self.space, self.masks, self.name, self.evaluator = ops, space, masks, name, evaluator
         self.attempts = [_Attempt((), {}, evaluator.cost(group_module(ops, {})))]
 
     def run(self) -> None:
@@ -240,7 +233,7 @@ class _TileSearch:
                 price = self.attempts[-1].nanoseconds
                 is_any_better |= self._is_better(tiles)
                 worse_dense = worse_dense + 1 if self.attempts[-1].nanoseconds > price else 0
-            worse = 0 if is_any_better or _least(self.attempts) == math.inf else worse + 1
+            worse = 0 if is_any_better or self.fastest.nanoseconds == math.inf else worse + 1
             if worse == _PATIENCE and not self.masks:
                 # The more heads run at once, the smaller is the share of data that they read in common.
                 break
@@ -250,22 +243,21 @@ class _TileSearch:
                 if not self._is_better(tiles):
                     break
         # Smaller bands of rows read fewer keys that masks hide.
-        while self.masks and (finer := self.space.narrower(_fastest(self.attempts).tiles)) is not None:
+        while self.masks and (finer := self.space.narrower(self.fastest.tiles)) is not None:
             if not self._is_better(finer):
                 break
 
-    def in_bands(self, attempt: _Attempt) -> _Attempt:
-        """Evaluate tiles whose rows are unrolled, without the tiles that masks hide."""
-        tiling = self.space.tiling(attempt.tiles, self.name, unrolled=("rows",))
-        return _Attempt(attempt.tiles, tiling, self.evaluator.cost(group_module(self.ops, tiling)))
-
     def _is_better(self, tiles: Tiles) -> bool:
         """Evaluate tiles, and return whether they are faster than all earlier attempts."""
-        least = _least(self.attempts)
+        least = self.fastest.nanoseconds
         tiling = self.space.tiling(tiles, self.name)
         price = self.evaluator.cost(group_module(self.ops, tiling))
         self.attempts.append(_Attempt(tiles, tiling, price, self.space.share(tiles, self.masks)))
-        return _least(self.attempts) < least
+        return self.fastest.nanoseconds < least
+
+    @property
+    def fastest(self) -> _Attempt:
+        return _fastest(self.attempts)
 
 
 @dataclass(frozen=True)
@@ -279,12 +271,7 @@ class _Attempt:
 
     @property
     def nanoseconds(self) -> float:
-        return self.whole_nanoseconds * self.share
-
-    @property
-    def whole_nanoseconds(self) -> float:
-        """The time with all tiles, including hidden tiles."""
-        return math.inf if self.price is None else self.price.nanoseconds
+        return math.inf if self.price is None else self.price.nanoseconds * self.share
 
     @property
     def bytes(self) -> float:
@@ -297,10 +284,6 @@ class _Attempt:
         return f"{what}: {self.price or 'not possible'}{share}"
 
 
-def _least(attempts: Sequence[_Attempt]) -> float:
-    return min(attempt.nanoseconds for attempt in attempts)
-
-
 def _fastest(attempts: Sequence[_Attempt]) -> _Attempt:
     return min(attempts, key=lambda attempt: attempt.nanoseconds)
 
@@ -310,28 +293,10 @@ def _best(attempts: Sequence[_Attempt]) -> _Attempt:
     possible = [attempt for attempt in attempts if attempt.price is not None]
     if not possible:
         return _Attempt((), {}, None)
-    least = _least(attempts)
+    least = _fastest(possible).nanoseconds
     near = [attempt for attempt in possible if attempt.nanoseconds <= _SAME_TIME * least]
     fewest = min(attempt.bytes for attempt in near)
     return _fastest([attempt for attempt in near if attempt.bytes <= _SAME_BYTES * fewest])
-
-
-def _division_loops(attention: Attention) -> list[TiledLoop]:
-    """Return the loops of the division after the matmul: the loops of the matmul over its rows and columns."""
-    dims = attention.matmul.maps[-1]
-    loops = [loop for loop in tiling_of(attention.matmul.op) if loop.dim in dims]
-    return [replace(loop, dim=dims.index(loop.dim)) for loop in loops]
-
-
-def _row_loops(attention: Attention) -> list[TiledLoop]:
-    """Return the loops of an operation on one number per row: the loops of the sum over its rows."""
-    loops = [loop for loop in tiling_of(attention.sum.op) if loop.dim not in attention.sum.reduced]
-    return [replace(loop, dim=attention.sum.maps[-1].index(loop.dim)) for loop in loops]
-
-
-def _device_op(generic: Structured | None) -> Structured:
-    assert generic is not None
-    return generic
 
 
 def _with_operand(generic: Structured, old: ir.Value, new: ir.Value) -> ir.Value:
@@ -340,16 +305,6 @@ def _with_operand(generic: Structured, old: ir.Value, new: ir.Value) -> ir.Value
     if TILING in generic.op.attributes:
         maker_of(copy).attributes[TILING] = generic.op.attributes[TILING]
     return copy
-
-
-def _quotient(attention: Attention, product: ir.Value, sums: ir.Value) -> ir.Value:
-    """Build the division of a matmul's rows by the sums of the softmax."""
-    dims = tuple(range(len(shape_of(product))))
-    rows = tuple(attention.matmul.maps[-1].index(dim) for dim in _row_dims(attention))
-    location = attention.matmul.op.location
-    return device_op(
-        "realdiv", [product, sums], [dims, rows], shape_of(product), element_of(product), location=location
-    )
 
 
 def _row_dims(attention: Attention) -> tuple[int, ...]:
@@ -364,11 +319,8 @@ def _check_dims(attention: Attention) -> None:
     whole, rows = tuple(range(rank)), tuple(range(rank - 1))
     if attention.exp.maps != (whole, whole) or attention.sub.maps != (whole, rows, whole):
         raise NotOnline("its exponentials are not over the dims of the scores in order")
-    if (attention.maximum.maps, attention.sum.maps) != ((whole, rows),) * 2 or attention.div.maps != (
-        whole,
-        rows,
-        whole,
-    ):
+    reductions = (attention.maximum.maps, attention.sum.maps)
+    if reductions != ((whole, rows),) * 2 or attention.div.maps != (whole, rows, whole):
         raise NotOnline("its maxima and sums are not over the last dim of the scores")
     if any(weight.maps[-1] != whole or whole not in weight.maps[:-1] for weight in attention.weights):
         raise NotOnline("its weights have other dims than the scores")
@@ -393,47 +345,28 @@ _MOST_BANDS = 16
 Tiles = tuple[DimTiles, ...]
 
 
-@dataclass(frozen=True)
 class AttentionSpace:
     """Dims of an attention that loops may tile: outer dims, rows and keys. The values have ``columns`` columns."""
 
-    group: Sequence[Tiled]
-    maximum: Tiled
-    matmul: Tiled
-    loops: Sequence[DimClass]
-    sizes: tuple[int, ...]
-    columns: int
-    target: Target
-
-    @classmethod
-    def of(cls, group: Sequence[Tiled], columns: int, target: Target) -> AttentionSpace:
-        maximum = next(tiled_op for tiled_op in group if tiled_op.running is not None)
-        matmul = next(
+    def __init__(self, group: Sequence[Tiled], columns: int, target: Target) -> None:
+        self.group, self.columns, self.target = group, columns, target
+        self.maximum = next(tiled_op for tiled_op in group if tiled_op.running is not None)
+        self.matmul = next(
             tiled_op for tiled_op in reversed(group) if sdsc.opcode_of(tiled_op.op) == "batchmatmul"
         )
+        self.sizes = self.maximum.generic.extents
         classes = dim_classes(group, by_sources=False)
-        sizes = maximum.generic.extents
-        loops = [
-            next(dim_class for dim_class in classes if dim in dim_class.dims.get(maximum, ()))
-            for dim in range(len(sizes))
+        self.loops = [
+            next(dim_class for dim_class in classes if dim in dim_class.dims.get(self.maximum, ()))
+            for dim in range(len(self.sizes))
         ]
-        return cls(group, maximum, matmul, loops, sizes, columns, target)
 
     @property
     def labels(self) -> tuple[str, ...]:
         """Names of the dims. The innermost of the outer dims is called heads."""
         outer = len(self.sizes) - 2
-        return (
-            *(f"outer{index}" for index in range(outer - 1)),
-            *(("heads",) if outer else ()),
-            "rows",
-            "keys",
-        )
-
-    @property
-    def text(self) -> str:
-        *others, last = self.labels
-        return f"{', '.join(others)} and {last}"
+        heads = ("heads",) if outer else ()
+        return (*(f"outer{index}" for index in range(outer - 1)), *heads, "rows", "keys")
 
     def choices(self) -> Iterator[list[Tiles]]:
         """Yield tile counts: for each number of groups of heads, many groups first, the fewest tiles that may fit.
@@ -443,9 +376,8 @@ class AttentionSpace:
         rows lie in the sticks, and a sixth for scores.
         """
         tiles_by_groups = [(groups, self._inner(groups)) for groups in self._groups()]
-        whole = [
-            groups for groups, inner in tiles_by_groups if (DimTiles.equal(1), DimTiles.equal(1)) in inner
-        ]
+        untiled = (DimTiles.equal(1), DimTiles.equal(1))
+        whole = [groups for groups, inner in tiles_by_groups if untiled in inner]
         for groups, inner in tiles_by_groups:
             if groups in whole[:-1]:
                 # All rows and keys of a larger group of heads also fit.
@@ -518,11 +450,9 @@ class AttentionSpace:
     def share(self, tiles: Tiles, masks: Sequence[MaskTiles]) -> float:
         """Return the share of the scores that are in tiles that no mask hides completely."""
         rows, keys = (
-            [
-                (int(size * cut.part) * tile, min(int(size * cut.part) * (tile + 1), size))
-                for tile in range(cut.tiles)
-            ]
+            [(extent * tile, min(extent * (tile + 1), size)) for tile in range(cut.tiles)]
             for size, cut in zip(self.sizes[-2:], tiles[-2:], strict=True)
+            for extent in [int(size * cut.part)]
         )
         return min((mask.share(rows, keys) for mask in masks if len(rows) <= _MOST_BANDS), default=1.0)
 

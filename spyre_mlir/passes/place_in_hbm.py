@@ -40,9 +40,12 @@ class PlaceInHbm(Pass):
 
     def _place(self, func: ir.Operation) -> None:
         memory, ops = AliasAnalysis(func), all_ops(func)
-        live_ranges = {
-            value: live_range for value, live_range in live_ranges_of(memory).items() if not is_in_lx(value)
-        }
+        # The first and the last operation on each buffer that an op defines, in program order.
+        live_ranges: dict[ir.Value, tuple[int, int]] = {}
+        for root, live_range in memory.live_ranges.items():
+            owner = defining_op(root)
+            if owner is not None and owner.name != "arith.constant" and not is_in_lx(root):
+                live_ranges[root] = (live_range.uses[0], live_range.uses[-1])
         for index, value in enumerate(ops[-1].operands):
             root = memory.place(value).buffer
             if root in updated_arguments(func, index):
@@ -89,16 +92,3 @@ class PlaceInHbm(Pass):
                 reason += ", and no way was found to put them side by side"
             raise CompileError(reason, location_of(func.location))
         return plan
-
-
-def live_ranges_of(memory: AliasAnalysis) -> dict[ir.Value, tuple[int, int]]:
-    """Return the first and the last operation on each buffer that an op defines, in program order, except constants.
-
-    Views and insertions do not access buffers. In a loop a buffer is live as long as another iteration needs it.
-    """
-    live_ranges = {}
-    for root, live_range in memory.live_ranges.items():
-        owner = defining_op(root)
-        if owner is not None and owner.name != "arith.constant":
-            live_ranges[root] = (live_range.uses[0], live_range.uses[-1])
-    return live_ranges

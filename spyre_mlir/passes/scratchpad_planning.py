@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -80,10 +80,20 @@ class ScratchpadPlanning(Pass):
         eligible = [candidate for candidate in all_candidates if not candidate.reasons]
         # Computed before buffers are placed, because the usage reads placements from the IR.
         before = usage.hbm_bytes()
-        self._write_addresses(eligible, plan)
-        self._report(all_candidates, plan)
-        self._drop_clones(usage)
         placed = [candidate for candidate in eligible if candidate.buffer.name in plan.addresses]
+        for candidate in placed:
+            for root, address in candidate.addresses(plan.addresses[candidate.buffer.name]).items():
+                maker_of(root).attributes[sdsc.PLACEMENT] = sdsc.lx_attr(address)
+        self._report(all_candidates, plan)
+        for user in usage.ops:
+            if sdsc.OPTIONAL not in user.op.attributes:
+                continue
+            # The operand is read from the op, because ``user.values`` may refer to a clone that was already erased.
+            source, clone = user.op.operands[0], user.values[-1]
+            # A clone from device memory to device memory only adds cost: its readers can read the source.
+            if not is_in_lx(usage.root(source)) and not is_in_lx(clone):
+                clone.replace_all_uses_with(source)
+                user.op.erase()
         saved = sum(candidate.saved for candidate in placed)
         # The planner counts the time of short runs as bytes; another choice may take longer but move less.
         unknown = plan.gap + sum(candidate.unmoved_bytes for candidate in placed)
@@ -98,15 +108,39 @@ class ScratchpadPlanning(Pass):
     def _planned(self, usage: Usage, rules: Rules) -> tuple[list[Candidate], MemoryPlan]:
         """Return the candidates, and the plan of the eligible ones."""
         all_candidates = candidates(usage, rules)
-        eligible = [candidate for candidate in all_candidates if not candidate.reasons]
-        plan = self._solver_plan(usage.func, eligible, rules.space)
+        buffers = tuple(candidate.buffer for candidate in all_candidates if not candidate.reasons)
+        problems.offer("buffers", (buffers, rules.space))
+        name = "largest-first" if self.order_by_size else self.layout_solver
+        try:
+            chosen = type(solver(name))
+            with scope(name):
+                plan = _plan_of(chosen, buffers, rules.space)
+        except PlanError as error:
+            raise error_at(usage.func, f"the scratchpads cannot be planned: {error}") from error
         pins = placement_pins(usage.memory, (user.op for user in usage.ops))
         # The solver's plan is better than a plan around pins, so it is kept if it satisfies the pins anyway.
-        if _keeps_pins(pins, all_candidates, plan):
+        if all(_keeps_pins(candidate, pins, plan) for candidate in all_candidates):
             return all_candidates, plan
-        all_candidates = [_pinned(candidate, pins) for candidate in all_candidates]
-        eligible = [candidate for candidate in all_candidates if not candidate.reasons]
-        return all_candidates, self._plan_around_pins(usage.func, pins, eligible, rules.space)
+        pinned: dict[str, PinnedBuffer] = {}
+        for index, candidate in enumerate(all_candidates):
+            for pin in _joint_pins(candidate, pins):
+                if pin.placement.memory == "lx":
+                    if candidate.reasons:
+                        pin.refuse("; ".join(map(str, candidate.reasons)))
+                    pinned[candidate.buffer.name] = pin
+                elif not candidate.reasons:
+                    # A buffer that is pinned to device memory is ineligible for LX.
+                    reason = Reason(Barrier.PINNED, f"the plan file says {pin.placement}")
+                    all_candidates[index] = replace(candidate, reasons=(reason,))
+                    break
+        text = f"{len(pinned)} buffers stay where the plan file pins them, the others are fitted around them"
+        self.remark(usage.func, "pins", text)
+        buffers = [candidate.buffer for candidate in all_candidates if not candidate.reasons]
+        names = {buffer.name for buffer in buffers}
+        # The other buffers cannot be in-place parents.
+        parents = [tuple(name for name in buffer.in_place_parents if name in names) for buffer in buffers]
+        fitted = [replace(b, in_place_parents=kept) for b, kept in zip(buffers, parents, strict=True)]
+        return all_candidates, plan_around(pinned, fitted, rules.space)
 
     def _drop_relayouts(self, usage: Usage, all_candidates: Sequence[Candidate], plan: MemoryPlan) -> bool:
         """Remove shuffles whose source or result has no placement in LX, and return whether there were any.
@@ -130,44 +164,6 @@ class ScratchpadPlanning(Pass):
             user.op.erase()
         return bool(dropped)
 
-    def _solver_plan(
-        self, func: ir.Operation, eligible: Sequence[Candidate], space: MemorySpace
-    ) -> MemoryPlan:
-        name = "largest-first" if self.order_by_size else self.layout_solver
-        problems.offer("buffers", (tuple(candidate.buffer for candidate in eligible), space))
-        try:
-            chosen = solver(name)
-            with scope(name):
-                return _plan_of(type(chosen), tuple(candidate.buffer for candidate in eligible), space)
-        except PlanError as error:
-            raise error_at(func, f"the scratchpads cannot be planned: {error}") from error
-
-    def _plan_around_pins(
-        self,
-        func: ir.Operation,
-        pins: Mapping[ir.Value, PinnedBuffer],
-        eligible: Sequence[Candidate],
-        space: MemorySpace,
-    ) -> MemoryPlan:
-        """Return a plan that satisfies the pins of a plan file, because the solver's plan does not."""
-        buffers = {root: candidate.buffer for candidate in eligible for root in candidate.addresses(0)}
-        pinned = {
-            buffers[root].name: pin
-            for candidate in eligible
-            for root, pin in _joint_pins(candidate, pins)
-            if pin.placement.memory == "lx"
-        }
-        text = f"{len(pinned)} buffers stay where the plan file pins them, the others are fitted around them"
-        self.remark(func, "pins", text)
-        return plan_around(pinned, _among_themselves([candidate.buffer for candidate in eligible]), space)
-
-    def _write_addresses(self, eligible: Sequence[Candidate], plan: MemoryPlan) -> None:
-        """Write the addresses to the defining ops of the buffers."""
-        for candidate in eligible:
-            address = plan.addresses.get(candidate.buffer.name)
-            for root, buffer_address in candidate.addresses(address).items() if address is not None else ():
-                maker_of(root).attributes[sdsc.PLACEMENT] = sdsc.lx_attr(buffer_address)
-
     def _report(self, all_candidates: Sequence[Candidate], plan: MemoryPlan) -> None:
         """Emit a remark for each buffer, and record why a buffer is not in LX on its defining op."""
         for candidate in all_candidates:
@@ -175,27 +171,14 @@ class ScratchpadPlanning(Pass):
             if buffer.name in plan.addresses:
                 text = f"{buffer.size} bytes per core at {plan.addresses[buffer.name]}"
                 text += f", {candidate.distance} behind it again" if buffer.copies > 1 else ""
-                self.remark(
-                    owner, "in LX", text, before=candidate.spilled_bytes, after=buffer.traffic_if_placed
-                )
+                before, after = candidate.spilled_bytes, buffer.traffic_if_placed
+                self.remark(owner, "in LX", text, before=before, after=after)
                 continue
             reasons = candidate.reasons or (Reason(Barrier.LOST, plan.spilled[buffer.name]),)
             self.remark(owner, "spill", "; ".join(map(str, reasons)), after=candidate.spilled_bytes)
             texts = ir.ArrayAttr.get([ir.StringAttr.get(str(reason)) for reason in reasons])
             for root in candidate.addresses(0):
                 maker_of(root).attributes[sdsc.SPILLED] = texts
-
-    def _drop_clones(self, usage: Usage) -> None:
-        """Remove optional clones from device memory to device memory."""
-        for user in usage.ops:
-            if sdsc.OPTIONAL not in user.op.attributes:
-                continue
-            # The operand is read from the op, because ``user.values`` may refer to a clone that was already erased.
-            source, clone = user.op.operands[0], user.values[-1]
-            # Such a clone only adds cost: its readers can read the source.
-            if not is_in_lx(usage.root(source)) and not is_in_lx(clone):
-                clone.replace_all_uses_with(source)
-                user.op.erase()
 
 
 # Cached because evaluations and later passes plan the same buffers, for example after an evaluation without changes.
@@ -207,33 +190,19 @@ def _plan_of(
     return chosen().plan(buffers, space)
 
 
-def _among_themselves(buffers: Collection[LifetimeBoundBuffer]) -> list[LifetimeBoundBuffer]:
-    """Return the buffers without in-place parents that are not among the buffers."""
-    names = {buffer.name for buffer in buffers}
-    return [
-        replace(buffer, in_place_parents=tuple(name for name in buffer.in_place_parents if name in names))
-        for buffer in buffers
-    ]
-
-
-def _keeps_pins(
-    pins: Mapping[ir.Value, PinnedBuffer], all_candidates: Sequence[Candidate], plan: MemoryPlan
-) -> bool:
-    """Return whether a plan keeps all pins."""
-    for candidate in all_candidates:
-        address = plan.addresses.get(candidate.buffer.name)
-        for root, buffer_address in candidate.addresses(address or 0).items():
-            pinned = pins.get(root)
-            if pinned is not None:
-                expected = pinned.placement.address if pinned.placement.memory == "lx" else None
-                if (None if address is None else buffer_address) != expected:
-                    return False
+def _keeps_pins(candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer], plan: MemoryPlan) -> bool:
+    """Return whether a plan keeps the pins of the buffers of a candidate."""
+    address = plan.addresses.get(candidate.buffer.name)
+    for root, buffer_address in candidate.addresses(address or 0).items():
+        if root in pins:
+            placement = pins[root].placement
+            expected = placement.address if placement.memory == "lx" else None
+            if (None if address is None else buffer_address) != expected:
+                return False
     return True
 
 
-def _joint_pins(
-    candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer]
-) -> Iterator[tuple[ir.Value, PinnedBuffer]]:
+def _joint_pins(candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer]) -> Iterator[PinnedBuffer]:
     """Yield the pin of a candidate, as the placement of its first buffer; an error if the pins of a pair disagree."""
     known: PinnedBuffer | None = None
     for root, offset in candidate.addresses(0).items():
@@ -246,17 +215,6 @@ def _joint_pins(
             placement = replace(placement, address=placement.address - offset)
         if known is None:
             known = replace(pinned, placement=placement)
-            yield candidate.root, known
+            yield known
         elif known.placement != placement:
             pinned.refuse(f"it is of a pair of buffers, one {candidate.distance} bytes behind the other")
-
-
-def _pinned(candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer]) -> Candidate:
-    """Return the candidate with pins applied: it is ineligible for LX if it is pinned to device memory."""
-    for _, pinned in _joint_pins(candidate, pins):
-        if pinned.placement.memory == "lx" and candidate.reasons:
-            pinned.refuse("; ".join(map(str, candidate.reasons)))
-        if pinned.placement.memory != "lx" and not candidate.reasons:
-            reason = Reason(Barrier.PINNED, f"the plan file says {pinned.placement}")
-            return replace(candidate, reasons=(reason,))
-    return candidate

@@ -49,40 +49,30 @@ class SpanReduction(Pass):
     def run(self, module: ir.Operation) -> None:
         cores, divider = target_of(module).cores, Divider()
         for func in functions(module):
-            self._cut(func, cores)
-            memory = AliasAnalysis(func)
-            for op in all_ops(func):
-                if is_compute(op):
-                    self._reduce(memory, op, cores, divider)
-
-    def _cut(self, func: ir.Operation, cores: int) -> None:
-        """Split a conversion into several if no division brings its tensors within the span limit."""
-        for op in all_ops(func):
-            if op.name in CONVERSIONS:
+            # A conversion is split into several if no division brings its tensors within the span limit.
+            for op in (op for op in all_ops(func) if op.name in CONVERSIONS):
                 memory = AliasAnalysis(func)
                 parts = parts_in_reach(memory, op, cores, self.limit_bytes)
                 if parts is not None:
                     text = f"{parts.count} parts of dim {parts.dim} are converted; no division brings all into reach"
                     self.remark(op, "span", text)
                     convert_by_parts(memory, op, parts)
-
-    def _reduce(self, memory: AliasAnalysis, op: ir.Operation, cores: int, divider: Divider) -> None:
-        opcode, space, values = memory.space(op)
-        try:
-            exempt = DEVICE_OPS[opcode].indirect
-            splits = required_splits(space, cores, self.limit_bytes, blocked=blocked_dims(op), exempt=exempt)
-        except SpanError as error:
-            shape = list(shape_of(values[error.operand]))
-            raise error_at(
-                op, f"'{opcode}' cannot reach operand {error.operand}, of shape {shape}. {error}"
-            ) from error
-        if any(split > 1 for split in splits):
-            divider.divide(op, opcode, space, splits)
-            self.remark(
-                op,
-                "span",
-                f"to reach its operands, '{opcode}' needs {splits_text(splits, space.units)}",
-            )
+            memory = AliasAnalysis(func)
+            for op in filter(is_compute, all_ops(func)):
+                opcode, space, values = memory.space(op)
+                try:
+                    exempt = DEVICE_OPS[opcode].indirect
+                    splits = required_splits(
+                        space, cores, self.limit_bytes, blocked=blocked_dims(op), exempt=exempt
+                    )
+                except SpanError as error:
+                    shape = list(shape_of(values[error.operand]))
+                    text = f"'{opcode}' cannot reach operand {error.operand}, of shape {shape}. {error}"
+                    raise error_at(op, text) from error
+                if any(split > 1 for split in splits):
+                    divider.divide(op, opcode, space, splits)
+                    text = f"to reach its operands, '{opcode}' needs {splits_text(splits, space.units)}"
+                    self.remark(op, "span", text)
 
 
 # Conversion of a tensor part by part, if each core's slice of the whole would exceed the span limit.
@@ -113,7 +103,7 @@ def parts_in_reach(
 ) -> Parts | None:
     """Return the fewest parts of a conversion that can be divided; None if the whole can be or must not be cut."""
     (source,), (result,) = op.operands, op.results
-    if op.name not in CONVERSIONS or pins_of(op).slices is not None:
+    if pins_of(op).slices is not None:
         return None
     # A result in a region of another buffer, or with known padding, cannot be assembled from parts.
     is_part = any(use.owner.operation.name == "tensor.insert_slice" for use in result.uses)
@@ -135,33 +125,27 @@ def parts_in_reach(
 def convert_by_parts(memory: AliasAnalysis, op: ir.Operation, parts: Parts) -> None:
     """Replace a conversion by conversions of its parts, which are inserted into the result."""
     (source,), (result,) = op.operands, op.results
-    before, after = memory.place(source).view, memory.place(result).view
+    name = sdsc.name_of(op)
+
+    def part_type(value: ir.Value, offsets: list[int], sizes: list[int]) -> ir.RankedTensorType:
+        type_ = ir.RankedTensorType.get(sizes, ir.RankedTensorType(value.type).element_type)
+        view = memory.place(value).view.slice(offsets, sizes, [1] * len(sizes))
+        return stick.with_layout(type_, view.layout)
+
     with ir.InsertionPoint(op), op.location:
         whole = ir.Operation.create("tensor.empty", results=[result.type]).result
         for number, (offsets, sizes) in enumerate(parts.boxes(shape_of(result))):
             part = extracted(source, offsets, sizes, [1] * len(sizes))
-            part.set_type(_part_type(source, before, offsets, sizes))
+            part.set_type(part_type(source, offsets, sizes))
             copy = op.clone().operation
-            _name(copy, number)
+            if name is not None:
+                # A plan can refer to the conversion of a part by its name.
+                copy.attributes[sdsc.NAME] = ir.StringAttr.get(f"{name}/part.{number}", op.context)
             copy.operands[0] = part
-            copy.results[0].set_type(_part_type(result, after, offsets, sizes))
+            copy.results[0].set_type(part_type(result, offsets, sizes))
             whole = inserted(copy.result, whole, offsets)
     result.replace_all_uses_with(whole)
     op.erase()
-
-
-def _name(op: ir.Operation, number: int) -> None:
-    """Name the conversion of a part, so that a plan can refer to it."""
-    name = sdsc.name_of(op)
-    if name is not None:
-        op.attributes[sdsc.NAME] = ir.StringAttr.get(f"{name}/part.{number}", op.context)
-
-
-def _part_type(
-    value: ir.Value, view: BufferView, offsets: Sequence[int], sizes: Sequence[int]
-) -> ir.RankedTensorType:
-    part_type = ir.RankedTensorType.get(list(sizes), ir.RankedTensorType(value.type).element_type)
-    return stick.with_layout(part_type, view.slice(offsets, sizes, [1] * len(sizes)).layout)
 
 
 @functools.lru_cache(maxsize=1 << 8)

@@ -43,7 +43,7 @@ Splits = Mapping[int, DimSplit]
 
 @dataclass(frozen=True)
 class SplitNamedDims(Pass):
-    """Split an iteration dim of several names if a hint cuts an inner name (``tiling/splits.py``).
+    """Split an iteration dim of several names if a hint cuts an inner name (``tiling/hint_tree.py``).
 
     Operands and results are regrouped by views. A new split cancels with an existing view that merged the dims, so
     operations between which a name is merged share the loops over the name. If an operation does not support another

@@ -34,23 +34,14 @@ class UnrollHostLoops(EvaluatingPass):
         """Rewrite ``module`` in place."""
         for func in functions(module):
             block = func.regions[0].blocks[0]
-            pending = _loops(block)
+            pending = [loop for loop in loops_in(block) if loop.block == block]
             while pending:
                 loop = pending.pop(0)
-                if not self._can_be_unrolled(loop):
+                bounds = [offsets_of(loop.operands[number]) for number in range(3)]
+                has_known_bounds = all(bound is not None and bound.count == 1 for bound in bounds)
+                if not has_known_bounds or operations_run(loop) > self.most:
                     continue
                 refusal = evaluator.refusal(program_of([loop]))
                 if refusal is not None:
                     self.remark(loop, "unrolled", f"the device does not run it as a loop: {refusal.reason}")
                     pending = [op for op in unroll(loop) if op.name == LOOP] + pending
-
-    def _can_be_unrolled(self, loop: ir.Operation) -> bool:
-        """Return whether the trip count is known and the unrolled loop has at most ``most`` operations."""
-        bounds = [offsets_of(loop.operands[number]) for number in range(3)]
-        if any(bound is None or bound.count != 1 for bound in bounds):
-            return False
-        return operations_run(loop) <= self.most
-
-
-def _loops(block: ir.Block) -> list[ir.Operation]:
-    return [op for op in loops_in(block) if op.block == block]

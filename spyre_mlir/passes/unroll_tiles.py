@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -50,69 +50,58 @@ class UnrollTiles(EvaluatingPass):
 
     def _unroll(self, ops: Sequence[Tiled], tiled: Mapping[ir.Value, Tiled], evaluator: Evaluator) -> None:
         """Unroll the loops of a nest whose unrolling saves time."""
+        # The operations whose result is complete in an iteration of a loop, with the inner loops that slice it.
+        sliced_by: dict[Tiled, frozenset[Nest]] = {}
+        for reader in ops:
+            for operand, value in enumerate(reader.generic.inputs):
+                maker = tiled.get(trace(value).root)
+                if maker is not None and maker in ops:
+                    common = [nest for nest in maker.nests if nest in reader.nests]
+                    written = {nest for nest in maker.nests if not maker.reduces(nest)}
+                    read = set(reader.tiled_dims(operand).values())
+                    sliced_by[maker] = sliced_by.get(maker, frozenset()) | (written | read).difference(common)
+        # Loops that a plan file or a hint has decided on.
+        decided = {
+            loop.loop for tiled_op in ops for loop in tiling_of(tiled_op.op) if loop.unrolled is not None
+        }
         unrolled = frozenset[Nest]()
-        for maker, loops in _slicing(ops, tiled):
-            # The loops are already unrolled for another buffer, or decided by a plan file or a hint.
-            if loops <= unrolled or not all(_is_open(nest, ops) for nest in loops):
+        for maker, loops in sliced_by.items():
+            # This includes makers that no loop slices; the loops may be unrolled for another buffer already.
+            if loops <= unrolled or any(nest.loop in decided for nest in loops):
                 continue
             before = evaluator.cost(_group(ops, unrolled))
-            text = self._why_not(maker, ops, unrolled | loops, loops)
+            text = _why_not(maker, ops, unrolled | loops, loops)
             if text is None:
                 after = evaluator.cost(_group(ops, unrolled | loops))
                 text = f"unrolled {after or 'not possible'}"
                 if before is not None and after is not None and after.nanoseconds < before.nanoseconds:
                     unrolled |= loops
             kind = "unrolled" if loops <= unrolled else "not unrolled"
-            what = f"{_verb(loops)} slices of what '{maker.generic.opcode}' makes"
+            names = sorted(nest.loop for nest in loops)
+            verb = f"loops {', '.join(names)} touch" if len(names) > 1 else f"loop {names[0]} touches"
+            what = f"{verb} slices of what '{maker.generic.opcode}' makes"
             self.remark(maker.op, kind, f"{what}: {text}; in a loop {before or 'not possible'}")
         for tiled_op in ops if unrolled else ():
             tiled_op.op.attributes[TILING] = tiling_attr(_loops(tiled_op, unrolled))
 
-    def _why_not(
-        self, maker: Tiled, ops: Sequence[Tiled], unrolled: frozenset[Nest], loops: frozenset[Nest]
-    ) -> str | None:
-        """Return why an evaluation would be useless; None if it may be useful."""
-        copies = [math.prod(nest.tiles for nest in tiled_op.nests if nest in unrolled) for tiled_op in ops]
-        if max(copies) > MOST_COPIES or sum(copies) > _MOST_OPERATIONS:
-            return f"unrolled it is {sum(copies)} operations, {max(copies)} of one, which is too many"
-        shape = list(shape_of(maker.result))
-        for nest in maker.nests:
-            if nest not in loops and not maker.reduces(nest):
-                shape[maker.result_dim(nest)] = nest.tile(shape[maker.result_dim(nest)])
-        target = target_of(maker.op)
-        size, room = default_bytes(target, shape, element_of(maker.result)), target.usable_lx_bytes
-        # The buffer does not fit even in all scratchpads together, so unrolling gains nothing.
-        if size > room * target.cores:
-            return f"all of it are {size} bytes, and {target.cores} scratchpads have {room} each"
-        return None
 
-
-def _slicing(
-    ops: Sequence[Tiled], tiled: Mapping[ir.Value, Tiled]
-) -> Iterator[tuple[Tiled, frozenset[Nest]]]:
-    """Yield operations whose result is complete in an iteration of a loop, with the inner loops that slice it."""
-    sliced_by: dict[Tiled, frozenset[Nest]] = {}
-    for reader in ops:
-        for operand, value in enumerate(reader.generic.inputs):
-            maker = tiled.get(trace(value).root)
-            if maker is not None and maker in ops:
-                common = [nest for nest in maker.nests if nest in reader.nests]
-                written = {nest for nest in maker.nests if nest not in common and not maker.reduces(nest)}
-                read = {nest for nest in reader.tiled_dims(operand).values() if nest not in common}
-                sliced_by[maker] = sliced_by.get(maker, frozenset()) | written | read
-    yield from ((maker, loops) for maker, loops in sliced_by.items() if loops)
-
-
-def _verb(loops: frozenset[Nest]) -> str:
-    names = sorted(nest.loop for nest in loops)
-    return f"loops {', '.join(names)} touch" if len(names) > 1 else f"loop {names[0]} touches"
-
-
-def _is_open(nest: Nest, ops: Sequence[Tiled]) -> bool:
-    """Return whether it is not yet decided if a loop is unrolled."""
-    return all(
-        loop.unrolled is None for tiled_op in ops for loop in tiling_of(tiled_op.op) if loop.loop == nest.loop
-    )
+def _why_not(
+    maker: Tiled, ops: Sequence[Tiled], unrolled: frozenset[Nest], loops: frozenset[Nest]
+) -> str | None:
+    """Return why an evaluation would be useless; None if it may be useful."""
+    copies = [math.prod(nest.tiles for nest in tiled_op.nests if nest in unrolled) for tiled_op in ops]
+    if max(copies) > MOST_COPIES or sum(copies) > _MOST_OPERATIONS:
+        return f"unrolled it is {sum(copies)} operations, {max(copies)} of one, which is too many"
+    shape = list(shape_of(maker.result))
+    for nest in maker.nests:
+        if nest not in loops and not maker.reduces(nest):
+            shape[maker.result_dim(nest)] = nest.tile(shape[maker.result_dim(nest)])
+    target = target_of(maker.op)
+    size, room = default_bytes(target, shape, element_of(maker.result)), target.usable_lx_bytes
+    # The buffer does not fit even in all scratchpads together, so unrolling gains nothing.
+    if size > room * target.cores:
+        return f"all of it are {size} bytes, and {target.cores} scratchpads have {room} each"
+    return None
 
 
 def _group(ops: Sequence[Tiled], unrolled: frozenset[Nest]) -> ir.Module:

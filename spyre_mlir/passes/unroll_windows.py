@@ -12,7 +12,7 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.windows import Window, Windowed, windowed
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import Map, element_of, iterators, shape_of
+from spyre_mlir.dialects.structured import Map, element_of, iterators, maker_of, shape_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.stick_layout import ELEMENT_BITS, elements_per_stick
@@ -23,9 +23,11 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.halo_tiling import HaloTiling, bands_of
 from spyre_mlir.rewriting.im2col import im2col_of
 from spyre_mlir.rewriting.native_windows import NativeWindows, native_windows
+from spyre_mlir.rewriting.outlining import replace_operands
 from spyre_mlir.rewriting.tensor_builders import (
     collapsed,
     concatenated,
+    constant,
     constant_pad,
     expanded,
     extracted,
@@ -81,16 +83,14 @@ class UnrollWindows(Pass):
         for func in functions(module):
             for op in [op.operation for op in func.regions[0].blocks[0].operations]:
                 window = windowed(op)
-                if window is not None:
-                    with ir.InsertionPoint(op), op.location:
-                        self._unroll(window)
-
-    def _unroll(self, window: Windowed) -> None:
-        kernel = " x ".join(str(window.extents[dim]) for dim in window.kernel)
-        run, how = self._chain(window)
-        self.remark(window.op, "unroll", f"a window of {kernel}{how}")
-        window.op.results[0].replace_all_uses_with(run())
-        window.op.erase()
+                if window is None:
+                    continue
+                with ir.InsertionPoint(op), op.location:
+                    run, how = self._chain(window)
+                    kernel = " x ".join(str(window.extents[dim]) for dim in window.kernel)
+                    self.remark(op, "unroll", f"a window of {kernel}{how}")
+                    op.results[0].replace_all_uses_with(run())
+                    op.erase()
 
     def _chain(self, window: Windowed) -> tuple[Callable[[], ir.Value], str]:
         """Return a builder of the ops without windows, and a description of the chosen form for the remark."""
@@ -105,15 +105,18 @@ class UnrollWindows(Pass):
         if native is not None and not is_by_position(window):
             folded = SpaceToDepth(native)
             if folded.fits():
-                return lambda: _run_folded(folded), "; over steps of pixels as channels"
+                return folded.run, "; over steps of pixels as channels"
             return native.run, f"; '{native.opcode}' slides it"
         # The gradient of a weight: its kernel is an image, and its result is small.
         if is_by_position(window):
             how = "; the result has fewer positions: a matmul for each of them"
             return lambda: ByPosition(window).run(), how
-        by_dim = is_separable(window)
-        _check_positions(window, by_dim)
-        few = not by_dim or _positions(window) <= _MOST_TILED_POSITIONS
+        by_dim, extents = is_separable(window), [window.extents[dim] for dim in window.kernel]
+        count = sum(extents) if by_dim else math.prod(extents)
+        if count > _MOST_POSITIONS:
+            text = f"a window of {count} positions is taken apart into as many operations; up to {_MOST_POSITIONS} are"
+            raise error_at(window.op, text)
+        few = not by_dim or math.prod(extents) <= _MOST_TILED_POSITIONS
         bands = bands_of(window) if few else None
         if bands is not None:
             how = f"; each image in {bands.count} bands of {bands.rows} rows, with rows of their neighbours"
@@ -121,28 +124,6 @@ class UnrollWindows(Pass):
         if by_dim:
             return lambda: Separable(window).run(), "; its dims are reduced one by one"
         return lambda: Unrolling(window).run(), ""
-
-
-def _run_folded(folded: SpaceToDepth) -> ir.Value:
-    """Build the convolution with stride 1: one device operation, or a matmul if a step covers the kernel."""
-    window = folded.rewritten()
-    native = native_windows(window)
-    result = Unrolling(window).run() if native is None else native.run()
-    window.op.erase()
-    return result
-
-
-def _positions(window: Windowed) -> int:
-    """Return the number of positions of the kernel."""
-    return math.prod(window.extents[dim] for dim in window.kernel)
-
-
-def _check_positions(window: Windowed, by_dim: bool) -> None:
-    """Raise an error for a kernel that would become thousands of operations."""
-    count = sum(window.extents[dim] for dim in window.kernel) if by_dim else _positions(window)
-    if count > _MOST_POSITIONS:
-        text = f"a window of {count} positions is taken apart into as many operations; up to {_MOST_POSITIONS} are"
-        raise error_at(window.op, text)
 
 
 # Poolings that are reduced dim by dim: one op per position of each dim, instead of one per position of the kernel.
@@ -175,27 +156,20 @@ class Separable(Unrolling):
             part = extracted(source, offsets, sizes, strides)
             tap = generic_op([part], result, [every, every], len(sizes), 0)
             if maps_elements:
-                self._write(tap, self._arguments(), alone=position == 0)
+                # The body arguments of a tap: the element and the accumulator.
+                arguments = list(self.body.arguments)
+                self._write(tap, [arguments[self.windowed.source], arguments[-1]], alone=position == 0)
             else:
-                self._combine(tap, alone=position == 0)
+                types = [ir.RankedTensorType(operand.type).element_type for operand in tap.operands]
+                block = ir.Block.create_at_start(tap.regions[0], types)
+                with ir.InsertionPoint(block):
+                    value, accumulator = block.arguments
+                    if position:
+                        operands = [accumulator, value]
+                        value = ir.Operation.create(self.combine.name, types[1:], operands).result
+                    ir.Operation.create("linalg.yield", operands=[value])
             result = tap.results[0]
         return result
-
-    def _arguments(self) -> list[ir.Value]:
-        """Return the body arguments of a tap: the element and the accumulator."""
-        arguments = list(self.body.arguments)
-        return [arguments[self.windowed.source], arguments[-1]]
-
-    def _combine(self, tap: ir.Operation, alone: bool) -> None:
-        """Write the body of a tap that combines partial results."""
-        types = [ir.RankedTensorType(operand.type).element_type for operand in tap.operands]
-        block = ir.Block.create_at_start(tap.regions[0], types)
-        with ir.InsertionPoint(block):
-            value, accumulator = block.arguments
-            if not alone:
-                operands = [accumulator, value]
-                value = ir.Operation.create(self.combine.name, results=types[1:], operands=operands).result
-            ir.Operation.create("linalg.yield", operands=[value])
 
 
 def is_separable(windowed: Windowed) -> bool:
@@ -204,25 +178,20 @@ def is_separable(windowed: Windowed) -> bool:
     others = [argument for index, argument in enumerate(arguments[:-1]) if index != windowed.source]
     if len(windowed.windows) < 2 or windowed.reduced or any(True for other in others for _ in other.uses):
         return False
-    return _elements_by_dim(windowed) < math.prod(windowed.extents)
-
-
-def _elements_by_dim(windowed: Windowed) -> int:
-    """Return the number of elements that all taps compute, dim by dim, last dim first."""
-    sizes = {index: _input_extent(windowed, index) for index in windowed.indices if index is not None}
+    # The elements of each source dim from the first to the last one that a window reads.
+    sizes: dict[int | Window, int] = {}
+    for index in windowed.indices:
+        if index is not None:
+            sizes[index] = windowed.extents[iterated_by(index)]
+        if isinstance(index, Window):
+            read = index.stride * (sizes[index] - 1) + index.dilation * (windowed.extents[index.kernel] - 1)
+            sizes[index] = read + 1
+    # The elements that all taps compute, dim by dim, last dim first.
     count = 0
     for window in reversed(windowed.windows):
         sizes[window] = windowed.extents[window.output]
         count += windowed.extents[window.kernel] * math.prod(sizes.values())
-    return count
-
-
-def _input_extent(windowed: Windowed, index: int | Window) -> int:
-    """Return the number of elements of a source dim from the first to the last element that a window reads."""
-    steps = windowed.extents[iterated_by(index)] - 1
-    if not isinstance(index, Window):
-        return steps + 1
-    return index.stride * steps + index.dilation * (windowed.extents[index.kernel] - 1) + 1
+    return count < math.prod(windowed.extents)
 
 
 # Convolutions whose kernel has more positions than their result: a matmul per position of the result.
@@ -243,8 +212,10 @@ class ByPosition(Unrolling):
         """Build a matmul per position of the result and concatenate them."""
         windowed = self.windowed
         source, weight = self._source(), self._weight()
-        parts = [self._part(source, weight, offsets) for offsets in self._offsets()]
-        outputs = [window.output for window in windowed.windows]
+        # Per window the offset of the first element that each position of the result reads.
+        outputs, strides = zip(*((window.output, window.stride) for window in windowed.windows), strict=True)
+        steps = (range(0, windowed.extents[dim] * by, by) for dim, by in zip(outputs, strides, strict=True))
+        parts = [self._part(source, weight, offsets) for offsets in itertools.product(*steps)]
         order = [*outputs, *self._features, *self._columns]
         whole = concatenated(parts, 0) if len(parts) > 1 else parts[0]
         ends = [len(outputs), len(outputs) + len(self._features), len(order)]
@@ -303,15 +274,6 @@ class ByPosition(Unrolling):
             # A transfer can bound single dims of the host, but not several dims that end together within a stick.
             value = sdsc.clone(value, windowed.op.location)
         return collapsed(transposed(value, order), [range(split), range(split, len(order))])
-
-    def _offsets(self) -> list[tuple[int, ...]]:
-        """Return the offsets, per window, of the first element that each position of the result reads."""
-        windows = self.windowed.windows
-        steps = (range(self.windowed.extents[window.output]) for window in windows)
-        return [
-            tuple(index * window.stride for index, window in zip(position, windows, strict=True))
-            for position in itertools.product(*steps)
-        ]
 
     def _part(self, source: ir.Value, weight: ir.Value, offsets: tuple[int, ...]) -> ir.Value:
         """Build the result at one position: [1, features, columns]."""
@@ -378,21 +340,30 @@ class SpaceToDepth:
 
     native: NativeWindows
 
-    def rewritten(self) -> Windowed:
-        """Build the op with stride 1 at the current insertion point, and return its windows."""
-        old, windows = self.native.windowed, self.native.windows
+    def run(self) -> ir.Value:
+        """Build the convolution with stride 1: one device operation, or a matmul if a step covers the kernel."""
+        old, windows, value = self.native.windowed, self.native.windows, self.native.pad.value
         before = [self.native.pad.before[old.indices.index(window)] for window in windows]
         steps = [-(-amount // window.stride) for amount, window in zip(before, windows, strict=True)]
-        source, weight = self._source(), self._weight(before, steps)
-        counts = [old.extents[window.output] for window in windows]
-        sizes = shape_of(weight)[1 : 1 + len(windows)]
-        padded = [count + size - 1 for count, size in zip(counts, sizes, strict=True)]
-        source = self._padded(source, steps, padded)
-        operands = {True: source, False: weight}
-        inputs = [operands[dims is None] for dims in old.others]
-        op = self._op(inputs)
-        result = windowed(op)
-        assert result is not None
+        expand, order, collapse = self._steps()
+        source = expanded(value, expand.groups, expand.shape)
+        source = collapsed(transposed(source, order.permutation), collapse.groups)
+        weight = self._weight(before, steps)
+        # The padding of the windows, which the device operation folds into itself again.
+        shape = list(shape_of(source))
+        images = len(shape) - 1 - len(windows)
+        low, high = [0] * len(shape), [0] * len(shape)
+        for number, (window, size) in enumerate(zip(windows, shape_of(weight)[1:], strict=False)):
+            low[images + number] = steps[number]
+            needed = old.extents[window.output] + size - 1
+            high[images + number] = max(needed - steps[number] - shape[images + number], 0)
+        if any((*low, *high)):
+            source = self._zero_padded(source, low, high)
+        window = windowed(self._op([source if dims is None else weight for dims in old.others]))
+        assert window is not None
+        native = native_windows(window)
+        result = Unrolling(window).run() if native is None else native.run()
+        window.op.erase()
         return result
 
     def fits(self) -> bool:
@@ -403,9 +374,9 @@ class SpaceToDepth:
             return False
         if not isinstance(value.owner, ir.Block) or stick.has_layout(value.type):
             return False
-        if len(windows) != len(old.windows) or any(
-            window.dilation > 1 or self._size(window) % window.stride for window in windows
-        ):
+        sizes = [shape_of(value)[old.indices.index(window)] for window in windows]
+        is_whole = (size % window.stride == 0 for size, window in zip(sizes, windows, strict=True))
+        if len(windows) != len(old.windows) or not all(is_whole) or any(w.dilation > 1 for w in windows):
             return False
         view: HostView | None = HostView.whole(shape_of(value))
         for step in self._steps():
@@ -415,9 +386,6 @@ class SpaceToDepth:
         channels = old.extents[self._channel()]
         fewer = -(-channels * area // lanes) < area * -(-channels // lanes)
         return view is not None and fewer and view.gathers_sticks(lanes)
-
-    def _size(self, window: Window) -> int:
-        return shape_of(self.native.pad.value)[self.native.windowed.indices.index(window)]
 
     def _channel(self) -> int:
         return self.native.windowed.reduced[0]
@@ -429,8 +397,6 @@ class SpaceToDepth:
 
     def _weight_dims(self) -> Map:
         return next(dims for dims in self.native.windowed.others if dims is not None)
-
-    # -- operands -------------------------------------------------------------------------------------
 
     def _steps(self) -> tuple[Expand, Transpose, Collapse]:
         """Return the view transforms to images, steps of rows and columns, and channels and pixels of a step merged."""
@@ -452,11 +418,6 @@ class SpaceToDepth:
         merged = (*((dim,) for dim in range(rank)), tuple(range(rank, len(order))))
         return Expand(tuple(groups), tuple(shape)), Transpose(tuple(order)), Collapse(merged)
 
-    def _source(self) -> ir.Value:
-        expand, order, collapse = self._steps()
-        value = expanded(self.native.pad.value, expand.groups, expand.shape)
-        return collapsed(transposed(value, order.permutation), collapse.groups)
-
     def _weight(self, before: list[int], steps: list[int]) -> ir.Value:
         """Return the weight as [features, windows.., channels and pixels of a step]."""
         old, windows = self.native.windowed, self.native.windows
@@ -470,8 +431,8 @@ class SpaceToDepth:
             front = steps[number] * window.stride - before[number]
             low.append(front)
             high.append(-(front + shape[2 + number]) % window.stride)
-        padded = [first + size + last for first, size, last in zip(low, shape, high, strict=True)]
-        value = constant_pad(value, self._zero(element_of(value)), low, high, padded)
+        value = self._zero_padded(value, low, high)
+        padded = shape_of(value)
         parts = [
             size
             for number, window in enumerate(windows)
@@ -484,23 +445,10 @@ class SpaceToDepth:
         rank = 1 + len(windows)
         return collapsed(value, [*([dim] for dim in range(rank)), range(rank, len(shape_of(value)))])
 
-    def _padded(self, source: ir.Value, before: list[int], sizes: list[int]) -> ir.Value:
-        """Return the image with the padding of the windows, which the device operation folds into itself again."""
-        shape = list(shape_of(source))
-        images = len(shape) - 1 - len(before)
-        low, high = [0] * len(shape), [0] * len(shape)
-        for number, (amount, size) in enumerate(zip(before, sizes, strict=True)):
-            low[images + number] = amount
-            high[images + number] = max(size - amount - shape[images + number], 0)
-        if not any((*low, *high)):
-            return source
-        padded = [first + size + last for first, size, last in zip(low, shape, high, strict=True)]
-        return constant_pad(source, self._zero(element_of(source)), low, high, padded)
-
-    def _zero(self, element: str) -> ir.Operation:
-        type_ = ir.Type.parse(element)
-        value = ir.FloatAttr.get(type_, 0.0)
-        return ir.Operation.create("arith.constant", results=[type_], attributes={"value": value})
+    def _zero_padded(self, value: ir.Value, low: list[int], high: list[int]) -> ir.Value:
+        shape = [first + size + last for first, size, last in zip(low, shape_of(value), high, strict=True)]
+        zero = constant(ir.FloatAttr.get(ir.Type.parse(element_of(value)), 0.0))
+        return constant_pad(value, maker_of(zero), low, high, shape)
 
     # -- the op ---------------------------------------------------------------------------------------
 
@@ -538,7 +486,6 @@ class SpaceToDepth:
         with ir.InsertionPoint(block):
             for scalar in [item.operation for item in body.operations]:
                 copy = scalar.clone().operation
-                for number, operand in enumerate(scalar.operands):
-                    copy.operands[number] = values.get(operand, operand)
+                replace_operands(copy, values)
                 values.update(zip(scalar.results, copy.results, strict=True))
         return op

@@ -16,7 +16,8 @@ from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.tensor_builders import extracted, inserted
+from spyre_mlir.rewriting.outlining import update_signature
+from spyre_mlir.rewriting.tensor_builders import constant, extracted, inserted
 
 
 @dataclass(frozen=True)
@@ -40,29 +41,41 @@ class UpdateInPlace(Pass):
 
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
-            _separate_results(list(func.regions[0].blocks[0].operations)[-1].operation)
+            block = func.regions[0].blocks[0]
+            end = block.operations[len(block.operations) - 1].operation
+            buffers: set[ir.Value] = set()
+            # Each result whose buffer is the buffer of an earlier result is copied.
+            for index, value in enumerate(end.operands):
+                buffer = value
+                while (op := defining_op(buffer)) is not None and op.name in VIEWS:
+                    buffer = op.operands[0]
+                if buffer in buffers:
+                    with ir.InsertionPoint(end), value.location:
+                        end.operands[index] = sdsc.clone(value, value.location)
+                buffers.add(buffer)
             entries = argument_attributes(func)
             if not any(sdsc.UPDATED in entry for entry in entries):
                 continue
-            block = func.regions[0].blocks[0]
-            end = list(block.operations)[-1].operation
             for argument, entry in zip(list(block.arguments), entries, strict=True):
                 if sdsc.UPDATED not in entry:
                     continue
                 result = end.operands[ir.IntegerAttr(entry[sdsc.UPDATED]).value]
                 if not self._update(argument, result):
                     del entry[sdsc.UPDATED]
-            func.attributes["function_type"] = ir.TypeAttr.get(
-                ir.FunctionType.get(
-                    [argument.type for argument in block.arguments], [value.type for value in end.operands]
-                )
-            )
+            update_signature(func)
             func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
 
     def _update(self, argument: ir.Value, result: ir.Value) -> bool:
         """Insert into an argument instead of its copy; return whether that is possible."""
-        chain, copy = _insertions(result)
-        if copy is None or copy.operands[0] != argument or not chain:
+        chain: list[ir.Operation] = []
+        copy = defining_op(result)
+        # A result may be a reshape of the updated argument.
+        while copy is not None and copy.name in VIEWS and copy.name != "tensor.extract_slice":
+            copy = defining_op(copy.operands[0])
+        while copy is not None and copy.name == "tensor.insert_slice":
+            chain.insert(0, copy)
+            copy = defining_op(copy.operands[1])
+        if not chain or copy is None or copy.name != "sdsc.clone" or copy.operands[0] != argument:
             return False
         if len(list(argument.uses)) > 1 or len(list(copy.results[0].uses)) > 1:
             return False  # another operation reads the old value
@@ -73,48 +86,19 @@ class UpdateInPlace(Pass):
         copy.results[0].replace_all_uses_with(argument)
         copy.erase()
         if is_laid_out:
-            chain = [_as_destination(insertion) for insertion in chain]
+            for number, old in enumerate(chain):
+                with ir.InsertionPoint(old), old.location:
+                    attributes = {name: old.attributes[name] for name in old.attributes}
+                    chain[number] = ir.Operation.create(
+                        old.name, [old.operands[1].type], list(old.operands), attributes
+                    )
+                old.results[0].replace_all_uses_with(chain[number].results[0])
+                old.erase()
         text = f"the insertions into argument {argument.arg_number} write its memory"
         self.remark(chain[0], "in place", text)
         for insertion in chain:
             _widen(insertion)
         return True
-
-
-def _separate_results(end: ir.Operation) -> None:
-    """Copy each result whose buffer is the buffer of an earlier result."""
-    buffers: set[ir.Value] = set()
-    for index, value in enumerate(end.operands):
-        buffer = value
-        while (op := defining_op(buffer)) is not None and op.name in VIEWS:
-            buffer = op.operands[0]
-        if buffer in buffers:
-            with ir.InsertionPoint(end), value.location:
-                end.operands[index] = sdsc.clone(value, value.location)
-        buffers.add(buffer)
-
-
-def _as_destination(op: ir.Operation) -> ir.Operation:
-    """Replace an insertion by one with the type of its destination."""
-    with ir.InsertionPoint(op), op.location:
-        attributes = {name: op.attributes[name] for name in op.attributes}
-        new = ir.Operation.create(op.name, [op.operands[1].type], list(op.operands), attributes)
-    op.results[0].replace_all_uses_with(new.results[0])
-    op.erase()
-    return new
-
-
-def _insertions(result: ir.Value) -> tuple[list[ir.Operation], ir.Operation | None]:
-    """Return the insertions that end in a value, in order, and the clone that they update; None if there is none."""
-    chain: list[ir.Operation] = []
-    op = defining_op(result)
-    # A result may be a reshape of the updated argument.
-    while op is not None and op.name in VIEWS and op.name != "tensor.extract_slice":
-        op = defining_op(op.operands[0])
-    while op is not None and op.name == "tensor.insert_slice":
-        chain.insert(0, op)
-        op = defining_op(op.operands[1])
-    return chain, op if op is not None and op.name == "sdsc.clone" else None
 
 
 def _widen(op: ir.Operation) -> None:
@@ -135,21 +119,17 @@ def _widen(op: ir.Operation) -> None:
         part = clone.operands[0]
     dims = tuple(range(len(shape)))
     # Dims of size 1 may be missing from the part.
-    names = (
-        list(dims)
-        if len(shape_of(part)) == len(dims)
-        else [other for other in dims if place.sizes[other] > 1]
-    )
+    is_full_rank = len(shape_of(part)) == len(dims)
+    names = [other for other in dims if is_full_rank or place.sizes[other] > 1]
     if [place.sizes[other] for other in names] != list(shape_of(part)):
         return
     with ir.InsertionPoint(op), op.location:
         block = extracted(whole, offsets, sizes, [1] * len(dims))
         position = np.zeros(sizes[dim], np.float16)
         position[place.offsets[dim] - first] = 1
-        value = ir.DenseElementsAttr.get(position)
-        mask = ir.Operation.create("arith.constant", results=[value.type], attributes={"value": value})
+        operands = [constant(ir.DenseElementsAttr.get(position)), part, block]
         maps = [(dim,), tuple(None if other == dim else other for other in names), dims]
-        wide = device_op("where3", [mask.result, part, block], maps, sizes, dtype, location=op.location)
+        wide = device_op("where3", operands, maps, sizes, dtype, location=op.location)
         op.results[0].replace_all_uses_with(inserted(wide, whole, offsets, sizes))
     op.erase()
     # The copy into a private buffer is not needed, because the result of the selection is a private buffer.

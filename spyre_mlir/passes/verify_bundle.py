@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import all_ops, functions
-from spyre_mlir.bundle.validate import Finding, validate
+from spyre_mlir.bundle.validate import validate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir, location_of
@@ -27,18 +27,14 @@ class VerifyBundle(Pass):
     def run(self, module: ir.Operation) -> None:
         bundle, _ = export(module)
         findings = validate(bundle)
-        if findings:
-            more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
-            raise CompileError(f"{findings[0]}{more}", location_of(_place(module, findings[0]).location))
-
-
-def _place(module: ir.Operation, finding: Finding) -> ir.Operation:
-    """Return the op that executes the design of a finding; the module if the finding is not about a single design."""
-    for func in functions(module):
-        for op in all_ops(func):
+        if not findings:
+            return
+        # A finding begins with the name of the file that it concerns; not each is about a single design.
+        filename, where = findings[0].where.partition(" ")[0], module
+        for op in (op for func in functions(module) for op in all_ops(func)):
             if op.name == "sdscbundle.sdsc_execute":
-                filename = ir.StringAttr(op.attributes["sdsc_filename"]).value
-                # A finding begins with the name of the file that it concerns.
-                if finding.where.partition(" ")[0] == filename:
-                    return op
-    return module
+                if ir.StringAttr(op.attributes["sdsc_filename"]).value == filename:
+                    where = op
+                    break
+        more = f" (and {len(findings) - 1} more)" if len(findings) > 1 else ""
+        raise CompileError(f"{findings[0]}{more}", location_of(where.location))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -68,48 +68,31 @@ def verify_device_ops(func: ir.Operation, *, meaning: bool, relayouts: bool = Fa
     """Check one function; ``CompileError`` at the first operation that breaks the level."""
     others = _OTHERS | {"sdsc.shuffle"} if relayouts else _OTHERS
     for op in all_ops(func):
+        is_index = op.name in _INDICES and isinstance(op.results[0].type, ir.IndexType)
         if op.name == "linalg.generic":
             generic = _check_device_op(op)
+            # Passes keep bodies consistent with sdsc.op; IR from elsewhere can have any body.
             if meaning:
                 check_meaning(generic)
-        elif op.name not in others and not _is_index(op):
+        elif op.name not in others and not is_index:
             raise error_at(op, f"'{op.name}' does not belong to the level of device operations")
         elif sdsc.OP in op.attributes:
             raise error_at(op, f"'{op.name}' cannot be a device operation; '{sdsc.OP}' is for linalg.generic")
-        # Passes keep bodies consistent with sdsc.op; IR from elsewhere can have any body.
-        if meaning:
-            _check_entered(op)
-        _check_elements(op)
-
-
-def _is_index(op: ir.Operation) -> bool:
-    return op.name in _INDICES and isinstance(op.results[0].type, ir.IndexType)
-
-
-def _check_entered(op: ir.Operation) -> None:
-    """Check that operands are written, insertions are read and loops run, which IR from elsewhere may violate."""
-    if op.name == LOOP and not trip_count(op):
-        raise error_at(op, "this loop never runs")
-    if op.name == "tensor.insert_slice" and use_empty(op.results[0]):
-        raise error_at(op, "nobody reads the tensor with this part in it")
-    if is_compute(op):
-        _check_written(op)
-
-
-def _check_written(op: ir.Operation) -> None:
-    """Raise an error for an operand that no operation writes, because an empty buffer is uninitialized."""
-    for number, value in enumerate(op.operands if op.name in COPIES else list(op.operands)[:-1]):
-        source = defining_op(value)
-        while source is not None and source.name in VIEWS:
-            source = defining_op(source.operands[0])
-        if source is not None and source.name == "tensor.empty":
-            raise error_at(op, f"operand {number} is a tensor that nothing is written to")
-
-
-def _check_elements(op: ir.Operation) -> None:
-    for value in op.results:
-        if isinstance(value.type, ir.RankedTensorType) and element_of(value) not in DATA_FORMATS:
-            raise error_at(op, f"element type {element_of(value)} has no form on the device")
+        if meaning and op.name == LOOP and not trip_count(op):
+            raise error_at(op, "this loop never runs")
+        if meaning and op.name == "tensor.insert_slice" and use_empty(op.results[0]):
+            raise error_at(op, "nobody reads the tensor with this part in it")
+        read = list(op.operands) if op.name in COPIES else list(op.operands)[:-1]
+        for number, value in enumerate(read if meaning and is_compute(op) else ()):
+            source = defining_op(value)
+            while source is not None and source.name in VIEWS:
+                source = defining_op(source.operands[0])
+            # An empty buffer is uninitialized.
+            if source is not None and source.name == "tensor.empty":
+                raise error_at(op, f"operand {number} is a tensor that nothing is written to")
+        for value in op.results:
+            if isinstance(value.type, ir.RankedTensorType) and element_of(value) not in DATA_FORMATS:
+                raise error_at(op, f"element type {element_of(value)} has no form on the device")
 
 
 def _check_device_op(op: ir.Operation) -> Structured:
@@ -118,11 +101,8 @@ def _check_device_op(op: ir.Operation) -> Structured:
     if generic is None or opcode is None:
         raise error_at(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
     if opcode not in DEVICE_OPS:
-        known = (
-            "the fused operations that use it were not recognised here"
-            if opcode in SCALARS
-            else "it is unknown"
-        )
+        unfused = "the fused operations that use it were not recognised here"
+        known = unfused if opcode in SCALARS else "it is unknown"
         raise error_at(op, f"'{opcode}' is no device operation; {known}")
     for number, (value, dims) in enumerate(zip((*generic.inputs, generic.result), generic.maps, strict=True)):
         # A map that skips a dim larger than 1 would leave elements unread, which a design cannot express.
@@ -132,24 +112,12 @@ def _check_device_op(op: ir.Operation) -> Structured:
     if len(generic.inputs) != described.arity:
         raise error_at(op, f"'{opcode}' takes {described.arity} operands, not {len(generic.inputs)}")
     if described.kind.reduces != bool(generic.reduced):
-        raise error_at(
-            op, f"'{opcode}' is a {described.kind.value}, but reduces the dims {list(generic.reduced)}"
-        )
+        reduced = list(generic.reduced)
+        raise error_at(op, f"'{opcode}' is a {described.kind.value}, but reduces the dims {reduced}")
     missing = set(described.constants) - set(sdsc.constants_of(op))
     if missing:
         raise error_at(op, f"'{opcode}' needs the constants {sorted(missing)}")
-    _check_formats(op, opcode, [element_of(value) for value in generic.inputs], element_of(generic.result))
-    return generic
-
-
-def _element(data_format: str) -> str:
-    """Return the name of a device format with its element type in programs: ``f16 (SEN169_FP16)``."""
-    element = next(name for name, known in DATA_FORMATS.items() if known == data_format)
-    return f"{element} ({data_format})"
-
-
-def _check_formats(op: ir.Operation, opcode: str, inputs: list[str], result: str) -> None:
-    described = DEVICE_OPS[opcode]
+    inputs, result = [element_of(value) for value in generic.inputs], element_of(generic.result)
     if described.index is not None and DATA_FORMATS[inputs[described.index]] != INT32:
         raise error_at(op, f"'{opcode}' takes its positions as i32, not as {inputs[described.index]}")
     data = [element for number, element in enumerate(inputs) if number != described.index]
@@ -157,11 +125,18 @@ def _check_formats(op: ir.Operation, opcode: str, inputs: list[str], result: str
         raise error_at(op, f"'{opcode}' takes operands of one format, not {inputs}")
     data_format = DATA_FORMATS[data[0]]
     if data_format not in described.formats:
-        raise error_at(
-            op, f"'{opcode}' runs on {' or '.join(map(_element, described.formats))}, not on {data[0]}"
-        )
-    if DATA_FORMATS[result] != described.result_format(data_format):
-        raise error_at(op, f"'{opcode}' gives {_element(described.result_format(data_format))}, not {result}")
+        formats = " or ".join(map(_format_text, described.formats))
+        raise error_at(op, f"'{opcode}' runs on {formats}, not on {data[0]}")
+    expected = described.result_format(data_format)
+    if DATA_FORMATS[result] != expected:
+        raise error_at(op, f"'{opcode}' gives {_format_text(expected)}, not {result}")
+    return generic
+
+
+def _format_text(data_format: str) -> str:
+    """Return the name of a device format with its element type in programs: ``f16 (SEN169_FP16)``."""
+    element = next(name for name, known in DATA_FORMATS.items() if known == data_format)
+    return f"{element} ({data_format})"
 
 
 # Check that the body of an op computes the device operation that it names. Both are evaluated at a few points,
@@ -175,39 +150,28 @@ _LARGE = 65504.0
 
 def check_meaning(generic: Structured) -> None:
     """Raise ``CompileError`` if the body or the initial value of an op does not match its device operation."""
-    opcode, block = generic.opcode, generic.body
+    op, opcode, block = generic.op, generic.opcode, generic.body
     arguments = tuple(str(argument.type) for argument in block.arguments)
-    constants = tuple(sorted(sdsc.constants_of(generic.op).items()))
+    constants = tuple(sorted(sdsc.constants_of(op).items()))
     try:
-        expected = _expected(opcode, arguments, constants, len(generic.iterators), generic.op.context)
+        expected = _expected(opcode, arguments, constants, len(generic.iterators), op.context)
     except KeyError as missing:
-        raise error_at(generic.op, f"'{opcode}' needs the constant {missing}") from None
+        raise error_at(op, f"'{opcode}' needs the constant {missing}") from None
     if not agree(_values(block), expected, has_signed_zeros=not is_extreme(DEVICE_OPS[opcode])):
-        raise error_at(
-            generic.op, f"the body does not compute '{opcode}', which is what the device does here"
-        )
+        raise error_at(op, f"the body does not compute '{opcode}', which is what the device does here")
     # Without a reduction no element of the initial value remains, so any initial value is allowed.
-    begin = _initial(generic)
-    if opcode in NEUTRAL and generic.reduced and not _is_neutral(begin, NEUTRAL[opcode]):
-        shown = "no constant" if begin is None else f"{begin}"
-        raise error_at(
-            generic.op, f"'{opcode}' begins with {NEUTRAL[opcode]}, but its result is filled with {shown}"
-        )
-
-
-def _initial(generic: Structured) -> float | None:
-    """Return the number that the result of an op is initialized with; None if it is not a constant."""
-    fill = defining_op(generic.output)
-    constant = defining_op(fill.operands[0]) if fill is not None and fill.name == "linalg.fill" else None
-    if constant is None or constant.name != "arith.constant":
-        return None
-    return float(constant.attributes["value"].value)
-
-
-def _is_neutral(number: float | None, neutral: float) -> bool:
-    if number is None or number == neutral:
-        return number is not None
-    return math.isinf(neutral) and abs(number) >= _LARGE and (number > 0) == (neutral > 0)
+    if opcode not in NEUTRAL or not generic.reduced:
+        return
+    neutral, fill = NEUTRAL[opcode], defining_op(generic.output)
+    source = defining_op(fill.operands[0]) if fill is not None and fill.name == "linalg.fill" else None
+    begin = None
+    if source is not None and source.name == "arith.constant":
+        begin = float(source.attributes["value"].value)
+        is_infinite = math.isinf(neutral) and abs(begin) >= _LARGE and (begin > 0) == (neutral > 0)
+        if begin == neutral or is_infinite:
+            return
+    shown = "no constant" if begin is None else f"{begin}"
+    raise error_at(op, f"'{opcode}' begins with {neutral}, but its result is filled with {shown}")
 
 
 @functools.lru_cache(maxsize=256)
@@ -234,7 +198,10 @@ def _values(block: ir.Block) -> NDArray[np.float64]:
     numbers = points(max(len(block.arguments), 2))
     known: dict[ir.Value, NDArray[np.float64]] = {}
     for argument, values in zip(block.arguments, numbers, strict=False):
-        known[argument] = _integers(values) if isinstance(argument.type, ir.IntegerType) else values
+        if isinstance(argument.type, ir.IntegerType):
+            # 4 times the ordinary numbers, which have at most 2 fractional bits.
+            values = np.trunc(np.nan_to_num(values.clip(-30, 30)) * 4) + 0.0
+        known[argument] = values
     # A gather selects the row whose index is the first operand. This index exercises both branches of its body.
     known_index = np.where(numbers[0] > 0, known[block.arguments[0]], -1.0)
 
@@ -251,26 +218,19 @@ def _values(block: ir.Block) -> NDArray[np.float64]:
             return value_of(op.operands[0])
         if op.name == "linalg.index":
             known[op.results[0]] = known_index
+        elif op.name in ("arith.cmpf", "arith.cmpi"):
+            table = _FLOAT_PREDICATES if op.name == "arith.cmpf" else _INTEGER_PREDICATES
+            compare = table.get(ir.IntegerAttr(op.attributes["predicate"]).value)
+            operands = [value_of(operand) for operand in op.operands]
+            known[op.results[0]] = np.asarray(math.nan if compare is None else compare(*operands), np.float64)
         elif op.name != "arith.constant":
-            known[op.results[0]] = _scalar(op, [value_of(operand) for operand in op.operands])
+            operands = [value_of(operand) for operand in op.operands]
+            if op.name not in _SCALARS:
+                raise error_at(op, f"'{op.name}' is in no body of a device operation")
+            # Some points are outside the domain of a logarithm or a root, where both bodies yield NaN.
+            with np.errstate(all="ignore"):
+                known[op.results[0]] = np.asarray(_SCALARS[op.name](*operands), np.float64)
     return np.full_like(known_index, math.nan)
-
-
-def _integers(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return integers for numbers: 4 times the ordinary numbers, which have at most 2 fractional bits."""
-    return np.trunc(np.nan_to_num(numbers.clip(-30, 30)) * 4) + 0.0
-
-
-def _scalar(op: ir.Operation, operands: Sequence[Any]) -> NDArray[np.float64]:
-    if op.name in ("arith.cmpf", "arith.cmpi"):
-        table = _FLOAT_PREDICATES if op.name == "arith.cmpf" else _INTEGER_PREDICATES
-        compare = table.get(ir.IntegerAttr(op.attributes["predicate"]).value)
-        return np.asarray(math.nan) if compare is None else np.asarray(compare(*operands), np.float64)
-    if op.name not in _SCALARS:
-        raise error_at(op, f"'{op.name}' is in no body of a device operation")
-    # Some points are outside the domain of a logarithm or a root, where both bodies yield NaN.
-    with np.errstate(all="ignore"):
-        return np.asarray(_SCALARS[op.name](*operands), np.float64)
 
 
 def _is_unordered(x: Any, y: Any) -> Any:

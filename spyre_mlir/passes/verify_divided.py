@@ -35,25 +35,20 @@ class VerifyDivided(Pass):
     def run(self, module: ir.Operation) -> None:
         for func in functions(module):
             memory = AliasAnalysis(func)
-            for op in all_ops(func):
-                if is_compute(op):
-                    if sdsc.DIVISION not in op.attributes:
-                        raise error_at(op, "this operation has no sdsc.division")
-                    _check(op, memory.division(op), *memory.space(op))
-
-
-def _check(
-    op: ir.Operation, division: Division, opcode: str, space: Space, values: tuple[ir.Value, ...]
-) -> None:
-    combine = ir.StringAttr(op.attributes[sdsc.COMBINE]).value if sdsc.COMBINE in op.attributes else None
-    problem = _problem(opcode, space, division, combine, frozenset(sdsc.masks_of(op)))
-    if problem is not None:
-        raise error_at(op, problem)
-    operand = out_of_reach(space, splits := division.splits, DEVICE_OPS[opcode].indirect)
-    if operand is not None:
-        span, shape = span_bytes(space, operand, splits), list(shape_of(values[operand]))
-        text = f"a core addresses {span} bytes of operand {operand}, of shape {shape}"
-        raise error_at(op, f"{text}; the limit is {space.target.span_bytes}")
+            for op in filter(is_compute, all_ops(func)):
+                if sdsc.DIVISION not in op.attributes:
+                    raise error_at(op, "this operation has no sdsc.division")
+                division, (opcode, space, values) = memory.division(op), memory.space(op)
+                combine = op.attributes[sdsc.COMBINE] if sdsc.COMBINE in op.attributes else None
+                combine = None if combine is None else ir.StringAttr(combine).value
+                problem = _problem(opcode, space, division, combine, frozenset(sdsc.masks_of(op)))
+                if problem is not None:
+                    raise error_at(op, problem)
+                operand = out_of_reach(space, division.splits, DEVICE_OPS[opcode].indirect)
+                if operand is not None:
+                    span, shape = span_bytes(space, operand, division.splits), list(shape_of(values[operand]))
+                    text = f"a core addresses {span} bytes of operand {operand}, of shape {shape}"
+                    raise error_at(op, f"{text}; the limit is {space.target.span_bytes}")
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -75,13 +70,6 @@ def _problem(
     legal = all(0 <= slice_ < split for owner in owners for slice_, split in zip(owner, splits, strict=True))
     if len(owners) != cores or not legal:
         return f"the core map does not give each of the {cores} slices one core"
-    return _partial_problem(opcode, space, splits, combine, masked)
-
-
-def _partial_problem(
-    opcode: str, space: Space, splits: tuple[int, ...], combine: str | None, masked: frozenset[int]
-) -> str | None:
-    """Return the error in a split reduction: ``combine`` is missing, several dims are split, or a dim is masked."""
     parts = [dim for dim in sorted(space.reduced) if splits[dim] > 1]
     if not parts:
         return combine and f"no reduction is split, so there is nothing to combine by '{combine}'"

@@ -36,68 +36,46 @@ class VerifyLaidOut(Pass):
                     raise error_at(func, f"argument of type {argument.type} has no #stick.layout")
             memory = AliasAnalysis(func)
             for op in all_ops(func):
-                _check(memory, op)
+                for value in op.results:
+                    if isinstance(value.type, ir.RankedTensorType):
+                        memory.layout(value)
+                try:
+                    if op.name in VIEWS:
+                        composed = view_of(op, memory.place(op.operands[0]).view).layout
+                        declared = BufferView.of(memory.layout(op.results[0])).layout
+                        if (composed.digits, composed.shape) != (declared.digits, declared.shape):
+                            text = "the result's layout is not the composition of the view"
+                            raise error_at(op, f"{text}; expected {stick.affine_map(composed)}")
+                    elif is_compute(op):
+                        opcode, space, _ = memory.space(op)
+                        _check_sticks(op, opcode, space)
+                except ViewError as error:
+                    raise error_at(op, f"'{op.name}' between these layouts is no view: {error}") from error
 
 
-def _check(memory: AliasAnalysis, op: ir.Operation) -> None:
-    for value in op.results:
-        if isinstance(value.type, ir.RankedTensorType):
-            memory.layout(value)
-    try:
-        if op.name in VIEWS:
-            _check_view(memory, op)
-        elif is_compute(op):
-            opcode, space, _ = memory.space(op)
-            _check_whole_sticks(op, space)
-            if op.name in COPIES:
-                _check_copy(op, space)
-            else:
-                _check_sticks(op, opcode, space)
-    except ViewError as error:
-        raise error_at(op, f"'{op.name}' between these layouts is no view: {error}") from error
-
-
-def _check_view(memory: AliasAnalysis, op: ir.Operation) -> None:
-    composed = view_of(op, memory.place(op.operands[0]).view).layout
-    declared = BufferView.of(memory.layout(op.results[0])).layout
-    if (composed.digits, composed.shape) != (declared.digits, declared.shape):
-        raise error_at(
-            op,
-            f"the result's layout is not the composition of the view; expected {stick.affine_map(composed)}",
-        )
-
-
-def _check_whole_sticks(op: ir.Operation, space: Space) -> None:
+def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
+    """Check that all operands are padded to whole sticks, and that the op obeys its stick rules."""
     for view, present in zip(space.views, space.present, strict=True):
         for dim in present:
             capacity = max((axis.divisor * axis.size for axis in view.axes if axis.dim == dim), default=1)
             capacity = max(capacity, view.stick_elements(dim))
             if capacity < space.padded[dim]:
-                raise error_at(
-                    op,
-                    f"dim {dim} needs room for {space.padded[dim]} positions (whole sticks), not {capacity}",
-                )
-
-
-def _check_copy(op: ir.Operation, space: Space) -> None:
-    """Check that a copy keeps the stick dims, and that only a restickify exchanges its single stick dim."""
-    source, result = space.views
-    if source.stick_axes != result.stick_axes:
-        raise error_at(
-            op,
-            f"'{op.name}' breaks a stick rule: input 1 has dims {list(source.stick_dims)} in the stick, the "
-            f"result has {list(result.stick_dims)}: {RULES[Kind.RESTICKIFY].sentence}",
-        )
-
-
-def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
+                needed = f"{space.padded[dim]} positions (whole sticks)"
+                raise error_at(op, f"dim {dim} needs room for {needed}, not {capacity}")
+    if op.name in COPIES:
+        # A copy keeps the stick dims; only a restickify exchanges its single stick dim.
+        source, result = space.views
+        if source.stick_axes != result.stick_axes:
+            text = f"'{op.name}' breaks a stick rule: input 1 has dims {list(source.stick_dims)} in the stick, the "
+            text += f"result has {list(result.stick_dims)}: {RULES[Kind.RESTICKIFY].sentence}"
+            raise error_at(op, text)
+        return
     for index, view in enumerate(space.views):
         reason = view.why_not_addressable()
         if reason:
             raise error_at(op, f"operand {index} of '{opcode}' cannot be addressed: {reason}")
-    iteration = space.iteration
     sticks = tuple(tuple((axis.dim, axis.size) for axis in view.stick_axes) for view in space.views)
-    problem = stick_violation(opcode, iteration, sticks)
-    problem = problem or violation(opcode, iteration, [view.main_stick_dim for view in space.views])
+    problem = stick_violation(opcode, space.iteration, sticks)
+    problem = problem or violation(opcode, space.iteration, [view.main_stick_dim for view in space.views])
     if problem:
         raise error_at(op, f"'{opcode}' breaks a stick rule: {problem}")

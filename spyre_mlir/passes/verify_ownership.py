@@ -61,13 +61,9 @@ def _problem(space: Space, division: Division) -> str | None:
     # The buffer may have more positions than the operation.
     steps = (min(axis.size, -(-space.padded[axis.dim] // axis.divisor)) for axis in space.views[-1].axes)
     total = math.prod(steps)
-    copies = _copies(space)
+    # The number of cores that get each part of a copy's result: the size of the dims that no operand has.
+    operand_dims = frozenset[int]().union(*space.present)
+    copies = math.prod(size for dim, size in enumerate(space.sizes) if dim not in operand_dims)
     if sticks != copies * total or copies * len(set(owned)) != len(owned):
         return f"the cores finish {sticks} sticks of the result, which has {copies * total}"
     return None
-
-
-def _copies(space: Space) -> int:
-    """Return the number of cores that get each part of a copy's result: the size of the dims that no operand has."""
-    operand_dims = frozenset[int]().union(*space.present)
-    return math.prod(size for dim, size in enumerate(space.sizes) if dim not in operand_dims)

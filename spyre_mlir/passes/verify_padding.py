@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, argument_attributes, functions, is_compute
@@ -52,7 +51,12 @@ class _PaddingCheck:
             if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
                 self._check_states(op, op.results[0], stick.padding_of(op.attributes))
             elif is_compute(op):
-                self._check_result(op)
+                states = stick.padding_of(op.attributes)
+                self._check_states(op, op.results[0], states)
+                for dim, state in states.items():
+                    if state is not UNDEFINED:
+                        text = f"no operation writes padding: d{dim} is undefined, not {state_text(state)}"
+                        raise error_at(op, text)
                 self._check_masks(op)
 
     # -- states ---------------------------------------------------------------------------------------
@@ -68,15 +72,6 @@ class _PaddingCheck:
                 raise error_at(op, f"the padding of d{dim} has no state; run resolve-padding first")
         self.states[value] = states
 
-    def _check_result(self, op: ir.Operation) -> None:
-        states = stick.padding_of(op.attributes)
-        self._check_states(op, op.results[0], states)
-        for dim, state in states.items():
-            if state is not UNDEFINED:
-                raise error_at(
-                    op, f"no operation writes padding: d{dim} is undefined, not {state_text(state)}"
-                )
-
     # -- masks ----------------------------------------------------------------------------------------
 
     def _check_masks(self, op: ir.Operation) -> None:
@@ -89,9 +84,8 @@ class _PaddingCheck:
                 expected, actual = state_text(NEUTRAL[opcode]), state_text(masks[dim])
                 raise error_at(op, f"the mask of d{dim} reads as {actual}; '{opcode}' needs {expected}")
         for dim in sorted(masks.keys() - unmet.keys()):
-            raise error_at(
-                op, f"the mask of d{dim} is idle: no padding there changes the result of '{opcode}'"
-            )
+            text = f"the mask of d{dim} is idle: no padding there changes the result of '{opcode}'"
+            raise error_at(op, text)
 
     def _unmet(self, op: ir.Operation, neutral: float) -> dict[int, str]:
         """Return the reduced dims whose padding is not neutral in some operand, each with a text about its state."""
@@ -104,10 +98,10 @@ class _PaddingCheck:
             for operand, (value, dims) in enumerate(zip(generic.inputs, generic.maps, strict=False)):
                 if not positions or dim not in dims:
                     continue
-                states = {
-                    self._state_at(value, _only(position, dims.index(dim), len(dims)))
-                    for position in positions
-                }
+                # Indices that are 0 in all other dims.
+                before, after = dims.index(dim), len(dims) - dims.index(dim) - 1
+                indices = ((*[0] * before, position, *[0] * after) for position in positions)
+                states = {self._state_at(value, index) for index in indices}
                 state = states.pop() if len(states) == 1 else UNDEFINED
                 if state != neutral:
                     where = f"d{dim} {positions[0]}..{positions[-1]} of operand {operand + 1}"
@@ -126,18 +120,9 @@ class _PaddingCheck:
             else:
                 break
         states = self.states.get(value, {})
-        beyond = [
-            dim
-            for dim, (position, size) in enumerate(zip(index, shape_of(value), strict=True))
-            if position >= size
-        ]
-        beyond_states = {states.get(dim, UNDEFINED) for dim in beyond}
-        return beyond_states.pop() if len(beyond_states) == 1 else UNDEFINED
-
-
-def _only(position: int, dim: int, rank: int) -> tuple[int, ...]:
-    """Return an index that is ``position`` in dim ``dim`` and 0 in all other dims."""
-    return tuple(position if other == dim else 0 for other in range(rank))
+        bounds = enumerate(zip(index, shape_of(value), strict=True))
+        beyond = {states.get(dim, UNDEFINED) for dim, (position, size) in bounds if position >= size}
+        return beyond.pop() if len(beyond) == 1 else UNDEFINED
 
 
 def source_index(step: ViewTransform, index: tuple[int, ...], source: tuple[int, ...]) -> tuple[int, ...]:
@@ -157,28 +142,19 @@ def source_index(step: ViewTransform, index: tuple[int, ...], source: tuple[int,
         case Slide():
             return step.source_index(index)
         case Expand(groups, shape):
-            return tuple(_joined([index[d] for d in group], [shape[d] for d in group]) for group in groups)
+            # The row-major position of the index of each group.
+            positions = [0] * len(groups)
+            for number, group in enumerate(groups):
+                for dim in group:
+                    positions[number] = positions[number] * shape[dim] + index[dim]
+            return tuple(positions)
         case Collapse(groups):
-            pairs = zip(index, groups, strict=True)
-            return tuple(
-                part for position, group in pairs for part in _parted(position, [source[d] for d in group])
-            )
+            # The row-major index of each position. A position beyond a group exceeds its outermost dim above size 1.
+            parts = [0] * len(source)
+            for position, group in zip(index, groups, strict=True):
+                outermost = next((dim for dim in group if source[dim] > 1), group[-1])
+                for dim in reversed(range(outermost + 1, group[-1] + 1)):
+                    position, parts[dim] = divmod(position, source[dim])
+                parts[outermost] = position
+            return tuple(parts)
     raise TypeError(f"{type(step).__name__} is no view")
-
-
-def _joined(index: Sequence[int], sizes: Sequence[int]) -> int:
-    """Return the row-major position of an index."""
-    position = 0
-    for part, size in zip(index, sizes, strict=True):
-        position = position * size + part
-    return position
-
-
-def _parted(position: int, sizes: Sequence[int]) -> list[int]:
-    """Return the row-major index of a position. A position beyond ``sizes`` exceeds the outermost dim above size 1."""
-    outermost = next((dim for dim, size in enumerate(sizes) if size > 1), len(sizes) - 1)
-    index = [0] * len(sizes)
-    for dim in reversed(range(outermost + 1, len(sizes))):
-        position, index[dim] = divmod(position, sizes[dim])
-    index[outermost] = position
-    return index

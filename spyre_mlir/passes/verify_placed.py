@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute, updated_arguments
 from spyre_mlir.analysis.carried_buffers import is_read_from, updated_slices, why_not_in_place, why_not_over
-from spyre_mlir.analysis.live_scopes import ScopedLiveRanges
+from spyre_mlir.analysis.live_scopes import ScopedLiveRanges, simultaneous
 from spyre_mlir.analysis.loops import LOOP, carried_values
 from spyre_mlir.analysis.view_ops import place_of
 from spyre_mlir.diagnostics import error_at
@@ -45,32 +45,33 @@ class _PlacementCheck:
         self.position = {op: index for index, op in enumerate(self.ops)}
 
     def run(self) -> None:
-        for op in self.ops:
-            if is_compute(op):
-                self._check_placements(op)
-                self._check_over(op)
+        for op in filter(is_compute, self.ops):
+            values = self.memory.operands(op)
+            for value in values:
+                root = self.memory.place(value).buffer
+                owner = defining_op(root)
+                is_constant = owner.name == "arith.constant" if owner else root not in self.updated
+                if value == values[-1] and is_constant:
+                    raise error_at(op, "this operation writes an argument or a constant")
+                if owner is not None and owner.name != "arith.constant":
+                    if sdsc.PLACEMENT not in owner.attributes:
+                        raise error_at(owner, "this buffer has no sdsc.placement")
+            over = sdsc.over_of(op)
+            problem = None if over is None else why_not_over(op, over)
+            if problem is not None:
+                raise error_at(op, f"this operation cannot write over its operand: {problem}")
         results = self._results()
         self._insertions()
-        self._carried()
+        # Each iter_arg stays in one buffer, which is not read after the next value is written.
+        for loop in self.ops:
+            for iter_arg in carried_values(loop) if loop.name == LOOP else ():
+                problem = why_not_in_place(loop, iter_arg)
+                if is_read_from(iter_arg.initial, loop, [loop]):
+                    problem = "what it is at first is read later"
+                if problem is not None:
+                    text = f"the loop cannot carry operand {iter_arg.operand} in one buffer: {problem}"
+                    raise error_at(loop, text)
         self._overlaps(results)
-
-    def _check_placements(self, op: ir.Operation) -> None:
-        values = self.memory.operands(op)
-        for value in values:
-            root = self.memory.place(value).buffer
-            owner = defining_op(root)
-            is_constant = owner.name == "arith.constant" if owner else root not in self.updated
-            if value == values[-1] and is_constant:
-                raise error_at(op, "this operation writes an argument or a constant")
-            if owner is not None and owner.name != "arith.constant":
-                if sdsc.PLACEMENT not in owner.attributes:
-                    raise error_at(owner, "this buffer has no sdsc.placement")
-
-    def _check_over(self, op: ir.Operation) -> None:
-        over = sdsc.over_of(op)
-        problem = None if over is None else why_not_over(op, over)
-        if problem is not None:
-            raise error_at(op, f"this operation cannot write over its operand: {problem}")
 
     def _results(self) -> set[ir.Value]:
         """Return the buffers of the results, each of which must be placed in the kernel argument of its result."""
@@ -80,9 +81,7 @@ class _PlacementCheck:
             if root in updated_arguments(self.func, index):
                 continue
             owner = defining_op(root)
-            placement = (
-                owner.attributes[sdsc.PLACEMENT] if owner and sdsc.PLACEMENT in owner.attributes else None
-            )
+            placement = None if owner is None else sdsc.placement_of(owner)
             base = ir.StringAttr(placement.base).value if isinstance(placement, sdsc.HbmAttr) else None
             if base != f"result{index}":
                 raise error_at(self.ops[-1], f"result {index} is not placed in its own kernel argument")
@@ -90,7 +89,7 @@ class _PlacementCheck:
         return roots
 
     def _insertions(self) -> None:
-        """Check that only the insertion reads the destination of an insertion."""
+        """Check that only an insertion reads its destination, and that a part is written after what it overlaps."""
         for op in self.ops:
             if op.name != "tensor.insert_slice":
                 continue
@@ -99,18 +98,16 @@ class _PlacementCheck:
             readers = [user for use in op.operands[1].uses if (user := use.owner.operation) not in ours]
             if readers:
                 raise error_at(op, "the buffer that is filled here has another reader; a clone is missing")
-            self._check_order(op)
-
-    def _check_order(self, op: ir.Operation) -> None:
-        """Check that a part is written after all earlier writes to the same region."""
-        written = self._writer(op.operands[0])
-        before = op.operands[1]
-        while (earlier := defining_op(before)) is not None and earlier.name == "tensor.insert_slice":
-            if place_of(op).may_overlap(place_of(earlier)) and self._writer(earlier.operands[0]) > written:
-                raise error_at(op, "this part is written before another part that it overlaps")
-            before = earlier.operands[1]
-        if earlier is not None and is_compute(earlier) and self.position[earlier] > written:
-            raise error_at(op, "this part is written before the buffer that it is put into")
+            written, before = self._writer(op.operands[0]), op.operands[1]
+            while (earlier := defining_op(before)) is not None and earlier.name == "tensor.insert_slice":
+                if (
+                    place_of(op).may_overlap(place_of(earlier))
+                    and self._writer(earlier.operands[0]) > written
+                ):
+                    raise error_at(op, "this part is written before another part that it overlaps")
+                before = earlier.operands[1]
+            if earlier is not None and is_compute(earlier) and self.position[earlier] > written:
+                raise error_at(op, "this part is written before the buffer that it is put into")
 
     def _writer(self, value: ir.Value) -> int:
         owner = defining_op(value)
@@ -118,22 +115,10 @@ class _PlacementCheck:
             raise error_at(self.func, "what is put into a buffer must be written there by an operation")
         return self.position[owner]
 
-    def _carried(self) -> None:
-        """Check that each iter_arg stays in one buffer, which is not read after the next value is written."""
-        for loop in self.ops:
-            for iter_arg in carried_values(loop) if loop.name == LOOP else ():
-                problem = why_not_in_place(loop, iter_arg)
-                if is_read_from(iter_arg.initial, loop, [loop]):
-                    problem = "what it is at first is read later"
-                if problem is not None:
-                    raise error_at(
-                        loop, f"the loop cannot carry operand {iter_arg.operand} in one buffer: {problem}"
-                    )
-
     def _overlaps(self, results: set[ir.Value]) -> None:
-        """Check by a sweep over time that pool buffers that are live at the same time are disjoint."""
-        size = sdsc.pool_bytes_of(self.func)
-        spans = []
+        """Check that pool buffers that are live at the same time are disjoint."""
+        size, live_ranges = sdsc.pool_bytes_of(self.func), []
+        pool: dict[ir.Value, tuple[int, int, ir.Operation]] = {}
         for live_range in ScopedLiveRanges.of(self.memory).all:
             owner = defining_op(live_range.root)
             if live_range.root in results or owner is None or owner.name == "arith.constant":
@@ -144,16 +129,13 @@ class _PlacementCheck:
             start = ir.IntegerAttr(placement.offset).value
             end = start + self.memory.layout(live_range.root).bytes
             if start % self.memory.target.hbm_alignment_bytes or end > size or start < 0:
-                raise error_at(
-                    owner, f"bytes {start} to {end} are not an aligned part of the pool of {size} bytes"
-                )
-            spans.append((live_range.first, live_range.last, start, end, owner))
-        alive: list[tuple[int, int, int, int, ir.Operation]] = []
-        for span in sorted(spans, key=lambda span: span[0]):
-            alive = [other for other in alive if other[1] >= span[0]]
-            for other in alive:
-                if other[2] < span[3] and span[2] < other[3]:
-                    raise error_at(
-                        span[4], f"bytes {span[2]} to {span[3]} of the pool hold another buffer that is alive"
-                    )
-            alive.append(span)
+                text = f"bytes {start} to {end} are not an aligned part of the pool of {size} bytes"
+                raise error_at(owner, text)
+            pool[live_range.root] = start, end, owner
+            live_ranges.append(live_range)
+        for earlier, later in simultaneous(live_ranges):
+            begin, finish, _ = pool[earlier.root]
+            start, end, owner = pool[later.root]
+            if begin < end and start < finish:
+                text = f"bytes {start} to {end} of the pool hold another buffer that is alive"
+                raise error_at(owner, text)

@@ -11,7 +11,6 @@ from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.slices import splits_text
 from spyre_mlir.division_search.work_division import DivisionOfOperation, WorkDivision
-from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
@@ -47,33 +46,24 @@ class WorkDistribution(Pass):
         cores, divider = target_of(module).cores, Divider()
         for func in functions(module):
             memory = AliasAnalysis(func)
-            for op in all_ops(func):
-                if is_compute(op):
-                    self._divide(memory, op, cores, divider)
-
-    def _divide(self, memory: AliasAnalysis, op: ir.Operation, cores: int, divider: Divider) -> None:
-        opcode, space, _ = memory.space(op)
-        splits, order = self._mapped(op, opcode, space, cores)
-        division = divider.divide(op, opcode, space, splits, order)
-        if division.cores < cores or division.partial:
-            reason = f"{division.cores} of {cores} cores: {splits_text(splits, space.units)}"
-            if division.partial:
-                reason += f"; cores {', '.join(map(str, division.finishers))} have the finished values"
-            self.remark(op, "division", reason)
-
-    def _mapped(
-        self, op: ir.Operation, opcode: str, space: Space, cores: int
-    ) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-        """Return the slices per dim, and the order in which core ids count slices, or None for the default order."""
-        if pins_of(op).slices is not None:
-            return pinned_division(op, opcode, space, cores)
-        try:
-            return self._splits(op, opcode, space, cores), None
-        except ValueError as error:
-            raise error_at(op, f"'{opcode}' cannot be divided: {error}") from error
-
-    def _splits(self, op: ir.Operation, opcode: str, space: Space, cores: int) -> tuple[int, ...]:
-        by_cost = self.matmul == "cost" and DEVICE_OPS[opcode].kind.is_divided_by_cost
-        limits = committed_splits(op), blocked_dims(op), self.uneven and not space.symbolic
-        problem = DivisionOfOperation.of_space(opcode, space, cores, *limits, by_cost)
-        return WorkDivision.registry.make(self.division).splits(problem)
+            for op in filter(is_compute, all_ops(func)):
+                opcode, space, _ = memory.space(op)
+                order = None  # the default order in which core ids count slices
+                if pins_of(op).slices is not None:
+                    splits, order = pinned_division(op, opcode, space, cores)
+                else:
+                    by_cost = self.matmul == "cost" and DEVICE_OPS[opcode].kind.is_divided_by_cost
+                    try:
+                        limits = committed_splits(op), blocked_dims(op), self.uneven and not space.symbolic
+                        problem = DivisionOfOperation.of_space(opcode, space, cores, *limits, by_cost)
+                        splits = WorkDivision.registry.make(self.division).splits(problem)
+                    except ValueError as error:
+                        raise error_at(op, f"'{opcode}' cannot be divided: {error}") from error
+                division = divider.divide(op, opcode, space, splits, order)
+                if division.cores < cores or division.partial:
+                    reason = f"{division.cores} of {cores} cores: {splits_text(splits, space.units)}"
+                    if division.partial:
+                        reason += (
+                            f"; cores {', '.join(map(str, division.finishers))} have the finished values"
+                        )
+                    self.remark(op, "division", reason)

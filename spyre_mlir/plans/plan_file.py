@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Plans as frozen values, and the text of a plan file."""
+"""Plans as frozen values, and the text of a plan file: how it is written, and how it is read."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
+from spyre_mlir.bundle.json_fields import Field, shorten
+from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
 from spyre_mlir.tiling import TiledLoop
 
@@ -17,6 +19,15 @@ MAX_BYTES = 1 << 26
 
 #: Width in columns up to which a value stays on one line.
 _WIDTH = 100
+
+#: The fields of the objects of a plan file.
+_PLAN = ("version", "arguments", "operations")
+_ARGUMENT = ("name", "kind", "source", "shape", "dtype", "layout")
+_OPERATION = (
+    "name", "opcode", "location", "source", "slices", "core_order", "cores", "tiling", "result",
+)  # fmt: skip
+_LOOP = ("loop", "dim", "tiles", "tile", "unrolled")
+_RESULT = ("shape", "dtype", "layout", "placement", "spilled")
 
 
 @dataclass(frozen=True)
@@ -93,15 +104,36 @@ class PlanFile:
 
     def plain(self) -> dict[str, Any]:
         """Return the plan as a JSON value, without decisions that are None."""
+        operations = []
+        for operation in self.operations:
+            placement, tiling = operation.placement, operation.tiling
+            result = {
+                **{name: getattr(operation, name) for name in _RESULT},
+                "placement": None if placement is None else placement.plain,
+                "spilled": operation.spilled or None,
+            }
+            fields = {name: getattr(operation, name) for name in _OPERATION if name != "result"}
+            fields["tiling"] = None if tiling is None else [loop.plain() for loop in tiling]
+            operations.append(_without_none({**fields, "result": _without_none(result)}))
+        arguments = [{name: getattr(argument, name) for name in _ARGUMENT} for argument in self.arguments]
         return {
             "version": VERSION,
-            "arguments": [_argument(argument) for argument in self.arguments],
-            "operations": [_operation(operation) for operation in self.operations],
+            "arguments": list(map(_without_none, arguments)),
+            "operations": operations,
         }
 
     def text(self) -> str:
         """Return the text of the file; the same plan gives the same text."""
         return json_text(self.plain()) + "\n"
+
+
+def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
+    """Drop the fields that are None, and convert tuples to lists for JSON."""
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in fields.items()
+        if value is not None
+    }
 
 
 def json_text(value: Any, indent: str = "") -> str:
@@ -117,34 +149,153 @@ def json_text(value: Any, indent: str = "") -> str:
     return "[\n" + ",\n".join(inner + json_text(item, inner) for item in value) + f"\n{indent}]"
 
 
-def _argument(argument: PlannedArgument) -> dict[str, Any]:
-    fields = ("name", "kind", "source", "shape", "dtype", "layout")
-    return _without_none({name: getattr(argument, name) for name in fields})
+# Reading a plan file: every error names the file and the field.
 
 
-def _operation(operation: PlannedOperation) -> dict[str, Any]:
-    placement = operation.placement
-    result = {
-        "shape": operation.shape,
-        "dtype": operation.dtype,
-        "layout": operation.layout,
-        "placement": None if placement is None else placement.plain,
-        "spilled": operation.spilled or None,
-    }
-    fields = ("name", "opcode", "location", "source", "slices", "core_order", "cores")
-    return _without_none(
-        {
-            **{name: getattr(operation, name) for name in fields},
-            "tiling": None if operation.tiling is None else [loop.plain() for loop in operation.tiling],
-            "result": _without_none(result),
-        }
+def read_plan(text: str, filename: str) -> PlanFile:
+    """Parse the text of a plan file; raise ``CompileError`` if it is invalid. ``filename`` is for errors."""
+
+    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in fields:
+                raise _DuplicateKeyError(key)
+            fields[key] = value
+        return fields
+
+    try:
+        root = Field(json.loads(text, object_pairs_hook=unique_keys), filename)
+        # json accepts escapes of lone surrogates, which UTF-8 cannot encode: fail here, not when the plan is saved.
+        json.dumps(root.value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        location = f"{filename}:{error.lineno}:{error.colno}"
+        raise CompileError(f"The plan is not valid JSON: {error.msg}.", location) from None
+    except RecursionError:
+        raise CompileError("The plan is nested too deeply.", filename) from None
+    except _DuplicateKeyError as error:
+        raise CompileError(f"The plan has the field '{error}' twice in one object.", filename) from None
+    except UnicodeEncodeError:
+        raise CompileError("The plan has a text with half of a surrogate pair.", filename) from None
+    # Most errors above are ValueErrors as well, so this clause comes last: it catches Python's limit on the
+    # digits of an integer.
+    except ValueError:
+        raise CompileError("The plan has an integer of more than 4300 digits.", filename) from None
+    # Check the version first: a later version may have fields that are unknown here, which is not the user's error.
+    if "version" not in root:
+        root.fail("has no 'version': this is no plan file")
+    if root["version"].integer() != VERSION:
+        root["version"].fail(f"is {root['version'].value}; this compiler reads version {VERSION}")
+    _check_members(root, _PLAN)
+    arguments = root["arguments"].items() if "arguments" in root else []
+    operations = root["operations"].items() if "operations" in root else []
+    _check_names([*arguments])
+    _check_names([*operations])
+    planned = []
+    for entry in arguments:
+        _check_members(entry, _ARGUMENT)
+        name, kind, source = entry["name"].text(), _text(entry, "kind"), _text(entry, "source")
+        shape, dtype, layout = _integers(entry, "shape"), _text(entry, "dtype"), _layout(entry)
+        planned.append(PlannedArgument(name, kind, source, shape, dtype, layout, entry.path))
+    return PlanFile(tuple(planned), tuple(map(_operation, operations)), filename)
+
+
+class _DuplicateKeyError(ValueError):
+    """A duplicate key in an object, of which json would silently use the second value."""
+
+
+def _check_members(entry: Field, known: Collection[str]) -> None:
+    for name, member in entry.members():
+        if name not in known:
+            member.fail(f"is unknown; known here are {', '.join(known)}")
+
+
+def _check_names(entries: list[Field]) -> None:
+    seen: dict[str, Field] = {}
+    for entry in entries:
+        name = entry["name"].text()
+        if name in seen:
+            entry["name"].fail(f"is '{name}', as that of {seen[name].path} is")
+        seen[name] = entry
+
+
+def _operation(entry: Field) -> PlannedOperation:
+    _check_members(entry, _OPERATION)
+    result = entry["result"] if "result" in entry else Field({}, entry.filename, f"{entry.path}.result")
+    _check_members(result, _RESULT)
+    slices, core_order = _integers(entry, "slices"), _integers(entry, "core_order")
+    # The order lists the dims with several slices, so it has no meaning without slices.
+    if core_order is not None and slices is None:
+        entry["core_order"].fail("needs 'slices' beside it")
+    return PlannedOperation(
+        name=entry["name"].text(),
+        opcode=_text(entry, "opcode"),
+        location=_text(entry, "location"),
+        source=_text(entry, "source"),
+        slices=slices,
+        core_order=core_order,
+        cores=_integer(entry["cores"]) if "cores" in entry else None,
+        tiling=tuple(map(_loop, entry["tiling"].items())) if "tiling" in entry else None,
+        shape=_integers(result, "shape"),
+        dtype=_text(result, "dtype"),
+        layout=_layout(result),
+        placement=_placement(result["placement"]) if "placement" in result else None,
+        spilled=result["spilled"].texts() if "spilled" in result else (),
+        path=entry.path,
     )
 
 
-def _without_none(fields: dict[str, Any]) -> dict[str, Any]:
-    """Drop the fields that are None, and convert tuples to lists for JSON."""
-    return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in fields.items()
-        if value is not None
-    }
+def _loop(entry: Field) -> TiledLoop:
+    _check_members(entry, _LOOP)
+    tile = _integer(entry["tile"]) if "tile" in entry else None
+    unrolled = "unrolled" in entry and entry["unrolled"].boolean()
+    loop = TiledLoop(entry["loop"].text(), _integer(entry["dim"]), _integer(entry["tiles"]), tile, unrolled)
+    if loop.dim < 0:
+        entry["dim"].fail(f"must not be negative but is {loop.dim}")
+    if loop.tiles < 1:
+        entry["tiles"].fail(f"must be 1 or more but is {loop.tiles}")
+    if tile is not None and tile < 1:
+        entry["tile"].fail(f"must be 1 or more but is {tile}")
+    return loop
+
+
+def _text(entry: Field, name: str) -> str | None:
+    return entry[name].text() if name in entry else None
+
+
+def _integers(entry: Field, name: str) -> tuple[int, ...] | None:
+    return tuple(map(_integer, entry[name].items())) if name in entry else None
+
+
+def _integer(field: Field) -> int:
+    """Read an integer; it must fit the 64 bits of an attribute in the IR."""
+    value = field.integer()
+    if abs(value) >= 1 << 63:
+        field.fail(f"is {shorten(value)}, which is too large")
+    return value
+
+
+def _layout(entry: Field) -> Any:
+    if "layout" not in entry:
+        return None
+    layout = entry["layout"]
+    if not isinstance(layout.value, str | dict):
+        layout.fail(
+            f'must be an object such as {{"dim_order": [0, 1]}} or a map, but is {shorten(layout.value)}'
+        )
+    return layout.value
+
+
+def _placement(field: Field) -> PlannedPlacement:
+    if field.value == "hbm":
+        return PlannedPlacement("hbm")
+    if not isinstance(field.value, dict):
+        forms = '{"lx": ADDRESS}, {"pool": OFFSET}, {"argument": NAME} or "hbm"'
+        field.fail(f"must be {forms}, but is {shorten(field.value)}")
+    memory, address = field.only_member()
+    if memory == "argument":
+        return PlannedPlacement(memory, address.text())
+    if memory not in ("lx", "pool"):
+        address.fail("is unknown; a placement is in lx, pool or argument")
+    if _integer(address) < 0:
+        address.fail(f"must not be negative but is {address.value}")
+    return PlannedPlacement(memory, address.integer())

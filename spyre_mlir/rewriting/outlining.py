@@ -161,6 +161,14 @@ def replace_operands(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> N
                 replace_operands(inner.operation, values)
 
 
+def update_signature(func: ir.Operation) -> None:
+    """Set the type of a function to the types of its arguments and of the values that it returns."""
+    block = func.regions[0].blocks[0]
+    results = [value.type for value in block.operations[len(block.operations) - 1].operation.operands]
+    type_ = ir.FunctionType.get([argument.type for argument in block.arguments], results)
+    func.attributes["function_type"] = ir.TypeAttr.get(type_)
+
+
 def dim_sizes_of(func: ir.Operation) -> dict[str, ir.Attribute]:
     """Return the attributes of a function that outlined functions inherit: the sizes of named dims."""
     return {DIM_SIZES: func.attributes[DIM_SIZES]} if DIM_SIZES in func.attributes else {}

@@ -94,6 +94,16 @@ def concatenated(parts: Sequence[ir.Value], dim: int) -> ir.Value:
     ).result
 
 
+def constant(value: ir.Attribute) -> ir.Value:
+    """Build a constant of a typed attribute."""
+    return ir.Operation.create("arith.constant", results=[value.type], attributes={"value": value}).result
+
+
+def index_constant(value: int) -> ir.Value:
+    """Build a constant of type ``index``."""
+    return constant(ir.IntegerAttr.get(ir.IndexType.get(), value))
+
+
 def collapsed(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
     """Build a collapse of a value that merges the dims of each group."""
     shape, element = shape_of(value), ir.RankedTensorType(value.type).element_type

@@ -2,8 +2,7 @@
 """Memory planning: choose the buffers that get an address in a memory of limited size, and the addresses. No IR."""
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
-from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver
-from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
+from spyre_mlir.scratchpad.fitting import BestFitLayoutSolver, FirstFitLayoutSolver, GreedyLayoutSolver
 from spyre_mlir.scratchpad.memory_plan import MemoryPlan
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver
 from spyre_mlir.scratchpad.solvers import solver

@@ -17,20 +17,20 @@ is spilled before j: j could have the address of i.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.optimization.arrays import Array, Floats
-from spyre_mlir.optimization.bipartite import Child, most_shared
+from spyre_mlir.optimization.arrays import Array
+from spyre_mlir.optimization.bipartite import Child, covers, most_shared
 from spyre_mlir.optimization.lagrange import Multipliers, Rows, dense, exact, multipliers
 from spyre_mlir.optimization.simplex import Simplex
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.selection_problem import Group, SelectionProblem
 
 #: Maximum rows times items for branch and bound; the steps that a node counts as; the cells that count as one more
 #: step.
@@ -74,47 +74,181 @@ def select(
     upper bound of the loss: by default one more than the loss of everything.
     """
     limit = int(instance.savings.sum()) + sum(group.extra for group in groups) + 1 if upper is None else upper
-    overloaded = bool((instance.loads > capacity).any())
-    if not overloaded and not conflicts:
+    if not conflicts and not (instance.loads > capacity).any():
         everything = np.ones(len(instance), bool)
         return Selection(everything, 0, 0, 0) if limit > 0 else Selection(None, limit, limit, 0)
-    return _solve(SelectionProblem(instance, capacity, conflicts, groups), limit, budget)
-
-
-def _solve(problem: SelectionProblem, upper: int, budget: int) -> Selection:
-    """Run a narrow sweep; then branch and bound if the rows are few; then wider sweeps, until one is exact."""
+    problem = SelectionProblem(instance, capacity, conflicts, groups)
     # Losses are sums of savings: they differ by at least the greatest common divisor.
     unit = math.gcd(*problem.savings.tolist(), *(group.extra for group in problem.groups))
     rows = problem.rows()
     duals = multipliers(rows)
-    stops = SelectionSweep(problem, duals).stops()
+    stops = sweep_stops(problem, duals)
     selected, steps, width = None, 0, _FIRST_WIDTH
-    bound = min(_rounded_up(duals.bound, duals.scale * unit) * unit, upper)
-    while bound < upper and (steps == 0 or steps * _WIDER <= budget):
-        # Only losses below ``upper`` matter, and these are less by at least one unit.
-        swept = sweep(stops, duals.bound, (upper - unit) * duals.scale, width)
+    bound = min(_least_loss(duals.bound, duals.scale, unit), limit)
+    # A narrow sweep; then branch and bound if the rows are few; then wider sweeps, until one is exact.
+    while bound < limit and (steps == 0 or steps * _WIDER <= budget):
+        # Only losses below ``limit`` matter, and these are less by at least one unit.
+        swept = sweep(stops, duals.bound, (limit - unit) * duals.scale, width)
         steps += swept.steps
-        if swept.best is not None and swept.best.lost < upper:
-            selected, upper = problem.without(spilled_items(swept.best.spilled)), swept.best.lost
-        behind = upper if swept.behind is None else _rounded_up(swept.behind, duals.scale * unit) * unit
-        bound = min(max(bound, behind), upper)
+        if swept.best is not None and swept.best.lost < limit:
+            selected, limit = problem.without(spilled_items(swept.best.spilled)), swept.best.lost
+        dropped = limit if swept.dropped is None else _least_loss(swept.dropped, duals.scale, unit)
+        bound = min(max(bound, dropped), limit)
         cells = len(rows.needs) * len(rows.costs)
         # Branch once, after the narrow sweep has given an upper bound for pruning.
-        if width == _FIRST_WIDTH and bound < upper and cells <= _MOST_BRANCHED:
+        if width == _FIRST_WIDTH and bound < limit and cells <= _MOST_BRANCHED:
             per_node = _STEPS_OF_NODE + cells // _CELLS_OF_STEP
-            branched = branch(rows, problem.loss, upper, unit, budget // per_node)
+            branched = BranchAndBound(rows, problem.loss, limit, unit).run(budget // per_node)
             steps += branched.nodes * per_node
             if branched.spilled is not None:
-                upper = problem.loss(branched.spilled) or 0
+                limit = problem.loss(branched.spilled) or 0
                 selected = problem.without(branched.spilled)
-            bound = min(max(bound, branched.bound), upper)
+            bound = min(max(bound, branched.bound), limit)
         width *= _WIDER
-    return Selection(selected, upper, bound, steps)
+    return Selection(selected, limit, bound, steps)
 
 
-def _rounded_up(value: int, unit: int) -> int:
-    """Return ``value`` in units, rounded up."""
-    return -(-value // unit)
+def _least_loss(bound: int, scale: int, unit: int) -> int:
+    """Return the least loss, a multiple of ``unit`` bytes, that is at least a ``bound`` in units of 1 / ``scale``."""
+    return -(-bound // (scale * unit)) * unit
+
+
+# The covering problem of a selection: choose the candidates to spill so that no time is overloaded.
+
+#: Maximum entries of the linear program; of larger problems it has only the worst of several stops.
+_MOST_ENTRIES = 1 << 18
+
+
+class Group(NamedTuple):
+    """Members that together lose ``extra`` more bytes, once, if any of them is spilled."""
+
+    members: tuple[int, ...]
+    extra: int
+
+
+class SelectionProblem:
+    """The covering problem of an instance: choose the candidates to spill.
+
+    Candidates are numbered by rising index. ``first`` and ``last`` are the half-open range of stops at which each
+    candidate is live. A candidate in a conflict that is live at no stop arrives at the next stop, which may be an
+    additional one after the last stop.
+    """
+
+    def __init__(
+        self, instance: Instance, capacity: int, conflicts: Sequence[Collection[int]], groups: Sequence[Group]
+    ) -> None:
+        self.instance, self.capacity = instance, capacity
+        # The overloaded entries of ``times`` at which the sets of live buffers are maximal.
+        overloaded = np.flatnonzero(instance.loads > capacity)
+        following = np.append(instance.times, instance.ends.max(initial=0) + 1)[overloaded + 1]
+        ends = np.sort(instance.ends)
+        ended = np.searchsorted(ends, following) - np.searchsorted(ends, instance.times[overloaded])
+        self.time_indices = overloaded[ended > 0]
+        self.times, self.loads = instance.times[self.time_indices], instance.loads[self.time_indices]
+        first = np.searchsorted(self.times, instance.starts)
+        last = np.searchsorted(self.times, instance.ends, side="right")
+        chosen = last > first
+        # Conflicts may also contain buffers that are live at no overloaded time.
+        chosen[[member for conflict in conflicts for member in conflict]] = True
+        self.candidates = np.flatnonzero(chosen)
+        self.first, self.last = first[self.candidates], last[self.candidates]
+        self.sizes = instance.sizes[self.candidates]
+        self.savings = instance.savings[self.candidates]
+        self.candidate_of = {int(index): candidate for candidate, index in enumerate(self.candidates)}
+        self.conflicts = [[self.candidate_of[member] for member in conflict] for conflict in conflicts]
+        self.groups = []
+        for members, extra in groups:
+            able = (self.candidate_of[member] for member in members if member in self.candidate_of)
+            self.groups.append(Group(tuple(able), extra))
+        self.excess = self.loads - capacity
+        self.needs = self.excess.copy()
+        # The candidates that begin at each stop and may share a parent's bytes there.
+        self.children: list[list[Child]] = []
+        # The bytes that pairs can share: kept items need their sizes minus their parts of a cover. A row with a cover
+        # that is not tight, or with only the sizes, is also valid, but weaker.
+        self.covers: dict[int, dict[int, int]] = {}
+        self.second_covers: dict[int, tuple[int, dict[int, int]]] = {}
+        for stop, time in enumerate(self.times):
+            begin, end = np.searchsorted(instance.starts, time + np.array([0, 1])).tolist()
+            children = []
+            for child in range(begin, end):
+                parents = tuple(self.candidate_of[parent] for parent in instance.parents[child])
+                if parents:
+                    children.append(Child(self.candidate_of[child], int(instance.sizes[child]), parents))
+            self.children.append(children)
+            if not children:
+                continue
+            unshared = int(self.excess[stop]) + most_shared(children)
+            cheap, dear = covers(children)
+            if unshared > sum(cheap.values()):
+                self.covers[stop], self.needs[stop] = cheap, unshared - sum(cheap.values())
+            if unshared > sum(dear.values()):
+                self.second_covers[stop] = unshared - sum(dear.values()), dear
+
+    def without(self, spilled: Sequence[int] | NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return the mask of all buffers except the candidates ``spilled``, given as indices or as a mask."""
+        selected = np.ones(len(self.instance), bool)
+        selected[self.candidates[spilled]] = False
+        return selected
+
+    def loss(self, spilled: NDArray[np.bool_]) -> int | None:
+        """Return the loss of a choice; None if a time is overloaded or a conflict is kept whole."""
+        if any(not spilled[conflict].any() for conflict in self.conflicts):
+            return None
+        if (self.instance.load_of(self.without(spilled))[self.time_indices] > self.capacity).any():
+            return None
+        extra = sum(group.extra for group in self.groups if spilled[list(group.members)].any())
+        return int(self.savings[spilled].sum()) + extra
+
+    def rows(self) -> Rows:
+        """Return the covering problem: a row per stop, or per several; one per conflict; one per second cover."""
+        shown = self.shown()
+        low, high = np.searchsorted(shown, self.first), np.searchsorted(shown, self.last)
+        counts = np.maximum(high - low, 0)
+        items = np.repeat(np.arange(len(counts)), counts)
+        row_0_entry = np.cumsum(counts) - counts - low  # the entries of an item are consecutive
+        rows = np.arange(len(items)) - np.repeat(row_0_entry, counts)
+        coefficients = self.sizes[items]
+        for row, stop in enumerate(shown.tolist()):
+            for item, less in self.covers.get(stop, {}).items():
+                coefficients[row_0_entry[item] + row] -= less
+        entries = [(rows, items, np.clip(coefficients, 0, self.needs[shown][rows]))]
+        needs = [*self.needs[shown].tolist()]
+        for conflict in self.conflicts:
+            entries.append(
+                (np.full(len(conflict), len(needs)), np.array(conflict), np.ones(len(conflict), np.int64))
+            )
+            needs.append(1)
+        for stop, (need, cover) in self.second_covers.items():
+            live, coefficients = self.coefficients(stop, cover, need)
+            entries.append((np.full(len(live), len(needs)), live, coefficients))
+            needs.append(need)
+        rows, items, coefficients = (np.concatenate(columns) for columns in zip(*entries, strict=True))
+        used = coefficients > 0
+        costs = self.savings.copy()
+        for group in self.groups:
+            # Rounded down: the parts sum to at most the loss of the group, so the bound stays valid.
+            costs[list(group.members)] += group.extra // max(1, len(group.members))
+        return Rows(rows[used], items[used], coefficients[used], np.array(needs), costs)
+
+    def coefficients(self, stop: int, cover: Mapping[int, int], need: int) -> tuple[Array, Array]:
+        """Return the items that are live at a stop, and their coefficients: sizes minus their parts of a cover.
+
+        A coefficient above the need of its row would weaken the relaxation.
+        """
+        live = np.flatnonzero((self.first <= stop) & (self.last > stop))
+        less = np.array([cover.get(item, 0) for item in live.tolist()])
+        return live, np.clip(self.sizes[live] - less, 0, need)
+
+    def shown(self) -> Array:
+        """Return the stops that get a row: the worst stop of every few, to limit the number of rows."""
+        entries = int(np.maximum(self.last - self.first, 0).sum())
+        several = -(-entries // _MOST_ENTRIES)
+        stops = np.arange(len(self.times))
+        if several <= 1:
+            return stops
+        parts = np.array_split(stops, max(1, len(stops) // several))
+        return np.array([part[np.argmax(self.excess[part])] for part in parts])
 
 
 # Branch and bound over the linear relaxation: choose the items that cover all needs at the least cost.
@@ -151,16 +285,13 @@ class RelaxedNode:
     bound: int
 
 
-def branch(problem: Rows, loss: Loss, upper: int, unit: int, nodes: int) -> Branched:
-    """Return the choice with the least loss below ``upper``, a multiple of ``unit``, within ``nodes`` nodes.
+class BranchAndBound:
+    """The search for the choice with the least loss below ``upper``; all losses are multiples of ``unit``.
 
     The rows are necessary conditions of an allowed choice; they need not be sufficient. ``loss`` is at least the sum
     of the costs.
     """
-    return BranchAndBound(problem, loss, upper, unit).run(nodes)
 
-
-class BranchAndBound:
     def __init__(self, problem: Rows, loss: Loss, upper: int, unit: int) -> None:
         self.problem, self.loss, self.upper, self.unit = problem, loss, upper, unit
         self.matrix = dense(problem)
@@ -182,8 +313,8 @@ class BranchAndBound:
 
     def _expand(self, node: RelaxedNode) -> list[RelaxedNode]:
         """Return the children of a node, the likelier one last; none if nothing better can be below the node."""
-        choices, relaxation = node.choices, node.relaxation
-        if not self._can_cover(choices):
+        choices, relaxation, costs = node.choices, node.relaxation, self.problem.costs
+        if (self.matrix[:, choices != 0].sum(axis=1) < self.problem.needs).any():
             return []
         relaxation.run()
         duals = exact(self.problem, relaxation.duals())
@@ -191,62 +322,48 @@ class BranchAndBound:
         # An item that is fixed against its reduced cost raises the bound by the reduced cost (``Multipliers``).
         bound = duals.bound + sum(np.maximum(reduced[choices == 1], 0).tolist())
         bound += sum(np.maximum(-reduced[choices == 0], 0).tolist())
+        # The solution rounded up, without the items that no row needs, the most expensive items first.
         values = relaxation.solution()
-        self._offer(self._needed(np.where(choices < 0, values > _INTEGRAL, choices == 1)))
+        spilled = np.where(choices < 0, values > _INTEGRAL, choices == 1)
+        surplus = self.matrix[:, spilled].sum(axis=1) - self.problem.needs
+        chosen = np.flatnonzero(spilled)
+        for item in chosen[np.argsort(-costs[chosen], kind="stable")].tolist():
+            without = surplus - self.matrix[:, item]
+            if (without >= 0).all():
+                surplus, spilled[item] = without, False
+        self._offer(spilled)
         gap = (self.upper - self.unit) * duals.scale - bound
         if gap < 0:
             return []
-        choices = self._fixed(relaxation, choices, reduced, gap)
+        # Open items are fixed if their opposite choice would raise the bound by more than the gap.
+        decided = np.where(reduced > gap, 0, np.where(-reduced > gap, 1, -1))
+        new = (choices < 0) & (decided >= 0)
+        for item in np.flatnonzero(new).tolist():
+            relaxation.fix(item, float(decided[item]))
+        choices = np.where(new, decided, choices)
         if (choices >= 0).all():
             self._offer(choices == 1)
             return []
-        item = self._unclear(values, choices, reduced)
+        # Branch on the open item nearest to one half, or, if all are integers, with the lowest reduced cost.
+        distance = np.where(choices < 0, np.abs(values - 0.5), 1.0)
+        item = int(np.argmin(distance))
+        if distance[item] >= 0.5 - _INTEGRAL:
+            item = int(np.argmin(np.where(choices < 0, np.abs(reduced), np.iinfo(np.int64).max)))
         likelier = int(values[item] >= 0.5)
-        at_least = -(-bound // (duals.scale * self.unit)) * self.unit
-        return [_child(relaxation, choices, item, value, at_least) for value in (1 - likelier, likelier)]
-
-    def _can_cover(self, choices: Array) -> bool:
-        return bool((self.matrix[:, choices != 0].sum(axis=1) >= self.problem.needs).all())
+        children = []
+        for value in (1 - likelier, likelier):
+            bound_of_child = _least_loss(bound, duals.scale, self.unit)
+            child = RelaxedNode(relaxation.copy(), choices.copy(), bound_of_child)
+            child.relaxation.fix(item, float(value))
+            child.choices[item] = value
+            children.append(child)
+        return children
 
     def _offer(self, spilled: Spilled) -> None:
         """Keep a choice if it is the best so far."""
         lost = self.loss(spilled)
         if lost is not None and lost < self.upper:
             self.best, self.upper = spilled, lost
-
-    def _needed(self, spilled: Spilled) -> Spilled:
-        """Remove the items that no row needs from a choice, the most expensive items first."""
-        needed = spilled.copy()
-        surplus = self.matrix[:, spilled].sum(axis=1) - self.problem.needs
-        chosen = np.flatnonzero(spilled)
-        for item in chosen[np.argsort(-self.problem.costs[chosen], kind="stable")].tolist():
-            without = surplus - self.matrix[:, item]
-            if (without >= 0).all():
-                surplus, needed[item] = without, False
-        return needed
-
-    def _fixed(self, relaxation: Simplex, choices: Array, reduced: Array, gap: int) -> Array:
-        """Fix open items whose opposite choice would raise the bound by more than the gap; return the choices."""
-        decided = np.where(reduced > gap, 0, np.where(-reduced > gap, 1, -1))
-        new = (choices < 0) & (decided >= 0)
-        for item in np.flatnonzero(new).tolist():
-            relaxation.fix(item, float(decided[item]))
-        return np.where(new, decided, choices)
-
-    def _unclear(self, values: Floats, choices: Array, reduced: Array) -> int:
-        """Return the open item nearest to one half, or, if all are integers, with the lowest reduced cost."""
-        distance = np.where(choices < 0, np.abs(values - 0.5), 1.0)
-        item = int(np.argmin(distance))
-        if distance[item] < 0.5 - _INTEGRAL:
-            return item
-        return int(np.argmin(np.where(choices < 0, np.abs(reduced), np.iinfo(np.int64).max)))
-
-
-def _child(relaxation: Simplex, choices: Array, item: int, value: int, bound: int) -> RelaxedNode:
-    relaxation, choices = relaxation.copy(), choices.copy()
-    relaxation.fix(item, float(value))
-    choices[item] = value
-    return RelaxedNode(relaxation, choices, bound)
 
 
 # The stops of a selection problem, as input of the sweep over time.
@@ -255,139 +372,90 @@ def _child(relaxation: Simplex, choices: Array, item: int, value: int, bound: in
 _MOST_COMPARED = 2000
 
 
-class SelectionSweep:
-    """Stops and items of a selection problem, with the multipliers of its rows."""
-
-    def __init__(self, problem: SelectionProblem, duals: Multipliers) -> None:
-        self.problem = problem
-        self.reduced, self.row_multipliers = duals.reduced, duals.of_rows
-
-    def stops(self) -> list[Stop]:
-        """Return the stops in order of time, and one more after them for items that arrive later."""
-        arrivals = self._arrivals()
-        items = self._items(arrivals)
-        prices = dict(zip(self.problem.shown().tolist(), self.row_multipliers, strict=False))
-        gone: list[list[Item]] = [[] for _ in range(len(self.problem.times) + 1)]
-        for candidate, last in enumerate(self.problem.last.tolist()):
-            if items[candidate].bit:
-                gone[last].append(items[candidate])
-        stops = []
-        for stop in range(len(self.problem.times)):
-            need, children = int(self.problem.needs[stop]), self.problem.children[stop]
-            must_free = int(self.problem.excess[stop]) + most_shared(children)
-            price = prices.get(stop, 0)
-            clipped = self._clipped(stop) if price else ()
-            deciding = _with_deadlines(
-                [items[candidate] for candidate in arrivals[stop]], int(self.problem.excess[stop])
+def sweep_stops(problem: SelectionProblem, duals: Multipliers) -> list[Stop]:
+    """Return the stops in order of time, and one more after them for items that arrive later."""
+    arrivals: list[list[int]] = [[] for _ in range(len(problem.times) + 1)]
+    firsts = problem.first.tolist()
+    # At each stop, the candidates that are the likeliest to be spilled come first.
+    for candidate in sorted(range(len(firsts)), key=duals.reduced.__getitem__):
+        arrivals[firsts[candidate]].append(candidate)
+    items = _items(problem, duals, list(itertools.chain.from_iterable(arrivals)))
+    gone: list[list[Item]] = [[] for _ in arrivals]
+    for item, last in zip(items, problem.last.tolist(), strict=True):
+        if item.bit:
+            gone[last].append(item)
+    prices = dict(zip(problem.shown().tolist(), duals.of_rows, strict=False))
+    stops = []
+    for stop, children in enumerate(problem.children):
+        excess, price = int(problem.excess[stop]), prices.get(stop, 0)
+        # Before an item is decided, enough bytes must be free for the items after it to cover the rest of the need.
+        deciding, freed_before = [], excess
+        for candidate in reversed(arrivals[stop]):
+            deciding.append(items[candidate]._replace(freed_before=freed_before))
+            freed_before -= items[candidate].size
+        clipped: list[tuple[int, int]] = []
+        if price:
+            live, coefficients = problem.coefficients(stop, problem.covers.get(stop, {}), problem.needs[stop])
+            less = (problem.sizes[live] - coefficients).tolist()
+            clipped = [(1 << candidate, by) for candidate, by in zip(live.tolist(), less, strict=True) if by]
+        stops.append(
+            Stop(
+                gone[stop], deciding[::-1], excess + most_shared(children), children, price,
+                int(problem.needs[stop]), clipped,
             )
-            stops.append(Stop(gone[stop], deciding, must_free, children, price, need, clipped))
-        stops.append(Stop(gone[-1], [items[candidate] for candidate in arrivals[-1]], 0, (), 0, 0, ()))
-        return stops
+        )  # fmt: skip
+    return [*stops, Stop(gone[-1], [items[candidate] for candidate in arrivals[-1]], 0, (), 0, 0, ())]
 
-    def _arrivals(self) -> list[list[int]]:
-        """Return the candidates by the stop at which they are decided, the likeliest to be spilled first."""
-        arrivals: list[list[int]] = [[] for _ in range(len(self.problem.times) + 1)]
-        for candidate, first in enumerate(self.problem.first.tolist()):
-            arrivals[first].append(candidate)
-        for arrivals_of_stop in arrivals:
-            arrivals_of_stop.sort(key=lambda candidate: (self.reduced[candidate], candidate))
-        return arrivals
 
-    def _items(self, arrivals: Sequence[Sequence[int]]) -> list[Item]:
-        """Return the items of the candidates, by candidate index."""
-        order = [candidate for arrivals_of_stop in arrivals for candidate in arrivals_of_stop]
-        rank = {candidate: bit_index for bit_index, candidate in enumerate(order)}
-        hits, closes, required = [0] * len(order), [0] * len(order), [0] * len(order)
-        group_bits, extras = [0] * len(order), [0] * len(order)
-        for bit_index, members in enumerate(
-            [*self.problem.conflicts, *(group.members for group in self.problem.groups)]
-        ):
-            if not members:
-                continue
-            bit, final = 1 << bit_index, max(members, key=lambda candidate: rank[candidate])
-            closes[final] |= bit
-            for member in members:
-                hits[member] |= bit
-            if bit_index < len(self.problem.conflicts):
-                required[final] |= bit
-                continue
-            for member in members:
-                group_bits[member], extras[member] = (
-                    bit,
-                    self.problem.groups[bit_index - len(self.problem.conflicts)].extra,
-                )
-        live = (self.problem.last > self.problem.first).tolist()
-        sizes, savings = self.problem.sizes.tolist(), self.problem.savings.tolist()
-        after = self._after(rank)
-        return [
-            Item(
-                candidate, 1 << candidate if live[candidate] else 0, sizes[candidate] if live[candidate] else 0,
-                savings[candidate], self.reduced[candidate], after[candidate], hits[candidate], closes[candidate],
-                required[candidate], group_bits[candidate], extras[candidate], 0,
-            )
-            for candidate in range(len(order))
-        ]  # fmt: skip
-
-    def _after(self, rank: dict[int, int]) -> list[int]:
-        """Return for each candidate the set of candidates that are spilled before it."""
-        # The members of a group share its extra loss, so no member dominates another.
-        if len(rank) > _MOST_COMPARED or self.problem.groups:
-            return [0] * len(rank)
-        starts, ends = (
-            self.problem.instance.starts[self.problem.candidates],
-            self.problem.instance.ends[self.problem.candidates],
+def _items(problem: SelectionProblem, duals: Multipliers, order: Sequence[int]) -> list[Item]:
+    """Return the items of the candidates, by candidate index; ``order`` is the order in which they are decided."""
+    rank = {candidate: bit_index for bit_index, candidate in enumerate(order)}
+    hits, closes, required = [0] * len(order), [0] * len(order), [0] * len(order)
+    group_bits, extras = [0] * len(order), [0] * len(order)
+    sets = [*((members, None) for members in problem.conflicts), *problem.groups]
+    for bit_index, (members, extra) in enumerate(sets):
+        if not members:
+            continue
+        bit, final = 1 << bit_index, max(members, key=rank.__getitem__)
+        closes[final] |= bit
+        required[final] |= bit if extra is None else 0
+        for member in members:
+            hits[member] |= bit
+            if extra is not None:
+                group_bits[member], extras[member] = bit, extra
+    live = (problem.last > problem.first).tolist()
+    sizes, savings, after = problem.sizes.tolist(), problem.savings.tolist(), _spilled_before(problem, rank)
+    return [
+        Item(
+            candidate, 1 << candidate if live[candidate] else 0, sizes[candidate] if live[candidate] else 0,
+            savings[candidate], duals.reduced[candidate], after[candidate], hits[candidate], closes[candidate],
+            required[candidate], group_bits[candidate], extras[candidate], 0,
         )
-        rank_of = np.array([rank[candidate] for candidate in range(len(rank))], np.int64)
-        single = ~_is_paired(self.problem.instance)[self.problem.candidates] & (
-            self.problem.last > self.problem.first
-        )
-        masks = []
-        for j in range(len(rank)):
-            # Items that have ended at the stop where j is decided are no longer in any state.
-            worse = (
-                single
-                & (starts <= starts[j])
-                & (ends >= ends[j])
-                & (self.problem.last > self.problem.first[j])
-            )
-            worse &= (
-                (self.problem.sizes >= self.problem.sizes[j])
-                & (self.problem.savings <= self.problem.savings[j])
-                & (rank_of < rank_of[j])
-            )
-            same = (starts == starts[j]) & (ends == ends[j])
-            same &= (self.problem.sizes == self.problem.sizes[j]) & (
-                self.problem.savings == self.problem.savings[j]
-            )
-            worse &= ~same | (np.arange(len(rank)) < j)
-            masks.append(sum(1 << int(i) for i in np.flatnonzero(worse)))
-        return masks
-
-    def _clipped(self, stop: int) -> list[tuple[int, int]]:
-        """Return (bit, difference) of candidates whose coefficient at a stop is below their size."""
-        live = np.flatnonzero((self.problem.first <= stop) & (self.problem.last > stop))
-        cover = self.problem.covers.get(stop, {})
-        less = np.array([cover.get(item, 0) for item in live.tolist()])
-        less = self.problem.sizes[live] - np.clip(
-            self.problem.sizes[live] - less, 0, self.problem.needs[stop]
-        )
-        return [(1 << int(candidate), int(by)) for candidate, by in zip(live, less, strict=True) if by]
+        for candidate in range(len(order))
+    ]  # fmt: skip
 
 
-def _is_paired(instance: Instance) -> NDArray[np.bool_]:
-    """Return the mask of the buffers with usable in-place parents or children."""
-    paired = instance.shareable > 0
-    paired[[parent for parents in instance.parents for parent in parents]] = True
-    return paired
-
-
-def _with_deadlines(items: Sequence[Item], need: int) -> list[Item]:
-    """Return the items of a stop, each with the bytes that must be free before it so that the rest covers the need."""
-    rest, dated = 0, []
-    for item in reversed(items):
-        dated.append(item._replace(freed_before=need - rest))
-        rest += item.size
-    return dated[::-1]
+def _spilled_before(problem: SelectionProblem, rank: Mapping[int, int]) -> list[int]:
+    """Return for each candidate the set of candidates that are spilled before it."""
+    # The members of a group share its extra loss, so no member dominates another.
+    if len(rank) > _MOST_COMPARED or problem.groups:
+        return [0] * len(rank)
+    instance, candidates, numbers = problem.instance, problem.candidates, np.arange(len(rank))
+    starts, ends = instance.starts[candidates], instance.ends[candidates]
+    sizes, savings = problem.sizes, problem.savings
+    is_paired = instance.shareable > 0
+    is_paired[[parent for parents in instance.parents for parent in parents]] = True
+    single = ~is_paired[candidates] & (problem.last > problem.first)
+    rank_of = np.array([rank[candidate] for candidate in range(len(rank))], np.int64)
+    masks = []
+    for j in range(len(rank)):
+        # Items that have ended at the stop where j is decided are no longer in any state.
+        worse = single & (starts <= starts[j]) & (ends >= ends[j]) & (problem.last > problem.first[j])
+        worse &= (sizes >= sizes[j]) & (savings <= savings[j]) & (rank_of < rank_of[j])
+        same = (starts == starts[j]) & (ends == ends[j]) & (sizes == sizes[j]) & (savings == savings[j])
+        worse &= ~same | (numbers < j)
+        masks.append(sum(1 << int(i) for i in np.flatnonzero(worse)))
+    return masks
 
 
 # The sweep over time that finds the cheapest selection: dynamic programming with bounds.
@@ -457,21 +525,29 @@ class PartialSelection(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """The cheapest selection found, or None; ``behind`` is the lowest scaled bound of the dropped states."""
+    """The cheapest selection found, or None; ``dropped`` is the lowest scaled bound of the dropped states."""
 
     best: PartialSelection | None
-    behind: int | None
+    dropped: int | None
     steps: int
 
 
 def sweep(stops: Sequence[Stop], bound: int, limit: int, width: int) -> Swept:
     """Return the cheapest selection with a scaled bound of at most ``limit``; exact if no state was dropped."""
     states: dict[Key, PartialSelection] = {(0, 0): PartialSelection(bound, 0, 0, None)}
-    behind: int | None = None
+    dropped: int | None = None
     steps = 0
     for stop in stops:
         if stop.gone:
-            states = _without(states, stop.gone)
+            ended = sum(item.bit for item in stop.gone)
+            before, states = states, {}
+            # Of states that are equal after these items have ended, only the cheaper one is kept.
+            for (mask, hit), state in before.items():
+                leaving = mask & ended
+                if leaving:
+                    freed = sum(item.size for item in stop.gone if item.bit & leaving)
+                    state = state._replace(freed=state.freed - freed)
+                _keep_cheaper(states, (mask ^ leaving, hit), state)
         for item in stop.arrivals:
             steps += len(states)
             states = _decide(states, item, limit)
@@ -479,24 +555,27 @@ def sweep(stops: Sequence[Stop], bound: int, limit: int, width: int) -> Swept:
                 # The sort is stable and dictionaries keep their order, so equal bounds are cut alike on
                 # every machine.
                 ranked = sorted(states.items(), key=lambda entry: entry[1].bound)
-                behind = min(x for x in (behind, ranked[width][1].bound) if x is not None)
+                dropped = min(x for x in (dropped, ranked[width][1].bound) if x is not None)
                 states = dict(ranked[:width])
-        states = _check(states, stop, limit)
+        # States that free enough bytes at the stop, with the cost of bytes freed beyond the need.
+        before, states = states, {}
+        for (mask, hit), state in before.items():
+            # Kept children share bytes with kept parents.
+            sharing = [
+                child._replace(parents=tuple(parent for parent in child.parents if not mask >> parent & 1))
+                for child in stop.children
+                if not mask >> child.item & 1
+            ]
+            if state.freed + (most_shared(sharing) if sharing else 0) < stop.must_free:
+                continue
+            if stop.multiplier:
+                counted = state.freed - sum(less for bit, less in stop.clipped if mask & bit)
+                state = state._replace(bound=state.bound + stop.multiplier * (counted - stop.need))
+                if state.bound > limit:
+                    continue
+            states[mask, hit] = state
     best = min(states.values(), key=lambda state: state.lost, default=None)
-    return Swept(best, behind, steps)
-
-
-def _without(states: dict[Key, PartialSelection], gone: Sequence[Item]) -> dict[Key, PartialSelection]:
-    """Return the states after some items have ended; of states that are now equal, only the cheaper one."""
-    ended = sum(item.bit for item in gone)
-    remaining: dict[Key, PartialSelection] = {}
-    for (mask, hit), state in states.items():
-        leaving = mask & ended
-        if leaving:
-            freed = sum(item.size for item in gone if item.bit & leaving)
-            state = state._replace(freed=state.freed - freed)
-        _keep_cheaper(remaining, (mask ^ leaving, hit), state)
-    return remaining
+    return Swept(best, dropped, steps)
 
 
 def _decide(states: dict[Key, PartialSelection], item: Item, limit: int) -> dict[Key, PartialSelection]:
@@ -513,34 +592,6 @@ def _decide(states: dict[Key, PartialSelection], item: Item, limit: int) -> dict
             spilled = PartialSelection(bound, lost, freed, (item.number, state.spilled))
             _keep_cheaper(decided, (mask | item.bit, (hit | item.hits) & ~item.closes), spilled)
     return decided
-
-
-def _check(states: dict[Key, PartialSelection], stop: Stop, limit: int) -> dict[Key, PartialSelection]:
-    """Return the states that free enough bytes at the stop, with the cost of bytes freed beyond the need."""
-    checked: dict[Key, PartialSelection] = {}
-    for key, state in states.items():
-        mask = key[0]
-        if state.freed + _shared(stop.children, mask) < stop.must_free:
-            continue
-        if stop.multiplier:
-            counted = state.freed - sum(less for bit, less in stop.clipped if mask & bit)
-            state = state._replace(bound=state.bound + stop.multiplier * (counted - stop.need))
-            if state.bound > limit:
-                continue
-        checked[key] = state
-    return checked
-
-
-def _shared(children: Sequence[Child], spilled: int) -> int:
-    """Return the bytes that kept children share with kept parents."""
-    if not children:
-        return 0
-    sharing = [
-        child._replace(parents=tuple(parent for parent in child.parents if not spilled >> parent & 1))
-        for child in children
-        if not spilled >> child.item & 1
-    ]
-    return most_shared(sharing)
 
 
 def _keep_cheaper(states: dict[Key, PartialSelection], key: Key, state: PartialSelection) -> None:

@@ -53,7 +53,11 @@ def read_buffers(
         if buffer.name in lines:
             raise row.error("id", f"Line {lines[buffer.name].line} has a buffer '{buffer.name}' already.")
         if scope not in scopes:
-            raise row.error("scope", _unknown_scope(scope, scopes))
+            if not scope:
+                raise row.error("scope", f"The buffer has no scope; there are {', '.join(scopes)}.")
+            raise row.error(
+                "scope", f"The scope '{scope}' has no capacity; give it one by --capacity {scope}=BYTES."
+            )
         lines[buffer.name] = row
         buffers.append(ScopedBuffer(scope, buffer))
     for row in rows:
@@ -77,67 +81,52 @@ def offsets_table(names: Iterable[str], addresses: Mapping[str, int]) -> str:
 def buffers_table(by_scope: Mapping[str, Sequence[LifetimeBoundBuffer]]) -> str:
     """Return a table for ``read_buffers``; if there are several memories, buffer names are prefixed with them."""
     table = io.StringIO()
-    columns = (
-        *_REQUIRED,
-        "in_place_parent",
-        "uses",
-        "copies",
-        *_TRAFFIC,
-        *(["scope"] if len(by_scope) > 1 else []),
-    )
-    writer = csv.DictWriter(table, columns, lineterminator="\n", extrasaction="ignore")
-    writer.writeheader()
+    has_scopes = len(by_scope) > 1
+    columns = (*_REQUIRED, "in_place_parent", "uses", "copies", *_TRAFFIC)
+    writer = csv.writer(table, lineterminator="\n")
+    writer.writerow((*columns, "scope") if has_scopes else columns)
     for scope, buffers in by_scope.items():
-        prefix = f"{scope}." if len(by_scope) > 1 else ""
+        prefix = f"{scope}." if has_scopes else ""
         for buffer in buffers:
-            writer.writerow({**_cells(buffer, prefix), "scope": scope})
+            cells = {
+                "id": f"{prefix}{buffer.name}",
+                "lower": buffer.uses[0],
+                "upper": buffer.uses[-1] + 1,
+                "size": buffer.size,
+                "in_place_parent": " ".join(f"{prefix}{name}" for name in buffer.in_place_parents),
+                "uses": " ".join(map(str, buffer.uses)),
+                "copies": buffer.copies,
+                "first_use_is_read": int(buffer.first_use_is_read),
+                "spilled_traffic": buffer.spilled_traffic,
+                "placed_traffic": buffer.placed_traffic,
+                "traffic_of_uses": " ".join(map(str, buffer.traffic_of_uses or ())),
+            }
+            row = [cells[column] for column in columns]
+            writer.writerow([*row, scope] if has_scopes else row)
     return table.getvalue()
 
 
-def _cells(buffer: LifetimeBoundBuffer, prefix: str) -> dict[str, object]:
-    return {
-        "id": f"{prefix}{buffer.name}",
-        "lower": buffer.uses[0],
-        "upper": buffer.uses[-1] + 1,
-        "size": buffer.size,
-        "in_place_parent": " ".join(f"{prefix}{name}" for name in buffer.in_place_parents),
-        "uses": " ".join(map(str, buffer.uses)),
-        "copies": buffer.copies,
-        "first_use_is_read": int(buffer.first_use_is_read),
-        "spilled_traffic": buffer.spilled_traffic,
-        "placed_traffic": buffer.placed_traffic,
-        "traffic_of_uses": " ".join(map(str, buffer.traffic_of_uses or ())),
-    }
-
-
-def _unknown_scope(scope: str, scopes: Collection[str]) -> str:
-    if not scope:
-        return f"The buffer has no scope; there are {', '.join(scopes)}."
-    return f"The scope '{scope}' has no capacity; give it one by --capacity {scope}=BYTES."
-
-
 def _buffer(row: TableRow, alignment: int) -> LifetimeBoundBuffer:
+    """Return the buffer of a line; only the traffic fields that the line has are set."""
     if not row.cells["id"]:
         raise row.error("id", "The buffer has no name.")
     alignment_of_buffer = row.at_least_1("alignment", 1)
     if alignment % alignment_of_buffer:
-        raise row.error(
-            "alignment",
-            f"The alignment {alignment_of_buffer} does not divide that of the memory, {alignment}.",
-        )
-    return LifetimeBoundBuffer(
-        row.cells["id"],
-        row.at_least_1("size"),
-        _uses(row),
-        in_place_parents=tuple(dict.fromkeys(row.names("in_place_parent"))),
-        copies=row.at_least_1("copies", 1),
-        **_traffic_of(row),
-    )
-
-
-def _traffic_of(row: TableRow) -> dict[str, Any]:
-    """Return the traffic fields of a buffer that the line has."""
-    fields: dict[str, Any] = {}
+        text = f"The alignment {alignment_of_buffer} does not divide that of the memory, {alignment}."
+        raise row.error("alignment", text)
+    size, lower, upper = row.at_least_1("size"), row.number("lower"), row.number("upper")
+    if lower >= upper:
+        raise row.error("upper", f"The buffer is never live: upper is {upper}, lower {lower}.")
+    uses = row.numbers("uses") or sorted({lower, upper - 1})
+    if uses != sorted(uses):
+        raise row.error("uses", f"The uses {uses} do not rise.")
+    if (uses[0], uses[-1]) != (lower, upper - 1):
+        text = f"The uses are to begin at {lower} and to end at {upper - 1}, as the life does."
+        raise row.error("uses", text)
+    fields: dict[str, Any] = {
+        "in_place_parents": tuple(dict.fromkeys(row.names("in_place_parent"))),
+        "copies": row.at_least_1("copies", 1),
+    }
     if row.names("first_use_is_read"):
         is_read = row.number("first_use_is_read")
         if is_read not in (0, 1):
@@ -150,18 +139,4 @@ def _traffic_of(row: TableRow) -> dict[str, Any]:
                 raise row.error(column, f"The column '{column}' has numbers from 0, not {fields[column]}.")
     if row.names("traffic_of_uses"):
         fields["traffic_of_uses"] = tuple(row.numbers("traffic_of_uses"))
-    return fields
-
-
-def _uses(row: TableRow) -> tuple[int, ...]:
-    lower, upper = row.number("lower"), row.number("upper")
-    if lower >= upper:
-        raise row.error("upper", f"The buffer is never live: upper is {upper}, lower {lower}.")
-    uses = row.numbers("uses") or sorted({lower, upper - 1})
-    if uses != sorted(uses):
-        raise row.error("uses", f"The uses {uses} do not rise.")
-    if (uses[0], uses[-1]) != (lower, upper - 1):
-        raise row.error(
-            "uses", f"The uses are to begin at {lower} and to end at {upper - 1}, as the life does."
-        )
-    return tuple(uses)
+    return LifetimeBoundBuffer(row.cells["id"], size, tuple(uses), **fields)

@@ -65,12 +65,10 @@ class LifetimeBoundBuffer:
         start_time: int | None = None,
         end_time: int | None = None,
     ) -> None:
-        """Create a buffer, from its ``uses`` or from times.
+        """Create a buffer, from its ``uses`` or from times, as in "Scratchpad (LX) optimization".
 
-        Args:
-            start_time: The operation of the first use, instead of ``uses``, as in "Scratchpad (LX) optimization"
-                and the columns lower and upper of ``spyre-plan``.
-            end_time: The operation after the last use. The uses are then the first and the last operation.
+        ``start_time`` is the operation of the first use, ``end_time`` the operation after the last use (the columns
+        lower and upper of ``spyre-plan``). The uses are then the first and the last operation.
 
         Raises:
             PlanError: The times are invalid; ``check_buffers`` checks everything else.
@@ -78,7 +76,13 @@ class LifetimeBoundBuffer:
         if isinstance(uses, int):
             raise PlanError(f"Buffer '{name}' has uses {uses}; times go by name, as start_time={uses}.")
         if start_time is not None or end_time is not None:
-            uses = _ends_of(name, uses, start_time, end_time)
+            if uses or start_time is None or end_time is None:
+                raise PlanError(f"Buffer '{name}' takes either uses, or both start_time and end_time.")
+            if end_time <= start_time:
+                raise PlanError(
+                    f"Buffer '{name}' is live from {start_time} to before {end_time}; the end is after the start."
+                )
+            uses = tuple(dict.fromkeys((start_time, end_time - 1)))
         # The class is frozen, so its setter raises.
         vars(self).update(
             name=name,
@@ -141,17 +145,6 @@ class LifetimeBoundBuffer:
     def saving(self) -> int:
         """Bytes of device memory that an address saves."""
         return self.traffic_if_spilled - self.traffic_if_placed
-
-
-def _ends_of(name: str, uses: Sequence[int], start_time: int | None, end_time: int | None) -> tuple[int, ...]:
-    """Return the first and the last use of a buffer that is given by times."""
-    if uses or start_time is None or end_time is None:
-        raise PlanError(f"Buffer '{name}' takes either uses, or both start_time and end_time.")
-    if end_time <= start_time:
-        raise PlanError(
-            f"Buffer '{name}' is live from {start_time} to before {end_time}; the end is after the start."
-        )
-    return tuple(dict.fromkeys((start_time, end_time - 1)))
 
 
 @dataclass(frozen=True)

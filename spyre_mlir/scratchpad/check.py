@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 import heapq
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from spyre_mlir.records import dataclass
@@ -34,44 +34,37 @@ class _PlacedBlock:
 
 
 def check_plan(buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan: MemoryPlan) -> None:
-    """Check a plan, independently of the planners.
-
-    Args:
-        buffers: The buffers that were planned.
-        space: The memory that they share.
-        plan: The plan.
+    """Check the ``plan`` of ``buffers`` that share ``space``, independently of the planners.
 
     Raises:
         PlanError: The plan breaks a rule; the error is about the first one.
     """
     named = check_buffers(buffers)
-    _check_names(named.keys(), plan)
-    blocks = [_block(named[name], space, address) for name, address in plan.addresses.items()]
-    for block in blocks:
-        _check_block(block, space)
-    _check_overlaps(blocks)
-    _check_numbers(buffers, blocks, plan)
-
-
-def _check_names(names: Collection[str], plan: MemoryPlan) -> None:
-    """Check that each buffer is either placed or has a reason, and that the plan has no other buffers."""
-    unknown = next((name for name in [*plan.addresses, *plan.spilled] if name not in names), None)
+    unknown = next((name for name in [*plan.addresses, *plan.spilled] if name not in named), None)
     if unknown is not None:
         raise PlanError(f"The plan has '{unknown}', which is no buffer.")
-    for name in names:
+    for name in named:
         if name in plan.addresses and name in plan.spilled:
             raise PlanError(f"Buffer '{name}' has an address and a reason why it has none.")
         if name not in plan.addresses and not plan.spilled.get(name):
             raise PlanError(f"Buffer '{name}' has neither an address nor a reason why it has none.")
+    blocks = [_block(named[name], space, address) for name, address in plan.addresses.items()]
+    for block in blocks:
+        _check_block(block, space)
+    _check_overlaps(blocks)
+    traffic = sum(
+        buffer.traffic_if_placed if buffer.name in plan.addresses else buffer.traffic_if_spilled
+        for buffer in buffers
+    )
+    _check_numbers(plan, traffic, blocks)
+    if not 0 <= plan.load <= plan.peak:
+        raise PlanError(f"The plan claims a load of {plan.load} bytes, more than its peak of {plan.peak}.")
 
 
 def _block(buffer: LifetimeBoundBuffer, space: MemorySpace, address: int) -> _PlacedBlock:
-    return _PlacedBlock(buffer, address, address + _rounded(buffer.size, space.alignment) * buffer.copies)
-
-
-def _rounded(size: int, alignment: int) -> int:
     # Not ``MemorySpace.bytes_of``: a mistake that planners and the checker share would not be noticed.
-    return (size + alignment - 1) // alignment * alignment
+    rounded = (buffer.size + space.alignment - 1) // space.alignment * space.alignment
+    return _PlacedBlock(buffer, address, address + rounded * buffer.copies)
 
 
 def _check_block(block: _PlacedBlock, space: MemorySpace) -> None:
@@ -115,29 +108,18 @@ def _hands_over(parent: _PlacedBlock, child: _PlacedBlock) -> bool:
 
 
 def _check_numbers(
-    buffers: Sequence[LifetimeBoundBuffer], blocks: Sequence[_PlacedBlock], plan: MemoryPlan
+    plan: MemoryPlan | SpillAndReloadPlan, traffic: int, blocks: Sequence[_PlacedBlock]
 ) -> None:
-    traffic = sum(
-        buffer.traffic_if_placed if buffer.name in plan.addresses else buffer.traffic_if_spilled
-        for buffer in buffers
-    )
+    """Check that a plan claims the ``traffic`` and the peak that it has, and a bound of at most the traffic."""
     if plan.traffic != traffic:
         raise PlanError(f"The plan claims {plan.traffic} bytes of traffic; its buffers move {traffic}.")
-    _check_bound(plan.bound, traffic)
-    _check_peak(plan.peak, blocks)
-    if not 0 <= plan.load <= plan.peak:
-        raise PlanError(f"The plan claims a load of {plan.load} bytes, more than its peak of {plan.peak}.")
-
-
-def _check_bound(bound: int, traffic: int) -> None:
-    if not 0 <= bound <= traffic:
-        raise PlanError(f"The plan claims that {bound} bytes of traffic are the least, but moves {traffic}.")
-
-
-def _check_peak(claimed: int, blocks: Sequence[_PlacedBlock]) -> None:
+    if not 0 <= plan.bound <= traffic:
+        raise PlanError(
+            f"The plan claims that {plan.bound} bytes of traffic are the least, but moves {traffic}."
+        )
     peak = max((block.end for block in blocks), default=0)
-    if claimed != peak:
-        raise PlanError(f"The plan claims a peak of {claimed} bytes; its highest buffer ends at {peak}.")
+    if plan.peak != peak:
+        raise PlanError(f"The plan claims a peak of {plan.peak} bytes; its highest buffer ends at {peak}.")
 
 
 def check_spill_and_reload_plan(
@@ -156,17 +138,17 @@ def check_spill_and_reload_plan(
         _check_block(block, space)
         blocks[residency.buffer].append(block)
     for blocks_of_buffer in blocks.values():
-        _check_apart(sorted(blocks_of_buffer, key=lambda block: block.buffer.first))
+        in_order = sorted(blocks_of_buffer, key=lambda block: block.buffer.first)
+        for before, after in itertools.pairwise(in_order):
+            if after.buffer.first <= before.buffer.last:
+                raise PlanError(f"Buffer {before} is kept once more before that ends, as {after}.")
     everything = [block for blocks_of_buffer in blocks.values() for block in blocks_of_buffer]
     _check_overlaps(everything)
     traffic = sum(
         _moved(named[name], [block.buffer for block in blocks_of_buffer])
         for name, blocks_of_buffer in blocks.items()
     )
-    if plan.traffic != traffic:
-        raise PlanError(f"The plan claims {plan.traffic} bytes of traffic; its buffers move {traffic}.")
-    _check_bound(plan.bound, traffic)
-    _check_peak(plan.peak, everything)
+    _check_numbers(plan, traffic, everything)
 
 
 def _resident(buffer: LifetimeBoundBuffer, residency: Residency) -> LifetimeBoundBuffer:
@@ -184,13 +166,6 @@ def _resident(buffer: LifetimeBoundBuffer, residency: Residency) -> LifetimeBoun
     parents = buffer.in_place_parents if first == buffer.first else ()
     # Traffic has an entry for each use of the whole buffer; a residency has fewer uses.
     return replace(buffer, uses=inside, in_place_parents=parents, traffic_of_uses=None)
-
-
-def _check_apart(blocks: Sequence[_PlacedBlock]) -> None:
-    """Check that the residencies of a buffer do not overlap and do not touch in time."""
-    for before, after in itertools.pairwise(blocks):
-        if after.buffer.first <= before.buffer.last:
-            raise PlanError(f"Buffer {before} is kept once more before that ends, as {after}.")
 
 
 def _moved(buffer: LifetimeBoundBuffer, resident: Sequence[LifetimeBoundBuffer]) -> int:

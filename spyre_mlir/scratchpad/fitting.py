@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Fit buffers into a memory one by one: the engine of the heuristic solvers.
+"""Fit buffers into a memory one by one: the engine of the heuristic solvers, and the solvers of a single order.
 
 Each buffer in turn gets an address that is free over its whole live range, or none; no buffer moves later. So a
 heuristic consists of an order and a policy that chooses one of the gaps. The gaps of a buffer are between the placed
@@ -9,14 +9,16 @@ needs no gap: such an address is preferred under every policy.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.optimization.arrays import Array
+from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.instance import Instance
+from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
 #: Free ranges large enough for the buffer: addresses, ascending, and sizes in bytes.
 Gaps = tuple[list[int] | Array, list[int] | Array]
@@ -48,15 +50,10 @@ def outermost(gaps: Gaps, capacity: int) -> int:
 
 
 def fit(instance: Instance, order: Iterable[int], policy: Policy = lowest) -> dict[int, int]:
-    """Place buffers one after another, in the gaps that earlier buffers leave.
+    """Place the buffers of an ``instance`` one after another in an ``order`` of indices, in gaps that others leave.
 
-    Args:
-        instance: The buffers and the memory.
-        order: Indices of the buffers, in the order of placement.
-        policy: Chooses an address from the gaps that are large enough; ``lowest`` is first fit.
-
-    Returns:
-        Addresses in bytes of the buffers that found a gap, by buffer index, in the order of placement.
+    The ``policy`` chooses an address from the gaps that are large enough; ``lowest`` is first fit. Returns the
+    addresses in bytes of the buffers that found a gap, by buffer index, in the order of placement.
     """
     return Fitting(instance).fit(order, policy)
 
@@ -72,16 +69,35 @@ class Fitting:
         self.instance = instance
         self.sizes: list[int] = instance.sizes.tolist()
         self.savings: list[int] = instance.savings.tolist()
-        self.partners = _partners(instance)
-        self._neighbours = _neighbours(instance) if _are_few(instance) else None
+        self.partners = [list(parents) for parents in instance.parents]
+        for child, parents in enumerate(instance.parents):
+            for parent in parents:
+                self.partners[parent].append(child)
+        # Overlapping pairs are counted from sorted begins and ends, because listing them may be too expensive.
+        begun = np.searchsorted(instance.starts, instance.ends, side="right")
+        over = np.searchsorted(np.sort(instance.ends), instance.starts)
+        self._neighbours: list[list[int]] | None = None
+        if int((begun - over - 1).sum()) > _FEW_NEIGHBOURS * len(instance):
+            return
+        # For each buffer the buffers that are live with it at some time.
+        self._neighbours, live = [], []
+        ends = instance.ends.tolist()
+        for index, start in enumerate(instance.starts.tolist()):
+            live = [other for other in live if ends[other] >= start]
+            for other in live:
+                self._neighbours[other].append(index)
+            self._neighbours.append(live.copy())
+            live.append(index)
 
     def fit(
         self, order: Iterable[int], policy: Policy = lowest, placed: Mapping[int, int] | None = None
     ) -> dict[int, int]:
         """Place buffers as the function ``fit`` does, given the addresses of the buffers in ``placed``."""
-        listed = self._neighbours
-        make = _Scanned if listed is None else functools.partial(_Listed, neighbours=listed)
-        memory = make(self.instance, self.sizes)
+        memory: _Listed | _Scanned
+        if self._neighbours is None:
+            memory = _Scanned(self.instance, self.sizes)
+        else:
+            memory = _Listed(self.instance, self.sizes, self._neighbours)
         capacity = self.instance.space.capacity
         addresses = dict(placed or {})
         for index, address in addresses.items():
@@ -149,7 +165,9 @@ class _Scanned:
     def __init__(self, instance: Instance, sizes: Sequence[int]) -> None:
         self._capacity = instance.space.capacity
         self._sizes = sizes
-        self._firsts, self._lasts = _ranks(instance)
+        # First and last uses as indices among the first uses: small numbers with the same overlaps.
+        self._firsts: list[int] = np.searchsorted(instance.times, instance.starts).tolist()
+        self._lasts: list[int] = (np.searchsorted(instance.times, instance.ends, side="right") - 1).tolist()
         self._count = 0
         self._bytes = np.zeros((2, len(sizes) + 1), np.int64)  # begins and ends
         self._ranges = np.zeros((3, len(sizes) + 1), np.int32)  # first and last uses, indices
@@ -188,58 +206,25 @@ class _Scanned:
         return ((firsts <= self._lasts[index]) & (lasts >= self._firsts[index])).nonzero()[0]
 
 
-def _ranks(instance: Instance) -> tuple[list[int], list[int]]:
-    """Return first and last uses as indices among the first uses: small numbers with the same overlaps."""
-    first = np.searchsorted(instance.times, instance.starts)
-    last = np.searchsorted(instance.times, instance.ends, side="right") - 1
-    return first.tolist(), last.tolist()
-
-
-def _are_few(instance: Instance) -> bool:
-    # Overlapping pairs are counted from sorted begins and ends, because listing them may be too expensive.
-    begun = np.searchsorted(instance.starts, instance.ends, side="right")
-    over = np.searchsorted(np.sort(instance.ends), instance.starts)
-    return int((begun - over - 1).sum()) <= _FEW_NEIGHBOURS * len(instance)
-
-
-def _neighbours(instance: Instance) -> list[list[int]]:
-    """Return for each buffer the buffers that are live with it at some time."""
-    starts, ends = instance.starts.tolist(), instance.ends.tolist()
-    neighbours: list[list[int]] = []
-    live: list[int] = []
-    for index, start in enumerate(starts):
-        live = [other for other in live if ends[other] >= start]
-        for other in live:
-            neighbours[other].append(index)
-        neighbours.append(live.copy())
-        live.append(index)
-    return neighbours
-
-
-def _partners(instance: Instance) -> list[list[int]]:
-    partners = [list(parents) for parents in instance.parents]
-    for child, parents in enumerate(instance.parents):
-        for parent in parents:
-            partners[parent].append(child)
-    return partners
-
-
 def orders(instance: Instance) -> Iterator[tuple[Iterable[int], Policy]]:
     """Yield orders and policies; on compiler programs the first ones nearly always place all buffers that fit."""
+    starts, sizes, lifetimes = instance.starts, instance.sizes, instance.ends - instance.starts
     yield by_size(instance), lowest
     yield by_lifetime(instance), lowest
-    yield by_start(instance), lowest
-    yield range(len(instance)), outermost
+    # The first use, then falling size; ``lexsort`` compares by the last key first.
+    yield np.lexsort((-sizes, starts)).tolist(), lowest
+    yield by_first_use(instance), outermost
     yield by_lifetime(instance), tightest
     yield by_area(instance), lowest
-    yield by_size_and_lifetime(instance), tightest
-    yield by_falling_lifetime(instance), lowest
+    # Falling size, then falling lifetime, and the reverse.
+    yield np.lexsort((-lifetimes, -sizes)).tolist(), tightest
+    yield np.lexsort((-sizes, -lifetimes)).tolist(), lowest
     yield by_worth(instance), lowest
 
 
-def by_start(instance: Instance) -> list[int]:
-    """Order by the first use; ties by falling size."""
-    return np.lexsort((-instance.sizes, instance.starts)).tolist()
+def by_first_use(instance: Instance) -> Iterable[int]:
+    """Order by the first use; ties as given."""
+    return range(len(instance))
 
 
 def by_size(instance: Instance) -> list[int]:
@@ -247,24 +232,14 @@ def by_size(instance: Instance) -> list[int]:
     return np.argsort(-instance.sizes, kind="stable").tolist()
 
 
-def by_size_and_lifetime(instance: Instance) -> list[int]:
-    """Order by falling size; ties by falling lifetime."""
-    return np.lexsort((instance.starts - instance.ends, -instance.sizes)).tolist()
-
-
-def by_area(instance: Instance) -> list[int]:
-    """Order by falling size times lifetime."""
-    return np.argsort(-_areas(instance), kind="stable").tolist()
-
-
 def by_lifetime(instance: Instance) -> list[int]:
     """Order by rising lifetime; ties by the first use."""
     return np.argsort(instance.ends - instance.starts, kind="stable").tolist()
 
 
-def by_falling_lifetime(instance: Instance) -> list[int]:
-    """Order by falling lifetime; ties by falling size."""
-    return np.lexsort((-instance.sizes, instance.starts - instance.ends)).tolist()
+def by_area(instance: Instance) -> list[int]:
+    """Order by falling size times lifetime."""
+    return np.argsort(-_areas(instance), kind="stable").tolist()
 
 
 def by_worth(instance: Instance) -> list[int]:
@@ -275,3 +250,61 @@ def by_worth(instance: Instance) -> list[int]:
 def _areas(instance: Instance) -> NDArray[np.float64]:
     """Return bytes times operations as floats, because the products may exceed 64 bits."""
     return instance.sizes.astype(np.float64) * (instance.ends - instance.starts + 1)
+
+
+# Solvers that place all buffers in one order by one policy.
+
+
+@dataclass(frozen=True)
+class OneOrderSolver(MemoryPlanSolver):
+    """Place the buffers in the ``order`` of the class, by default the first uses, in gaps that ``policy`` chooses."""
+
+    most_buffers: ClassVar[int] = 20_000
+    order: ClassVar[Callable[[Instance], Iterable[int]]] = staticmethod(by_first_use)
+    policy: ClassVar[Policy] = staticmethod(lowest)
+
+    def place(self, instance: Instance) -> Placement:
+        """Return addresses of the buffers of an ``instance`` that find a gap."""
+        return Placement(fit(instance, self.order(instance), self.policy), work=len(instance))
+
+
+@dataclass(frozen=True)
+class GreedyLayoutSolver(OneOrderSolver):
+    """Place each buffer at its first use: in place of a parent, at address 0, above all buffers, or in a gap.
+
+    This is the order of an allocator at run time. All buffers placed earlier began earlier, so bytes that are free at
+    the first use stay free. The solver ignores later buffers: a small buffer at address 0 can block a large buffer
+    that begins when all others are dead.
+    """
+
+    name: ClassVar[str] = "greedy"
+    policy = staticmethod(outermost)
+
+
+@dataclass(frozen=True)
+class FirstFitLayoutSolver(OneOrderSolver):
+    """Place by rising lifetime, ties by the first use, in the lowest gap that is free over the whole live range."""
+
+    name: ClassVar[str] = "firstfit"
+    order = staticmethod(by_lifetime)
+
+
+@dataclass(frozen=True)
+class BestFitLayoutSolver(OneOrderSolver):
+    """Place in the order of first fit, but in the gap with the smallest remainder."""
+
+    name: ClassVar[str] = "bestfit"
+    order = staticmethod(by_lifetime)
+    policy = staticmethod(tightest)
+
+
+@dataclass(frozen=True)
+class LargestFirstSolver(OneOrderSolver):
+    """Place by falling size, ties by the first use, in the lowest gap: ``order-by-size`` of other planners.
+
+    The copies of a buffer count as one block, so they stay together. This order is not better than others in
+    general: unlike for bin packing, no bound is known for blocks with lifetimes, and some sets need more memory.
+    """
+
+    name: ClassVar[str] = "largest-first"
+    order = staticmethod(by_size)

@@ -15,8 +15,8 @@ import functools
 import itertools
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,10 +24,6 @@ from spyre_mlir.optimization.arrays import Array, Floats, distinct
 from spyre_mlir.optimization.bipartite import matching
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.instance import Instance
-
-if TYPE_CHECKING:
-    from spyre_mlir.optimization.packing_search import PackingProblem
-
 
 #: Parent by child: the pairs that share an address.
 Joining = Mapping[int, int]
@@ -65,58 +61,48 @@ def pack(instance: Instance, capacity: int, budget: int) -> Packing:
     # LOAD is a lower bound of every packing.
     if instance.load > capacity:
         return Packing(None, True, 0)
-    if _covered(instance) > _MOST_COVERED:
-        return Packing(None, False, 0)
-    return _Attempts(instance, capacity, budget).run()
-
-
-def _covered(instance: Instance) -> int:
-    """Return an upper bound of the number of pairs of shape and section."""
+    # An upper bound of the number of pairs of shape and section.
     ended = np.searchsorted(instance.times, instance.ends, side="right")
-    return int((ended - np.searchsorted(instance.times, instance.starts)).sum())
-
-
-class _Attempts:
-    """The searches for each joining and for the relaxation, which share a budget of nodes."""
-
-    def __init__(self, instance: Instance, capacity: int, budget: int) -> None:
-        self._count = len(instance)
-        self._budget = budget
-        self._nodes = 0
-        joinings, self._complete = _joinings(instance, capacity)
-        # A power of two for each search, including the relaxation, and together at most ``_TABLE``.
-        table = _TABLE >> len(joinings).bit_length()
-        self._open = [ShapePacking(_joined(instance, joining), capacity, table) for joining in joinings]
-        self._relaxed = None if self._complete else ShapePacking(_relaxed(instance), capacity, table)
-
-    def run(self) -> Packing:
-        """Run rounds until a joining is packed, all are impossible, or the budget is spent."""
-        round_ = _FIRST_ROUND
-        while (self._open or self._relaxed) and self._nodes < self._budget:
-            # The first joinings are the most likely to succeed, so they get the most nodes.
-            for number, search in enumerate(self._open, start=1):
-                if self._run(search, -(-round_ // number)):
-                    return Packing(search.offsets(self._count), False, self._nodes)
-            self._open = [search for search in self._open if not search.impossible]
-            if self._relaxed is not None and self._run(self._relaxed, round_):
-                self._relaxed = None
-            if self._relaxed is not None and self._relaxed.impossible:
-                return Packing(None, True, self._nodes)
-            round_ *= _ROUND_GROWTH
-        # If all tried joinings are impossible, this is a proof only if there are no other joinings.
-        return Packing(None, self._complete and not self._open, self._nodes)
-
-    def _run(self, search: ShapePacking, nodes: int) -> bool:
-        before = search.nodes
-        is_packed = search.run(min(nodes, self._budget - self._nodes))
-        self._nodes += search.nodes - before
-        return is_packed
+    if int((ended - np.searchsorted(instance.times, instance.starts)).sum()) > _MOST_COVERED:
+        return Packing(None, False, 0)
+    joinings, are_all = _joinings(instance, capacity)
+    # A power of two for each search, including the relaxation, and together at most ``_TABLE``.
+    table = _TABLE >> len(joinings).bit_length()
+    searches = [ShapePacking(_joined(instance, joining), capacity, table) for joining in joinings]
+    relaxation: ShapePacking | None = None
+    if not are_all:
+        # Parents are not live at their last use; buffers with only this use are omitted.
+        ends = instance.ends.copy()
+        ends[sorted({parent for parents in instance.parents for parent in parents})] -= 1
+        live = np.flatnonzero(instance.starts <= ends)
+        shapes = Shapes(live, np.arange(len(live)), instance.starts[live], ends[live], instance.sizes[live])
+        relaxation = ShapePacking(shapes, capacity, table)
+    nodes, round_ = 0, _FIRST_ROUND
+    while (searches or relaxation) and nodes < budget:
+        # The first joinings are the most likely to succeed, so they get the most nodes.
+        for number, search in enumerate(searches, start=1):
+            before = search.nodes
+            is_packed = search.run(min(-(-round_ // number), budget - nodes))
+            nodes += search.nodes - before
+            if is_packed:
+                return Packing(search.offsets(len(instance)), False, nodes)
+        searches = [search for search in searches if not search.impossible]
+        if relaxation is not None:
+            before = relaxation.nodes
+            is_packed = relaxation.run(min(round_, budget - nodes))
+            nodes += relaxation.nodes - before
+            if relaxation.impossible:
+                return Packing(None, True, nodes)
+            relaxation = None if is_packed else relaxation
+        round_ *= _ROUND_GROWTH
+    # If all tried joinings are impossible, this is a proof only if there are no other joinings.
+    return Packing(None, are_all and not searches, nodes)
 
 
 def _joined(instance: Instance, joining: Joining) -> Shapes:
     """Return the chains of a joining, and single buffers, as shapes. A (not smaller) parent hides its child's begin."""
     child_of = {parent: child for child, parent in joining.items()}
-    chains = [list(_followed(root, child_of)) for root in range(len(instance)) if root not in joining]
+    chains = [_chain(root, child_of) for root in range(len(instance)) if root not in joining]
     members = np.array([buffer for chain in chains for buffer in chain], np.int64)
     owner = np.repeat(np.arange(len(chains)), [len(chain) for chain in chains])
     starts, ends = instance.starts[members], instance.ends[members]
@@ -125,57 +111,39 @@ def _joined(instance: Instance, joining: Joining) -> Shapes:
     return Shapes(members, owner, starts, ends, instance.sizes[members])
 
 
-def _followed(buffer: int, step: Mapping[int, int]) -> Iterator[int]:
-    yield buffer
-    while buffer in step:
-        buffer = step[buffer]
-        yield buffer
-
-
-def _relaxed(instance: Instance) -> Shapes:
-    """Return the relaxed shapes: parents are not live at their last use; buffers with only this use are omitted."""
-    ends = instance.ends.copy()
-    ends[sorted({parent for parents in instance.parents for parent in parents})] -= 1
-    live = np.flatnonzero(instance.starts <= ends)
-    return Shapes(live, np.arange(len(live)), instance.starts[live], ends[live], instance.sizes[live])
+def _chain(buffer: int, step: Mapping[int, int]) -> list[int]:
+    """Return a buffer and all buffers that follow it by ``step``."""
+    chain = [buffer]
+    while chain[-1] in step:
+        chain.append(step[chain[-1]])
+    return chain
 
 
 def _joinings(instance: Instance, capacity: int) -> tuple[list[Joining], bool]:
     """Return joinings whose load is at most the capacity, the most promising first, and whether these are all."""
-    unshared = _loads_apart(instance)
+    # The load at each of the ``times`` without sharing: the sizes that have begun minus the sizes that have ended.
+    begun, ended = (
+        np.concatenate([[0], np.cumsum(instance.sizes[np.argsort(times, kind="stable")])])
+        for times in (instance.starts, instance.ends)
+    )
+    until = np.searchsorted(np.sort(instance.starts), instance.times, side="right")
+    unshared = begun[until] - ended[np.searchsorted(np.sort(instance.ends), instance.times)]
     time_indices = np.searchsorted(instance.times, instance.starts)
-
-    def fits(joining: Joining) -> bool:
-        loads = unshared.copy()
-        children = list(joining)
-        np.subtract.at(loads, time_indices[children], instance.sizes[children])
-        return loads.max() <= capacity
-
-    children = sorted(_children(instance), key=lambda child: (-instance.sizes[child], child))
-    largest = _largest_joining(instance, children)
-    needed = _largest_joining(
-        instance, [child for child in children if unshared[time_indices[child]] > capacity]
-    )
+    children = [child for child, parents in enumerate(instance.parents) if parents]
+    by_size = sorted(children, key=lambda child: (-instance.sizes[child], child))
+    overloaded = [child for child in by_size if unshared[time_indices[child]] > capacity]
+    likely = (_largest_joining(instance, subset).items() for subset in (by_size, overloaded))
     few = math.prod(len(parents) + 1 for parents in instance.parents) <= _COMBINATIONS
-    others = _combinations(instance) if few else _random_joinings(instance)
-    joinings = itertools.chain(
-        (_Links(instance).join_all(pairs.items()) for pairs in (largest, needed)), [{}], others
-    )
-    different = list(itertools.islice(_different(filter(fits, joinings)), _JOININGS + 1))
-    return different[:_JOININGS], few and len(different) <= _JOININGS
-
-
-def _different(joinings: Iterable[Joining]) -> Iterator[Joining]:
-    seen = set()
-    for joining in joinings:
-        pairs = frozenset(joining.items())
-        if pairs not in seen:
-            seen.add(pairs)
-            yield joining
-
-
-def _children(instance: Instance) -> list[int]:
-    return [child for child, parents in enumerate(instance.parents) if parents]
+    others = _combinations(instance, children) if few else _random_joinings(instance, children)
+    different: dict[frozenset[tuple[int, int]], Joining] = {}
+    for joining in itertools.chain((_join_all(instance, pairs) for pairs in likely), [{}], others):
+        loads, joined = unshared.copy(), list(joining)
+        np.subtract.at(loads, time_indices[joined], instance.sizes[joined])
+        if loads.max() <= capacity:
+            different.setdefault(frozenset(joining.items()), joining)
+        if len(different) > _JOININGS:
+            return list(different.values())[:_JOININGS], False
+    return list(different.values()), few
 
 
 def _largest_joining(instance: Instance, children: Sequence[int]) -> Joining:
@@ -183,77 +151,56 @@ def _largest_joining(instance: Instance, children: Sequence[int]) -> Joining:
 
     If larger children come first, no set of pairs saves more bytes at any time.
     """
-    parents = {
-        child: sorted(instance.parents[child], key=lambda parent: (instance.sizes[parent], parent))
-        for child in children
-    }
-    return dict(sorted(matching(parents).items(), key=lambda pair: pair[1]))
+
+    def parents_by_size(child: int) -> list[int]:
+        return sorted(instance.parents[child], key=lambda parent: (instance.sizes[parent], parent))
+
+    pairs = matching({child: parents_by_size(child) for child in children})
+    return dict(sorted(pairs.items(), key=lambda pair: pair[1]))
 
 
-def _loads_apart(instance: Instance) -> Array:
-    """Return for each entry of ``times`` the sum of the sizes of all live buffers, without sharing."""
-    begun, ended = (
-        np.concatenate([[0], np.cumsum(instance.sizes[np.argsort(times, kind="stable")])])
-        for times in (instance.starts, instance.ends)
-    )
-    until = np.searchsorted(np.sort(instance.starts), instance.times, side="right")
-    before = np.searchsorted(np.sort(instance.ends), instance.times)
-    return begun[until] - ended[before]
-
-
-def _random_joinings(instance: Instance) -> Iterator[Joining]:
+def _random_joinings(instance: Instance, children: Sequence[int]) -> Iterator[Joining]:
     """Yield some of many joinings, by random matchings in which size has less and less weight."""
     rng = random.Random(0)
-    children = _children(instance)
     for number in range(_JOININGS):
-        priority = {
-            child: -instance.sizes[child] * rng.random() ** (number / _JOININGS) for child in children
-        }
-        pairs = list(_largest_joining(instance, sorted(children, key=lambda child: priority[child])).items())
+        weight = number / _JOININGS
+        priority = {child: -instance.sizes[child] * rng.random() ** weight for child in children}
+        pairs = list(_largest_joining(instance, sorted(children, key=priority.__getitem__)).items())
         rng.shuffle(pairs)
-        yield _Links(instance).join_all(pairs)
+        yield _join_all(instance, pairs)
 
 
-def _combinations(instance: Instance) -> Iterator[Joining]:
+def _combinations(instance: Instance, children: Sequence[int]) -> Iterator[Joining]:
     """Yield every joining: for each child one of its parents, or none. Roughly, joinings with more pairs come first."""
-    children = _children(instance)
     for parents in itertools.product(*((*instance.parents[child], None) for child in children)):
         pairs = zip(children, parents, strict=True)
         chosen = [(child, parent) for child, parent in pairs if parent is not None]
-        joining = _Links(instance).join_all(chosen)
+        joining = _join_all(instance, chosen)
         if len(joining) == len(chosen):
             yield joining
 
 
-class _Links:
-    """Chains of pairs.
+def _join_all(instance: Instance, pairs: Iterable[tuple[int, int]]) -> Joining:
+    """Return the pairs (child, parent) that can be joined, given the pairs before them.
 
     If the only use of a buffer is both its begin and its end, its parent and its child are live together there, so all
     three share an address only if parent and child are a pair as well.
     """
+    parent_of: dict[int, int] = {}
+    child_of: dict[int, int] = {}
 
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._parent: dict[int, int] = {}
-        self._child: dict[int, int] = {}
+    def live(chain: list[int], times: Array, time: int) -> list[int]:
+        return list(itertools.takewhile(lambda buffer: times[buffer] == time, chain))
 
-    def join_all(self, pairs: Iterable[tuple[int, int]]) -> Joining:
-        """Return the pairs (child, parent) that can be joined, given the pairs before them."""
-        for child, parent in pairs:
-            if self._can_join(child, parent):
-                self._parent[child], self._child[parent] = parent, child
-        return self._parent
-
-    def _can_join(self, child: int, parent: int) -> bool:
-        if child in self._parent or parent in self._child:
-            return False
-        time = self._instance.starts[child]
-        older = self._live(parent, self._parent, lambda buffer: self._instance.ends[buffer] == time)
-        younger = self._live(child, self._child, lambda buffer: self._instance.starts[buffer] == time)
-        return all(old in self._instance.parents[young] for old in older for young in younger)
-
-    def _live(self, buffer: int, step: Mapping[int, int], is_live: Callable[[int], bool]) -> list[int]:
-        return list(itertools.takewhile(is_live, _followed(buffer, step)))
+    for child, parent in pairs:
+        if child in parent_of or parent in child_of:
+            continue
+        time = instance.starts[child]
+        older = live(_chain(parent, parent_of), instance.ends, time)
+        younger = live(_chain(child, child_of), instance.starts, time)
+        if all(old in instance.parents[young] for old in older for young in younger):
+            parent_of[child], child_of[parent] = parent, child
+    return parent_of
 
 
 # Exact packing of shapes (intervals in time with heights) within a capacity, by restarts of ``packing_search.py``.
@@ -329,75 +276,61 @@ class ShapePacking:
 
     @functools.cached_property
     def _prepared(self):
-        """The problem, its state, and the table of failed states that searches fill."""
-        from spyre_mlir.optimization.packing_search import start
+        """The problem over sections, its state, and the table of failed states that searches fill."""
+        from spyre_mlir.optimization.packing_search import PackingProblem, start
 
-        problem = _problem(self._shapes, self._capacity, self._unit)
+        shapes = self._shapes
+        roots = np.flatnonzero(np.diff(shapes.owner, prepend=-1))
+        begins = distinct(shapes.starts[roots])
+        sections = begins[distinct(np.searchsorted(begins, shapes.ends, side="right") - 1)]
+        lower = np.searchsorted(sections, shapes.starts)
+        length = np.searchsorted(sections, shapes.ends, side="right") - lower
+        owner, heights = (
+            np.repeat(column, length) for column in (shapes.owner, shapes.heights // self._unit)
+        )
+        begin = np.flatnonzero(np.diff(owner, prepend=-1))
+        lower = lower[roots]
+        column = begin - lower
+        covered = np.arange(len(owner)) - column[owner]
+        # Shapes over the same sections with the same heights are of one kind.
+        kinds: dict[tuple[int, bytes], int] = {}
+        columns = (part.tobytes() for part in np.split(heights, begin[1:]))
+        kind = [kinds.setdefault(key, len(kinds)) for key in zip(lower.tolist(), columns, strict=True)]
+        problem = PackingProblem(
+            # More than the sum of all heights is never needed, and a small number keeps sums and hashes exact.
+            capacity=min(self._capacity // self._unit, int(heights.sum())),
+            lower=lower,
+            upper=lower + np.bincount(owner),
+            column=column,
+            heights=heights,
+            least=np.minimum.reduceat(heights, begin),
+            kind=np.array(kind, np.int64),
+            first=np.searchsorted(np.sort(covered), np.arange(len(sections) + 1)),
+            cover=owner[np.argsort(covered, kind="stable")],
+        )
         return problem, start(problem), np.zeros((self._table_rows, 2), np.uint64)
 
     @functools.cached_property
     def _orders(self) -> Iterator[tuple[Floats, int, int]]:
-        return _orders(_ranks(self._shapes, self._prepared[0]))
+        """The scores, the rule and the number of nodes of each search, in turn."""
+        from spyre_mlir.optimization.packing_search import FEWEST_BRANCHES, LEAST_SLACK
 
-
-def _orders(ranks: Sequence[Floats]) -> Iterator[tuple[Floats, int, int]]:
-    """Yield for each search the scores, the rule and the number of nodes."""
-    from spyre_mlir.optimization.packing_search import FEWEST_BRANCHES, LEAST_SLACK
-
-    rng = random.Random(0)
-    count = len(ranks[0])
-    nodes = float(_FIRST_SEARCH * count)
-    for number, rank in enumerate(itertools.cycle(ranks)):
-        rule = FEWEST_BRANCHES if number % _SLACK_PERIOD else LEAST_SLACK
-        most_moved = _DISTURBANCE * count if number >= len(ranks) else 0.0
-        moved = np.array([rng.uniform(-most_moved, most_moved) for _ in range(count)])
-        yield rank + moved, rule, int(nodes)
-        nodes *= _SEARCH_GROWTH
-
-
-def _ranks(shapes: Shapes, problem: PackingProblem) -> Sequence[Floats]:
-    """Return orders of the shapes: longest, largest, longest live range, highest, or most bytes x operations first."""
-    sections = problem.upper - problem.lower
-    begin = problem.column + problem.lower
-    height, area = problem.heights[begin], np.add.reduceat(problem.heights, begin)
-    lengths = shapes.ends - shapes.starts + 1
-    length = np.bincount(shapes.owner, lengths)
-    volume = np.bincount(shapes.owner, lengths * shapes.heights)
-    # ``lexsort`` compares by the last key first.
-    keys = ((height, sections), (area,), (height, length), (sections, height), (volume,))
-    return [np.argsort(np.lexsort(key)).astype(np.float64) for key in keys]
-
-
-def _problem(shapes: Shapes, capacity: int, unit: int) -> PackingProblem:
-    """Return the problem of the shapes over sections, with heights in units of ``unit`` bytes."""
-    from spyre_mlir.optimization.packing_search import PackingProblem
-
-    roots = np.flatnonzero(np.diff(shapes.owner, prepend=-1))
-    begins = distinct(shapes.starts[roots])
-    sections = begins[distinct(np.searchsorted(begins, shapes.ends, side="right") - 1)]
-    lower = np.searchsorted(sections, shapes.starts)
-    length = np.searchsorted(sections, shapes.ends, side="right") - lower
-    owner, heights = (np.repeat(column, length) for column in (shapes.owner, shapes.heights // unit))
-    begin = np.flatnonzero(np.diff(owner, prepend=-1))
-    lower = lower[roots]
-    column = begin - lower
-    covered = np.arange(len(owner)) - column[owner]
-    return PackingProblem(
-        # More than the sum of all heights is never needed, and a small number keeps sums and hashes exact.
-        capacity=min(capacity // unit, int(heights.sum())),
-        lower=lower,
-        upper=lower + np.bincount(owner),
-        column=column,
-        heights=heights,
-        least=np.minimum.reduceat(heights, begin),
-        kind=_kinds(lower, np.split(heights, begin[1:])),
-        first=np.searchsorted(np.sort(covered), np.arange(len(sections) + 1)),
-        cover=owner[np.argsort(covered, kind="stable")],
-    )
-
-
-def _kinds(lower: Array, heights: Sequence[Array]) -> Array:
-    """Number the shapes; shapes over the same sections with the same heights get the same number."""
-    kinds: dict[tuple[int, bytes], int] = {}
-    keys = ((section, column.tobytes()) for section, column in zip(lower.tolist(), heights, strict=True))
-    return np.array([kinds.setdefault(key, len(kinds)) for key in keys], np.int64)
+        shapes, problem = self._shapes, self._prepared[0]
+        sections = problem.upper - problem.lower
+        begin = problem.column + problem.lower
+        height, area = problem.heights[begin], np.add.reduceat(problem.heights, begin)
+        lengths = shapes.ends - shapes.starts + 1
+        length = np.bincount(shapes.owner, lengths)
+        volume = np.bincount(shapes.owner, lengths * shapes.heights)
+        # Longest, largest, longest live range, highest, or most bytes x operations first: ``lexsort`` compares by the
+        # last key first.
+        keys = ((height, sections), (area,), (height, length), (sections, height), (volume,))
+        ranks = [np.argsort(np.lexsort(key)).astype(np.float64) for key in keys]
+        rng, count = random.Random(0), len(begin)
+        nodes = float(_FIRST_SEARCH * count)
+        for number, rank in enumerate(itertools.cycle(ranks)):
+            rule = FEWEST_BRANCHES if number % _SLACK_PERIOD else LEAST_SLACK
+            most_moved = _DISTURBANCE * count if number >= len(ranks) else 0.0
+            moved = np.array([rng.uniform(-most_moved, most_moved) for _ in range(count)])
+            yield rank + moved, rule, int(nodes)
+            nodes *= _SEARCH_GROWTH

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,17 +47,19 @@ class Instance:
 
     @classmethod
     def of(cls, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> Instance:
-        """Return the instance of some buffers.
-
-        Args:
-            buffers: The buffers, in any order.
-            space: The memory that they share.
+        """Return the instance of ``buffers``, in any order, that share ``space``.
 
         Raises:
             PlanError: The buffers are invalid, or have or move 2^60 bytes or more together.
         """
         check_buffers(buffers)
         ordered = tuple(sorted(buffers, key=lambda buffer: buffer.first))
+        index_of = {buffer.name: index for index, buffer in enumerate(ordered)}
+
+        def accepts(parent: LifetimeBoundBuffer, child: LifetimeBoundBuffer) -> bool:
+            fits = space.bytes_of(child) <= space.bytes_of(parent)
+            return fits and parent.last == child.first and parent.copies == child.copies == 1
+
         total = max(sum(map(space.bytes_of, ordered)), sum(buffer.traffic_if_spilled for buffer in ordered))
         if total >= LIMIT:
             raise PlanError("The buffers have or move 2^60 bytes or more together, more than can be planned.")
@@ -68,7 +70,14 @@ class Instance:
             ends=_array(buffer.last for buffer in ordered),
             sizes=_array(space.bytes_of(buffer) for buffer in ordered),
             savings=_array(buffer.saving for buffer in ordered),
-            parents=_parents(ordered, space),
+            parents=tuple(
+                tuple(
+                    parent
+                    for parent in dict.fromkeys(index_of[name] for name in child.in_place_parents)
+                    if accepts(ordered[parent], child)
+                )
+                for child in ordered
+            ),
         )
 
     def __len__(self) -> int:
@@ -113,14 +122,18 @@ class Instance:
         np.subtract.at(change, end, sizes)
         # Sizes come and go: the running sum of the changes is the load.
         load = np.cumsum(change)[:-1]
-        lone, rows, parents = self._lone_children
+        (lone, rows, parents), rivals = self._sharing
         if len(lone):
             # No other buffer can share with its parents at that time, so any parent is possible.
             shares = np.logical_or.reduceat(selected[parents], rows) & selected[lone]
             load[begin[lone]] -= np.where(shares, self.sizes[lone], 0)
-        for time, children in self._rival_children:
-            load[time] -= most_shared(list(_kept(children, selected)))
+        for time, children in rivals:
+            load[time] -= shared_bytes(children, selected)
         return load
+
+    def live_at(self, time: int, selected: NDArray[np.bool_]) -> NDArray[np.intp]:
+        """Return the ``selected`` buffers (flags) that are live at a ``time``, by rising index."""
+        return np.flatnonzero(selected & (self.starts <= time) & (self.ends >= time))
 
     @functools.cached_property
     def _live_times(self) -> tuple[Array, Array]:
@@ -129,30 +142,22 @@ class Instance:
         return begin, np.searchsorted(self.times, self.ends, side="right")
 
     @functools.cached_property
-    def _children(self) -> list[tuple[int, list[Child]]]:
-        """The children that begin at each entry of ``times``, if any do."""
+    def _sharing(self) -> tuple[tuple[Array, Array, Array], list[tuple[int, list[Child]]]]:
+        """The children that may share bytes at their first use.
+
+        First the children that begin alone, the row at which the parents of each begin, and those parents; then each
+        entry of ``times`` at which several children begin, with these children.
+        """
         begin = self._live_times[0].tolist()
         indices = np.flatnonzero(self.shareable > 0).tolist()
         children = (Child(index, int(self.sizes[index]), self.parents[index]) for index in indices)
         groups = itertools.groupby(children, key=lambda child: begin[child.item])
-        return [(time, list(group)) for time, group in groups]
-
-    @functools.cached_property
-    def _lone_children(self) -> tuple[Array, Array, Array]:
-        """The children that begin alone, the row at which the parents of each begin, and those parents."""
-        alone = [children[0] for _, children in self._children if len(children) == 1]
-        counts = itertools.accumulate((len(child.parents) for child in alone), initial=0)
-        rows = _array(counts)[:-1]
-        return (
-            _array(child.item for child in alone),
-            rows,
-            _array(p for child in alone for p in child.parents),
-        )
-
-    @functools.cached_property
-    def _rival_children(self) -> list[tuple[int, list[Child]]]:
-        """The times at which several children begin, with the children."""
-        return [(time, children) for time, children in self._children if len(children) > 1]
+        by_time = [(time, list(group)) for time, group in groups]
+        alone = [children[0] for _, children in by_time if len(children) == 1]
+        rows = itertools.accumulate((len(child.parents) for child in alone), initial=0)
+        parents = _array(parent for child in alone for parent in child.parents)
+        lone = _array(child.item for child in alone), _array(rows)[:-1], parents
+        return lone, [(time, children) for time, children in by_time if len(children) > 1]
 
     @property
     def load(self) -> int:
@@ -160,26 +165,16 @@ class Instance:
         return int(self.loads.max(initial=0))
 
 
-def _kept(children: Sequence[Child], selected: NDArray[np.bool_]) -> Iterator[Child]:
-    """Yield the selected children, with their selected parents."""
-    for child in children:
-        if selected[child.item]:
-            yield child._replace(parents=tuple(parent for parent in child.parents if selected[parent]))
+def shared_bytes(children: Iterable[Child], selected: NDArray[np.bool_]) -> int:
+    """Return the bytes that ``selected`` children (flags) can share with selected parents."""
+    return most_shared(
+        [
+            child._replace(parents=tuple(parent for parent in child.parents if selected[parent]))
+            for child in children
+            if selected[child.item]
+        ]
+    )
 
 
 def _array(values) -> Array:
     return np.fromiter(values, np.int64)
-
-
-def _parents(ordered: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> tuple[tuple[int, ...], ...]:
-    index_of = {buffer.name: index for index, buffer in enumerate(ordered)}
-    parents = []
-    for child in ordered:
-        usable = []
-        for name in child.in_place_parents:
-            parent = ordered[index_of[name]]
-            fits = space.bytes_of(child) <= space.bytes_of(parent)
-            if fits and parent.last == child.first and parent.copies == child.copies == 1:
-                usable.append(index_of[name])
-        parents.append(tuple(dict.fromkeys(usable)))
-    return tuple(parents)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 
 from spyre_mlir.records import dataclass
 
@@ -41,37 +41,8 @@ def live_ranges(program: Sequence[OpAccesses | LoopAccesses]) -> dict[Hashable, 
     of a loop, or that an iteration reads from the previous one, keeps its address for the whole loop. A buffer that an
     iteration writes before reading, and that no other operation needs, is live only within the iteration.
     """
-    steps, loops = _flat(program)
-    accessed: dict[Hashable, list[int]] = {}
-    reads_first: dict[Hashable, bool] = {}
-    for position, step in enumerate(steps):
-        for buffer in dict.fromkeys((*step.reads, *step.writes)):
-            accessed.setdefault(buffer, []).append(position)
-            reads_first.setdefault(buffer, buffer in step.reads)
-    ranges = {}
-    for buffer, positions in accessed.items():
-        crossed = _crossed(positions, loops, steps, buffer)
-        ranges[buffer] = LiveRange(tuple(sorted({*positions, *crossed})), reads_first[buffer])
-    return ranges
-
-
-def _crossed(
-    positions: list[int], loops: list[tuple[int, int]], steps: list[OpAccesses], buffer: Hashable
-) -> Iterator[int]:
-    """Yield the ends of the loops that a buffer is live for as a whole."""
-    for first, last in loops:
-        inside = [position for position in positions if first <= position <= last]
-        if not inside:
-            continue
-        outside = len(inside) < len(positions)
-        # A first access that reads uses the value of the previous iteration.
-        if outside or buffer in steps[inside[0]].reads:
-            yield from (first, last)
-
-
-def _flat(program: Sequence[OpAccesses | LoopAccesses]) -> tuple[list[OpAccesses], list[tuple[int, int]]]:
-    """Return all steps in order of the text, and the first and last position of each loop that has steps."""
     steps: list[OpAccesses] = []
+    # The first and last position of each loop that has steps.
     loops: list[tuple[int, int]] = []
 
     def walk(items: Sequence[OpAccesses | LoopAccesses]) -> None:
@@ -85,4 +56,20 @@ def _flat(program: Sequence[OpAccesses | LoopAccesses]) -> tuple[list[OpAccesses
                 loops.append((first, len(steps) - 1))
 
     walk(program)
-    return steps, loops
+    accessed: dict[Hashable, list[int]] = {}
+    reads_first: dict[Hashable, bool] = {}
+    for position, step in enumerate(steps):
+        for buffer in dict.fromkeys((*step.reads, *step.writes)):
+            accessed.setdefault(buffer, []).append(position)
+            reads_first.setdefault(buffer, buffer in step.reads)
+    ranges = {}
+    for buffer, positions in accessed.items():
+        uses = set(positions)
+        for first, last in loops:
+            inside = [position for position in positions if first <= position <= last]
+            # The buffer is live for the whole loop if it is also accessed outside, or if its first access reads the
+            # value of the previous iteration.
+            if inside and (len(inside) < len(positions) or buffer in steps[inside[0]].reads):
+                uses |= {first, last}
+        ranges[buffer] = LiveRange(tuple(sorted(uses)), reads_first[buffer])
+    return ranges

@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The default solver: heuristics first, then a bound that certifies them, and exact search only if necessary."""
+"""Solvers that search: annealing, exact search, and the portfolio of all with a bound, which is the default."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+import random
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
 from spyre_mlir.optimization.infeasible_subset import infeasible_subset
 from spyre_mlir.records import dataclass
-from spyre_mlir.scratchpad.annealing import AnnealingSolver
-from spyre_mlir.scratchpad.buffer_selection import Selection, select
-from spyre_mlir.scratchpad.competition import reasons
-from spyre_mlir.scratchpad.exact import ExactSolver
+from spyre_mlir.scratchpad.buffer_selection import select
 from spyre_mlir.scratchpad.fitting import (
     Fitting,
     by_area,
+    by_lifetime,
     by_size,
     by_worth,
     lowest,
@@ -24,16 +24,128 @@ from spyre_mlir.scratchpad.fitting import (
 )
 from spyre_mlir.scratchpad.in_place_packing import pack
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
+from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement, competition
+
+#: Temperatures at the beginning and the end, as fractions of all savings (or of LOAD).
+_HOT, _COLD = 0.0001, 0.000001
+
+#: Steps that an order costs in addition to one step per buffer, roughly in proportion to its time.
+_STEPS_OF_ORDER = 50
 
 #: Steps of annealing for a selection that no order packs, before the exact search.
 _ANNEALING_STEPS = 20_000
 
 #: Additional steps that a selection counts as, because packing it also takes time.
-_STEPS_OF_SELECTION = 5_000
+STEPS_OF_SELECTION = 5_000
 
 #: Nodes for each query whether a subset is a conflict.
-_NODES_OF_CONFLICT = 5_000
+NODES_OF_CONFLICT = 5_000
+
+
+@dataclass(frozen=True)
+class FittedOrder:
+    order: list[int]
+    addresses: dict[int, int]
+    lost: int
+    peak: int
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """Lost savings, then the peak, in bytes."""
+        return self.lost, self.peak
+
+
+@dataclass(frozen=True)
+class AnnealingSolver(MemoryPlanSolver):
+    """Change an order and fit again, each buffer in the lowest gap; worse orders are accepted while it is hot.
+
+    This is simulated annealing over the order of placement, after Imanishi and Xu (ISMM 2024).
+    The solver minimises the lost savings, then the peak. It starts with the best of three orders, so it is never worse
+    than these. It stops when nothing is lost and the peak is LOAD, or after ``steps``: one per buffer of each order,
+    and some per order. Random numbers come from ``random.random``, whose sequence Python guarantees for a ``seed``.
+    """
+
+    name: ClassVar[str] = "annealing"
+    seed: int = 0
+    steps: int = 100_000
+
+    def place(self, instance: Instance) -> Placement:
+        """Return the addresses of the best order found."""
+        fitting, rng = Fitting(instance), random.Random(self.seed)
+        first = [_fitted(fitting, order(instance), 0, {}) for order in (by_lifetime, by_size, by_worth)]
+        state = best = min(first, key=lambda state: state.cost)
+        steps = len(instance) + _STEPS_OF_ORDER
+        work = len(first) * steps
+        while work < self.steps and best.cost > (0, instance.load):
+            # Move one buffer earlier: any buffer, or one that causes the cost (it is lost, or else ends at the peak).
+            order, addresses = state.order, state.addresses
+            blamed = [index for index in order if index not in addresses]
+            if not blamed:
+                blamed = [index for index in order if addresses[index] + fitting.sizes[index] == state.peak]
+            # Half of the moves are of causes of the cost, half of any buffer, so that every order can be reached.
+            movable = blamed if rng.random() < 0.5 else order
+            # Not ``choice`` or ``randrange``: Python guarantees equal sequences only for ``random``.
+            old = order.index(movable[int(rng.random() * len(movable))])
+            to = int(rng.random() * (old + 1))
+            moved = [*order[:to], order[old], *order[to:old], *order[old + 1 :]]
+            new = _fitted(fitting, moved, to, addresses)
+            work += steps
+            temperature = _HOT * (_COLD / _HOT) ** (work / self.steps)
+            worse = _energy(instance, new) - _energy(instance, state)
+            # Worse orders are accepted while it is hot, to leave local minima.
+            if worse <= 0 or rng.random() < math.exp(-worse / temperature):
+                state = new
+            best = min(best, new, key=lambda state: state.cost)
+        return Placement(best.addresses, work=work)
+
+
+def _fitted(fitting: Fitting, order: list[int], same: int, addresses: dict[int, int]) -> FittedOrder:
+    """Return the state of an order whose first ``same`` buffers keep their addresses."""
+    # Fitting is greedy: the same beginning of an order has the same addresses.
+    placed = {index: addresses[index] for index in order[:same] if index in addresses}
+    fitted = fitting.fit(order[same:], placed=placed)
+    savings, sizes = fitting.savings, fitting.sizes
+    lost = sum(savings) - sum(savings[index] for index in fitted)
+    return FittedOrder(
+        order, fitted, lost, max((address + sizes[index] for index, address in fitted.items()), default=0)
+    )
+
+
+def _energy(instance: Instance, state: FittedOrder) -> float:
+    """Return the energy of a state, at most 1 if nothing is lost."""
+    if state.lost:
+        return 1 + state.lost / int(instance.savings.sum())
+    return min(state.peak / instance.load - 1, 1)
+
+
+@dataclass(frozen=True)
+class ExactSolver(MemoryPlanSolver):
+    """Place all buffers, if the search succeeds within ``nodes`` nodes (``in_place_packing.py``).
+
+    If not, drop the buffers that save the least per byte and time, 1, 2, 4, .. more at a time, until the rest is
+    packed, each try with an eighth of the nodes. Then put back dropped buffers that find a gap. This choice of dropped
+    buffers is simple; ``PortfolioSolver`` makes a better one.
+    """
+
+    name: ClassVar[str] = "exact"
+    nodes: int = 2_000_000
+
+    def place(self, instance: Instance) -> Placement:
+        """Return addresses of all or some buffers; the bound is the least saving if not all of them can fit."""
+        order = list(by_worth(instance))
+        packing = pack(instance, instance.space.capacity, self.nodes)
+        bound = int(instance.savings.min()) if packing.proven else 0
+        selected, dropped, work = np.arange(len(instance)), 0, packing.nodes
+        while packing.offsets is None:
+            # Few tries, because each is a separate search.
+            # The loop ends, because an empty set of buffers packs.
+            dropped = 2 * dropped + 1
+            selected = np.sort(np.array(order[:-dropped], np.int64))
+            packing = pack(instance.subset(selected.tolist()), instance.space.capacity, self.nodes // 8)
+            work += packing.nodes
+        addresses = dict(zip(selected.tolist(), packing.offsets.tolist(), strict=True))
+        rest = [index for index in order if index not in addresses]
+        return Placement(Fitting(instance).fit(rest, lowest, addresses), bound, work)
 
 
 @dataclass(frozen=True)
@@ -64,7 +176,7 @@ class PortfolioSolver(MemoryPlanSolver):
         search.run()
         selected = np.zeros(len(instance), bool)
         selected[list(search.best)] = True
-        return Placement(search.best, search.bound, search.work, reasons(instance, selected))
+        return Placement(search.best, search.bound, search.work, competition(instance, selected))
 
 
 class _PortfolioSearch:
@@ -82,20 +194,21 @@ class _PortfolioSearch:
 
     def run(self) -> None:
         """Run the steps of the solver, in order, until the bound is met."""
-        for addresses in self._heuristics():
-            self._offer(addresses)
+        for order, policy in orders(self.instance):
+            self.work += len(self.instance)
+            self._offer(self.fitting.fit(order, policy))
             if self.lost == 0 and (not self.options.least_peak or self.peak == self.instance.load):
                 return
         if self.lost:
             self._select_and_pack()
-        if self.lost > self.bound:
-            self._try_others()
-
-    def _heuristics(self) -> Iterator[Mapping[int, int]]:
-        """Yield the result of every heuristic on all buffers, the most successful heuristic first."""
-        for order, policy in orders(self.instance):
-            self.work += len(self.instance)
-            yield self.fitting.fit(order, policy)
+        if self.lost <= self.bound:
+            return
+        # Without a proof the results of the other searches are offered, so that no other solver moves less.
+        for solver in (AnnealingSolver(), ExactSolver()):
+            placement = solver.place(self.instance)
+            self.work += placement.work
+            self._offer(placement.addresses)
+            self._offer(self._with_others(placement.addresses))
 
     def _offer(self, addresses: Mapping[int, int]) -> None:
         """Keep addresses if they lose less, or lose the same with a lower peak."""
@@ -109,7 +222,12 @@ class _PortfolioSearch:
         conflicts: list[list[int]] = []
         proving = True
         while self.steps_left > 0 and self.packing_left > 0:
-            selection = self._selection(conflicts)
+            budget = min(self.steps_left, self.options.steps_per_selection)
+            selection = select(
+                self.instance, self.capacity, upper=self.lost, conflicts=conflicts, budget=budget
+            )
+            self.steps_left -= selection.steps + STEPS_OF_SELECTION
+            self.work += selection.steps
             if proving:
                 self.bound = max(self.bound, min(selection.bound, self.lost))
             if selection.selected is None:
@@ -126,13 +244,6 @@ class _PortfolioSearch:
             proving = proving and impossible
             # Without a proof the whole set is forbidden, so that the next selection differs.
             conflicts.append(infeasible_subset(members, self._is_impossible) if impossible else members)
-
-    def _selection(self, conflicts: list[list[int]]) -> Selection:
-        budget = min(self.steps_left, self.options.steps_per_selection)
-        selection = select(self.instance, self.capacity, upper=self.lost, conflicts=conflicts, budget=budget)
-        self.steps_left -= selection.steps + _STEPS_OF_SELECTION
-        self.work += selection.steps
-        return selection
 
     def _pack_with_heuristics(self, members: list[int]) -> bool:
         """Offer placements of a selection by orders and annealing, with others; return whether one places all of it."""
@@ -160,7 +271,10 @@ class _PortfolioSearch:
         The search visits at most ``node_limit`` nodes, if it is given.
         """
         subset = self.instance.subset(members)
-        per_node = _pairs(subset)
+        # A node of the exact search visits all pairs of a buffer and a time at which it is live.
+        first = np.searchsorted(subset.times, subset.starts)
+        last = np.searchsorted(subset.times, subset.ends, side="right")
+        per_node = 1 + int((last - first).sum())
         nodes = max(1, min(self.packing_left, self.options.work_per_packing) // per_node)
         packing = pack(subset, self.capacity, nodes if node_limit is None else min(nodes, node_limit))
         self.packing_left -= packing.nodes * per_node
@@ -171,29 +285,10 @@ class _PortfolioSearch:
 
     def _is_impossible(self, members: list[int]) -> bool:
         """Return whether the buffers are proven, with little work, not to fit together."""
+        inside = set(members)
         # A heuristic that places all of them is faster than a search.
-        if any(
-            len(self.fitting.fit(order)) == len(members) for order in _short_orders(self.instance, members)
-        ):
-            return False
-        return self.packing_left > 0 and self._pack(members, _NODES_OF_CONFLICT)[1]
-
-    def _try_others(self) -> None:
-        """Offer the results of the other searches if there is no proof, so that no other solver moves less."""
-        for solver in (AnnealingSolver(), ExactSolver()):
-            placement = solver.place(self.instance)
-            self.work += placement.work
-            self._offer(placement.addresses)
-            self._offer(self._with_others(placement.addresses))
-
-
-def _short_orders(instance: Instance, members: list[int]) -> Iterator[list[int]]:
-    inside = set(members)
-    for order in (by_size, by_area):
-        yield [index for index in order(instance) if index in inside]
-
-
-def _pairs(instance: Instance) -> int:
-    """Return the number of pairs of a buffer and a time at which it is live, the work of a node of the exact search."""
-    first = np.searchsorted(instance.times, instance.starts)
-    return 1 + int((np.searchsorted(instance.times, instance.ends, side="right") - first).sum())
+        for order in (by_size, by_area):
+            fitted = self.fitting.fit([index for index in order(self.instance) if index in inside])
+            if len(fitted) == len(members):
+                return False
+        return self.packing_left > 0 and self._pack(members, NODES_OF_CONFLICT)[1]

@@ -9,11 +9,13 @@ from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spyre_mlir.algorithms import REGISTRIES, Algorithm, Registry, is_integer
+from spyre_mlir.optimization.bipartite import Child
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
-from spyre_mlir.scratchpad.instance import Instance
+from spyre_mlir.scratchpad.instance import Instance, shared_bytes
 from spyre_mlir.scratchpad.memory_plan import MemoryPlan
 
 REGISTRIES["layout_solver"].error = PlanError
@@ -56,14 +58,7 @@ class MemoryPlanSolver(Algorithm):
     most_buffers: ClassVar[int] = 5_000
 
     def plan(self, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> MemoryPlan:
-        """Plan buffers: ``place`` them, and count the remaining traffic.
-
-        Args:
-            buffers: The buffers, in any order; names are unique.
-            space: The memory that they share.
-
-        Returns:
-            Addresses, the reasons of buffers without one, and the traffic in bytes.
+        """Plan ``buffers`` (names are unique; any order) that share ``space``: ``place`` them, and count the traffic.
 
         Raises:
             PlanError: The buffers are invalid, or a user-defined solver returns an invalid result.
@@ -78,14 +73,22 @@ class MemoryPlanSolver(Algorithm):
             able.buffers[index].name: int(placement.addresses[index])
             for index in np.flatnonzero(placed).tolist()
         }
+        better_reasons = {able.buffers[index].name: reason for index, reason in placement.reasons.items()}
+        spilled, least = {}, 0
+        for buffer, fits in zip(instance.buffers, instance.fits, strict=True):
+            # The least traffic is the traffic of a plan that places every buffer that fits alone and saves traffic.
+            least += _traffic(buffer, bool(fits) and buffer.saving > 0)
+            if buffer.name not in addresses:
+                lost = better_reasons.get(buffer.name, LOST) if buffer.saving > 0 else SAVES_NOTHING
+                spilled[buffer.name] = lost if fits else TOO_LARGE
         traffic = sum(_traffic(buffer, buffer.name in addresses) for buffer in instance.buffers)
         ends = (int(address + able.sizes[index]) for index, address in placement.addresses.items())
         return MemoryPlan(
             solver=self.name,
             addresses=addresses,
-            spilled=_spilled(instance, able, placement),
+            spilled=spilled,
             traffic=traffic,
-            bound=min(_least(instance) + placement.bound, traffic),
+            bound=min(least + placement.bound, traffic),
             peak=max(ends, default=0),
             load=int(able.load_of(placed).max(initial=0)),
             work=placement.work,
@@ -120,23 +123,50 @@ class MemoryPlanSolver(Algorithm):
         """Return addresses for an ``instance``, in which each buffer fits on its own and saves traffic."""
 
 
-def _spilled(instance: Instance, able: Instance, placement: Placement) -> dict[str, str]:
-    """Return the reason of each buffer without an address."""
-    placed = {able.buffers[index].name for index in placement.addresses}
-    better_reasons = {able.buffers[index].name: reason for index, reason in placement.reasons.items()}
-    reasons = {}
-    for buffer, fits, saving in zip(instance.buffers, instance.fits, instance.savings, strict=True):
-        if buffer.name not in placed:
-            lost = better_reasons.get(buffer.name, LOST) if saving > 0 else SAVES_NOTHING
-            reasons[buffer.name] = lost if fits else TOO_LARGE
-    return reasons
-
-
-def _least(instance: Instance) -> int:
-    """Return the traffic of a plan that places every buffer that fits alone and saves traffic."""
-    pairs = zip(instance.buffers, instance.fits, strict=True)
-    return sum(_traffic(buffer, bool(fits) and buffer.saving > 0) for buffer, fits in pairs)
-
-
 def _traffic(buffer: LifetimeBoundBuffer, placed: bool) -> int:
     return buffer.traffic_if_placed if placed else buffer.traffic_if_spilled
+
+
+# Reasons for buffers without an address: the buffers that compete with them.
+
+#: Maximum number of buffers that a reason names.
+_MOST_NAMED = 4
+
+
+def competition(instance: Instance, selected: NDArray[np.bool_]) -> dict[int, str]:
+    """Return the reason of each buffer that is not kept: the operation at which it exceeds the capacity most."""
+    loads, reasons = instance.load_of(selected), {}
+    for spilled in np.flatnonzero(~selected).tolist():
+        with_it = selected.copy()
+        with_it[spilled] = True
+        bounds = (instance.starts[spilled], instance.ends[spilled] + 1)
+        begin, end = np.searchsorted(instance.times, bounds).tolist()
+        together = loads[begin:end] + instance.sizes[spilled]
+        for index in {
+            begin,
+            end - 1,
+        }:  # only at these times the buffer could share bytes with parents or children
+            live = instance.live_at(int(instance.times[index]), with_it)
+            children = [
+                Child(child, int(instance.sizes[child]), instance.parents[child])
+                for child in live.tolist()
+                if instance.starts[child] == instance.times[index]
+            ]
+            together[index - begin] = int(instance.sizes[live].sum()) - shared_bytes(children, with_it)
+        worst = int(np.argmax(together))
+        needed, time = int(together[worst]), int(instance.times[begin + worst])
+        if needed <= instance.space.capacity:
+            reasons[spilled] = (
+                f"{LOST}: no address is free over its whole life, although the bytes would be enough"
+            )
+            continue
+        others = instance.live_at(time, selected)
+        # Stable, so that buffers of equal size are named in the order of their first use.
+        ranked = others[np.argsort(-instance.sizes[others], kind="stable")]
+        listed = ["it", *(f"'{instance.buffers[index].name}'" for index in ranked[:_MOST_NAMED])]
+        if len(ranked) > _MOST_NAMED:
+            listed.append(f"{len(ranked) - _MOST_NAMED} more")
+        competitors = f"{', '.join(listed[:-1])} and {listed[-1]}"
+        text = f"{competitors} need {needed} bytes together, and there are {instance.space.capacity}"
+        reasons[spilled] = f"{LOST}: at op {time} {text}"
+    return reasons

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping
@@ -11,14 +10,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from spyre_mlir.algorithms import register
 from spyre_mlir.records import dataclass
-from spyre_mlir.scratchpad.annealing import AnnealingSolver
 from spyre_mlir.scratchpad.buffers import PlanError
-from spyre_mlir.scratchpad.exact import ExactSolver
-from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver, LargestFirstSolver
-from spyre_mlir.scratchpad.fitting import Fitting, by_lifetime, by_size, by_worth
-from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
+from spyre_mlir.scratchpad.fitting import (
+    BestFitLayoutSolver,
+    FirstFitLayoutSolver,
+    Fitting,
+    GreedyLayoutSolver,
+    LargestFirstSolver,
+    by_lifetime,
+    by_size,
+    by_worth,
+)
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.portfolio import PortfolioSolver
+from spyre_mlir.scratchpad.portfolio import AnnealingSolver, ExactSolver, PortfolioSolver
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement
 
 if TYPE_CHECKING:
@@ -47,8 +51,22 @@ class CpSatSolver(MemoryPlanSolver):
 
     def place(self, instance: Instance) -> Placement:
         """Return the best addresses found and the bound; ``PlanError`` without OR-Tools."""
-        solver = _solver(self.deterministic_time, self.seed)
-        fitting, saved = Fitting(instance), functools.partial(_saved, instance)
+        try:
+            from ortools.sat.python import cp_model
+        except ImportError:
+            raise PlanError(
+                "The solver 'cp-sat' needs OR-Tools, which is not installed; the extra 'cp-sat' of spyre-mlir has it."
+            ) from None
+        solver = cp_model.CpSolver()
+        # Several workers would race against each other; one worker gives the same plan on every machine.
+        solver.parameters.num_workers = 1
+        solver.parameters.random_seed = self.seed
+        solver.parameters.max_deterministic_time = self.deterministic_time
+
+        def saved(addresses: Iterable[int]) -> int:
+            return int(instance.savings[list(addresses)].sum())
+
+        fitting = Fitting(instance)
         hint = max((fitting.fit(order(instance)) for order in (by_lifetime, by_size, by_worth)), key=saved)
         if len(hint) == len(instance):
             return Placement(hint)
@@ -57,25 +75,6 @@ class CpSatSolver(MemoryPlanSolver):
         best = max(hint, program.solve(solver), key=saved)
         work = round(solver.deterministic_time * _WORK_PER_TIME)
         return Placement(best, bound=program.bound(solver), work=work)
-
-
-def _saved(instance: Instance, addresses: Iterable[int]) -> int:
-    return int(instance.savings[list(addresses)].sum())
-
-
-def _solver(deterministic_time: float, seed: int) -> cp_model.CpSolver:
-    try:
-        from ortools.sat.python import cp_model
-    except ImportError:
-        raise PlanError(
-            "The solver 'cp-sat' needs OR-Tools, which is not installed; the extra 'cp-sat' of spyre-mlir has it."
-        ) from None
-    solver = cp_model.CpSolver()
-    # Several workers would race against each other; one worker gives the same plan on every machine.
-    solver.parameters.num_workers = 1
-    solver.parameters.random_seed = seed
-    solver.parameters.max_deterministic_time = deterministic_time
-    return solver
 
 
 class PackingModel:
@@ -109,8 +108,15 @@ class PackingModel:
         for index in range(len(instance)):
             self._add(index)
         self.model.add_no_overlap_2d(self._times, self._addresses)
-        for index in range(len(instance)):
-            self._restrict_shares(index)
+        for parent, shares in enumerate(self._shares):
+            # The parent has a rectangle at the operation where children share.
+            if parent in self._alone and instance.starts[parent] == instance.ends[parent]:
+                for share in shares.values():
+                    self.model.add_implication(share, self._alone[parent])
+            # Two children of one parent are partners.
+            for one, other in itertools.combinations(shares, 2):
+                if one not in instance.parents[other] and other not in instance.parents[one]:
+                    self.model.add_at_most_one(shares[one], shares[other])
         savings = (instance.savings // self._saving_unit).tolist()
         self.model.minimize(
             sum(saving * ~placed for saving, placed in zip(savings, self._placed, strict=True))
@@ -143,7 +149,13 @@ class PackingModel:
     def _add(self, index: int) -> None:
         """Add a buffer: its rectangle, or the remaining rectangle if it shares with one of its parents."""
         first, last = int(self._instance.starts[index]), int(self._instance.ends[index])
-        shares = [self._share(parent, index) for parent in self._instance.parents[index]]
+        shares = []
+        for parent in self._instance.parents[index]:
+            share = self.model.new_bool_var("")
+            self.model.add_implication(share, self._placed[parent])
+            self.model.add(self._floors[parent] == self._floors[index]).only_enforce_if(share)
+            self._shares[parent][index] = share
+            shares.append(share)
         if not shares:
             self._add_rectangle(index, first, last, self._placed[index])
             return
@@ -160,23 +172,6 @@ class PackingModel:
         make, height = self.model.new_optional_fixed_size_interval_var, self._heights[index]
         self._times.append(make(first, last + 1 - first, present, ""))
         self._addresses.append(make(self._floors[index], height, present, ""))
-
-    def _share(self, parent: int, child: int) -> cp_model.IntVar:
-        share = self.model.new_bool_var("")
-        self.model.add_implication(share, self._placed[parent])
-        self.model.add(self._floors[parent] == self._floors[child]).only_enforce_if(share)
-        self._shares[parent][child] = share
-        return share
-
-    def _restrict_shares(self, parent: int) -> None:
-        """Require the parent's rectangle at the operation where children share, and that two children are partners."""
-        parents, shares = self._instance.parents, self._shares[parent]
-        if parent in self._alone and self._instance.starts[parent] == self._instance.ends[parent]:
-            for share in shares.values():
-                self.model.add_implication(share, self._alone[parent])
-        for one, other in itertools.combinations(shares, 2):
-            if one not in parents[other] and other not in parents[one]:
-                self.model.add_at_most_one(shares[one], shares[other])
 
 
 #: The default solver.
@@ -199,11 +194,7 @@ for cls in (
 
 
 def solver(name: str, **options: Any) -> MemoryPlanSolver:
-    """Return the solver with the given name.
-
-    Args:
-        name: A name of ``spyre-plan --solver``, or of a user-defined solver.
-        **options: Fields of its class.
+    """Return the solver with a ``name`` of ``spyre-plan --solver``, or a user-defined one; ``options`` are its fields.
 
     Raises:
         PlanError: No solver has this name.

@@ -1,30 +1,137 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The spill and reload planner: the solver of plans that spill and reload buffers."""
+"""Plans that spill buffers after a use and reload them before a later use, possibly at another address.
+
+A *gap* is the part of a buffer's live range between two consecutive uses, which a plan keeps or not. If a gap is kept,
+the buffer occupies its bytes at both ends and between them, and the use at the end reads them for free. If not, this
+use reads them from device memory. A buffer that is written first and has a gap that is not kept is also written to
+device memory, once. Consecutive kept gaps are a *residency*, which has one address; the first residency begins with the
+operation that writes the buffer.
+
+So each gap is a separate buffer for ``buffer_selection.py``. It shares its bytes with the previous gap at the use
+between them. The write is the extra loss of the group of all gaps of a buffer.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.optimization.infeasible_subset import infeasible_subset
 from spyre_mlir.records import dataclass
-from spyre_mlir.scratchpad.buffer_selection import select
+from spyre_mlir.scratchpad.buffer_selection import Group, select
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
-from spyre_mlir.scratchpad.gaps import gap_instance, gaps_of, groups_of
 from spyre_mlir.scratchpad.in_place_packing import pack
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.memory_plan import Residency, SpillAndReloadPlan
-from spyre_mlir.scratchpad.portfolio import PortfolioSolver
+from spyre_mlir.scratchpad.portfolio import NODES_OF_CONFLICT, STEPS_OF_SELECTION, PortfolioSolver
 
-#: Additional steps that a selection counts as, because packing it also takes time.
-_STEPS_OF_SELECTION = 5_000
 
-#: Nodes for each query whether a subset is a conflict.
-_NODES_OF_CONFLICT = 5_000
+@dataclass(frozen=True)
+class Gap:
+    """A gap from one use of a buffer to the next: the saving, and the ``extra`` saving if all gaps are kept.
+
+    ``buffer`` is the index of the buffer in the instance, ``number`` the index of the gap in the buffer. Unit: bytes.
+    """
+
+    buffer: int
+    number: int
+    start: int
+    end: int
+    saving: int
+    extra: int
+
+
+def gaps_of(instance: Instance) -> list[Gap]:
+    """Return the gaps that fit alone and save traffic, in order of time."""
+    gaps = []
+    for index, buffer in enumerate(instance.buffers):
+        first, *others = buffer.traffic_of_each_use
+        if others:
+            # The traffic of the first use is saved only if all gaps are kept.
+            extra, ranges = max(0, first - buffer.traffic_if_placed), list(itertools.pairwise(buffer.uses))
+        else:
+            # A buffer with one use has a single gap, from this use to itself.
+            extra, ranges, others = max(0, buffer.saving), [(buffer.first, buffer.last)], [0]
+        for number, ((start, end), saving) in enumerate(zip(ranges, others, strict=True)):
+            if instance.fits[index] and saving + extra > 0:
+                gaps.append(Gap(index, number, start, end, saving, extra))
+    # ``gap_instance`` keeps this order, and an ``Instance`` is in the order of first uses.
+    return sorted(gaps, key=lambda gap: (gap.start, gap.buffer, gap.number))
+
+
+def groups_of(gaps: Sequence[Gap]) -> list[Group]:
+    """Return the group of gaps of each buffer that saves more if all its gaps are kept."""
+    members: dict[int, list[int]] = {}
+    for index, gap in enumerate(gaps):
+        members.setdefault(gap.buffer, []).append(index)
+    return [
+        Group(tuple(indices), gaps[indices[0]].extra)
+        for indices in members.values()
+        if gaps[indices[0]].extra
+    ]
+
+
+def gap_instance(instance: Instance, gaps: Sequence[Gap]) -> Instance:
+    """Return an instance of the gaps as buffers.
+
+    The parent of a gap is the previous gap. The parents of a first gap are the gaps of the buffer's parents that end
+    there: the address of a buffer that is not kept any longer is free, even if the buffer is read later.
+    """
+    index = {(gap.buffer, gap.number): gap_index for gap_index, gap in enumerate(gaps)}
+    ending: dict[tuple[int, int], list[int]] = {}
+    for gap_index, gap in enumerate(gaps):
+        ending.setdefault((gap.buffer, gap.end), []).append(gap_index)
+    number = {buffer.name: gap_index for gap_index, buffer in enumerate(instance.buffers)}
+    parents = []
+    for gap in gaps:
+        if gap.number:
+            # The previous gap is in the list as well: either all gaps of a buffer save traffic or none,
+            # since ``check_buffers`` refuses later uses that move nothing.
+            parents.append((index[gap.buffer, gap.number - 1],))
+            continue
+        buffer = instance.buffers[gap.buffer]
+        able = []
+        for parent in (number[name] for name in buffer.in_place_parents):
+            single = instance.buffers[parent].copies == buffer.copies == 1
+            if single and instance.sizes[gap.buffer] <= instance.sizes[parent]:
+                able += ending.get((parent, gap.start), ())
+        parents.append(tuple(able))
+    gap_index = np.array([gap.buffer for gap in gaps], np.int64)
+    return Instance(
+        tuple(instance.buffers[gap.buffer] for gap in gaps), instance.space, starts=np.array([gap.start for gap in
+        gaps], np.int64), ends=np.array([gap.end for gap in gaps], np.int64), sizes=instance.sizes[gap_index],
+        savings=np.array([gap.saving for gap in gaps], np.int64), parents=tuple(parents),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SpillAndReloadBound:
+    """A lower bound ``traffic`` of any plan, with or without reloads, in bytes of device memory.
+
+    ``attained`` says whether some choice of gaps within the capacity has exactly this traffic, ignoring addresses and
+    the cost of moves on the chip; if not, the least such traffic is higher.
+    """
+
+    traffic: int
+    attained: bool
+
+
+def spill_and_reload_bound(
+    buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, budget: int = 200_000
+) -> SpillAndReloadBound:
+    """Return the bound, after about ``budget`` steps of search; ``PlanError`` if the buffers are invalid."""
+    instance = Instance.of(buffers, space)
+    gaps = gaps_of(instance)
+    groups = groups_of(gaps)
+    selection = select(gap_instance(instance, gaps), space.capacity, groups=groups, budget=budget)
+    spilled = sum(buffer.traffic_if_spilled for buffer in buffers)
+    saved = sum(gap.saving for gap in gaps) + sum(group.extra for group in groups)
+    return SpillAndReloadBound(spilled - saved + selection.bound, selection.exact)
 
 
 @dataclass(frozen=True)
@@ -49,14 +156,7 @@ class SpillAndReloadSolver:
     steps_per_selection: int = 200_000
 
     def plan(self, buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace) -> SpillAndReloadPlan:
-        """Plan buffers that may be spilled and reloaded.
-
-        Args:
-            buffers: The buffers, in any order; names are unique.
-            space: The memory that they share.
-
-        Returns:
-            Residencies of the buffers, with the traffic in bytes.
+        """Plan ``buffers`` (names are unique; any order) that share ``space`` and may be spilled and reloaded.
 
         Raises:
             PlanError: The buffers are invalid.
@@ -88,19 +188,14 @@ def moved_bytes(buffer: LifetimeBoundBuffer, residencies: Iterable[Residency]) -
     )
 
 
-@dataclass(frozen=True)
-class _GapRun:
+class _GapRun(NamedTuple):
     """Consecutive gaps of a buffer, by index: a residency without an address."""
 
     buffer: LifetimeBoundBuffer
     first: int
     last: int
     saving: int
-    gaps: tuple[int, ...]
-
-    def placed_at(self, address: int) -> Residency:
-        """Return the residency at an address."""
-        return Residency(self.buffer.name, self.first, self.last, address)
+    gaps: list[int]
 
 
 class _SpillSearch:
@@ -148,7 +243,7 @@ class _SpillSearch:
             selection = select(
                 gaps, capacity, upper=upper, conflicts=conflicts, groups=self.groups, budget=budget
             )
-            steps_left -= selection.steps + _STEPS_OF_SELECTION
+            steps_left -= selection.steps + STEPS_OF_SELECTION
             self.work += selection.steps
             if proving:
                 self.bound = max(self.bound, self.least + selection.bound)
@@ -159,7 +254,10 @@ class _SpillSearch:
             residencies = self._instance(runs)
             placed = self.options.portfolio.place(residencies)
             self.work += placed.work
-            self._offer(runs[index].placed_at(address) for index, address in placed.addresses.items())
+            self._offer(
+                Residency(runs[index].buffer.name, runs[index].first, runs[index].last, address)
+                for index, address in placed.addresses.items()
+            )
             if len(placed.addresses) == len(runs):
                 return
             conflict, proven = _conflict(residencies)
@@ -178,16 +276,16 @@ class _SpillSearch:
                 runs[-1].append(index)
             else:
                 runs.append([index])
-        return sorted(map(self._run, runs), key=lambda run: run.first)
-
-    def _run(self, members: Sequence[int]) -> _GapRun:
-        first, last = self.gaps[members[0]], self.gaps[members[-1]]
-        buffer = self.instance.buffers[first.buffer]
-        saving = sum(self.gaps[index].saving for index in members)
-        if (first.start, last.end) == (buffer.first, buffer.last):
-            # The first use writes nothing to device memory only if the buffer is never spilled.
-            saving += first.extra
-        return _GapRun(buffer, first.start, last.end, saving, tuple(members))
+        residencies = []
+        for members in runs:
+            gap, last = self.gaps[members[0]], self.gaps[members[-1]]
+            buffer = self.instance.buffers[gap.buffer]
+            saving = sum(self.gaps[index].saving for index in members)
+            if (gap.start, last.end) == (buffer.first, buffer.last):
+                # The first use writes nothing to device memory only if the buffer is never spilled.
+                saving += gap.extra
+            residencies.append(_GapRun(buffer, gap.start, last.end, saving, members))
+        return sorted(residencies, key=lambda run: run.first)
 
     def _instance(self, runs: Sequence[_GapRun]) -> Instance:
         """Return the residencies as buffers named 0, 1, ..; a buffer's first one may take a parent's address."""
@@ -210,7 +308,7 @@ def _conflict(instance: Instance) -> tuple[list[int], bool]:
     """Return buffers that cannot all be packed, and whether this is proven; all buffers if it is not."""
 
     def is_impossible(members: list[int]) -> bool:
-        return pack(instance.subset(members), instance.space.capacity, _NODES_OF_CONFLICT).proven
+        return pack(instance.subset(members), instance.space.capacity, NODES_OF_CONFLICT).proven
 
     everything = list(range(len(instance)))
     if not is_impossible(everything):

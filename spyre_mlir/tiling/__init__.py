@@ -2,18 +2,19 @@
 """Working-set reduction: names of tensor dims, and the loops that hints request. No IR."""
 
 from spyre_mlir.tiling.hint_tree import (
+    DimSplit,
     Hint,
     HintError,
     HintTree,
     NamedIteration,
     TiledLoop,
     check_dims,
+    dim_splits,
     name_tiles,
     tiled_loops,
     why_whole,
 )
 from spyre_mlir.tiling.names import DigitRun, DimDigits, NamedDim, Names, UnnamedDim
-from spyre_mlir.tiling.splits import DimSplit, dim_splits
 
 __all__ = [
     "DigitRun",

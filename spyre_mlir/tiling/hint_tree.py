@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
 
@@ -95,13 +95,15 @@ class HintTree:
             path = tuple(hints[:depth])
             known = self.paths.setdefault(hint.id, path)
             if known[-1] != hint:
-                raise HintError(
-                    f"hint {hint.id} has the tiles {_text(hint)} here and {_text(known[-1])} elsewhere"
+                here, elsewhere = (
+                    ", ".join(f"'{name}': {count}" for name, count in other.tiles)
+                    for other in (hint, known[-1])
                 )
+                raise HintError(f"hint {hint.id} has the tiles {{{here}}} here and {{{elsewhere}}} elsewhere")
             if known != path:
-                raise HintError(
-                    f"hint {hint.id} is inside of {_ids(path)} here and of {_ids(known)} elsewhere"
-                )
+                here, elsewhere = (", ".join(str(hint.id) for hint in outer[:-1]) for outer in (path, known))
+                here, elsewhere = (f"hints {ids}" if ids else "no hint" for ids in (here, elsewhere))
+                raise HintError(f"hint {hint.id} is inside of {here} here and of {elsewhere} elsewhere")
 
 
 def check_dims(iteration: NamedIteration, sizes: Mapping[str, int]) -> None:
@@ -166,45 +168,36 @@ def tiled_loops(
 
     Raises ``HintError`` if a dim is undeclared or tiled twice, has fewer elements than tiles, or a nest is too large.
     """
-    loops: list[TiledLoop] = []
+    requests = [(hint, name, count) for hint in hints for name, count in hint.tiles]
+    limit = f"a loop nest has at most {target.loop_iterations} iterations"
+    # All names are checked before tiles are computed, because that looks up each name in ``sizes``.
     tiled: dict[str, Hint] = {}
-    for hint in hints:
-        for name, count in hint.tiles:
-            # All names are checked before tiles are computed, because that looks up each name in ``sizes``.
-            _check(hint, name, count, sizes, tiled, target)
-    tiles = name_tiles(hints, iteration, sizes, units or {})
-    for hint in hints:
-        for name, count in hint.tiles:
-            if name in tiles and count > 1 and why_whole(hint, name, count, iteration, tiles) is None:
-                dim = iteration.dims_of(name)[0]
-                loops.append(_loop(f"{hint.id}.{name}", dim, iteration.sizes[dim], tiles[name]))
-    _check_nest(loops, target)
+    for hint, name, count in requests:
+        what = f"hint {hint.id} cuts '{name}'"
+        if name not in sizes:
+            declared = f"declared are {_listed(sizes)}" if sizes else "no dim is declared"
+            raise HintError(f"{what} into {count} tiles, but {declared}")
+        what = f"{what} of {sizes[name]} elements into {count} tiles"
+        outer = tiled.setdefault(name, hint)
+        if outer is not hint:
+            before = dict(outer.tiles)[name]
+            raise HintError(f"{what}, inside of hint {outer.id}, which cuts it into {before} already")
+        if count > sizes[name]:
+            raise HintError(f"{what}, more than it has elements")
+        if count > target.loop_iterations:
+            raise HintError(f"{what}; {limit}")
+    tiles, loops = name_tiles(hints, iteration, sizes, units or {}), []
+    for hint, name, count in requests:
+        if name in tiles and count > 1 and why_whole(hint, name, count, iteration, tiles) is None:
+            dim, tile = iteration.dims_of(name)[0], tiles[name]
+            size = iteration.sizes[dim]
+            loops.append(TiledLoop(f"{hint.id}.{name}", dim, -(-size // tile), tile if size % tile else None))
+    iterations = math.prod(loop.tiles for loop in loops)
+    if iterations > target.loop_iterations:
+        nest = " x ".join(f"{loop.tiles} ({loop.loop})" for loop in loops)
+        raise HintError(f"the loops {nest} have {iterations} iterations; {limit}")
     # The sort is stable, so reduced dims and the other dims each keep the order of the hints.
     return tuple(sorted(loops, key=lambda loop: loop.dim in iteration.reduced))
-
-
-def _loop(loop: str, dim: int, size: int, tile: int) -> TiledLoop:
-    return TiledLoop(loop, dim, -(-size // tile), tile if size % tile else None)
-
-
-def _check(
-    hint: Hint, name: str, count: int, sizes: Mapping[str, int], tiled: dict[str, Hint], target: Target
-) -> None:
-    what = f"hint {hint.id} cuts '{name}'"
-    if name not in sizes:
-        declared = f"declared are {_listed(sizes)}" if sizes else "no dim is declared"
-        raise HintError(f"{what} into {count} tiles, but {declared}")
-    outer = tiled.setdefault(name, hint)
-    if outer is not hint:
-        before = dict(outer.tiles)[name]
-        raise HintError(
-            f"{what} of {sizes[name]} elements into {count} tiles, inside of hint {outer.id}, "
-            f"which cuts it into {before} already"
-        )
-    if count > sizes[name]:
-        raise HintError(f"{what} of {sizes[name]} elements into {count} tiles, more than it has elements")
-    if count > target.loop_iterations:
-        raise HintError(f"{what} of {sizes[name]} elements into {count} tiles; {_limit(target)}")
 
 
 def why_whole(
@@ -220,7 +213,12 @@ def why_whole(
     dims = iteration.dims_of(name)
     if not dims:
         inside = next((dim for dim, names in enumerate(iteration.dims) if name in names), None)
-        return None if inside is None else f"{what}, but {_inside(inside, name, iteration)}"
+        if inside is None:
+            return None
+        return (
+            f"{what}, but it is inside of iteration dim {inside} of {iteration.sizes[inside]} elements, which is "
+            f"{_listed(iteration.dims[inside])} and cannot be split there; this operation is not tiled at '{name}'"
+        )
     size, stick = iteration.sizes[dims[0]], iteration.sticks.get(dims[0], 1)
     if tiles[name] % stick == 0:
         return None
@@ -230,33 +228,88 @@ def why_whole(
     )
 
 
-def _inside(dim: int, name: str, iteration: NamedIteration) -> str:
-    names, size = iteration.dims[dim], iteration.sizes[dim]
-    return (
-        f"it is inside of iteration dim {dim} of {size} elements, which is {_listed(names)} and cannot be split there; "
-        f"this operation is not tiled at '{name}'"
-    )
-
-
-def _check_nest(loops: Sequence[TiledLoop], target: Target) -> None:
-    iterations = math.prod(loop.tiles for loop in loops)
-    if iterations > target.loop_iterations:
-        nest = " x ".join(f"{loop.tiles} ({loop.loop})" for loop in loops)
-        raise HintError(f"the loops {nest} have {iterations} iterations; {_limit(target)}")
-
-
-def _limit(target: Target) -> str:
-    return f"a loop nest has at most {target.loop_iterations} iterations"
-
-
-def _text(hint: Hint) -> str:
-    return "{" + ", ".join(f"'{name}': {count}" for name, count in hint.tiles) + "}"
-
-
-def _ids(path: Sequence[Hint]) -> str:
-    outer = [str(hint.id) for hint in path[:-1]]
-    return f"hints {', '.join(outer)}" if outer else "no hint"
-
-
 def _listed(names: Sequence[str] | Mapping[str, int]) -> str:
     return ", ".join(f"'{name}'" for name in names)
+
+
+# Splitting of an iteration dim that several names share into several dims, so that a loop can tile each name.
+#
+# A dim of A * B * C elements is split into factors before each name that a hint tiles, so every factor except perhaps
+# the first begins with such a name. If an operation supports a dim per factor, each factor becomes a dim. Otherwise the
+# tile index becomes the outermost factor of the single dim and the other factors keep their order; this copies the
+# operands.
+
+
+@dataclass(frozen=True)
+class DimSplit:
+    """The factors of a dim in memory order, with names and sizes; each new dim is one of ``groups``, outermost first.
+
+    A name that is split into several factors is kept by the outermost of these factors.
+    """
+
+    names: tuple[tuple[str, ...], ...]
+    sizes: tuple[int, ...]
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The indices of the factors in the order of the new dims."""
+        return tuple(itertools.chain.from_iterable(self.groups))
+
+    @property
+    def moves(self) -> bool:
+        """Return whether the split permutes the factors."""
+        return self.order != tuple(range(len(self.sizes)))
+
+    @property
+    def dims(self) -> tuple[tuple[str, ...], ...]:
+        """The names of each new dim."""
+        return tuple(
+            tuple(itertools.chain.from_iterable(self.names[index] for index in group))
+            for group in self.groups
+        )
+
+    @property
+    def extents(self) -> tuple[int, ...]:
+        """The size of each new dim."""
+        return tuple(math.prod(self.sizes[index] for index in group) for group in self.groups)
+
+
+def dim_splits(
+    names: Sequence[str], size: int, sizes: Mapping[str, int], tiles: Mapping[str, int], stick: int = 1
+) -> Iterator[DimSplit]:
+    """Yield the splits of a dim of ``size`` elements, the best first; none if no hint tiles an inner name of the dim.
+
+    ``sizes`` maps declared dims to their elements, ``tiles`` maps the names that hints tile to tile counts, and
+    ``stick`` is the number of elements per stick if the dim lies in sticks. Tiles that would cut a stick are left out.
+    The tile index becomes outermost only if all tiles are equal.
+    """
+
+    def within(index: int) -> int:
+        """Return the elements per position of the names before ``index``."""
+        return size // math.prod(sizes[name] for name in names[:index])
+
+    def tile(index: int) -> int:
+        """Return the elements of a tile of a name per position of the names before it."""
+        extent = sizes[names[index]]
+        inner = within(index) // extent
+        return inner * tile_of(extent, tiles[names[index]], stick_unit(inner, stick))
+
+    # The outermost name does not need a split: a loop can tile the dim there without one.
+    cuts = [index for index, name in enumerate(names) if index and tiles.get(name, 1) > 1]
+    while cuts and tile(cuts[-1]) % stick:
+        cuts.pop()
+    if not cuts:
+        return
+    bounds = [0, *cuts, len(names)]
+    inside = [within(index) for index in bounds[:-1]]
+    factors = tuple(tuple(names[first:last]) for first, last in itertools.pairwise(bounds))
+    extents = tuple(whole // part for whole, part in zip(inside, [*inside[1:], 1], strict=True))
+    yield DimSplit(factors, extents, tuple((index,) for index in range(len(factors))))
+    first, rest = cuts[0], tile(cuts[0])
+    # In this split the tile index becomes outermost, so the name that is outermost now must not be tiled.
+    if tiles.get(names[0], 1) == 1 and rest % stick == 0 and inside[1] % rest == 0:
+        parts = (tuple(names[:first]), (names[first],), tuple(names[first + 1 :]))
+        # After tiles of one element no factor remains.
+        dims = 3 if rest > 1 else 2
+        yield DimSplit(parts[:dims], (extents[0], inside[1] // rest, rest)[:dims], ((1, 0, 2)[:dims],))

@@ -7,7 +7,6 @@ import enum
 import functools
 import math
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -109,10 +108,13 @@ class MaskTiles:
 
     def classify(self, rows: Range, keys: Range) -> TileClass:
         """Return the effect of the mask on a tile."""
-        elements = (rows[1] - rows[0]) * (keys[1] - keys[0])
-        if not self.hides_row[slice(*rows)].any() and self._count(self.is_hidden, rows, keys) == elements:
+        width = keys[1] - keys[0]
+        if (
+            not self.hides_row[slice(*rows)].any()
+            and (self._by_row(self.is_hidden, rows, keys) == width).all()
+        ):
             return TileClass.HIDDEN
-        is_neutral = self._count(self.is_neutral, rows, keys) == elements
+        is_neutral = (self._by_row(self.is_neutral, rows, keys) == width).all()
         return TileClass.NEUTRAL if is_neutral else TileClass.MIXED
 
     def share(self, rows: Sequence[Range], keys: Sequence[Range]) -> float:
@@ -125,15 +127,13 @@ class MaskTiles:
         )
         return seen / (self.rows * self.keys)
 
-    def _count(self, predicate: Predicate, rows: Range, keys: Range) -> int:
-        return int(self._by_row(predicate, rows, keys).sum())
-
     def _by_row(self, predicate: Predicate, rows: Range, keys: Range) -> NDArray[np.int64]:
+        """Return for each row the number of elements that have a property."""
         first = np.arange(*rows, dtype=np.int64) * self.keys
         end, begin = (self.runs.counts(predicate, first + key) for key in reversed(keys))
         return end - begin
 
-    @cached_property
+    @functools.cached_property
     def hides_row(self) -> NDArray[np.bool_]:
         """For each row, whether it hides all keys."""
         return self._by_row(self.is_hidden, (0, self.rows), (0, self.keys)) == self.keys

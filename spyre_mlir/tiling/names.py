@@ -112,18 +112,14 @@ def covered(parts: DigitRun, size: int, stride: int = 1, offset: int = 0) -> Dig
             run.append(DimDigits(part.dim, last // first, part.divisor * (first // weight)))
             reached = last
         weight = above
-    lost = _mentioned_between(parts, reached, end)
-    return unnamed(end // reached, _CUT if lost else "", lost) + tuple(reversed(run))
-
-
-def _mentioned_between(parts: DigitRun, first: int, last: int) -> frozenset[str]:
     weights = [math.prod(part.size for part in parts[index + 1 :]) for index in range(len(parts))]
-    crossed = (
+    crossed = [
         part
         for part, weight in zip(parts, weights, strict=True)
-        if weight < last and first < weight * part.size
-    )
-    return mentioned(tuple(crossed))
+        if weight < end and reached < weight * part.size
+    ]
+    lost = mentioned(tuple(crossed))
+    return unnamed(end // reached, _CUT if lost else "", lost) + tuple(reversed(run))
 
 
 def split(parts: DigitRun, shape: Sequence[int]) -> Names:
@@ -149,25 +145,22 @@ def viewed(step: ViewTransform, names: Names) -> Names:
     if isinstance(step, Transpose):
         return tuple(names[dim] for dim in step.permutation)
     if isinstance(step, Expand):
-        return _expanded(step, names)
+        expanded: dict[int, DigitRun] = {}
+        for parts, group in zip(names, step.groups, strict=False):  # rank 0 has no groups
+            expanded.update(zip(group, split(parts, [step.shape[dim] for dim in group]), strict=True))
+        return tuple(expanded.get(dim, ()) for dim in range(len(step.shape)))
     if isinstance(step, Collapse):
         return tuple(merged(names[dim] for dim in group) for group in step.groups)
     assert isinstance(step, Slice)
-    dims = [dim for dim in range(len(names)) if dim not in step.dropped]
-    return tuple(_sliced(step, dim, names[dim]) for dim in dims)
-
-
-def _expanded(step: Expand, names: Names) -> Names:
-    dims: dict[int, DigitRun] = {}
-    for parts, group in zip(names, step.groups, strict=False):  # rank 0 has no groups
-        dims.update(zip(group, split(parts, [step.shape[dim] for dim in group]), strict=True))
-    return tuple(dims.get(dim, ()) for dim in range(len(step.shape)))
-
-
-def _sliced(step: Slice, dim: int, parts: DigitRun) -> DigitRun:
-    if any(moving == dim for moving, _ in step.moves):
-        return unnamed(step.sizes[dim], "a slice of it moves with a loop", mentioned(parts))
-    return covered(parts, step.sizes[dim], step.steps[dim], step.offsets[dim])
+    sliced, moving = [], {dim for dim, _ in step.moves}
+    for dim, parts in enumerate(names):
+        if dim in step.dropped:
+            continue
+        if dim in moving:
+            sliced.append(unnamed(step.sizes[dim], "a slice of it moves with a loop", mentioned(parts)))
+        else:
+            sliced.append(covered(parts, step.sizes[dim], step.steps[dim], step.offsets[dim]))
+    return tuple(sliced)
 
 
 # -- operations ---------------------------------------------------------------------------------------

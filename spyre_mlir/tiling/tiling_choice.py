@@ -55,15 +55,9 @@ class TilingProblem:
     live_bytes: int
     lx_bytes: int
     candidates: tuple[TilingCandidate, ...]
-    evaluate: Callable[[int], float | None] = field(
-        repr=False
-    )  #: nanoseconds tiled; None if that is not possible
-    untiled: Callable[[int], float | None] = field(
-        repr=False
-    )  #: nanoseconds untiled; None if that is not possible
-    pays: Callable[[int], bool] = field(
-        repr=False
-    )  #: whether it also saves time when the operations around it are included
+    evaluate: Callable[[int], float | None] = field(repr=False)
+    untiled: Callable[[int], float | None] = field(repr=False)
+    pays: Callable[[int], bool] = field(repr=False)
 
 
 class TilingChoice(Algorithm):
@@ -73,12 +67,9 @@ class TilingChoice(Algorithm):
 
     @abc.abstractmethod
     def choose(self, problem: TilingProblem) -> int | None:
-        """Return the index of a candidate, or None for no candidate.
+        """Return the index of a candidate of the ``problem``, or None for no candidate.
 
         For the purpose "span", the method is called again with candidates of two loops after it returns None.
-
-        Args:
-            problem: The operation and the candidates.
         """
 
     def index(self, problem: TilingProblem) -> int | None:
@@ -98,13 +89,25 @@ class TilingChoice(Algorithm):
 
 @register
 class LeastTimeTiling(TilingChoice):
-    """The candidate that saves most time; for "span", the fastest of the coarsest feasible tilings of all nests."""
+    """The candidate that saves most time, also with the operations around it.
+
+    For "span", the fastest of the coarsest feasible tilings of all nests.
+    """
 
     name: ClassVar[str] = "least-time"
 
     def choose(self, problem: TilingProblem) -> int | None:
         """Return the index of a candidate."""
-        return self._for_span(problem) if problem.purpose == "span" else self._for_lx(problem)
+        if problem.purpose == "span":
+            return self._for_span(problem)
+        best, most = None, 0.0
+        for index in range(len(problem.candidates)):
+            untiled = problem.untiled(index)
+            tiled = None if untiled is None else problem.evaluate(index)
+            saved = 0.0 if untiled is None or tiled is None else untiled - tiled
+            if saved > most:
+                best, most = index, saved
+        return best if best is not None and problem.pays(best) else None
 
     def _for_span(self, problem: TilingProblem) -> int | None:
         """Return the fastest among the coarsest tilings of each nest that let all cores address the operands."""
@@ -120,14 +123,3 @@ class LeastTimeTiling(TilingChoice):
                 time, index = coarsest
                 possible.append((time, [count for _, count in problem.candidates[index].loops], index))
         return min(possible)[-1] if possible else None
-
-    def _for_lx(self, problem: TilingProblem) -> int | None:
-        """Return the candidate that saves most time, if it also saves time with the operations around it."""
-        best, most = None, 0.0
-        for index in range(len(problem.candidates)):
-            untiled = problem.untiled(index)
-            tiled = None if untiled is None else problem.evaluate(index)
-            saved = 0.0 if untiled is None or tiled is None else untiled - tiled
-            if saved > most:
-                best, most = index, saved
-        return best if best is not None and problem.pays(best) else None

@@ -137,7 +137,7 @@ def _plan(
     """Plan one memory and check the plan; return the plan, its summary and the seconds of the solver."""
     from spyre_mlir.scratchpad.buffers import PlanError
     from spyre_mlir.scratchpad.check import check_plan
-    from spyre_mlir.scratchpad.spill_bound import spill_and_reload_bound
+    from spyre_mlir.scratchpad.spill_and_reload import spill_and_reload_bound
 
     start = time.perf_counter()
     try:

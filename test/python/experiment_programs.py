@@ -20,7 +20,7 @@ CHAIN = """func.func @main(%x: tensor<256x512xf16>) -> tensor<256x512xf16> {
 KILLER = """
 import os, signal
 from pathlib import Path
-from spyre_mlir.scratchpad.fits import FirstFitLayoutSolver
+from spyre_mlir.scratchpad.fitting import FirstFitLayoutSolver
 from spyre_mlir.scratchpad.solvers import register
 
 @register

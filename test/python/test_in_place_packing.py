@@ -16,9 +16,9 @@ from packings import HARD_CAPACITY, guillotine, hard, varied
 from spyre_mlir.scratchpad import in_place_packing as packing
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.check import check_plan
-from spyre_mlir.scratchpad.exact import ExactSolver
 from spyre_mlir.scratchpad.in_place_packing import Packing, pack
 from spyre_mlir.scratchpad.instance import Instance
+from spyre_mlir.scratchpad.portfolio import ExactSolver
 
 
 def instance(some: list[LifetimeBoundBuffer], alignment: int = 1) -> Instance:

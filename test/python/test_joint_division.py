@@ -29,7 +29,7 @@ from spyre_mlir.division_search.division_candidates import (
     written_view,
 )
 from spyre_mlir.layout.space import Space, refined
-from spyre_mlir.passes.joint_planning import JointDivision, divide_jointly
+from spyre_mlir.passes.joint_planning import DivisionProblem, JointDivision
 from spyre_mlir.target.target import default_target
 
 LX = default_target().usable_lx_bytes
@@ -42,6 +42,11 @@ ADD = space_of(SHAPE, Operand((0, 1)), Operand((0, 1)), Operand((0, 1)))
 PRODUCT = matmul_of(512, 1024, 1024)
 #: What the ring copies: a matrix, a row of it.
 MATRIX, ROW = refined([UNARY.views[0]] * 2), refined([Operand((0,)).view(SHAPE[1:])] * 2)
+
+
+def divide_jointly(ops, buffers, capacity: int, limit: int = 8, relayouts: bool = True) -> JointDivision:
+    """The best choice with at most ``limit`` candidates per operation and an LX of ``capacity`` bytes."""
+    return DivisionProblem(ops, buffers, limit).divide(capacity, relayouts)
 
 
 def work(opcode: str, space: Space, *splits: int, blocked: frozenset[int] = frozenset()) -> DividedOp:

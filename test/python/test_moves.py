@@ -16,9 +16,8 @@ import spyre_mlir
 from spyre_mlir.analysis.aliasing import AliasAnalysis, functions
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import import_torch
-from spyre_mlir.passes.reorder_operations import _apply, _tasks
+from spyre_mlir.passes.reorder_operations import Task, reorder, tasks_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
-from spyre_mlir.scratchpad.ordering import Task
 
 #: Of 2 MiB of LX passes may plan what is left by the backend's part: 31,744, 27,776, 23,808 and 7,936 bytes.
 KIB_32, KIB_28, KIB_24, KIB_8 = (1 - kib / 2048 for kib in (32, 28, 24, 8))
@@ -107,7 +106,7 @@ def test_any_legal_order_computes_the_same(seed):
     assert module is not None
     run_pipeline(module, SpyrePipeline(sencores=4).pipeline("divided"))
     (func,) = functions(module.operation)
-    _apply(func, shuffled(_tasks(AliasAnalysis(func)), random.Random(seed)))
+    reorder(func, shuffled(tasks_of(AliasAnalysis(func)), random.Random(seed)))
     program = spyre_mlir.compile(module, from_level="divided", sencores=4, verify_each=True)
     results = program(*model.inputs)
     returned = imported.bind(*model.inputs).finish(_all(results))

@@ -6,10 +6,10 @@ from __future__ import annotations
 import pytest
 from buffer_sets import buffer, buffers, conflicts, pattern, random_set
 
-from spyre_mlir.scratchpad.annealing import AnnealingSolver
 from spyre_mlir.scratchpad.buffers import MemorySpace
 from spyre_mlir.scratchpad.check import check_plan
-from spyre_mlir.scratchpad.fits import FirstFitLayoutSolver, LargestFirstSolver
+from spyre_mlir.scratchpad.fitting import FirstFitLayoutSolver, LargestFirstSolver
+from spyre_mlir.scratchpad.portfolio import AnnealingSolver
 from spyre_mlir.scratchpad.solvers import solver
 
 

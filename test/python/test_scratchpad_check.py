@@ -12,7 +12,7 @@ from buffer_sets import buffer, conflicts, random_set
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.check import check_plan
-from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
+from spyre_mlir.scratchpad.fitting import GreedyLayoutSolver
 from spyre_mlir.scratchpad.memory_plan import MemoryPlan
 
 SPACE = MemorySpace(512, 128)

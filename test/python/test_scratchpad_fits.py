@@ -12,8 +12,16 @@ from buffer_sets import buffer, buffers, chain, conflicts, pattern, random_lives
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.check import check_plan
-from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver, LargestFirstSolver
-from spyre_mlir.scratchpad.fitting import Fitting, fit, lowest, outermost, tightest
+from spyre_mlir.scratchpad.fitting import (
+    BestFitLayoutSolver,
+    FirstFitLayoutSolver,
+    Fitting,
+    LargestFirstSolver,
+    fit,
+    lowest,
+    outermost,
+    tightest,
+)
 from spyre_mlir.scratchpad.instance import Instance
 
 SOLVERS = (FirstFitLayoutSolver, BestFitLayoutSolver, LargestFirstSolver)

@@ -8,7 +8,7 @@ from buffer_sets import buffer, buffers, conflicts, pattern, random_set
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.check import check_plan
-from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
+from spyre_mlir.scratchpad.fitting import GreedyLayoutSolver
 
 
 def planned(some: list[LifetimeBoundBuffer], capacity: int, alignment: int = 1) -> list[int | None]:

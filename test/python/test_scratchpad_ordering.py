@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from buffer_sets import buffer, buffers
 
+from spyre_mlir.passes.reorder_operations import Task, better_order
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
-from spyre_mlir.scratchpad.ordering import Task, better_order
 from spyre_mlir.scratchpad.portfolio import PortfolioSolver
 
 #: Four times a large buffer and a small one made of it, all large ones first; the last task reads the small ones.

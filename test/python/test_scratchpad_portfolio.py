@@ -25,13 +25,15 @@ from buffer_sets import (
 from foreign_data import needs_patterns
 
 from spyre_mlir.optimization.infeasible_subset import infeasible_subset
-from spyre_mlir.scratchpad.annealing import AnnealingSolver
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.check import check_plan
-from spyre_mlir.scratchpad.exact import ExactSolver
-from spyre_mlir.scratchpad.fits import BestFitLayoutSolver, FirstFitLayoutSolver, LargestFirstSolver
-from spyre_mlir.scratchpad.greedy import GreedyLayoutSolver
-from spyre_mlir.scratchpad.portfolio import PortfolioSolver
+from spyre_mlir.scratchpad.fitting import (
+    BestFitLayoutSolver,
+    FirstFitLayoutSolver,
+    GreedyLayoutSolver,
+    LargestFirstSolver,
+)
+from spyre_mlir.scratchpad.portfolio import AnnealingSolver, ExactSolver, PortfolioSolver
 
 OTHERS = (
     GreedyLayoutSolver(),

@@ -17,8 +17,7 @@ from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, Plan
 from spyre_mlir.scratchpad.check import check_spill_and_reload_plan
 from spyre_mlir.scratchpad.memory_plan import Residency, SpillAndReloadPlan
 from spyre_mlir.scratchpad.portfolio import PortfolioSolver
-from spyre_mlir.scratchpad.spill_and_reload import SpillAndReloadSolver
-from spyre_mlir.scratchpad.spill_bound import spill_and_reload_bound
+from spyre_mlir.scratchpad.spill_and_reload import SpillAndReloadSolver, spill_and_reload_bound
 
 Kept = tuple[bool, ...]
 

@@ -16,7 +16,7 @@ import spyre_mlir
 from spyre_mlir import passes
 from spyre_mlir.pipelines.spyre import SpyrePipeline
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemorySpace, solver
-from spyre_mlir.scratchpad.fits import LargestFirstSolver
+from spyre_mlir.scratchpad.fitting import LargestFirstSolver
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tiling import NamedDim
 from spyre_mlir.tiling.names import labels, split, whole
