@@ -14,18 +14,93 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.errors import CompileError
-from spyre_mlir.host import control_ops, scalar_ops, structured_ops, tensor_ops, tm_tensor_ops, torch_kernels
-from spyre_mlir.host.block import BlockScope, Frame, failure, only_block
+from spyre_mlir.errors import CompileError, FailedAssertionError
+from spyre_mlir.host import scalar_ops, structured_ops, tensor_ops, torch_kernels
+from spyre_mlir.host.block import BlockScope, Frame, Kernel, failure, integer, only_block
 from spyre_mlir.host.number_types import is_tensor, number_type, tensor_shape
-from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.mlir import ir, location_of, source_note
+
+# Rules for control flow of ``scf``, and for assertions.
+
+
+def for_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
+    """Rule for ``scf.for``: the body runs for each index from the lower to the upper bound, on its iter_args."""
+    body = scope.block(only_block(op), "scf.yield", op)
+
+    def kernel(
+        frame: Frame, lower: NDArray[Any], upper: NDArray[Any], step: NDArray[Any], *iter_args: NDArray[Any]
+    ) -> list[NDArray[Any]]:
+        """Run the loop; return the yielded values of its last iteration."""
+        bounds = [integer(bound) for bound in (lower, upper, step)]
+        if bounds[2] < 1:
+            raise failure(op, f"has the step {bounds[2]}")
+        values = list(iter_args)
+        for index in range(*bounds):
+            # Bounds are data, so a loop can be stopped only while it runs.
+            frame.charge(op, body)
+            values = body.run(frame, [np.array(index, dtype=np.asarray(lower).dtype), *values])
+        return values
+
+    return kernel
+
+
+def if_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
+    """Rule for ``scf.if``, whose else region may be missing if it has no results."""
+    chosen = scope.block(only_block(op, 0), "scf.yield", op)
+    has_other = len(list(op.regions[1].blocks)) > 0
+    if not has_other and len(op.results):
+        raise failure(op, "has results but no else")
+    other = scope.block(only_block(op, 1), "scf.yield", op) if has_other else None
+
+    def kernel(frame: Frame, condition: NDArray[Any]) -> list[NDArray[Any]]:
+        """Run the branch of the condition."""
+        branch = chosen if integer(condition) else other
+        return [] if branch is None else branch.run(frame)
+
+    return kernel
+
+
+def while_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
+    """Rule for ``scf.while``: while the first region's condition holds, the second computes new iter_args."""
+    before = scope.block(only_block(op, 0), "scf.condition", op)
+    after = scope.block(only_block(op, 1), "scf.yield", op)
+
+    def kernel(frame: Frame, *iter_args: NDArray[Any]) -> list[NDArray[Any]]:
+        """Run the loop; return the values that the first region passes on when its condition fails."""
+        values = list(iter_args)
+        while True:
+            frame.charge(op, before)
+            condition, *passed = before.run(frame, values)
+            if not integer(condition):
+                return passed
+            frame.charge(op, after)
+            values = after.run(frame, passed)
+
+    return kernel
+
+
+def assert_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
+    """Rule for ``cf.assert``: ``FailedAssertionError`` with its message if the condition fails."""
+    message = ir.StringAttr(op.attributes["msg"]).value
+
+    def kernel(frame: Frame, condition: NDArray[Any]) -> tuple[()]:
+        """Check the condition."""
+        if not np.all(condition):
+            place = location_of(op.location), "", source_note(op.location, "module")
+            raise FailedAssertionError(f"An assertion does not hold: {message.rstrip('.')}.", *place)
+        return ()
+
+    return kernel
+
 
 RULES = {
     **scalar_ops.RULES,
     **tensor_ops.RULES,
     **structured_ops.RULES,
-    **tm_tensor_ops.RULES,
-    **control_ops.RULES,
+    "scf.for": for_rule,
+    "scf.if": if_rule,
+    "scf.while": while_rule,
+    "cf.assert": assert_rule,
     **torch_kernels.RULES,
 }
 
@@ -118,3 +193,44 @@ def _tensor(type_: ir.Type, func: ir.Operation) -> ir.Type:
     except CompileError as error:
         raise CompileError(error.message, location_of(func.location)) from error
     return type_
+
+
+_UNCOUNTED = {"arith.constant", "tensor.empty", "linalg.fill", "func.return"}
+
+
+class HostFunction:
+    """``HostFunction(module)(x, indices) -> [y]``: the function @main of a module.
+
+    Arrays have the types of the simulator: bfloat16 is given as float32 numbers or bits in uint16, and returned as
+    bits. Raises ``CompileError`` for an unsupported host function (see host_evaluator.py), and for a call that fails.
+    """
+
+    def __init__(self, module: ir.Module) -> None:
+        self.module = module
+        self._evaluator = HostEvaluator(module)
+
+    def __call__(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
+        dtypes = self._evaluator.dtypes
+        return self._evaluator(*(as_bits(array, dtype) for array, dtype in zip(arrays, dtypes, strict=True)))
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """The number of arguments and the number of results."""
+        return len(self._evaluator.dtypes), self._evaluator.result_count
+
+    @property
+    def operations(self) -> int:
+        """The number of ops that compute or move tensors, without constants and empty tensors."""
+        body = self.module.body.operations[0].regions[0].blocks[0].operations
+        return sum(op.operation.name not in _UNCOUNTED for op in body)
+
+    def text(self) -> str:
+        """The text of the module, with its locations."""
+        return str(self.module.operation.get_asm(enable_debug_info=True)) + "\n"
+
+
+def as_bits(array: NDArray[Any], dtype: np.dtype) -> NDArray[Any]:
+    """Return a float32 array as bfloat16 bits if ``dtype`` is uint16; the simulator only returns exact numbers."""
+    if dtype == np.uint16 and array.dtype == np.float32:
+        return np.asarray(np.asarray(array).view(np.uint32) >> np.uint32(16), dtype=np.uint16)
+    return np.asarray(array)

@@ -12,7 +12,7 @@ from spyre_mlir import problems
 from spyre_mlir.analysis.aliasing import all_ops, argument_attributes, functions
 from spyre_mlir.analysis.layout_graph import LayoutGraph
 from spyre_mlir.analysis.loads import module_of
-from spyre_mlir.analysis.loops import LOOP, ancestor_in, block_of, carried_values, nested_ops, terminator
+from spyre_mlir.analysis.loops import LOOP, ancestor_in, block_of, carried_values, nested_ops
 from spyre_mlir.analysis.plan_facts import layout_value
 from spyre_mlir.analysis.plan_pins import argument_layouts, pins_of, refused
 from spyre_mlir.analysis.program_cost import ProgramCost
@@ -38,6 +38,7 @@ from spyre_mlir.plans.plan_file import json_text
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import RemarkEmitter, Remarks
 from spyre_mlir.rewriting.layout_rewriter import LayoutRewrite, has_arguments_by_price
+from spyre_mlir.rewriting.outlining import set_function_type
 from spyre_mlir.timing import scope
 
 
@@ -282,10 +283,7 @@ def apply_layouts(func: ir.Operation, layouts: dict[ir.Value, StickLayout], view
     Each destination of an op or a loop gets a separate empty tensor, because two ops of one shape may differ in layout.
     """
     _Types(layouts, views).write(func.regions[0].blocks[0])
-    block = func.regions[0].blocks[0]
-    results = [value.type for value in terminator(block).operands]
-    inputs = [argument.type for argument in block.arguments]
-    func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
+    set_function_type(func)
 
 
 class _Types:

@@ -32,13 +32,13 @@ from spyre_mlir.division.subviews import Subview, subview_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
-from spyre_mlir.lowering.design_builder import design_template
+from spyre_mlir.lowering.design_builder import Slopes, design_template
 from spyre_mlir.lowering.export import assembled
 from spyre_mlir.lowering.kernel_buffers import LX, KernelBuffers
-from spyre_mlir.lowering.symbolic_slices import Slopes
 from spyre_mlir.mlir import ir, location_of, source_note
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
+from spyre_mlir.rewriting.tensor_builders import affine_apply, index_constant, scalar_op
 from spyre_mlir.target.formats import BIT_TRUE
 
 
@@ -447,7 +447,8 @@ class AddressTable:
             size = self.sizes[name]
             # Built after the size, so that it dominates all uses.
             with ir.InsertionPoint.after(size.owner):
-                value = size if factor == 1 else _multiple(size, factor)
+                scaled = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * factor])
+                value = size if factor == 1 else affine_apply(scaled, [size])
             self._size_symbols[key] = self._next_symbol(), value
         return self._size_symbols[key]
 
@@ -472,34 +473,13 @@ class AddressTable:
         return symbol, self.values[address]
 
     def _computed(self, address: DeviceAddress) -> ir.Value:
-        value, index = self.bases[address.base], ir.IndexType.get()
+        value = self.bases[address.base]
         if address.offset:
-            operands = [value, index_constant(address.offset)]
-            value = ir.Operation.create("arith.addi", results=[index], operands=operands).result
+            value = scalar_op("arith.addi", [value, index_constant(address.offset)])
         if not address.moves:
             return value
         moved: ir.AffineExpr = ir.AffineSymbolExpr.get(0)
         for dim, (_, stride) in enumerate(address.moves):
             moved = moved + ir.AffineDimExpr.get(dim) * stride
         map_ = ir.AffineMap.get(len(address.moves), 1, [moved])
-        variables = [self.variables[variable] for variable, _ in address.moves]
-        return ir.Operation.create(
-            "affine.apply",
-            results=[index],
-            operands=[*variables, value],
-            attributes={"map": ir.AffineMapAttr.get(map_)},
-        ).result
-
-
-def _multiple(size: ir.Value, factor: int) -> ir.Value:
-    """Build the product of a size and a number."""
-    map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * factor])
-    attributes = {"map": ir.AffineMapAttr.get(map_)}
-    return ir.Operation.create("affine.apply", [ir.IndexType.get()], [size], attributes).result
-
-
-def index_constant(value: int) -> ir.Value:
-    """Build an ``arith.constant`` of type ``index``."""
-    index = ir.IndexType.get()
-    attributes = {"value": ir.IntegerAttr.get(index, value)}
-    return ir.Operation.create("arith.constant", results=[index], attributes=attributes).result
+        return affine_apply(map_, [*(self.variables[variable] for variable, _ in address.moves), value])

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -13,13 +13,19 @@ from spyre_mlir.dialects.structured import Map, element_of, filled, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.tensor_builders import empty_like, generic_op
+from spyre_mlir.rewriting.tensor_builders import (
+    Body,
+    constant,
+    element_type,
+    empty,
+    empty_like,
+    generic_op,
+    scalar_op,
+    with_body,
+)
 
 #: Element types with an exponential, and the 16-bit element types, whose sums are in f32.
 _FLOATS, _NARROW = {"f16", "bf16", "f32", "f64"}, {"f16", "bf16"}
-
-#: A function that builds the body of an op from its block arguments and returns the value to yield.
-Body = Callable[[Sequence[ir.Value]], ir.Value]
 
 
 @dataclass(frozen=True)
@@ -69,59 +75,35 @@ class _Softmax:
         order = [*rows, dim]
         self.every: Map = tuple(map(order.index, range(self.rank)))
         self.rows: Map = tuple(range(self.rank - 1))
-        self.element = ir.RankedTensorType(source.type).element_type
+        self.element = element_type(source)
         self.sum_element = ir.F32Type.get() if str(self.element) in _NARROW else self.element
 
     def run(self) -> ir.Value:
         def exponential(read: Sequence[ir.Value]) -> ir.Value:
-            return _scalar("math.exp", [_scalar("arith.subf", read[:2])])
+            return scalar_op("math.exp", [scalar_op("arith.subf", read[:2])])
 
         def added(read: Sequence[ir.Value]) -> ir.Value:
-            term = read[0] if read[0].type == read[1].type else _cast("arith.extf", read[0], self.sum_element)
-            return _scalar("arith.addf", [term, read[1]])
+            is_wide = read[0].type == read[1].type
+            term = read[0] if is_wide else scalar_op("arith.extf", read[:1], self.sum_element)
+            return scalar_op("arith.addf", [term, read[1]])
 
         # The maximum is subtracted first, because exponentials of numbers up to 0 cannot overflow.
         largest = self._reduced(
-            self.source, -math.inf, self.element, lambda read: _scalar("arith.maximumf", read)
+            self.source, -math.inf, self.element, lambda read: scalar_op("arith.maximumf", read)
         )
         exponentials = self._pointwise(largest, self.source, exponential)
         total = self._reduced(exponentials, 0.0, self.sum_element, added)
         # The complete sum is rounded, so that the quotient has the element type of the tensor.
         if self.sum_element != self.element:
-            total = self._narrowed(total)
-        return self._pointwise(total, exponentials, lambda read: _scalar("arith.divf", read[:2]))
+            output = empty(self.row_shape, self.element)
+            rounding = generic_op([total], output, [self.rows] * 2, self.rank - 1, 0)
+            total = with_body(rounding, lambda read: scalar_op("arith.truncf", read[:1], self.element))
+        return self._pointwise(total, exponentials, lambda read: scalar_op("arith.divf", read[:2]))
 
     def _reduced(self, value: ir.Value, neutral: float, element: ir.Type, body: Body) -> ir.Value:
-        attributes = {"value": ir.FloatAttr.get(element, neutral)}
-        constant = ir.Operation.create("arith.constant", results=[element], attributes=attributes).result
-        output = filled(constant, self._empty_rows(element))
-        return _with_body(generic_op([value], output, [self.every, self.rows], self.rank, 1), body)
+        output = filled(constant(ir.FloatAttr.get(element, neutral)), empty(self.row_shape, element))
+        return with_body(generic_op([value], output, [self.every, self.rows], self.rank, 1), body)
 
     def _pointwise(self, rows: ir.Value, value: ir.Value, body: Body) -> ir.Value:
         maps = [self.every, self.rows, self.every]
-        return _with_body(generic_op([value, rows], empty_like(self.source), maps, self.rank, 0), body)
-
-    def _narrowed(self, rows: ir.Value) -> ir.Value:
-        generic = generic_op([rows], self._empty_rows(self.element), [self.rows] * 2, self.rank - 1, 0)
-        return _with_body(generic, lambda read: _cast("arith.truncf", read[0], self.element))
-
-    def _empty_rows(self, element: ir.Type) -> ir.Value:
-        return ir.Operation.create(
-            "tensor.empty", results=[ir.RankedTensorType.get(self.row_shape, element)]
-        ).result
-
-
-def _with_body(generic: ir.Operation, body: Body) -> ir.Value:
-    elements = [ir.RankedTensorType(operand.type).element_type for operand in generic.operands]
-    block = ir.Block.create_at_start(generic.regions[0], elements)
-    with ir.InsertionPoint(block):
-        ir.Operation.create("linalg.yield", operands=[body(list(block.arguments))])
-    return generic.results[0]
-
-
-def _scalar(name: str, operands: Sequence[ir.Value]) -> ir.Value:
-    return ir.Operation.create(name, results=[operands[0].type], operands=list(operands)).result
-
-
-def _cast(name: str, operand: ir.Value, element: ir.Type) -> ir.Value:
-    return ir.Operation.create(name, results=[element], operands=[operand]).result
+        return with_body(generic_op([value, rows], empty_like(self.source), maps, self.rank, 0), body)

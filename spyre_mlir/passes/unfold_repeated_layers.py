@@ -21,10 +21,9 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
+from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers, named_attributes
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.layer_folding import named_attributes, set_function_type
-from spyre_mlir.rewriting.outlining import read_by, replace_operands
+from spyre_mlir.rewriting.outlining import read_by, replace_operands, set_function_type
 
 
 class NotPeriodic(Exception):

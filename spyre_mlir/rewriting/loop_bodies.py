@@ -17,6 +17,7 @@ from spyre_mlir.rewriting.outlining import (
     read_by,
     replace_operands,
 )
+from spyre_mlir.rewriting.tensor_builders import index_constant
 
 CALL = "func.call"
 
@@ -151,10 +152,7 @@ def unroll(loop: ir.Operation) -> list[ir.Operation]:
     carried, copies = list(loop.operands)[3:], []
     for trip in range(numbers.count):
         with ir.InsertionPoint(loop), loop.location:
-            number = ir.IntegerAttr.get(ir.IndexType.get(), numbers.first + trip * numbers.step)
-            variable = ir.Operation.create(
-                "arith.constant", [number.type], attributes={"value": number}
-            ).result
+            variable = index_constant(numbers.first + trip * numbers.step)
             values = dict(zip(block.arguments, [variable, *carried], strict=True))
             for op in body:
                 copies.append(op.clone().operation)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from spyre_mlir.analysis.loops import terminator
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.hint_attributes import DIM_SIZES
 from spyre_mlir.dialects.structured import defining_op
@@ -164,3 +165,10 @@ def replace_operands(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> N
 def dim_sizes_of(func: ir.Operation) -> dict[str, ir.Attribute]:
     """Return the attributes of a function that outlined functions inherit: the sizes of named dims."""
     return {DIM_SIZES: func.attributes[DIM_SIZES]} if DIM_SIZES in func.attributes else {}
+
+
+def set_function_type(func: ir.Operation) -> None:
+    """Update the type of a function from its arguments and returned values."""
+    block = func.regions[0].blocks[0]
+    types = [value.type for value in block.arguments], [value.type for value in terminator(block).operands]
+    func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
