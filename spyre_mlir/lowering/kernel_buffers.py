@@ -4,9 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Collection, Mapping, Sequence
 
 from spyre_mlir.analysis.aliasing import AliasAnalysis, argument_attributes
 from spyre_mlir.bundle.model import (
@@ -24,13 +22,13 @@ from spyre_mlir.dialects.indices import INDEX_ARGUMENT, array_of_index, bounds_o
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC_HOST, symbolic_of
 from spyre_mlir.errors import CompileError
-from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import dma_tuples
 from spyre_mlir.layout.host_view import HostView
 from spyre_mlir.layout.padding import States
 from spyre_mlir.layout.symbolic import SymbolicDims
 from spyre_mlir.lowering.export import parameter_name
 from spyre_mlir.mlir import ir, location_of
+from spyre_mlir.rewriting.tensor_builders import retyped
 from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES
 
 _HOST_DTYPES = {name: element.host for name, element in ELEMENT_TYPES.items() if element.device is not None}
@@ -58,25 +56,22 @@ class KernelBuffers:
         self._declare_arguments()
         self._declare_constants()
         self._declare_results()
-        self._require_room()
-        self.indices = dict(self._indices())
-        self.sizes = self._sizes()
-
-    def _sizes(self) -> list[RuntimeSize]:
-        """Return the run-time sizes of the function. Their parameters are the last ones."""
+        taken, device = sum(buffer.bytes for buffer in self.buffers.values()), self.memory.target.hbm_bytes
+        if taken > device:
+            raise error_at(self.func, f"arguments and results take {taken} bytes, the device has {device}")
+        #: The indices that the host reads. Their parameters follow all arguments and results.
+        self.indices: dict[ir.Value, RuntimeIndex] = {}
+        for op in self.ops:
+            if op.name == INDEX_ARGUMENT:
+                parameter = parameter_name(len(self.parameters) + len(self.indices), is_address=False)
+                facts = array_of_index(op), element_of_index(op), IndexBounds(*bounds_of_index(op))
+                self.indices[op.results[0]] = RuntimeIndex(parameter, *facts)
         first = len(self.parameters) + len(self.indices)
-        return [
+        #: The run-time sizes of the function. Their parameters are the last ones.
+        self.sizes = [
             RuntimeSize(parameter_name(number, is_address=False), name, *bounds)
             for number, (name, bounds) in enumerate(self.memory.symbolic.sizes.items(), first)
         ]
-
-    def _indices(self) -> Iterator[tuple[ir.Value, RuntimeIndex]]:
-        """Yield each index that the host reads. The parameters of indices follow all arguments and results."""
-        reads = (op for op in self.ops if op.name == INDEX_ARGUMENT)
-        for number, op in enumerate(reads, len(self.parameters)):
-            parameter = parameter_name(number, is_address=False)
-            bounds = IndexBounds(*bounds_of_index(op))
-            yield op.results[0], RuntimeIndex(parameter, array_of_index(op), element_of_index(op), bounds)
 
     def _declare_arguments(self) -> None:
         values = self.func.regions[0].blocks[0].arguments
@@ -107,7 +102,8 @@ class KernelBuffers:
             if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
                 label = f"constant{len(self.constants)}"
                 type_ = ir.RankedTensorType(op.results[0].type)
-                self.constants[label] = _without_layout(op.attributes["value"], type_)
+                plain = ir.RankedTensorType.get(type_.shape, type_.element_type)
+                self.constants[label] = retyped(op.attributes["value"], plain)
                 fill = self._fill(stick.padding_of(op.attributes))
                 self._declare(op.results[0], label, "constant", str(type_.element_type), fill)
 
@@ -119,12 +115,6 @@ class KernelBuffers:
             host = self._host_of(named, f"result {number}")
             symbolic = _extents(self.memory.symbolic.of(value))
             self._declare(value, _text(host.label), "result", _text(host.dtype), symbolic=symbolic)
-
-    def _require_room(self) -> None:
-        """Raise ``CompileError`` if arguments, constants and results together do not fit in device memory."""
-        taken, device = sum(buffer.bytes for buffer in self.buffers.values()), self.memory.target.hbm_bytes
-        if taken > device:
-            raise error_at(self.func, f"arguments and results take {taken} bytes, the device has {device}")
 
     def _host_of(self, named: Mapping[str, ir.Attribute], what: str) -> sdsc.HostAttr:
         """Return the host attribute of an argument or a result."""
@@ -163,7 +153,12 @@ class KernelBuffers:
             known = ", ".join(_HOST_DTYPES)
             raise error_at(self.func, f"'{label}' has the host type '{dtype}'; known here are {known}")
         place = self.memory.place(value)
-        layout = self.memory.layout(place.buffer) if kind != "result" else self._result_layout(value)
+        whole = self.memory.layout(place.buffer)
+        # The host reads a result through its own layout: a result may be a view of its buffer.
+        layout = whole if kind != "result" else self.memory.layout(value)
+        # Bytes outside the view would be copied to the host as elements.
+        if layout.bytes != whole.bytes:
+            raise CompileError("a result must fill its whole buffer", location_of(self.ops[-1].location))
         view = view or HostView.whole(layout.shape)
         if view.last >= math.prod(view.array_shape):
             raise error_at(
@@ -176,7 +171,7 @@ class KernelBuffers:
         if known is None:
             self.parameters.append(parameter)
         self._names.add(label)
-        size = self.memory.layout(place.buffer).bytes
+        copy = dma_tuples(layout, view)
         self.arguments.append(
             KernelArgument(
                 name=label,
@@ -186,23 +181,17 @@ class KernelBuffers:
                 host_shape=view.array_shape,
                 data_format=DATA_FORMATS[layout.dtype],
                 device_size=layout.device_size,
-                bytes=size,
-                transfer=_transfer(layout, view),
+                bytes=whole.bytes,
+                transfer=Transfer(
+                    copy.ranges, copy.host_strides, copy.device_strides, copy.bounds, view.offset
+                ),
                 fill=fill,
                 source=source,
                 index_bounds=IndexBounds(*index_bounds) if index_bounds else None,
                 symbolic=symbolic,
             )
         )
-        self.buffers.setdefault(place.buffer, Buffer(label, parameter, 0, size))
-
-    def _result_layout(self, value: ir.Value) -> StickLayout:
-        """Return the layout through which the host reads a result, which may be a view of its buffer."""
-        layout = self.memory.layout(value)
-        # Bytes outside the view would be copied to the host as elements.
-        if layout.bytes != self.memory.layout(self.memory.place(value).buffer).bytes:
-            raise CompileError("a result must fill its whole buffer", location_of(self.ops[-1].location))
-        return layout
+        self.buffers.setdefault(place.buffer, Buffer(label, parameter, 0, whole.bytes))
 
     def buffer(self, value: ir.Value, lx_bytes: int, bases: Collection[str]) -> Buffer:
         """Return the buffer of a root value: the buffer of an argument, or the buffer at the value's placement.
@@ -230,26 +219,9 @@ class KernelBuffers:
         return self.buffers[value]
 
 
-def _transfer(layout: StickLayout, view: HostView) -> Transfer:
-    tuples = dma_tuples(layout, view)
-    return Transfer(tuples.ranges, tuples.host_strides, tuples.device_strides, tuples.bounds, view.offset)
-
-
 def _extents(dims: SymbolicDims) -> tuple[SymbolicExtent, ...]:
     return tuple(SymbolicExtent(dim, size.name, size.factor) for dim, size in sorted(dims.items()))
 
 
 def _text(attr: ir.Attribute) -> str:
     return ir.StringAttr(attr).value
-
-
-def _without_layout(attr: ir.Attribute, type_: ir.RankedTensorType) -> ir.Attribute:
-    plain = ir.RankedTensorType.get(type_.shape, type_.element_type)
-    if attr.is_splat:
-        return ir.DenseElementsAttr.get_splat(plain, attr.get_splat_value())
-    # The bindings cannot cast dense elements, and numpy lacks some element types, which are converted as text.
-    try:
-        return ir.DenseElementsAttr.get(np.array(attr), type=plain)
-    except TypeError:
-        text = str(attr)
-        return ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {plain}")

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
-import numpy as np
-
 from spyre_mlir import problems
 from spyre_mlir.analysis.aliasing import all_ops, argument_attributes, functions
 from spyre_mlir.analysis.layout_graph import LayoutGraph
@@ -39,6 +37,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import RemarkEmitter, Remarks
 from spyre_mlir.rewriting.layout_rewriter import LayoutRewrite, has_arguments_by_price
 from spyre_mlir.rewriting.outlining import set_function_type
+from spyre_mlir.rewriting.tensor_builders import retyped
 from spyre_mlir.timing import scope
 
 
@@ -122,7 +121,8 @@ class ChooseLayouts(EvaluatingPass):
         rewrite.run()
         # Only after the rewrite, which adds restickifies: their results must also be padded to whole sticks.
         layouts = rewrite.layouts
-        pad_layouts(self, func, layouts, rewrite.op_layouts, source.fixed, Views(layouts, source.steps))
+        views = Views(layouts, source.steps)
+        LayoutPadding(self, func, layouts, rewrite.op_layouts, source.fixed, views).run()
         apply_layouts(func, layouts, Views(layouts, source.steps))
         self._report(func, plan)
 
@@ -169,26 +169,22 @@ def _separate_fills(func: ir.Operation) -> None:
     filled: set[ir.Operation] = set()
     for op in all_ops(func):
         fill = defining_op(op.operands[1]) if op.name == "tensor.insert_slice" else None
-        if fill is None or not _is_fill(fill):
+        if fill is None or fill.name != "linalg.generic" or sdsc.opcode_of(fill) != "identity":
             continue
+        if shape_of(fill.operands[0]) != ():
+            continue  # a copy of a tensor, not a number
+        destinations = [
+            use.owner.operation.name == "tensor.insert_slice" and use.operand_number == 1
+            for use in fill.results[0].uses
+        ]
         # The first buffer may keep the fill; a second buffer in the same memory would mix the parts.
-        if fill not in filled and all(_is_filled(use) for use in fill.results[0].uses):
+        if fill not in filled and all(destinations):
             filled.add(fill)
             continue
         part = defining_op(op.operands[0])
         follows = part is not None and part.block == fill.block and fill.is_before_in_block(part)
         with ir.InsertionPoint(part) if part is not None and follows else ir.InsertionPoint.after(fill):
             op.operands[1] = fill.clone().operation.results[0]
-
-
-def _is_fill(op: ir.Operation) -> bool:
-    """Return whether an op fills a tensor with one number."""
-    return sdsc.opcode_of(op) == "identity" and op.name == "linalg.generic" and shape_of(op.operands[0]) == ()
-
-
-def _is_filled(use: ir.OpOperand) -> bool:
-    """Return whether a use is the destination of a ``tensor.insert_slice``."""
-    return use.owner.operation.name == "tensor.insert_slice" and use.operand_number == 1
 
 
 # The layouts that a plan file pins, as constraints on the layout choice.
@@ -211,8 +207,20 @@ class LayoutPins:
 
     def __init__(self, source: LayoutGraph) -> None:
         self.source = source
-        self.pinned = {pin.tensor: pin for pin in _pinned(source)}
+        self.pinned: dict[int, PinnedTensor] = {}
         self._imposed: set[int] = set()
+        arguments = source.func.regions[0].blocks[0].arguments
+        for value, attributes in zip(arguments, argument_attributes(source.func), strict=True):
+            layouts = argument_layouts(attributes, value.type, source.graph.target)
+            if layouts:
+                self._add(PinnedTensor(source.tensors[value], layouts, source.func))
+        for op in all_ops(source.func):
+            layout = pins_of(op).layout if sdsc.PINS in op.attributes else None
+            if layout is not None:
+                self._add(PinnedTensor(source.tensors[op.results[0]], (layout,), op))
+
+    def _add(self, pin: PinnedTensor) -> None:
+        self.pinned[pin.tensor] = pin
 
     def impose(self, plan: LayoutPlan) -> bool:
         """Add the pins that a choice breaks as constraints; return whether there are new ones."""
@@ -242,37 +250,20 @@ class LayoutPins:
         )
 
     def _impose(self, pinned: PinnedTensor) -> None:
-        node = self.source.graph.nodes[pinned.tensor]
-        if isinstance(node, ArgumentNode) and node.free:
-            node.layouts = pinned.layouts
-        elif isinstance(node, ArgumentNode) and node.by_price and self._is_default(node, pinned.layouts[0]):
-            # Instead of a pin, the argument is fixed to its default layout, with the same conversions to other orders.
-            node.by_price = False
-        else:
-            self.source.shared_layouts.pin(pinned.op, pinned.tensor, pinned.layouts[0])
-
-    def _is_default(self, node: ArgumentNode, layout: StickLayout) -> bool:
-        return same_order(StickLayout.for_tensor(self.source.graph.target, node.shape, node.dtype), layout)
-
-
-def _pinned(source: LayoutGraph) -> list[PinnedTensor]:
-    pins = []
-    arguments = source.func.regions[0].blocks[0].arguments
-    for value, attributes in zip(arguments, argument_attributes(source.func), strict=True):
-        layouts = argument_layouts(attributes, value.type, source.graph.target)
-        if layouts:
-            pins.append(PinnedTensor(source.tensors[value], layouts, source.func))
-    for op in all_ops(source.func):
-        layout = pins_of(op).layout if sdsc.PINS in op.attributes else None
-        if layout is not None:
-            pins.append(PinnedTensor(source.tensors[op.results[0]], (layout,), op))
-    return pins
+        node, layout = self.source.graph.nodes[pinned.tensor], pinned.layouts[0]
+        if isinstance(node, ArgumentNode):
+            if node.free:
+                node.layouts = pinned.layouts
+                return
+            default = StickLayout.for_tensor(self.source.graph.target, node.shape, node.dtype)
+            if node.by_price and same_order(default, layout):
+                # Instead of a pin, the argument is fixed to its default layout, with the same conversions.
+                node.by_price = False
+                return
+        self.source.shared_layouts.pin(pinned.op, pinned.tensor, layout)
 
 
 # Writing chosen layouts into the types of a function, and replacing converting clones by restickifies.
-
-#: Element types that numpy supports, too.
-_BUFFERS = ("f16", "f32")
 
 _EMPTY = ("tensor.empty", "linalg.fill")
 
@@ -332,7 +323,7 @@ class _Types:
         if op.name in DESTINATION:
             _set_destination(op, len(op.operands) - 1, result.type)
         if op.name == "arith.constant":
-            _retype_constant(op)
+            op.attributes["value"] = retyped(op.attributes["value"], result.type)
         if RESTICKIFY in op.attributes:
             self._restickify(op)
 
@@ -360,42 +351,13 @@ def _set_destination(op: ir.Operation, index: int, type_: ir.Type) -> None:
     op.operands[index] = empty
 
 
-def _retype_constant(op: ir.Operation) -> None:
-    """Write the type of a constant, layout included, into its value."""
-    type_, attr = op.results[0].type, op.attributes["value"]
-    if attr.is_splat:
-        op.attributes["value"] = ir.DenseElementsAttr.get_splat(type_, attr.get_splat_value())
-        return
-    if str(attr.type.element_type) in _BUFFERS:
-        # Masks have millions of elements; converting them through text takes much longer than the rest of the pass.
-        op.attributes["value"] = ir.DenseElementsAttr.get(np.array(attr), type=type_)
-        return
-    text = str(attr)
-    op.attributes["value"] = ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {type_}")
-
-
-# Padding of layouts to whole sticks, where operations and conversions access more than the tensor's own shape.
-
-
-def pad_layouts(
-    owner: RemarkEmitter,
-    func: ir.Operation,
-    layouts: dict[ir.Value, StickLayout],
-    op_layouts: dict[ir.Value, OpLayout],
-    fixed: set[ir.Value],
-    views: Views,
-) -> None:
-    """Pad buffers in ``layouts``, or copy buffers that cannot be padded, in program order.
+class LayoutPadding:
+    """Padding of the buffers of one function in ``layouts``, or copies of buffers that cannot be padded.
 
     Each side of a conversion is padded to whole sticks of the other side's stick dim. An operand is padded to whole
     sticks of a dim that is the stick dim of another operand (``StickAssignment.padded_dims``). The source of a slice
     with steps is padded to a whole number of steps. ``fixed`` buffers are not changed.
     """
-    _Padding(owner, func, layouts, op_layouts, fixed, views).run()
-
-
-class _Padding:
-    """The padding of the buffers of one function, with the layouts and views chosen so far."""
 
     def __init__(
         self,
@@ -454,16 +416,16 @@ class _Padding:
         generic = structured(op)
         assert generic is not None
         values = (*generic.inputs, generic.result)
+        order = op_layout.assignment.inputs
+        # The views in the original order of the operands, as in ``StickAssignment.stick_dims``.
+        positions = (*(order.index(index) for index in range(len(generic.inputs))), len(generic.inputs))
         for original, dim in op_layout.assignment.padded_dims:
+            ordered = [self.views[values[position]] for position in positions]
             last = original == len(generic.inputs)
             operand = original if last else op_layout.assignment.inputs.index(original)
             multiple = max(
                 elements_per_stick(view.target, view.dtype)
-                for view, stick_dim in zip(
-                    (self.views[value] for value in _in_order(values, op_layout)),
-                    op_layout.assignment.stick_dims,
-                    strict=True,
-                )
+                for view, stick_dim in zip(ordered, op_layout.assignment.stick_dims, strict=True)
                 if stick_dim == dim
             )
             where = generic.maps[operand].index(dim)
@@ -601,12 +563,6 @@ def _has_whole_steps(op: ir.Operation, view: BufferView) -> bool:
         if view.shape[dim] % step == 0 and outer % (stride * step):
             return False
     return True
-
-
-def _in_order(values: tuple[ir.Value, ...], op_layout: OpLayout) -> list[ir.Value]:
-    """Return the operands in the original order, which ``StickAssignment.stick_dims`` uses."""
-    *inputs, result = values
-    return [*(inputs[op_layout.assignment.inputs.index(index)] for index in range(len(inputs))), result]
 
 
 def _dense(view: BufferView) -> StickLayout:

@@ -78,8 +78,14 @@ _MOST_BITS = 16
 
 def require_room(func: ir.Operation) -> None:
     """Raise ``CompileError`` if the arguments of a function at level *linalg* are larger than device memory."""
-    arguments = func.regions[0].blocks[0].arguments
-    taken = sum(_least_bytes(argument.type) for argument in arguments if _is_read_whole(argument))
+    taken = 0
+    for argument in func.regions[0].blocks[0].arguments:
+        type_ = argument.type
+        if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
+            continue
+        element = type_.element_type
+        if isinstance(element, ir.FloatType | ir.IntegerType) and _is_read_whole(argument):
+            taken += math.prod(type_.shape) * (min(element.width, _MOST_BITS) // 8)
     device = target_of(func).hbm_bytes
     if taken > device:
         text = f"arguments take at least {taken} bytes, the device has {device}"
@@ -95,15 +101,6 @@ def _is_read_whole(value: ir.Value) -> bool:
         else user.name.startswith("linalg.")
         for user in users
     )
-
-
-def _least_bytes(type_: ir.Type) -> int:
-    if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
-        return 0
-    element = type_.element_type
-    if not isinstance(element, ir.FloatType | ir.IntegerType):
-        return 0
-    return math.prod(type_.shape) * (min(element.width, _MOST_BITS) // 8)
 
 
 def named_attributes(func: ir.Operation) -> list[dict[str, ir.Attribute]]:

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.quantized_matmuls import rounded_sum
 from spyre_mlir.analysis.value_ranges import is_nonnegative
 from spyre_mlir.dialects import sdsc
@@ -48,10 +49,8 @@ class FuseDeviceOps(Pass):
     name: ClassVar[str] = "fuse-device-ops"
 
     def run(self, module: ir.Operation) -> None:
-        for func in list(module.regions[0].blocks[0].operations):
-            if func.operation.name != "func.func" or not func.operation.regions[0].blocks:
-                continue
-            for op in [op.operation for op in func.operation.regions[0].blocks[0].operations]:
+        for func in functions(module):
+            for op in [op.operation for op in func.regions[0].blocks[0].operations]:
                 if sdsc.opcode_of(op) is not None:
                     self._fuse(op)
 
@@ -76,18 +75,15 @@ class FuseDeviceOps(Pass):
             if fused is None:
                 return
             op = maker_of(fused)
-            reason = f"'{sdsc.opcode_of(op)}' takes the place of {_names(root)}"
+            makers = [maker for value in root.inputs if (maker := defining_op(value))]
+            names = [name for maker in makers if (name := sdsc.opcode_of(maker))]
+            reason = f"'{sdsc.opcode_of(op)}' takes the place of '{root.opcode}' over {names}"
             self.remark(current, "fusion", reason)
             sdsc.inherit(op, current)
             sdsc.record(op, "fusion", self.name, reason)
             current.results[0].replace_all_uses_with(fused)
             _erase_dead(current)
             current = op
-
-
-def _names(root: Structured) -> str:
-    inner = [sdsc.opcode_of(owner) for value in root.inputs if (owner := defining_op(value))]
-    return f"'{root.opcode}' over {[name for name in inner if name]}"
 
 
 def _erase_dead(op: ir.Operation) -> None:
@@ -100,11 +96,7 @@ def _erase_dead(op: ir.Operation) -> None:
         owners = [owner for operand in current.operands if (owner := defining_op(operand))]
         current.erase()
         # x * x has the same owner twice, which must be erased only once.
-        seen: list[ir.Operation] = []
-        for owner in owners:
-            if owner not in seen and owner.name != "func.func":
-                seen.append(owner)
-        waiting.extend(seen)
+        waiting += dict.fromkeys(owners)
 
 
 # -- reductions with a scaling ------------------------------------------------------------------------

@@ -40,7 +40,12 @@ class NameOperations(Pass):
 
     def run(self, module: ir.Operation) -> None:
         funcs = functions(module)
-        labels = {value: label for func in funcs for value, label in _labels(func).items()}
+        labels: dict[ir.Value, str] = {}
+        for func in funcs:
+            arguments = func.regions[0].blocks[0].arguments
+            for value, attributes in zip(arguments, argument_attributes(func), strict=True):
+                if sdsc.HOST in attributes:
+                    labels[value] = ir.StringAttr(attributes[sdsc.HOST].label).value
         numbers = _Numbers()
         unnamed = []
         for op in [op for func in funcs for op in all_ops(func) if is_compute(op)]:
@@ -59,7 +64,12 @@ class NameOperations(Pass):
         whole = sdsc.name_of(op)
         if whole is not None:
             return f"{whole}/part"
-        return f"{_source(op, labels)}/{_kind(op)}" if self.inserted else _kind(op)
+        if not self.inserted:
+            return _kind(op)
+        # The first operand with a name is the source.
+        origins = [_origin(value, labels) for value in op.operands]
+        source = next((origin for origin in origins if origin not in NAMELESS), origins[0])
+        return f"{source}/{_kind(op)}"
 
 
 class _Numbers:
@@ -90,22 +100,6 @@ def _kind(op: ir.Operation) -> str:
     if op.name in COPIES:
         return op.name.rpartition(".")[2]
     return (sdsc.opcode_of(op) or op.name).removesuffix("nonstick")
-
-
-def _labels(func: ir.Operation) -> dict[ir.Value, str]:
-    """Return the host's name of each argument."""
-    arguments = func.regions[0].blocks[0].arguments
-    return {
-        value: ir.StringAttr(attributes[sdsc.HOST].label).value
-        for value, attributes in zip(arguments, argument_attributes(func), strict=True)
-        if sdsc.HOST in attributes
-    }
-
-
-def _source(op: ir.Operation, labels: dict[ir.Value, str]) -> str:
-    """Return the name of the first named operand, or the placeholder of the first operand."""
-    origins = [_origin(value, labels) for value in op.operands]
-    return next((origin for origin in origins if origin not in NAMELESS), origins[0])
 
 
 def _origin(value: ir.Value, labels: dict[ir.Value, str]) -> str:

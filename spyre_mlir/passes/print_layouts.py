@@ -11,7 +11,6 @@ from spyre_mlir.analysis.aliasing import COPIES, AliasAnalysis, all_ops, argumen
 from spyre_mlir.analysis.loops import LOOP, terminator
 from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.listing import ListedTensor, listing
 from spyre_mlir.mlir import ir, location_of
@@ -45,19 +44,15 @@ class PrintLayouts(Pass):
 def laid_out_tensors(module: ir.Operation) -> list[tuple[str, list[ListedTensor]]]:
     """Return the tensors of each function in program order; ``CompileError`` if a tensor has no layout."""
     funcs = functions(module)
-    if not any(_has_layouts(func) for func in funcs):
+    values = [value for func in funcs for value in func.regions[0].blocks[0].arguments]
+    values += [result for func in funcs for op in all_ops(func) for result in op.results]
+    if not any(_is_tensor(value) and stick.has_layout(value.type) for value in values):
         where = location_of(funcs[0].location) if funcs else location_of(module.location)
         raise CompileError(
             "this module has no layouts; run choose-layouts, or --spyre-pipeline --to-level=laid-out, first",
             where,
         )
     return [(ir.StringAttr(func.attributes["sym_name"]).value, _Lister(func).tensors()) for func in funcs]
-
-
-def _has_layouts(func: ir.Operation) -> bool:
-    values = [*func.regions[0].blocks[0].arguments]
-    values += [result for op in all_ops(func) for result in op.results]
-    return any(_is_tensor(value) and stick.has_layout(value.type) for value in values)
 
 
 class _Lister:
@@ -74,7 +69,14 @@ class _Lister:
     def tensors(self) -> list[ListedTensor]:
         listed = [self._argument(index) for index, value in enumerate(self.arguments) if _is_tensor(value)]
         for op in all_ops(self.func):
-            listed += [self._value(op, value) for value in op.results if _is_listed(op, value)]
+            # The destination of an op is not listed, but an empty tensor that insertions or a loop fill is.
+            is_filled = any(
+                use.owner.operation.name in (LOOP, "tensor.insert_slice")
+                for value in op.results
+                for use in value.uses
+            )
+            if op.name != "linalg.fill" and (op.name != "tensor.empty" or is_filled):
+                listed += [self._value(op, value) for value in op.results if _is_tensor(value)]
         return listed
 
     def _argument(self, index: int) -> ListedTensor:
@@ -118,7 +120,10 @@ class _Lister:
     def _results(self) -> dict[ir.Value, list[str]]:
         """Return for each returned value, and for its buffer, the names of the result on the host."""
         returned = list(terminator(self.func.regions[0].blocks[0]).operands)
-        hosts = _result_hosts(self.func, len(returned))
+        hosts: list[sdsc.HostAttr | None] = [None] * len(returned)
+        if "res_attrs" in self.func.attributes:
+            entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(self.func.attributes["res_attrs"])]
+            hosts = [entry[sdsc.HOST] if sdsc.HOST in entry else None for entry in entries]
         named: dict[ir.Value, list[str]] = {}
         for index, (value, host) in enumerate(zip(returned, hosts, strict=True)):
             label = f"result{index}" if host is None else ir.StringAttr(host.label).value
@@ -140,26 +145,5 @@ class _Lister:
         return f"{PurePath(file).name}:{rest}" if rest else ""
 
 
-def _result_hosts(func: ir.Operation, count: int) -> list[sdsc.HostAttr | None]:
-    """Return the ``sdsc.host`` attribute of each result; None if it is not known."""
-    if "res_attrs" not in func.attributes:
-        return [None] * count
-    entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(func.attributes["res_attrs"])]
-    return [entry[sdsc.HOST] if sdsc.HOST in entry else None for entry in entries]
-
-
 def _is_tensor(value: ir.Value) -> bool:
     return isinstance(value.type, ir.RankedTensorType)
-
-
-def _is_listed(op: ir.Operation, value: ir.Value) -> bool:
-    """Return whether a value is a tensor in memory and not a scalar or the destination of an op."""
-    return _is_tensor(value) and op.name != "linalg.fill" and not _is_destination(value)
-
-
-def _is_destination(value: ir.Value) -> bool:
-    """Return whether a value is an empty tensor that is not filled by insertions or a loop."""
-    owner = defining_op(value)
-    if owner is None or owner.name != "tensor.empty":
-        return False
-    return all(use.owner.operation.name not in (LOOP, "tensor.insert_slice") for use in value.uses)

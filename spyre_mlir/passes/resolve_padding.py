@@ -129,7 +129,12 @@ class _Resolver:
             {dim: unmet_needs[0][0].value for dim, unmet_needs in unmet.items()}
         )
         for dim, unmet_needs in unmet.items():
-            self.owner.remark(op, "mask", _reason(dim, unmet_needs))
+            need, _ = unmet_needs[0]
+            first, last, shown = need.positions[0], need.positions[-1], []
+            for other, state in unmet_needs:
+                shown.append(f"padding of operand {other.operand + 1} is {state_text(state)}")
+            text = f"mask d{dim} {first}..{last} with {state_text(need.value)}: {', '.join(shown)}"
+            self.owner.remark(op, "mask", text)
 
 
 def _reduces_whole_sticks(op: ir.Operation) -> bool:
@@ -142,10 +147,3 @@ def _reduces_whole_sticks(op: ir.Operation) -> bool:
         elements_per_stick(target_of(op), element_of(value)) for value in (*generic.inputs, generic.result)
     )
     return all(generic.extents[dim] % longest == 0 for dim in generic.reduced)
-
-
-def _reason(dim: int, unmet: list[tuple[Need, State]]) -> str:
-    need, _ = unmet[0]
-    shown = [f"padding of operand {other.operand + 1} is {state_text(state)}" for other, state in unmet]
-    first, last = need.positions[0], need.positions[-1]
-    return f"mask d{dim} {first}..{last} with {state_text(need.value)}: {', '.join(shown)}"

@@ -39,6 +39,7 @@ from spyre_mlir.layout_search.op_layouts import OpLayout
 from spyre_mlir.layout_search.tensor_graph import ArgumentNode, Compute, Graph, IterArg, TensorNode, ViewNode
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import WARNING, RemarkEmitter
+from spyre_mlir.rewriting.tensor_builders import empty_like
 
 
 def has_arguments_by_price(source: LayoutGraph, plan: LayoutPlan, stick_outermost: bool) -> bool:
@@ -80,7 +81,8 @@ class LayoutRewrite:
         assert isinstance(node, ArgumentNode)
         if not node.free:
             candidate = decision.state.produced.candidate
-            default = _default(self.source, node, self._outermost)
+            is_outermost = bool(getattr(self.owner, "stick_outermost", False))
+            default = _default(self.source, node, is_outermost)
             if node.by_price and candidate is not candidate_of(default):
                 self.values.record(value, candidate)
                 order = ", ".join(f"d{dim}" for dim in candidate.order)
@@ -92,12 +94,18 @@ class LayoutRewrite:
         first, *others = decision.state.base
         self.values.record(value, first)
         for candidate in others:
-            self.values.by_tensor[tensor][candidate] = _duplicated(value, self.source.func)
-            self.layouts[self.values.by_tensor[tensor][candidate]] = candidate.layout
-
-    @property
-    def _outermost(self) -> bool:
-        return bool(getattr(self.owner, "stick_outermost", False))
+            op = defining_op(value)
+            if op is not None:
+                duplicate = op.clone().operation.results[0]
+            else:
+                # A second argument with the same host array.
+                func = self.source.func
+                attrs = [ir.DictAttr(attribute) for attribute in func.attributes["arg_attrs"]]
+                duplicate = func.regions[0].blocks[0].add_argument(value.type, func.location)
+                attrs.append(sdsc.again(attrs, value.arg_number))
+                func.attributes["arg_attrs"] = ir.ArrayAttr.get(attrs)
+            self.values.by_tensor[tensor][candidate] = duplicate
+            self.layouts[duplicate] = candidate.layout
 
     # -- loops ----------------------------------------------------------------------------------------
 
@@ -105,7 +113,14 @@ class LayoutRewrite:
         """Rewrite a loop: all values of an iter_arg have the same layout, and the body is rewritten once."""
         carried = carried_values(op)
         for iter_arg in carried:
-            self._enter(op, iter_arg)
+            _, node, decision = self.values.decision(iter_arg.argument)
+            assert isinstance(node, IterArg)
+            candidate = decision.state.produced.candidate
+            layout = self.values.layout_of(node, candidate)
+            self.values.record(iter_arg.argument, candidate, layout)
+            buffer = self.plan.decisions[node.initial]
+            for read in zip(buffer.reads, buffer.in_place, strict=True):
+                self.values.write_destination(op, iter_arg.operand, read, layout)
         self._visit_all(body_block(op))
         end = terminator(body_block(op))
         for iter_arg in carried:
@@ -119,18 +134,13 @@ class LayoutRewrite:
             if iter_arg.yielded in arguments and iter_arg.yielded != iter_arg.argument:
                 self._yield_copy(op, iter_arg, "what another place of the loop carries goes on here")
         for iter_arg in carried:
-            self._copy_if_needed(op, iter_arg.operand)
+            current = next(other for other in carried_values(op) if other.operand == iter_arg.operand)
+            if (why := why_not_in_place(op, current)) is not None:
+                self._yield_copy(op, current, why)
             _, _, decision = self.values.decision(iter_arg.argument)
             self.values.record(
                 iter_arg.result, decision.state.produced.candidate, self.layouts[iter_arg.argument]
             )
-
-    def _copy_if_needed(self, op: ir.Operation, operand: int) -> None:
-        """Copy a yielded value that cannot overwrite its iter_arg."""
-        iter_arg = next(iter_arg for iter_arg in carried_values(op) if iter_arg.operand == operand)
-        why = why_not_in_place(op, iter_arg)
-        if why is not None:
-            self._yield_copy(op, iter_arg, why)
 
     def _yield_copy(self, op: ir.Operation, iter_arg: CarriedValue, why: str) -> None:
         """Let a loop yield a copy, written at the end of the iteration."""
@@ -140,15 +150,6 @@ class LayoutRewrite:
         self.layouts[clone] = layout
         end.operands[iter_arg.operand - 3] = clone
         self.owner.remark(maker_of(clone), "copy", why, before=0, after=2 * layout.bytes)
-
-    def _enter(self, op: ir.Operation, iter_arg: CarriedValue) -> None:
-        _, node, decision = self.values.decision(iter_arg.argument)
-        assert isinstance(node, IterArg)
-        layout = self.values.layout_of(node, decision.state.produced.candidate)
-        self.values.record(iter_arg.argument, decision.state.produced.candidate, layout)
-        buffer = self.plan.decisions[node.initial]
-        for read in zip(buffer.reads, buffer.in_place, strict=True):
-            self.values.write_destination(op, iter_arg.operand, read, layout)
 
     # -- ops ------------------------------------------------------------------------------------------
 
@@ -162,7 +163,12 @@ class LayoutRewrite:
             self._loop(op)
             return
         if op.name in DESTINATION:
-            _give_own_destination(op)
+            # The destination becomes an empty tensor: insertions determine where the result is written.
+            old = defining_op(op.operands[len(op.operands) - 1])
+            if old is None or old.name not in ("tensor.empty", "linalg.fill"):
+                op.operands[len(op.operands) - 1] = empty_like(op.results[0])
+                if old is not None and use_empty(old.results[0]):
+                    old.erase()
         if not op.results or op.results[0] not in self.source.tensors:
             return
         if op.name in VIEWS:
@@ -266,29 +272,6 @@ class LayoutRewrite:
             self.values.by_tensor[tensor][produced] = op.results[0]
 
 
-def _duplicated(value: ir.Value, func: ir.Operation) -> ir.Value:
-    """Return a second copy of a constant, or a second argument with the same host array as ``value``."""
-    op = defining_op(value)
-    if op is not None:
-        return op.clone().operation.results[0]
-    attrs = [ir.DictAttr(attribute) for attribute in func.attributes["arg_attrs"]]
-    argument = func.regions[0].blocks[0].add_argument(value.type, func.location)
-    attrs.append(sdsc.again(attrs, value.arg_number))
-    func.attributes["arg_attrs"] = ir.ArrayAttr.get(attrs)
-    return argument
-
-
-def _give_own_destination(op: ir.Operation) -> None:
-    """Replace an op's destination slice with an empty tensor: insertions determine where the result is written."""
-    destination = len(op.operands) - 1
-    old = defining_op(op.operands[destination])
-    if old is not None and old.name in ("tensor.empty", "linalg.fill"):
-        return
-    op.operands[destination] = ir.Operation.create("tensor.empty", results=[op.results[0].type]).result
-    if old is not None and use_empty(old.results[0]):
-        old.erase()
-
-
 # Layout values: the values of tensors in each of their layouts, converted before the first reader that needs one.
 
 #: Advice to the user for a restickify of numbers that do not have 16 bits.
@@ -389,19 +372,14 @@ class LayoutValues:
         stick_dim = BufferView.of(layout).stick_dim
         if candidate.stick_dim != stick_dim:
             # Convert through a dense buffer: a slice may not consist of whole sticks of another stick dim.
-            target = candidate_of(
-                StickLayout.for_tensor(layout.target, layout.shape, layout.dtype, _order(layout, stick_dim))
-            )
+            order = [dim for dim in range(len(layout.shape)) if dim != stick_dim]
+            order.append(-1 if stick_dim is None else stick_dim)
+            target = candidate_of(StickLayout.for_tensor(layout.target, layout.shape, layout.dtype, order))
             why = "the buffer that it is put into has another stick"
             value = self._converted(value, candidate, target, candidate.bytes + target.bytes, why)
         clone = sdsc.clone(value, ir.Location.current)
         self.layouts[clone] = layout
         op.operands[operand] = clone
-
-
-def _order(layout: StickLayout, stick_dim: int | None) -> list[int]:
-    others = [dim for dim in range(len(layout.shape)) if dim != stick_dim]
-    return [*others, -1 if stick_dim is None else stick_dim]
 
 
 def stick_text(stick_dim: int | None) -> str:
@@ -443,7 +421,7 @@ class Reasons:
                 try:
                     node.step.apply(produced.view)
                 except ViewError as error:
-                    return f"with {_dim(produced.stick_dim)} in the stick it has no such view: {error}"
+                    return f"with {stick_text(produced.stick_dim)} in the stick it has no such view: {error}"
         return None
 
     def _operation(self, tensor: int, target: LayoutCandidate) -> str | None:
@@ -452,16 +430,11 @@ class Reasons:
             node, decision = self.nodes[reader], self.decisions[reader]
             if isinstance(node, Compute) and decision.reads[position] is target:
                 opcode = node.signature.opcode
-                return (
-                    f"'{opcode}' reads it with {_dim(target.stick_dim)} in the stick, for {sentence(opcode)}"
-                )
+                stick_dim = stick_text(target.stick_dim)
+                return f"'{opcode}' reads it with {stick_dim} in the stick, for {sentence(opcode)}"
             if isinstance(node, ViewNode) and target in decision.reads:
                 base = decision.state.base[decision.reads.index(target)]
                 reason = self._operation(reader, base)
                 if reason is not None:
                     return reason
         return None
-
-
-def _dim(stick_dim: int | None) -> str:
-    return "nothing" if stick_dim is None else f"d{stick_dim}"

@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from spyre_mlir.dialects.structured import Map, affine_map, device_op, iterators, shape_of
 from spyre_mlir.mlir import ir
 
@@ -39,6 +41,19 @@ def constant(attr: ir.Attribute) -> ir.Value:
 def index_constant(number: int) -> ir.Value:
     """Build an ``arith.constant`` of type ``index``."""
     return constant(ir.IntegerAttr.get(ir.IndexType.get(), number))
+
+
+def retyped(attr: ir.Attribute, type_: ir.Type) -> ir.Attribute:
+    """Return the value of a constant tensor with another type, which differs in the layout."""
+    if attr.is_splat:
+        return ir.DenseElementsAttr.get_splat(type_, attr.get_splat_value())
+    # The bindings cannot cast dense elements. Masks have millions of elements, for which text would take much longer
+    # than the rest of a pass; but numpy lacks some element types.
+    try:
+        return ir.DenseElementsAttr.get(np.array(attr), type=type_)
+    except TypeError:
+        text = str(attr)
+        return ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {type_}")
 
 
 def affine_apply(map_: ir.AffineMap, operands: Sequence[ir.Value]) -> ir.Value:
