@@ -116,7 +116,14 @@ class HostEvaluator:
     def __init__(self, module: ir.Module | ir.OpView | ir.Operation) -> None:
         # The ops live as long as the module does.
         self._module = module
-        self._func = _only_function(module)
+        ops = [entry.operation for entry in module.operation.regions[0].blocks[0].operations]
+        other = next((op for op in ops if op.name != "func.func"), None)
+        if other is not None:
+            raise failure(other, "has no place in the module of a host function, which is one func.func")
+        if len(ops) != 1 or not ops[0].regions[0].blocks:
+            where = location_of(module.operation.location)
+            raise CompileError("The module of a host function is one function with a body.", where)
+        (self._func,) = ops
         signature = ir.FunctionType(ir.TypeAttr(self._func.attributes["function_type"]).value)
         self._inputs = [_tensor(type_, self._func) for type_ in signature.inputs]
         self._results = [_tensor(type_, self._func) for type_ in signature.results]
@@ -169,18 +176,6 @@ class HostEvaluator:
 def evaluate(module: ir.Module) -> list[NDArray[Any]]:
     """Return the results of a function without arguments."""
     return HostEvaluator(module)()
-
-
-def _only_function(module: ir.Module | ir.OpView | ir.Operation) -> ir.Operation:
-    """Return the function of a module that contains nothing else."""
-    ops = [entry.operation for entry in module.operation.regions[0].blocks[0].operations]
-    other = next((op for op in ops if op.name != "func.func"), None)
-    if other is not None:
-        raise failure(other, "has no place in the module of a host function, which is one func.func")
-    if len(ops) != 1 or not ops[0].regions[0].blocks:
-        where = location_of(module.operation.location)
-        raise CompileError("The module of a host function is one function with a body.", where)
-    return ops[0]
 
 
 def _tensor(type_: ir.Type, func: ir.Operation) -> ir.Type:

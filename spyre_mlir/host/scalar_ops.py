@@ -95,14 +95,6 @@ def _bit_length(x: NDArray[Any]) -> NDArray[np.int64]:
     return length + (unsigned != 0)
 
 
-def _is_normal(x: NDArray[Any]) -> NDArray[Any]:
-    return np.isfinite(x) & (np.abs(x) >= np.finfo(x.dtype).tiny)
-
-
-def _integer_power_of_float(base: NDArray[Any], exponent: NDArray[Any]) -> NDArray[Any]:
-    return np.power(base.astype(np.float64), exponent).astype(base.dtype)
-
-
 def to_signed(x: NDArray[Any], target: np.dtype) -> NDArray[Any]:
     """Truncate floats to integers; floats beyond 32 bits (64 for i64) and NaN become the smallest integer and wrap."""
     width = np.dtype(np.int64 if target.itemsize == 8 else np.int32)
@@ -132,8 +124,10 @@ _MATH: dict[str, Callable[..., NDArray[Any]]] = {
     "math.cttz": _trailing_zeros, "math.erf": erf, "math.erfc": _of_libm(math.erfc), "math.exp": np.exp,
     "math.exp2": np.exp2, "math.expm1": np.expm1, "math.floor": np.floor,
     "math.fma": lambda a, b, c: (a.astype(np.float64) * b + c).astype(a.dtype),
-    "math.fpowi": _integer_power_of_float, "math.ipowi": _power_of_integers, "math.isfinite": np.isfinite,
-    "math.isinf": np.isinf, "math.isnan": np.isnan, "math.isnormal": _is_normal, "math.log": np.log,
+    "math.fpowi": lambda x, exponent: np.power(x.astype(np.float64), exponent).astype(x.dtype),
+    "math.ipowi": _power_of_integers, "math.isfinite": np.isfinite,
+    "math.isinf": np.isinf, "math.isnan": np.isnan,
+    "math.isnormal": lambda x: np.isfinite(x) & (np.abs(x) >= np.finfo(x.dtype).tiny), "math.log": np.log,
     "math.log10": np.log10, "math.log1p": np.log1p, "math.log2": np.log2, "math.powf": np.power,
     "math.round": _round_half_away, "math.roundeven": np.rint, "math.rsqrt": lambda x: (1 / np.sqrt(x)).astype(x.dtype),
     "math.sin": np.sin, "math.sinh": np.sinh, "math.sqrt": np.sqrt, "math.tan": np.tan, "math.tanh": np.tanh,
@@ -172,14 +166,6 @@ def _on_bits(integers: Function, booleans: Function) -> Function:
     return lambda *values: (booleans if values[0].dtype == np.bool_ else integers)(*values)
 
 
-def _minimum_of_signed(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    return np.where(_signed(a) < _signed(b), a, b)
-
-
-def _maximum_of_signed(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    return np.where(_signed(a) < _signed(b), b, a)
-
-
 def _shift(function: Function, beyond: Function) -> Function:
     """Return a shift whose result is ``beyond(values)`` if the amount is the width or more."""
 
@@ -191,14 +177,6 @@ def _shift(function: Function, beyond: Function) -> Function:
         return np.where(inside, function(values, np.where(inside, amounts, 0)), beyond(values))
 
     return compute
-
-
-def _nothing(values: NDArray[Any]) -> NDArray[Any]:
-    return np.zeros_like(values)
-
-
-def _sign(values: NDArray[Any]) -> NDArray[Any]:
-    return np.where(values < 0, -1, 0).astype(values.dtype)
 
 
 def _truncated_quotient(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
@@ -224,11 +202,11 @@ _DIVISIONS: dict[str, Function] = {
 _ADD = _on_bits(np.add, np.logical_xor)
 _SUBTRACT = _on_bits(np.subtract, np.logical_xor)
 _MULTIPLY = _on_bits(np.multiply, np.logical_and)
-_SHIFT_LEFT = _on_bits(_shift(np.left_shift, _nothing), lambda a, b: a & ~b)
-_SHIFT_RIGHT = _on_bits(_shift(np.right_shift, _sign), lambda a, b: a)
-_SHIFT_RIGHT_UNSIGNED = _on_bits(
-    _on_unsigned(_shift(np.right_shift, _nothing)), lambda a, b: a & ~b
-)  # fmt: skip
+_SHIFT_LEFT = _on_bits(_shift(np.left_shift, np.zeros_like), lambda a, b: a & ~b)
+_SHIFT_RIGHT = _on_bits(
+    _shift(np.right_shift, lambda values: np.where(values < 0, -1, 0).astype(values.dtype)), lambda a, b: a
+)
+_SHIFT_RIGHT_UNSIGNED = _on_bits(_on_unsigned(_shift(np.right_shift, np.zeros_like)), lambda a, b: a & ~b)
 _MINIMUM_UNSIGNED, _MAXIMUM_UNSIGNED = (
     _on_bits(_on_unsigned(function), function) for function in (np.minimum, np.maximum)
 )
@@ -238,7 +216,8 @@ FUNCTIONS: dict[str, Function] = {
     "arith.addi": _ADD, "arith.subi": _SUBTRACT, "arith.muli": _MULTIPLY, "arith.andi": np.bitwise_and,
     "arith.ori": np.bitwise_or, "arith.xori": np.bitwise_xor, "arith.shli": _SHIFT_LEFT,
     "arith.shrsi": _SHIFT_RIGHT, "arith.shrui": _SHIFT_RIGHT_UNSIGNED,
-    "arith.maxsi": _maximum_of_signed, "arith.minsi": _minimum_of_signed,
+    "arith.maxsi": lambda a, b: np.where(_signed(a) < _signed(b), b, a),
+    "arith.minsi": lambda a, b: np.where(_signed(a) < _signed(b), a, b),
     "arith.maxui": _MAXIMUM_UNSIGNED, "arith.minui": _MINIMUM_UNSIGNED,
     "arith.addf": np.add, "arith.subf": np.subtract, "arith.mulf": np.multiply, "arith.divf": np.divide,
     "arith.remf": np.fmod, "arith.negf": np.negative, "arith.maximumf": np.maximum, "arith.minimumf": np.minimum,
@@ -383,31 +362,25 @@ def scalar_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
 def constant_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for ``arith.constant``, scalar or tensor, read once."""
-    attr, type_ = op.attributes["value"], op.results[0].type
-    value = _tensor_constant(op, attr) if is_tensor(type_) else _scalar_constant(op, attr)
+    attr, number = op.attributes["value"], number_type(op.results[0].type)
+    if not is_tensor(op.results[0].type):
+        if not isinstance(attr, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr):
+            raise failure(op, f"has a value of no known kind: {attr}")
+        value = number.widened(number.stored(np.array(attr.value).astype(number.computed)))
+    elif not isinstance(attr, ir.DenseElementsAttr):
+        raise failure(op, "must be given by its elements: dense<...>")
+    elif attr.is_splat:
+        scalar = np.array(attr.get_splat_value().value).astype(number.computed)
+        value = np.broadcast_to(number.stored(scalar), tensor_shape(op.results[0].type)).copy()
+    elif number.name in ("bf16", "f8E4M3FN"):
+        # The bindings read elements of these types only one by one.
+        elements = [attr[index] for index in range(len(attr))]
+        value = np.array(elements, number.storage).reshape(tensor_shape(op.results[0].type))
+    else:
+        value = np.array(attr).astype(number.storage, copy=False)
     # All calls share the array.
     value.flags.writeable = False
     return lambda frame: (value,)
-
-
-def _scalar_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray[Any]:
-    number = number_type(op.results[0].type)
-    if isinstance(attr, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr):
-        return number.widened(number.stored(np.array(attr.value).astype(number.computed)))
-    raise failure(op, f"has a value of no known kind: {attr}")
-
-
-def _tensor_constant(op: ir.Operation, attr: ir.Attribute) -> NDArray[Any]:
-    """Return the elements of a dense constant; the bindings read elements of bf16 and 8-bit floats only one by one."""
-    if not isinstance(attr, ir.DenseElementsAttr):
-        raise failure(op, "must be given by its elements: dense<...>")
-    number, shape = number_type(op.results[0].type), tensor_shape(op.results[0].type)
-    if attr.is_splat:
-        scalar = np.array(attr.get_splat_value().value).astype(number.computed)
-        return np.broadcast_to(number.stored(scalar), shape).copy()
-    if number.name in ("bf16", "f8E4M3FN"):
-        return np.array([attr[index] for index in range(len(attr))], number.storage).reshape(shape)
-    return np.array(attr).astype(number.storage, copy=False)
 
 
 def index_constant_rule(op: ir.Operation, scope: BlockScope) -> Kernel:

@@ -293,7 +293,36 @@ def _within(view: NDArray, part: Part) -> Part:
 
 def structured_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for any op with indexing maps and a body that ends with linalg.yield."""
-    structured = _structured(op, scope)
+    block = only_block(op)
+    values = list(op.operands)
+    maps = indexing_maps(op)
+    shapes = [tensor_shape(value.type) for value in values]
+    if len(maps) != len(values) or len(block.arguments) != len(values):
+        raise failure(op, "must have a map and an argument of its body for each operand")
+    if any(isinstance(inner, ir.ShapedType) for inner in (argument.type for argument in block.arguments)):
+        raise failure(op, "must have a body on scalars")
+    extents = loop_extents(op, maps, shapes)
+    accesses = [access(op, map_, shape, extents) for map_, shape in zip(maps, shapes, strict=True)]
+    inputs = len(values) - len(op.results)
+    if any(access_.linear is None for access_ in accesses[inputs:]):
+        raise failure(op, "writes by a map with divisions, which has no rule")
+    # A loop is parallel if it is by itself, once, a dim of each output.
+    parallel = tuple(range(len(extents)))
+    for map_ in maps[inputs:]:
+        dims = [entry.position for entry in map_.results if isinstance(entry, ir.AffineDimExpr)]
+        selects = all(isinstance(entry, ir.AffineDimExpr | ir.AffineConstantExpr) for entry in map_.results)
+        alone = set(dims) if selects and len(dims) == len(set(dims)) else set()
+        parallel = tuple(dim for dim in parallel if dim in alone)
+    reduced = tuple(dim for dim in range(len(extents)) if dim not in parallel)
+    body = scope.block(block, "linalg.yield", op)
+    # The scalar operations of one point of the loops; a summed product is cheap.
+    kinds = reductions.classify(block, list(block.arguments)[inputs:])
+    is_product = kinds and all(isinstance(kind, Fold) and kind.factors for kind in kinds)
+    weight = 1 / MATMUL_DISCOUNT if is_product else max(1, len(list(block.operations)) - 1)
+    scope.charge(op, int(math.prod(extents) * weight))
+    read = [any(True for _ in argument.uses) for argument in block.arguments]
+    numbers = [number_type(value.type) for value in values]
+    structured = StructuredOp(op, accesses, numbers, inputs, extents, parallel, reduced, body, read)
     run = _evaluation(structured, scope)
 
     def kernel(frame: Frame, *operands: NDArray) -> list[NDArray]:
@@ -309,48 +338,6 @@ def structured_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
         return results
 
     return kernel
-
-
-def _structured(op: ir.Operation, scope: BlockScope) -> StructuredOp:
-    """Analyse a structured op; ``CompileError`` for an op without a rule."""
-    block = only_block(op)
-    values = list(op.operands)
-    maps = indexing_maps(op)
-    shapes = [tensor_shape(value.type) for value in values]
-    if len(maps) != len(values) or len(block.arguments) != len(values):
-        raise failure(op, "must have a map and an argument of its body for each operand")
-    if any(isinstance(inner, ir.ShapedType) for inner in (argument.type for argument in block.arguments)):
-        raise failure(op, "must have a body on scalars")
-    extents = loop_extents(op, maps, shapes)
-    accesses = [access(op, map_, shape, extents) for map_, shape in zip(maps, shapes, strict=True)]
-    inputs = len(values) - len(op.results)
-    if any(access_.linear is None for access_ in accesses[inputs:]):
-        raise failure(op, "writes by a map with divisions, which has no rule")
-    shown = [_dims_of(map_) for map_ in maps[inputs:]]
-    parallel = tuple(dim for dim in range(len(extents)) if all(dim in dims for dims in shown))
-    reduced = tuple(dim for dim in range(len(extents)) if dim not in parallel)
-    body = scope.block(block, "linalg.yield", op)
-    scope.charge(op, int(math.prod(extents) * _weight(op, block, inputs)))
-    read = [any(True for _ in argument.uses) for argument in block.arguments]
-    numbers = [number_type(value.type) for value in values]
-    return StructuredOp(op, accesses, numbers, inputs, extents, parallel, reduced, body, read)
-
-
-def _dims_of(map_: ir.AffineMap) -> set[int]:
-    """Return the loops that are a dim of an output by themselves, once."""
-    dims = [expression.position for expression in map_.results if isinstance(expression, ir.AffineDimExpr)]
-    selects = all(
-        isinstance(expression, ir.AffineDimExpr | ir.AffineConstantExpr) for expression in map_.results
-    )
-    return set(dims) if selects and len(dims) == len(set(dims)) else set()
-
-
-def _weight(op: ir.Operation, block: ir.Block, inputs: int) -> float:
-    """Return the scalar operations of one point of the loops; a summed product is cheap."""
-    kinds = reductions.classify(block, list(block.arguments)[inputs:])
-    if kinds and all(isinstance(kind, Fold) and kind.factors for kind in kinds):
-        return 1 / MATMUL_DISCOUNT
-    return max(1, len(list(block.operations)) - 1)
 
 
 Evaluation = Callable[[Frame, Sequence[NDArray], list[NDArray]], None]
@@ -688,9 +675,6 @@ RULES = {
 
 # Contractions: sums of products as matrix products, exact for integers, in float64 for floats.
 
-#: Integers up to this number are exact in float64.
-_EXACT = 1 << 53
-
 
 def contraction(
     a: NDArray[Any], b: NDArray[Any], extents: tuple[int, ...], summed: Collection[int]
@@ -725,34 +709,22 @@ def _product(a: NDArray[Any], b: NDArray[Any], inner: list[int]) -> NDArray[Any]
     # Summed axes come after these axes, with size 1.
     order = [*batch, *rows, *columns]
     sizes = [max(a.shape[loop], b.shape[loop]) for loop in order]
-    counts = [math.prod(a.shape[loop] for loop in axes) for axes in (batch, rows, inner)]
+    batches, height, depth = (math.prod(a.shape[loop] for loop in axes) for axes in (batch, rows, inner))
+    width = math.prod(b.shape[loop] for loop in columns)
     lhs = a.transpose(*batch, *rows, *inner, *columns)
     rhs = b.transpose(*batch, *inner, *columns, *rows)
-    width = math.prod(b.shape[loop] for loop in columns)
-    product = _matmul(
-        lhs, rhs, (counts[0], counts[1], counts[2]), (counts[0], counts[2], width), counts[2]
-    ).reshape(sizes + [1] * len(inner))
-    return product.transpose(np.argsort([*order, *inner]))
-
-
-def _matmul(
-    a: NDArray[Any], b: NDArray[Any], a_shape: tuple[int, ...], b_shape: tuple[int, ...], inner: int
-) -> NDArray[Any]:
-    """Return the product of two arrays as stacks of matrices of these shapes."""
-    if a.dtype.kind == "f" or _is_exact(a, b, inner):
-        product = _as_float64(a, a_shape) @ _as_float64(b, b_shape)
-        return product if a.dtype.kind == "f" else product.astype(a.dtype)
-    # numpy does not have BLAS for integers: this is slow and exact, and wraps at the width.
-    return np.matmul(a.reshape(a_shape), b.reshape(b_shape), dtype=a.dtype)
-
-
-def _as_float64(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
-    return np.ascontiguousarray(array, dtype=np.float64).reshape(shape)
-
-
-def _is_exact(a: NDArray[Any], b: NDArray[Any], inner: int) -> bool:
-    """Return whether float64 represents every partial sum, and the integer type represents the result."""
-    if not a.size or not b.size or a.dtype == np.bool_:
-        return False
-    largest = [max(abs(int(array.min())), abs(int(array.max()))) for array in (a, b)]
-    return largest[0] * largest[1] * inner < min(_EXACT, int(np.iinfo(a.dtype).max))
+    is_float = a.dtype.kind == "f"
+    # Integers are exact if float64 represents every partial sum, and the integer type represents the result.
+    is_exact = False
+    if not is_float and a.size and b.size and a.dtype != np.bool_:
+        largest = [max(abs(int(array.min())), abs(int(array.max()))) for array in (lhs, rhs)]
+        is_exact = largest[0] * largest[1] * depth < min(1 << 53, int(np.iinfo(a.dtype).max))
+    if is_float or is_exact:
+        left = np.ascontiguousarray(lhs, dtype=np.float64).reshape(batches, height, depth)
+        product = left @ np.ascontiguousarray(rhs, dtype=np.float64).reshape(batches, depth, width)
+        product = product if is_float else product.astype(a.dtype)
+    else:
+        # numpy does not have BLAS for integers: this is slow and exact, and wraps at the width.
+        left, right = lhs.reshape(batches, height, depth), rhs.reshape(batches, depth, width)
+        product = np.matmul(left, right, dtype=a.dtype)
+    return product.reshape(sizes + [1] * len(inner)).transpose(np.argsort([*order, *inner]))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from spyre_mlir.dialects.indices import READ_INDEX, bounds_of_index, element_of_index
 from spyre_mlir.host.block import (
-    Block,
     BlockScope,
     Frame,
     Kernel,
@@ -33,10 +32,6 @@ def _shape(value: ir.Value) -> tuple[int, ...]:
     return tensor_shape(value.type)
 
 
-def _segments(op: ir.Operation) -> list[int]:
-    return list(ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]))
-
-
 def _mixed(op: ir.Operation, name: str, dynamic: Sequence[NDArray[Any]]) -> list[int]:
     """Return the numbers of an attribute, with operands for the dynamic ones."""
     numbers = list(ir.DenseI64ArrayAttr(op.attributes[name]))
@@ -49,7 +44,7 @@ def _mixed(op: ir.Operation, name: str, dynamic: Sequence[NDArray[Any]]) -> list
 def _split(op: ir.Operation, operands: Sequence[NDArray[Any]]) -> list[list[NDArray[Any]]]:
     """Return the operands by their segments."""
     parts, start = [], 0
-    for count in _segments(op):
+    for count in ir.DenseI32ArrayAttr(op.attributes["operandSegmentSizes"]):
         parts.append(list(operands[start : start + count]))
         start += count
     return parts
@@ -332,7 +327,8 @@ def scatter_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     while rank > first and rank - 1 not in dims and updates[rank - first] == shape[rank - 1]:
         # All later dims are whole rows.
         rank -= 1
-    write = _writer(op, scope.block(block, "tm_tensor.yield", op), block)
+    body, combiner = scope.block(block, "tm_tensor.yield", op), _combiner(block)
+    is_replacement = block.operations[len(block.operations) - 1].operation.operands[0] == block.arguments[0]
     scope.charge(op, math.prod(updates) + math.prod(shape))
     places_shape = updates[: rank - first + 1]
 
@@ -352,7 +348,19 @@ def scatter_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
             flat = flat * shape[dim] + place
         target = out.astype(number.accumulated).reshape(math.prod(shape[:rank]), math.prod(shape[rank:]))
         wide = values.astype(number.accumulated).reshape(flat.size, math.prod(shape[rank:]))
-        write(frame, target, flat.reshape(-1), wide)
+        rows = flat.reshape(-1)
+        if is_replacement:
+            # Of several updates of a row the last one is kept: np.unique returns the first index of a row, which in
+            # reverse order is the index of the last update.
+            unique, latest = np.unique(rows[::-1], return_index=True)
+            target[unique] = wide[::-1][latest]
+        elif combiner is not None:
+            # Unlike an indexed assignment, ufunc.at combines every update of a repeated row.
+            combiner.ufunc(target.dtype).at(target, rows, wide)
+        else:
+            for row, update in zip(rows, wide, strict=True):
+                frame.charge(op, body)
+                (target[row],) = body.run(frame, [update, target[row]])
         return (number.stored(target.reshape(shape)),)
 
     return kernel
@@ -363,36 +371,6 @@ def _axis(axis: int, rank: int, values: NDArray[Any]) -> NDArray[Any]:
     return values.reshape([-1 if dim == axis else 1 for dim in range(rank)])
 
 
-def _writer(
-    op: ir.Operation, body: Block, block: ir.Block
-) -> Callable[[Frame, NDArray[Any], NDArray[Any], NDArray[Any]], None]:
-    """Return a function that writes updates into rows of a target, in the order of the updates."""
-    (end,) = list(block.operations)[-1:]
-    combiner = _combiner(block)
-
-    def replace(frame: Frame, target: NDArray[Any], rows: NDArray[Any], updates: NDArray[Any]) -> None:
-        # np.unique returns the first index of a row: in reverse order, the index of the last update.
-        """Write rows; of several updates of one row the last one is kept."""
-        unique, first = np.unique(rows[::-1], return_index=True)
-        target[unique] = updates[::-1][first]
-
-    def combine(frame: Frame, target: NDArray[Any], rows: NDArray[Any], updates: NDArray[Any]) -> None:
-        """Combine rows with the updates."""
-        assert combiner is not None
-        # Unlike an indexed assignment, ufunc.at combines every update of a repeated row.
-        combiner.ufunc(target.dtype).at(target, rows, updates)
-
-    def one_by_one(frame: Frame, target: NDArray[Any], rows: NDArray[Any], updates: NDArray[Any]) -> None:
-        """Run the body for each update."""
-        for row, update in zip(rows, updates, strict=True):
-            frame.charge(op, body)
-            (target[row],) = body.run(frame, [update, target[row]])
-
-    if end.operation.operands[0] == block.arguments[0]:
-        return replace
-    return combine if combiner is not None else one_by_one
-
-
 #: True if the smaller value comes first, by the predicate of arith.cmpf and arith.cmpi.
 _ASCENDS_FLOAT = {2: False, 3: False, 4: True, 5: True, 9: False, 10: False, 11: True, 12: True}
 _ASCENDS_INTEGER = {2: True, 3: True, 4: False, 5: False}
@@ -400,10 +378,21 @@ _ASCENDS_INTEGER = {2: True, 3: True, 4: False, 5: False}
 
 def sort_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for sorts of the first operand along a dim, and the others with it. Sorts are stable, and NaN is largest."""
-    shape = tensor_shape(op.operands[0].type)
+    shape, block = tensor_shape(op.operands[0].type), only_block(op)
     dim = _dimension(op, len(shape))
-    scope.block(only_block(op), "tm_tensor.yield", op)
-    key, ascending = _sort_key(op)
+    scope.block(block, "tm_tensor.yield", op)
+    compare, end = block.operations[0].operation, block.operations[len(block.operations) - 1].operation
+    is_compared = len(block.operations) == 2 and compare.name in ("arith.cmpf", "arith.cmpi")
+    ascends, first, second = None, -1, -1
+    if is_compared and end.operands[0] == compare.results[0]:
+        predicate = ir.IntegerAttr(compare.attributes["predicate"]).value
+        ascends = (_ASCENDS_FLOAT if compare.name == "arith.cmpf" else _ASCENDS_INTEGER).get(predicate)
+        arguments = list(block.arguments)
+        first, second = (arguments.index(value) if value in arguments else -1 for value in compare.operands)
+    # A body has two arguments per operand, of which it compares two of one operand.
+    if ascends is None or min(first, second) < 0 or first // 2 != second // 2 or first == second:
+        raise failure(op, "sorts by a comparison that has no rule")
+    key, ascending = first // 2, ascends if first < second else not ascends
     scope.charge(op, math.prod(shape) * max(1, len(op.operands)))
 
     def kernel(frame: Frame, *operands: NDArray[Any]) -> list[NDArray[Any]]:
@@ -416,24 +405,6 @@ def sort_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
         return [np.take_along_axis(operand, order, axis=dim) for operand in operands]
 
     return kernel
-
-
-def _sort_key(op: ir.Operation) -> tuple[int, bool]:
-    """Return the index of the compared operand, and True for ascending order; a body has two arguments per operand."""
-    block = only_block(op)
-    ops = [entry.operation for entry in block.operations]
-    arguments = list(block.arguments)
-    if (
-        len(ops) == 2
-        and ops[0].name in ("arith.cmpf", "arith.cmpi")
-        and ops[1].operands[0] == ops[0].results[0]
-    ):
-        predicate = ir.IntegerAttr(ops[0].attributes["predicate"]).value
-        ascends = (_ASCENDS_FLOAT if ops[0].name == "arith.cmpf" else _ASCENDS_INTEGER).get(predicate)
-        first, second = (arguments.index(value) if value in arguments else -1 for value in ops[0].operands)
-        if ascends is not None and min(first, second) >= 0 and first // 2 == second // 2 and first != second:
-            return first // 2, ascends if first < second else not ascends
-    raise failure(op, "sorts by a comparison that has no rule")
 
 
 RULES = {

@@ -207,7 +207,8 @@ class DesignBuilder:
                 dim_order=geometry.dim_order,
                 stick_dim=geometry.stick_dim,
                 stick_elements=view.elements_per_stick // math.prod(geometry.beside.values()),
-                scale=self._scales(geometry),
+                # Without the labels that other operands added.
+                scale={label: geometry.scale.get(label, 1) for label in geometry.dim_order},
                 start=tuple(
                     starts(operand, core, self._offset_bytes(operand, cores[core]))
                     for core in range(len(cores))
@@ -219,10 +220,6 @@ class DesignBuilder:
             )
             for operand, (view, geometry) in enumerate(zip(self.space.views, geometries, strict=True))
         )
-
-    def _scales(self, geometry: Geometry) -> dict[str, int]:
-        """Return the scale of each dim in the operand's order. Labels added by other operands are not included."""
-        return {label: geometry.scale.get(label, 1) for label in geometry.dim_order}
 
     def _held(self, operand: int) -> HeldSlices | None:
         """Return the slices of an operand that each core holds, by label, if they differ from the division."""
@@ -327,6 +324,10 @@ def design_template(
 
 
 def _key(design: Design) -> tuple:
+    def held(slices: HeldSlices) -> tuple:
+        owners = tuple(None if owner is None else _items(owner) for owner in slices.core_slices)
+        return _items(slices.slices), owners
+
     operands = [
         (
             operand.role,
@@ -336,7 +337,7 @@ def _key(design: Design) -> tuple:
             operand.stick_dim,
             *_items(operand.beside),
             *_items(operand.scale, operand.gap),
-            operand.held and _distribution_key(operand.held),
+            operand.held and held(operand.held),
             *_items(operand.windows),
         )
         for operand in design.operands
@@ -344,12 +345,6 @@ def _key(design: Design) -> tuple:
     facts = _items(design.sizes, design.slices, design.padding, design.masks, design.symbolic)
     owners = _items(*design.core_slices)
     return (design.opcode, design.mask_constant, design.constants, *facts, owners, *operands)
-
-
-def _distribution_key(distribution: HeldSlices) -> tuple:
-    return _items(distribution.slices), tuple(
-        None if owner is None else _items(owner) for owner in distribution.core_slices
-    )
 
 
 def _items(*members: dict) -> tuple:

@@ -39,7 +39,15 @@ def export(module: ir.Module | ir.Operation) -> tuple[model.Bundle, dict[str, np
     is_entry = func is not None and ir.StringAttr(func.attributes["sym_name"]).value == sdscbundle.ENTRY
     if func is None or not is_entry or not func.regions[0].blocks:
         raise CompileError(f"a bundle needs one function @{sdscbundle.ENTRY}", location_of(op.location))
-    return assembled(func, designs, manifest), _constants(op)
+    bundle = assembled(func, designs, manifest)
+    if sdscbundle.CONSTANTS not in op.attributes:
+        return bundle, {}
+    attr = op.attributes[sdscbundle.CONSTANTS]
+    is_dictionary = isinstance(attr, ir.DictAttr)
+    if not is_dictionary or not all(isinstance(entry.attr, ir.DenseElementsAttr) for entry in attr):
+        message = f"'{sdscbundle.CONSTANTS}' must be a dictionary of dense tensors"
+        raise CompileError(message, location_of(op.location))
+    return bundle, {entry.name: np.array(entry.attr) for entry in attr}
 
 
 def cuts_of(module: ir.Module | ir.Operation) -> tuple[int, ...]:
@@ -55,18 +63,6 @@ def _read(op: ir.Operation, name: str, kind: Any) -> Any:
     except (CompileError, TypeError) as error:
         reason = error.message if isinstance(error, CompileError) else error
         raise CompileError(f"'{name}' is malformed: {reason}", location_of(op.location)) from None
-
-
-def _constants(op: ir.Operation) -> dict[str, np.ndarray]:
-    """Return the values of the constants, keyed by argument name."""
-    if sdscbundle.CONSTANTS not in op.attributes:
-        return {}
-    attr = op.attributes[sdscbundle.CONSTANTS]
-    is_dictionary = isinstance(attr, ir.DictAttr)
-    if not is_dictionary or not all(isinstance(entry.attr, ir.DenseElementsAttr) for entry in attr):
-        message = f"'{sdscbundle.CONSTANTS}' must be a dictionary of dense tensors"
-        raise CompileError(message, location_of(op.location))
-    return {entry.name: np.array(entry.attr) for entry in attr}
 
 
 def parameter_name(number: int, *, is_address: bool) -> str:

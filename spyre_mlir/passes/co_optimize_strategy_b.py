@@ -76,16 +76,14 @@ class CoOptimizeStrategyB(Pass):
             return
         text = f"bytes of traffic, the fewest of all {result.leaves} combinations of divisions"
         if result.scored < result.leaves:
+            # The number can have as many digits as the program has operations.
+            is_large = result.leaves >= 10**9
+            leaves = f"10^{math.log10(result.leaves):.0f}" if is_large else f"{result.leaves:,}"
             text = (
-                f"bytes of traffic, the fewest of the first {result.scored} of {_count(result.leaves)} combinations of"
+                f"bytes of traffic, the fewest of the first {result.scored} of {leaves} combinations of"
                 " divisions: the option leaves bounds the search, so a better one may be unseen"
             )
         self.remark(func, "divisions", text, before=result.before, after=result.after)
-
-
-def _count(leaves: int) -> str:
-    """Format a number that can have as many digits as the program has operations."""
-    return f"{leaves:,}" if leaves < 10**9 else f"10^{math.log10(leaves):.0f}"
 
 
 class Leaves:

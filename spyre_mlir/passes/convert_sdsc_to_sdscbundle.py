@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -19,7 +19,7 @@ from spyre_mlir.analysis.core_ownership import (
 )
 from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.loops import LOOP, body_block, nested_ops, trip_count
-from spyre_mlir.bundle.model import Buffer, Bundle, DebugHandle, Design, Manifest, Origin, SymbolicSize
+from spyre_mlir.bundle.model import Buffer, Bundle, DebugHandle, Design, Manifest, Origin
 from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, sdscbundle
@@ -99,14 +99,11 @@ class _Lowering:
             types = [sdscbundle.input_arg_type() for _ in parameters]
             types += [sdscbundle.input_arg_type(1, index.bounds.upper - 1) for index in indices.values()]
             types += [sdscbundle.input_arg_type(size.granularity, size.max_value) for size in sizes]
-            entry = ir.Operation.create(
-                "func.func",
-                regions=1,
-                attributes={
-                    "sym_name": ir.StringAttr.get(sdscbundle.ENTRY),
-                    "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
-                },
-            )
+            attributes = {
+                "sym_name": ir.StringAttr.get(sdscbundle.ENTRY),
+                "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
+            }
+            entry = ir.Operation.create("func.func", regions=1, attributes=attributes)
             block = ir.Block.create_at_start(entry.regions[0], types)
             with ir.InsertionPoint(block):
                 arguments = list(block.arguments)
@@ -135,25 +132,14 @@ class _Lowering:
                     self.cuts.append(first)
                 current = number
 
-    def _lower(self, block: ir.Block) -> None:
-        """Lower the operations of a block and of the loops in it, at the current insertion point."""
-        for op in (op_view.operation for op_view in block.operations):
-            self._lower_op(op)
-
     def _lower_op(self, op: ir.Operation) -> None:
-        if op.name == LOOP:
-            self._loop(op)
-        elif is_compute(op):
+        """Lower an operation, or a loop to one from 0 by 1 without iter_args: iter_args are buffers."""
+        if is_compute(op):
             self._execute(op)
-
-    def _loop(self, op: ir.Operation) -> None:
-        """Lower a loop to one from 0 by 1 without iter_args: iter_args are buffers, and addresses hold the bounds."""
-        body = body_block(op)
         # Views become addresses in the bundle, so a loop that contains only views would execute nothing.
-        if not any(is_compute(inner) for inner in nested_ops(body)):
+        if op.name != LOOP or not any(is_compute(inner) for inner in nested_ops(body_block(op))):
             return
-        trips = trip_count(op)
-        most = target_of(op).loop_iterations
+        body, trips, most = body_block(op), trip_count(op), target_of(op).loop_iterations
         if trips > most:
             raise error_at(op, f"a loop runs at most {most} times, not {trips}")
         # Addresses contain the first value and the step, so all loops count from 0 by 1.
@@ -161,7 +147,8 @@ class _Lowering:
         loop = ir.Operation.create("scf.for", operands=bounds, regions=1, loc=op.location)
         block = ir.Block.create_at_start(loop.regions[0], [ir.IndexType.get()])
         with ir.InsertionPoint(block), self.addresses.in_loop(body.arguments[0], block.arguments[0]):
-            self._lower(body)
+            for inner in body.operations:
+                self._lower_op(inner.operation)
             ir.Operation.create("scf.yield")
 
     def _execute(self, op: ir.Operation) -> None:
@@ -196,9 +183,15 @@ class _Lowering:
             )
         ]
         if not self.memory.symbolic.is_empty:
-            _check_parts(self.memory, op, values, in_lx)
-        if addressed.symbolic:
-            design = replace(design, symbolic=_symbolic(self.addresses, design, addressed, bound))
+            if any(self.memory.symbolic.is_part(values[operand]) for operand in in_lx):
+                raise error_at(op, "a part of a dim that follows a run-time size is read in LX")
+        symbolic = {}
+        # Both are in the order of the dims of the space.
+        for (label, size), (_, dim) in zip(design.symbolic.items(), addressed.symbolic, strict=True):
+            symbol, bound_size = self.addresses.size_symbol(dim.name, dim.factor)
+            bound[symbol] = bound_size
+            symbolic[label] = replace(size, symbol=symbol)
+        design = replace(design, symbolic=symbolic) if symbolic else design
         filename = self._file(design, (key, *starts), op)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
         for mark, executions in self.marked.items():
@@ -284,27 +277,6 @@ class _Lowering:
                 self.module.attributes[sdscbundle.CUTS] = to_attribute(self.cuts)
             if self.buffers.constants:
                 self.module.attributes[sdscbundle.CONSTANTS] = ir.DictAttr.get(self.buffers.constants)
-
-
-def _symbolic(
-    addresses: AddressTable, design: Design, space: Space, bound: dict[int, ir.Value]
-) -> dict[str, SymbolicSize]:
-    """Return the symbolic dims of a design with the symbols of their sizes, whose values are added to ``bound``."""
-    symbolic = {}
-    # Both are in the order of the dims of the space.
-    for (label, size), (_, dim) in zip(design.symbolic.items(), space.symbolic, strict=True):
-        symbol, value = addresses.size_symbol(dim.name, dim.factor)
-        bound[symbol] = value
-        symbolic[label] = replace(size, symbol=symbol)
-    return symbolic
-
-
-def _check_parts(
-    memory: AliasAnalysis, op: ir.Operation, values: Sequence[ir.Value], in_lx: Collection[int]
-) -> None:
-    """Raise an error if an operation reads in LX a part of a dim with a run-time size."""
-    if any(memory.symbolic.is_part(values[operand]) for operand in in_lx):
-        raise error_at(op, "a part of a dim that follows a run-time size is read in LX")
 
 
 # The debug handle and the origin of an operation: source line, ATen op and module, from the location of the op.

@@ -249,12 +249,7 @@ class _Partition:
                     # A function for the host expects values without layouts.
                     if not name.startswith(ExecutionSide.DEVICE.value) and plain != value.type:
                         operands[number] = ir.Operation.create("tensor.cast", [plain], [value]).result
-                call = ir.Operation.create(
-                    "func.call",
-                    results=[value.type for value in outlined.results],
-                    operands=operands,
-                    attributes={"callee": ir.FlatSymbolRefAttr.get(name)},
-                )
+                call = outlined.call(name, operands)
                 values.update(zip(outlined.results, call.results, strict=True))
         for number, value in enumerate(self.end.operands):
             if value in values:

@@ -95,7 +95,9 @@ class _Propagation:
         arguments = self.func.regions[0].blocks[0].arguments
         for argument, attributes in zip(arguments, argument_attributes(self.func), strict=True):
             view = sdsc.host_view_of(ir.DictAttr.get(attributes), shape_of(argument))
-            name = _name_of(argument, attributes)
+            host = attributes.get(sdsc.HOST)
+            label = argument.arg_number if host is None else f"'{ir.StringAttr(host.label).value}'"
+            name = f"argument {label}"
             dim_names = argument_dims(attributes, self.func.location)
             self.names[argument] = self._argument(name, dim_names, view, sizes)
 
@@ -148,6 +150,9 @@ class _Propagation:
 
     def _device_op(self, generic: Structured) -> None:
         op, maps = generic.op, generic.maps
+        described = DEVICE_OPS.get(generic.opcode)
+        # A dim that is looked up cannot be tiled.
+        looked_up = generic.reduced if described is not None and described.kind is Kind.GATHER else ()
         dims = []
         for dim, size in enumerate(generic.extents):
             candidates = [
@@ -155,8 +160,7 @@ class _Propagation:
                 for value, operand in zip(generic.inputs, maps, strict=False)
                 if dim in operand
             ]
-            is_looked_up = dim in generic.reduced and _is_gather(generic)  # such a dim cannot be tiled
-            named = candidates and not is_looked_up
+            named = candidates and dim not in looked_up
             dims.append(self._agreed(op, f"iteration dim {dim}", candidates) if named else unnamed(size))
         self.names[generic.result] = tuple(() if dim is None else dims[dim] for dim in maps[-1])
         op.attributes[DIMS] = dims_attr([labels(parts) for parts in dims])
@@ -230,16 +234,6 @@ class _Propagation:
         known = (name, part.dim) in self.warned
         self.warned.add((name, part.dim))
         return not known
-
-
-def _is_gather(generic: Structured) -> bool:
-    return generic.opcode in DEVICE_OPS and DEVICE_OPS[generic.opcode].kind is Kind.GATHER
-
-
-def _name_of(argument: ir.Value, attributes: dict[str, ir.Attribute]) -> str:
-    host = attributes.get(sdsc.HOST)
-    label = argument.arg_number if host is None else f"'{ir.StringAttr(host.label).value}'"
-    return f"argument {label}"
 
 
 def _shown(parts: DigitRun) -> str:

@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from spyre_mlir.analysis.aliasing import attributes_of
 from spyre_mlir.analysis.tile_nests import RESCALED, RUNNING
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr
+from spyre_mlir.dialects.structured import element_of
 from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
@@ -31,6 +33,20 @@ def group_module(ops: Sequence[ir.Operation], tiling: Tiling) -> ir.Module:
     Values from outside become arguments, values read outside become results. Equal groups give equal text.
     """
     names: dict[str, int] = {}
+
+    def prepare(op: ir.Operation, copy: ir.Operation) -> None:
+        """Set the loops of a copy; names, which differ between groups that cost the same, become numbers or go."""
+        for name in (sdsc.NAME, sdsc.HISTORY, TILING):
+            if name in copy.attributes:
+                del copy.attributes[name]
+        for name in (RUNNING, RESCALED):
+            if name in copy.attributes:
+                label = ir.StringAttr(copy.attributes[name]).value
+                copy.attributes[name] = ir.StringAttr.get(_number(label, names))
+        loops = [replace(loop, loop=_number(loop.loop, names)) for loop in tiling.get(op.results[0], ())]
+        if loops:
+            copy.attributes[TILING] = tiling_attr(loops)
+
     with ops[0].context, ir.Location.unknown():
         outlined = Outlined(ops, copied=lambda op: sdsc.OP not in op.attributes)
         module = empty_module(ops[0])
@@ -39,25 +55,9 @@ def group_module(ops: Sequence[ir.Operation], tiling: Tiling) -> ir.Module:
                 "group",
                 [_host(f"arg{number}", value) for number, value in enumerate(outlined.arguments)],
                 [_host(f"result{number}", value, "result") for number, value in enumerate(outlined.results)],
-                prepare=lambda op, copy: _prepare(copy, tiling.get(op.results[0], ()), names),
+                prepare=prepare,
             )
     return module
-
-
-def _prepare(copy: ir.Operation, loops: Sequence[TiledLoop], names: dict[str, int]) -> None:
-    """Set the loops of a copy, and replace names by numbers so that equal groups have equal text."""
-    # Names and histories differ between groups that cost the same.
-    for name in (sdsc.NAME, sdsc.HISTORY, TILING):
-        if name in copy.attributes:
-            del copy.attributes[name]
-    for name in (RUNNING, RESCALED):
-        if name in copy.attributes:
-            label = ir.StringAttr(copy.attributes[name]).value
-            copy.attributes[name] = ir.StringAttr.get(_number(label, names))
-    if loops:
-        copy.attributes[TILING] = tiling_attr(
-            [replace(loop, loop=_number(loop.loop, names)) for loop in loops]
-        )
 
 
 def _number(name: str, names: dict[str, int]) -> str:
@@ -66,25 +66,13 @@ def _number(name: str, names: dict[str, int]) -> str:
 
 def _host(label: str, value: ir.Value, kind: str = "") -> ir.DictAttr:
     """Build the host attribute of an argument: of the program's argument, or of an intermediate of the program."""
-    element, attributes = str(ir.RankedTensorType(value.type).element_type), _attributes(value)
-    kind = kind or ("intermediate" if sdsc.HOST not in attributes else _kind(attributes[sdsc.HOST]))
-    entries = {sdsc.HOST: sdsc.host_attr(label, kind, element)}
+    owner = value.owner.owner if isinstance(value.owner, ir.Block) else None
+    is_argument = owner is not None and owner.operation.name == "func.func"
+    attributes = attributes_of(value) if is_argument else {}
+    host = attributes.get(sdsc.HOST)
+    kind = kind or ("intermediate" if host is None else ir.StringAttr(host.kind).value)
+    entries = {sdsc.HOST: sdsc.host_attr(label, kind, element_of(value))}
     # The numbers of a mask determine the tiles that cost nothing.
     if sdsc.RUNS in attributes:
         entries |= {name: attributes[name] for name in (sdsc.RUNS, sdsc.HOST_VIEW) if name in attributes}
     return ir.DictAttr.get(entries)
-
-
-def _kind(host: ir.Attribute) -> str:
-    return ir.StringAttr(host.kind).value
-
-
-def _attributes(value: ir.Value) -> dict[str, ir.Attribute]:
-    """Return the attributes of an argument of a function; {} for another value."""
-    if not isinstance(value.owner, ir.Block):
-        return {}
-    func = value.owner.owner.operation
-    if func.name != "func.func" or "arg_attrs" not in func.attributes:
-        return {}
-    entries = ir.DictAttr(ir.ArrayAttr(func.attributes["arg_attrs"])[ir.BlockArgument(value).arg_number])
-    return {entry.name: entry.attr for entry in entries}

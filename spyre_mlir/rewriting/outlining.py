@@ -132,6 +132,14 @@ class Outlined:
             ir.Operation.create("func.return", operands=[values[value] for value in self.results])
         return func
 
+    def call(self, name: str, operands: Sequence[ir.Value]) -> ir.Operation:
+        """Build a call of the function ``name`` at the current insertion point."""
+        results, attributes = (
+            [value.type for value in self.results],
+            {"callee": ir.FlatSymbolRefAttr.get(name)},
+        )
+        return ir.Operation.create("func.call", results, list(operands), attributes)
+
 
 def program_of(ops: Sequence[ir.Operation]) -> ir.Module:
     """Build a program from a group of ops; its arguments are inputs of the program."""

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -197,6 +198,12 @@ def expanded(value: ir.Value, groups: Sequence[Sequence[int]], shape: Sequence[i
     """Build an expand of a value that splits each dim into the dims of a group."""
     attributes = {"static_output_shape": ir.DenseI64ArrayAttr.get(list(shape))}
     return _regrouped("tensor.expand_shape", value, groups, shape, attributes)
+
+
+def consecutive(counts: Iterable[int]) -> tuple[tuple[int, ...], ...]:
+    """Return groups of successive numbers; ``counts`` are the sizes of the groups."""
+    numbers = itertools.count()
+    return tuple(tuple(itertools.islice(numbers, count)) for count in counts)
 
 
 def _regrouped(
