@@ -53,7 +53,6 @@ def if_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     other = scope.block(only_block(op, 1), "scf.yield", op) if has_other else None
 
     def kernel(frame: Frame, condition: NDArray[Any]) -> list[NDArray[Any]]:
-        """Run the branch of the condition."""
         branch = chosen if integer(condition) else other
         return [] if branch is None else branch.run(frame)
 
@@ -84,7 +83,6 @@ def assert_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     message = ir.StringAttr(op.attributes["msg"]).value
 
     def kernel(frame: Frame, condition: NDArray[Any]) -> tuple[()]:
-        """Check the condition."""
         if not np.all(condition):
             place = location_of(op.location), "", source_note(op.location, "module")
             raise FailedAssertionError(f"An assertion does not hold: {message.rstrip('.')}.", *place)

@@ -154,7 +154,6 @@ def _on_unsigned(function: Function) -> Function:
     """Return a function on signed integers from a function on the same bits without a sign."""
 
     def compute(*values: NDArray[Any]) -> NDArray[Any]:
-        """Result of the function, as signed integers or booleans."""
         result = function(*map(_unsigned, values))
         return result if result.dtype == np.bool_ else result.astype(values[0].dtype)
 
@@ -170,7 +169,6 @@ def _shift(function: Function, beyond: Function) -> Function:
     """Return a shift whose result is ``beyond(values)`` if the amount is the width or more."""
 
     def compute(values: NDArray[Any], amounts: NDArray[Any]) -> NDArray[Any]:
-        """Shifted values."""
         width = 8 * values.dtype.itemsize
         inside = (amounts >= 0) & (amounts < width)
         # In numpy, a shift by the width or more depends on the machine.
@@ -291,7 +289,6 @@ def _cast(
     """Return a cast of integers to the result's type; ``read`` interprets the bits."""
 
     def build(op: ir.Operation) -> Function:
-        """Function of one cast."""
         target = _types(op)[1].computed
         if target == np.bool_:
             return lambda a: (a & 1).astype(np.bool_)
@@ -353,7 +350,6 @@ def scalar_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     types, result = [number_type(value.type) for value in op.operands], number_type(op.results[0].type)
 
     def compute(frame: Frame, *operands: NDArray[Any]) -> tuple[NDArray[Any]]:
-        """Result for all elements."""
         scalars = (type_.widened(operand) for type_, operand in zip(types, operands, strict=True))
         return (result.stored(function(*scalars)),)
 

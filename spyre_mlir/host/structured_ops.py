@@ -106,7 +106,12 @@ class OperandMap:
         """View of an array with an axis per loop, of size 1 where the operand does not depend on it."""
         shape = tuple(size if dim in self.dims else 1 for dim, size in enumerate(self.extents))
         if self.linear is None:
-            return self._gathered(array, shape)
+            # No view has the elements that a map with divisions accesses.
+            loops = _indices([slice(0, extent) for extent in self.extents])
+            indices = [np.asarray(_evaluated(expression, loops, self.op)) for expression in self.map.results]
+            for dim, (index, size) in enumerate(zip(indices, self.shape, strict=True)):
+                check_indices(self.op, index, size, dim, "reads at")
+            return array[tuple(np.broadcast_arrays(*indices))].reshape(shape)
         strides, start = [0] * len(shape), 0
         for (coefficients, constant), stride in zip(self.linear, array.strides, strict=True):
             start += constant * stride
@@ -115,13 +120,6 @@ class OperandMap:
             return as_strided(array, shape, strides)
         first = tuple(slice(constant, None) for _, constant in self.linear)
         return as_strided(array[first], shape, strides)
-
-    def _gathered(self, array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-        """Copy of the elements that a map with divisions accesses, as no view has them."""
-        indices = _index_arrays(self.map, self.extents, self.op)
-        for dim, (index, size) in enumerate(zip(indices, self.shape, strict=True)):
-            check_indices(self.op, index, size, dim, "reads at")
-        return array[tuple(np.broadcast_arrays(*indices))].reshape(shape)
 
 
 def access(
@@ -197,15 +195,6 @@ def _uses(expression: ir.AffineExpr, dim: int) -> bool:
     return _uses(expression.lhs, dim) or _uses(expression.rhs, dim)  # type: ignore[attr-defined]
 
 
-def _index_arrays(map_: ir.AffineMap, extents: tuple[int, ...], op: ir.Operation) -> list[NDArray[Any]]:
-    """Index in each dim of the operand, as arrays with an axis per loop that broadcast."""
-    loops = [
-        np.arange(extent).reshape([-1 if axis == dim else 1 for axis in range(len(extents))])
-        for dim, extent in enumerate(extents)
-    ]
-    return [np.asarray(_evaluated(expression, loops, op)) for expression in map_.results]
-
-
 def _evaluated(expression: ir.AffineExpr, loops: Sequence[NDArray[Any]], op: ir.Operation) -> NDArray[Any]:
     """Value of an expression at all points of the loops."""
     if isinstance(expression, ir.AffineConstantExpr):
@@ -269,7 +258,7 @@ class StructuredOp:
             views.append(self.accesses[index].view(np.asarray(source)))
         return views
 
-    def load(self, views: Sequence[NDArray | None], part: Part) -> list[NDArray | None]:
+    def load(self, views: Sequence[NDArray | None], part: Sequence[slice]) -> list[NDArray | None]:
         """Return the operands as scalars, over a part of the loops."""
         return [
             None if view is None else self.numbers[index].widened(view[_within(view, part)])
@@ -286,7 +275,7 @@ def _sizes(part: Part) -> list[int]:
     return [slice_.stop - slice_.start for slice_ in part]
 
 
-def _within(view: NDArray, part: Part) -> Part:
+def _within(view: NDArray, part: Sequence[slice]) -> Part:
     """Return the part of a view for a part of the loops; an axis that the view lacks is taken whole."""
     return tuple(slice(None) if size == 1 else slice_ for size, slice_ in zip(view.shape, part, strict=True))
 
@@ -375,7 +364,7 @@ def _parts(
         )
 
 
-def _indices(part: Part) -> list[NDArray]:
+def _indices(part: Sequence[slice]) -> list[NDArray]:
     """Return the values of linalg.index in a part: an array per loop that varies along its own axis."""
     return [
         np.arange(slice_.start, slice_.stop).reshape([-1 if axis == dim else 1 for axis in range(len(part))])
@@ -409,22 +398,33 @@ class _Serial:
 
     def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
         """Evaluate the op point by point."""
-        structured = self.structured
+        structured, extents = self.structured, self.structured.extents
         views = structured.views(operands)
-        serial = [loop for loop in range(len(structured.extents)) if loop not in self.vectorised]
-        for outer in _parts(structured.extents, self.vectorised, self._vector_size, _BLOCK):
+        serial = [loop for loop in range(len(extents)) if loop not in self.vectorised]
+
+        def vector_size(sizes: Sequence[int]) -> int:
+            """The number of points of the vectorised loops."""
+            return math.prod(sizes[loop] for loop in self.vectorised)
+
+        for outer in _parts(extents, self.vectorised, vector_size, _BLOCK):
             state = self._initial(views, outer)
-            for point in itertools.product(*(range(structured.extents[loop]) for loop in serial)):
+            for point in itertools.product(*(range(extents[loop]) for loop in serial)):
                 frame.charge(structured.op, structured.body)
-                part = list(outer)
+                # The part in the operands, and in the state.
+                part, inner = list(outer), [slice(None)] * len(outer)
                 for loop, index in zip(serial, point, strict=True):
-                    part[loop] = slice(index, index + 1)
-                self._step(frame, views, tuple(part), state)
+                    part[loop] = inner[loop] = slice(index, index + 1)
+                frame.indices = _indices(part)
+                loaded = structured.load(views[: structured.inputs], part)
+                currents = [value[_within(value, inner)] for value in state]
+                values = structured.body.run(frame, [*loaded, *currents])  # type: ignore[list-item]
+                for target, value, number in zip(
+                    state, values, structured.numbers[structured.inputs :], strict=True
+                ):
+                    # Sums of floats stay in float64 and are rounded when they are stored.
+                    target[_within(target, inner)] = value if number.is_float else number.rounded(value)
             for target, index, value in zip(targets, structured.outputs, state, strict=True):
                 structured.store(target, index, outer, value)
-
-    def _vector_size(self, sizes: Sequence[int]) -> int:
-        return math.prod(sizes[loop] for loop in self.vectorised)
 
     def _initial(self, views: Sequence[NDArray | None], part: Part) -> list[NDArray]:
         """Return the outputs over the vectorised loops, in the accumulation type."""
@@ -433,36 +433,15 @@ class _Serial:
         for index in structured.outputs:
             view, number = views[index], structured.numbers[index]
             if view is None:
+                dims = structured.accesses[index].dims
+                sizes = zip(_sizes(part), structured.extents, strict=True)
                 shape = [
-                    1 if size == 1 else part[dim].stop - part[dim].start
-                    for dim, size in enumerate(self._shape(index))
+                    size if dim in dims and extent > 1 else 1 for dim, (size, extent) in enumerate(sizes)
                 ]
                 state.append(np.zeros(shape, number.accumulated))
             else:
                 state.append(number.widened(view[_within(view, part)]).astype(number.accumulated))
         return state
-
-    def _shape(self, index: int) -> list[int]:
-        """Return the sizes of the axes of an operand's view."""
-        access_ = self.structured.accesses[index]
-        return [size if dim in access_.dims else 1 for dim, size in enumerate(access_.extents)]
-
-    def _step(self, frame: Frame, views: Sequence[NDArray | None], part: Part, state: list[NDArray]) -> None:
-        """Evaluate the body at one point of the serial loops, and update the state."""
-        structured = self.structured
-        frame.indices = _indices(part)
-        loaded = structured.load(views[: structured.inputs], part)
-        currents = [value[_within(value, self._inner(part))] for value in state]
-        values = structured.body.run(frame, [*loaded, *currents])  # type: ignore[list-item]
-        for target, value, number in zip(state, values, structured.numbers[structured.inputs :], strict=True):
-            # Sums of floats stay in float64 and are rounded when they are stored.
-            target[_within(target, self._inner(part))] = (
-                number.rounded(value) if not number.is_float else value
-            )
-
-    def _inner(self, part: Part) -> Part:
-        """Return the part relative to the block of the state."""
-        return tuple(slice(None) if dim in self.vectorised else slice_ for dim, slice_ in enumerate(part))
 
 
 class _Reduction:
@@ -478,10 +457,12 @@ class _Reduction:
         self.independent = [call for call in calls if not slots.intersection(call.results)]
         self.dependent = [call for call in calls if slots.intersection(call.results)]
 
-    def set_arguments(self, frame: Frame, values: Sequence[NDArray | None]) -> None:
-        """Set the block arguments of the body."""
-        for slot, value in zip(self.structured.body.arguments, values, strict=True):
+    def start(self, frame: Frame, loaded: Sequence[NDArray | None]) -> None:
+        """Set the block arguments of the body, and run the ops that do not depend on an output."""
+        for slot, value in zip(self.structured.body.arguments, loaded, strict=True):
             frame.values[slot] = value
+        for call in self.independent:
+            call.run(frame)
 
     def value(self, frame: Frame, value: ir.Value) -> NDArray:
         """Return the array of a value of the body, with an axis per loop."""
@@ -515,9 +496,15 @@ class _Folds(_Reduction):
 
     def _parts(self, extents: Sequence[int], loops: Sequence[int]) -> Iterator[Part]:
         """Yield a partition of the loops; for a matrix product only the operands are in memory, not the points."""
-        if any(self._multiplies(fold) for fold in self.folds):
-            return _parts(extents, loops, self._read_elements, _MATMUL_BLOCK)
-        return _parts(extents, loops, math.prod, _BLOCK)
+        if not any(self._multiplies(fold) for fold in self.folds):
+            return _parts(extents, loops, math.prod, _BLOCK)
+
+        def read_elements(sizes: Sequence[int]) -> int:
+            """The number of elements of all operands over parts of these sizes."""
+            dims = [access_.dims for access_ in self.structured.accesses]
+            return sum(math.prod(sizes[dim] for dim in operand) for operand in dims)
+
+        return _parts(extents, loops, read_elements, _MATMUL_BLOCK)
 
     def _reduce(
         self, frame: Frame, views: Sequence[NDArray | None], whole: Part, targets: list[NDArray]
@@ -530,30 +517,20 @@ class _Folds(_Reduction):
                 slice(start.start + offset.start, start.start + offset.stop)
                 for start, offset in zip(whole, inner, strict=True)
             )
-            loaded = structured.load(views, part)
-            self.set_arguments(frame, loaded)
+            loaded, sizes = structured.load(views, part), _sizes(part)
             frame.indices = _indices(part)
-            for call in self.independent:
-                call.run(frame)
+            self.start(frame, loaded)
             state = state or [self.initial(loaded, k) for k in range(len(self.folds))]
-            state = [
-                self._folded(frame, fold, before, part)
-                for fold, before in zip(self.folds, state, strict=True)
-            ]
+            for k, (fold, before) in enumerate(zip(self.folds, state, strict=True)):
+                if self._multiplies(fold):
+                    a, b = (self.value(frame, factor) for factor in fold.factors)
+                    value = contraction(a, b, sizes, structured.reduced)
+                else:
+                    term = self.value(frame, fold.value)
+                    value = reductions.fold(fold.combiner, term, sizes, structured.reduced, before.dtype)
+                state[k] = fold.combiner.ufunc(before.dtype)(before, value)
         for target, index, value in zip(targets, structured.outputs, state or [], strict=True):
             structured.store(target, index, whole, value)
-
-    def _folded(self, frame: Frame, fold: Fold, before: NDArray, part: Part) -> NDArray:
-        extents = tuple(_sizes(part))
-        reduced = self.structured.reduced
-        if self._multiplies(fold):
-            a, b = (self.value(frame, factor) for factor in fold.factors)
-            value = contraction(a, b, extents, reduced)
-        else:
-            value = reductions.fold(
-                fold.combiner, self.value(frame, fold.value), extents, reduced, before.dtype
-            )
-        return fold.combiner.ufunc(before.dtype)(before, value)
 
     def _multiplies(self, fold: Fold) -> bool:
         """Return whether a sum of products has more points than its factors have elements."""
@@ -575,10 +552,6 @@ class _Folds(_Reduction):
             return frozenset({ir.IntegerAttr(op.attributes["dim"]).value})
         return frozenset().union(*(self._loops(operand) for operand in op.operands))
 
-    def _read_elements(self, sizes: Sequence[int]) -> int:
-        """Return the number of elements of all operands over parts of these sizes."""
-        return sum(math.prod(sizes[dim] for dim in access_.dims) for access_ in self.structured.accesses)
-
 
 class _Selections(_Reduction):
     """Evaluation of outputs that are folds, or the last value whose condition on the exclusive folds holds."""
@@ -599,9 +572,7 @@ class _Selections(_Reduction):
 
     def _results(self, frame: Frame, loaded: list[NDArray | None], part: Part) -> list[NDArray]:
         inputs = self.structured.inputs
-        self.set_arguments(frame, loaded)
-        for call in self.independent:
-            call.run(frame)
+        self.start(frame, loaded)
         results: dict[int, NDArray] = {}
         for k, kind in enumerate(self.kinds):
             if isinstance(kind, Fold):
@@ -615,14 +586,12 @@ class _Selections(_Reduction):
             call.run(frame)
         for k, kind in enumerate(self.kinds):
             if isinstance(kind, Selected):
-                results[k] = self._selected(frame, kind, self.initial(loaded, k), part)
+                condition = self._flat(self.value(frame, kind.condition), part)
+                values = self._flat(self.value(frame, kind.value), part)
+                init = self._flat(self.initial(loaded, k), part, whole=False)
+                condition = condition if kind.holds else ~condition
+                results[k] = reductions.last_selected(condition, values, init)
         return [self._with_loops(results[k], part) for k in range(len(self.kinds))]
-
-    def _selected(self, frame: Frame, kind: Selected, init: NDArray, part: Part) -> NDArray:
-        condition = self._flat(self.value(frame, kind.condition), part)
-        values = self._flat(self.value(frame, kind.value), part)
-        condition = condition if kind.holds else ~condition
-        return reductions.last_selected(condition, values, self._flat(init, part, whole=False))
 
     def _flat(self, value: NDArray, part: Part, whole: bool = True) -> NDArray:
         """Return a value with the parallel loops as axes and all reduction loops as the last (1 without ``whole``)."""
@@ -677,7 +646,7 @@ RULES = {
 
 
 def contraction(
-    a: NDArray[Any], b: NDArray[Any], extents: tuple[int, ...], summed: Collection[int]
+    a: NDArray[Any], b: NDArray[Any], extents: Sequence[int], summed: Collection[int]
 ) -> NDArray[Any]:
     """Return ``sum(a * b)`` over the loops ``summed``; each array has an axis per loop, of the loop's extent or of 1.
 

@@ -61,7 +61,6 @@ def extract_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     shape, number = _shape(op.operands[0]), number_type(op.operands[0].type)
 
     def kernel(frame: Frame, source: NDArray[Any], *indices: NDArray[Any]) -> tuple[NDArray[Any]]:
-        """Elements at the indices."""
         for dim, (index, size) in enumerate(zip(indices, shape, strict=True)):
             check_indices(op, index, size, dim, "reads at")
         return (number.widened(np.asarray(source[tuple(indices)])),)
@@ -74,7 +73,6 @@ def read_index_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     element, (lower, upper, operation) = element_of_index(op), bounds_of_index(op)
 
     def kernel(frame: Frame, source: NDArray[Any]) -> tuple[NDArray[Any]]:
-        """The element."""
         index = int(source.flat[element])
         if not lower <= index < upper:
             raise failure(op, f"reads {index}, an index of {operation}, which takes {lower} to {upper - 1}")
@@ -91,7 +89,6 @@ def insert_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     def kernel(
         frame: Frame, scalar: NDArray[Any], target: NDArray[Any], *indices: NDArray[Any]
     ) -> tuple[NDArray[Any]]:
-        """Copy of the target with one element replaced."""
         for dim, (index, size) in enumerate(zip(indices, shape, strict=True)):
             check_indices(op, index, size, dim, "writes at")
         result = np.array(target)
@@ -126,7 +123,6 @@ def extract_slice_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     shape, result = _shape(op.operands[0]), _shape(op.results[0])
 
     def kernel(frame: Frame, *operands: NDArray[Any]) -> tuple[NDArray[Any]]:
-        """View of the slice."""
         (source,), *dynamic = _split(op, operands)
         part = source[_slices(op, shape, _slice_numbers(op, dynamic))]
         return (_with_shape(op, part, result),)
@@ -140,7 +136,6 @@ def insert_slice_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     scope.charge(op, math.prod(shape))
 
     def kernel(frame: Frame, *operands: NDArray[Any]) -> tuple[NDArray[Any]]:
-        """Copy of the target with the slice replaced."""
         (source,), (target,), *dynamic = _split(op, operands)
         numbers = _slice_numbers(op, dynamic)
         result = np.array(target)
@@ -168,7 +163,6 @@ def pad_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     zeros = [np.zeros((), np.int64)] * len(shape)
 
     def kernel(frame: Frame, source: NDArray[Any], *dynamic: NDArray[Any]) -> tuple[NDArray[Any]]:
-        """Padded copy of the source."""
         _, low, high = _split(op, (source, *dynamic))
         low, high = _mixed(op, "static_low", low), _mixed(op, "static_high", high)
         if min((*low, *high), default=0) < 0:
@@ -217,7 +211,6 @@ def from_elements_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     shape, number = _shape(op.results[0]), number_type(op.results[0].type)
 
     def kernel(frame: Frame, *scalars: NDArray[Any]) -> tuple[NDArray[Any]]:
-        """Tensor of these scalars."""
         elements = np.array([np.reshape(scalar, ()) for scalar in scalars])
         return (number.stored(elements.astype(number.computed)).reshape(shape),)
 
@@ -230,7 +223,6 @@ def generate_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     body = scope.block(only_block(op), "tensor.yield", op)
 
     def kernel(frame: Frame) -> tuple[NDArray[Any]]:
-        """Tensor of the yielded scalars."""
         result = np.zeros(shape, number.storage)
         for place in np.ndindex(shape):
             frame.charge(op, body)
@@ -246,7 +238,6 @@ def dim_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     shape = _shape(op.operands[0])
 
     def kernel(frame: Frame, source: NDArray[Any], dim: NDArray[Any]) -> tuple[NDArray[Any]]:
-        """Size of the dim."""
         if not 0 <= integer(dim) < len(shape):
             raise failure(op, f"asks for dim {integer(dim)} of a tensor of rank {len(shape)}")
         return (np.array(shape[integer(dim)]),)
@@ -290,7 +281,6 @@ def scan_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     def kernel(
         frame: Frame, source: NDArray[Any], out: NDArray[Any], last: NDArray[Any]
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Scanned tensor, and its last row."""
         if not source.size:
             return np.array(out), np.array(last)
         values = np.moveaxis(source.astype(number.accumulated), dim, -1)
@@ -335,7 +325,6 @@ def scatter_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     def kernel(
         frame: Frame, values: NDArray[Any], indices: NDArray[Any], out: NDArray[Any]
     ) -> tuple[NDArray[Any]]:
-        """Copy of ``out`` with the updates written."""
         flat = np.zeros(places_shape, np.int64)
         for dim in range(rank):
             place = _axis(0, len(places_shape), np.zeros(1, np.int64))
@@ -396,7 +385,6 @@ def sort_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     scope.charge(op, math.prod(shape) * max(1, len(op.operands)))
 
     def kernel(frame: Frame, *operands: NDArray[Any]) -> list[NDArray[Any]]:
-        """Operands in the order of the keys."""
         # A stable descending sort: reversed, sorted ascending, and reversed again.
         keys = operands[key] if ascending else np.flip(operands[key], dim)
         order = np.argsort(keys, axis=dim, kind="stable")

@@ -123,7 +123,6 @@ def torch_call_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
         return bound
 
     def kernel(frame: Frame, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
-        """Results of the operator."""
         import torch
 
         tensors = []

@@ -81,21 +81,14 @@ class KernelBuffers:
             fill = self._fill(stick.padding_of(named))
             attributes = ir.DictAttr.get(named, self.func.context)
             view, bounds = sdsc.host_view_of(attributes, shape_of(value)), sdsc.index_bounds_of(attributes)
-            texts = _text(host.label), _text(host.kind), _text(host.dtype)
-            symbolic = self._symbolic_host(value, attributes, texts[1])
-            self._declare(value, *texts, fill, source, view, bounds, symbolic)
-
-    def _symbolic_host(
-        self, value: ir.Value, attributes: ir.DictAttr, kind: str
-    ) -> tuple[SymbolicExtent, ...]:
-        """Return the dims of an argument's host array that follow run-time sizes; weights have their largest sizes."""
-        if self.memory.symbolic.is_empty or kind != "input":
-            return ()
-        if SYMBOLIC_HOST not in attributes:
-            return _extents(self.memory.symbolic.of(value))
-        shape = sdsc.host_view_of(attributes, shape_of(value)).array_shape
-        sizes = self.memory.symbolic.sizes
-        return _extents(symbolic_of(attributes[SYMBOLIC_HOST], sizes, shape, self.func.location))
+            texts, dims = (_text(host.label), _text(host.kind), _text(host.dtype)), SymbolicDims()
+            # Weights have their largest sizes.
+            if not self.memory.symbolic.is_empty and texts[1] == "input":
+                dims = self.memory.symbolic.of(value)
+                if SYMBOLIC_HOST in attributes:
+                    sizes, mark = self.memory.symbolic.sizes, attributes[SYMBOLIC_HOST]
+                    dims = symbolic_of(mark, sizes, view.array_shape, self.func.location)
+            self._declare(value, *texts, fill, source, view, bounds, _extents(dims))
 
     def _declare_constants(self) -> None:
         for op in self.ops:

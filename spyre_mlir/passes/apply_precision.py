@@ -34,6 +34,7 @@ from spyre_mlir.dialects.structured import (
     rebuilt,
     shape_of,
     structured,
+    use_empty,
 )
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import with_element_type
@@ -299,8 +300,14 @@ class _Demotion:
     def run(self) -> None:
         for op in [op.operation for op in self.block.operations]:
             if any(value in self.inner for value in (*op.operands, *op.results)):
+                generic = structured(op)
                 with ir.InsertionPoint(op), op.location:
-                    self._rebuild(op)
+                    if generic is None:
+                        self._copy(op)
+                    elif generic.opcode in ("dl16tofp32", "fp32todl16"):
+                        self.values[generic.result] = self._recast(generic)
+                    else:
+                        self.values[generic.result] = self._device_op(generic)
                 self.dead.append(op)
                 continue
             if op.name == LOOP:
@@ -311,15 +318,6 @@ class _Demotion:
         # Readers come after the ops that they read, so they are erased first.
         for op in reversed(self.dead):
             op.erase()
-
-    def _rebuild(self, op: ir.Operation) -> None:
-        generic = structured(op)
-        if generic is None:
-            self._copy(op)
-        elif generic.opcode in ("dl16tofp32", "fp32todl16"):
-            self.values[generic.result] = self._recast(generic)
-        else:
-            self.values[generic.result] = self._device_op(generic)
 
     def _recast(self, generic: Structured) -> ir.Value:
         """Replace a cast at the boundary of an island by its operand, or by a copy if the cast also moved dims."""
@@ -547,7 +545,7 @@ class _Rounding:
             self._sum(*generic.inputs[:2])
         vanishing = list(_vanishing_operands(generic, inputs))
         for value in vanishing:
-            self._require(value)
+            self._keep(value, self.required)
         if vanishing:
             self.required.add(generic.result)
 
@@ -558,37 +556,27 @@ class _Rounding:
         for value in (first, second):
             op = defining_op(value)
             if correlated:
-                self._keep(value)
+                self._keep(value, self.unrounded)
             # A partial sum.
             elif op is not None and sdsc.opcode_of(op) in SUMS:
-                self._keep(value, history=False)
+                self._keep(value, self.unrounded, history=False)
 
-    def _keep(self, value: ir.Value, history: bool = True) -> None:
+    def _keep(self, value: ir.Value, kept: set[ir.Value], history: bool = True) -> None:
         """Keep a value in f32; with ``history``, also the values that it depends on, up to values exact in fp16."""
         waiting = [value]
         while waiting:
             value = waiting.pop()
             op = defining_op(value)
-            if value in self.unrounded or op is None or element_of(value) != "f32":
+            if value in kept or op is None or element_of(value) != "f32":
                 continue
-            # fp16 represents the value exactly, but perhaps not the scale that it was computed with.
             if self.facts[value].exact:
-                self._keep_scale(value)
+                # fp16 represents the value exactly, but perhaps not the scale that it was computed with.
+                if kept is self.unrounded:
+                    self._keep_scale(value)
                 continue
-            self.unrounded.add(value)
+            kept.add(value)
             if history:
                 waiting.extend(operand for operand in op.operands if operand in self.facts)
-
-    def _require(self, value: ir.Value) -> None:
-        """Keep a value and all that it depends on in f32, on the host if the device supports only 16 bits."""
-        waiting = [value]
-        while waiting:
-            value = waiting.pop()
-            op = defining_op(value)
-            if value in self.required or op is None or element_of(value) != "f32" or self.facts[value].exact:
-                continue
-            self.required.add(value)
-            waiting.extend(operand for operand in op.operands if operand in self.facts)
 
     def _keep_scale(self, value: ir.Value) -> None:
         """Keep a scale that many fp16 numbers share in f32, because they would all share its rounding error."""
@@ -609,15 +597,13 @@ class _Rounding:
         moves = sdsc.opcode_of(op) in (None, "dl16tofp32", "identity")
         if not moves or op.name in ("arith.constant", "tensor.empty", "linalg.fill"):
             return
-        readers = [use.owner.operation for use in op.results[0].uses]
-        if readers and all(self._runs_in_f32(reader) for reader in readers):
+        for use in op.results[0].uses:
+            reader, opcode = use.owner.operation, sdsc.opcode_of(use.owner.operation)
+            values = reader.results if opcode is None else (*reader.operands, *reader.results)
+            if opcode in (*CASTS, *MATMULS) or not any(value in self.unrounded for value in values):
+                return
+        if not use_empty(op.results[0]):
             self.unrounded.add(op.results[0])
-
-    def _runs_in_f32(self, op: ir.Operation) -> bool:
-        if sdsc.opcode_of(op) in (*CASTS, *MATMULS):
-            return False
-        values = op.results if sdsc.opcode_of(op) is None else (*op.operands, *op.results)
-        return any(value in self.unrounded for value in values)
 
 
 # -- questions about operations -----------------------------------------------------------------------

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import ClassVar, Literal
 
 from spyre_mlir import problems
@@ -277,13 +278,13 @@ def apply_layouts(func: ir.Operation, layouts: dict[ir.Value, StickLayout], view
     set_function_type(func)
 
 
+@dataclass
 class _Types:
     """Writes the types of a block; ``_types`` caches the types built so far, of which a program has few."""
 
-    def __init__(self, layouts: dict[ir.Value, StickLayout], views: Views) -> None:
-        self.layouts = layouts
-        self.views = views
-        self._types: dict[tuple[ir.Type, StickLayout], ir.Type] = {}
+    layouts: dict[ir.Value, StickLayout]
+    views: Views
+    _types: dict[tuple[ir.Type, StickLayout], ir.Type] = field(default_factory=dict)
 
     def write(self, block: ir.Block) -> None:
         for argument in block.arguments:
@@ -351,6 +352,7 @@ def _set_destination(op: ir.Operation, index: int, type_: ir.Type) -> None:
     op.operands[index] = empty
 
 
+@dataclass
 class LayoutPadding:
     """Padding of the buffers of one function in ``layouts``, or copies of buffers that cannot be padded.
 
@@ -359,24 +361,15 @@ class LayoutPadding:
     with steps is padded to a whole number of steps. ``fixed`` buffers are not changed.
     """
 
-    def __init__(
-        self,
-        owner: RemarkEmitter,
-        func: ir.Operation,
-        layouts: dict[ir.Value, StickLayout],
-        op_layouts: dict[ir.Value, OpLayout],
-        fixed: set[ir.Value],
-        views: Views,
-    ) -> None:
-        self.owner = owner
-        self.block = func.regions[0].blocks[0]
-        self.layouts = layouts
-        self.op_layouts = op_layouts
-        self.fixed = fixed
-        self.views = views
+    owner: RemarkEmitter
+    func: ir.Operation
+    layouts: dict[ir.Value, StickLayout]
+    op_layouts: dict[ir.Value, OpLayout]
+    fixed: set[ir.Value]
+    views: Views
 
     def run(self) -> None:
-        for op in nested_ops(self.block):
+        for op in all_ops(self.func):
             pad = self._padding_rule(op)
             if pad is not None:
                 with ir.InsertionPoint(op), op.location:

@@ -186,32 +186,25 @@ def _pointwise(root: Structured) -> ir.Value | None:
     if root.reduced:
         return None
     needed = {FP32} if element_of(root.result) == "f32" else set()
+    dims = tuple(range(len(root.iterators)))
     for pattern in PATTERNS:
-        if pattern.expression[0] == root.opcode and needed.issubset(DEVICE_OPS[pattern.opcode].formats):
-            result = _apply(pattern, root)
-            if result is not None:
-                return result
+        if pattern.expression[0] != root.opcode or not needed.issubset(DEVICE_OPS[pattern.opcode].formats):
+            continue
+        bound = next(_Matcher(pattern).match(pattern.expression, root, dims, {}), None)
+        if bound is None:
+            continue
+        operands = [bound[name] for name in pattern.operands]
+        return device_op(
+            pattern.opcode,
+            [value for value, _ in operands],
+            [dims for _, dims in operands],
+            root.extents,
+            element_of(root.result),
+            location=root.op.location,
+            result_map=root.maps[-1],
+            constants={name: bound.get(name, pattern.fixed.get(name)) for name in pattern.constants},
+        )
     return None
-
-
-def _apply(pattern: Pattern, root: Structured) -> ir.Value | None:
-    """Build the operation that replaces a pattern; None if the pattern does not match at the root."""
-    bound = next(
-        _Matcher(pattern).match(pattern.expression, root, tuple(range(len(root.iterators))), {}), None
-    )
-    if bound is None:
-        return None
-    operands = [bound[name] for name in pattern.operands]
-    return device_op(
-        pattern.opcode,
-        [value for value, _ in operands],
-        [dims for _, dims in operands],
-        root.extents,
-        element_of(root.result),
-        location=root.op.location,
-        result_map=root.maps[-1],
-        constants={name: bound.get(name, pattern.fixed.get(name)) for name in pattern.constants},
-    )
 
 
 class _Matcher:
@@ -288,14 +281,13 @@ def _inner(value: ir.Value, opcode: str = "", may_be_shared: bool = False) -> St
     name = None if owner is None else sdsc.opcode_of(owner)
     if owner is None or name is None or opcode not in ("", name):
         return None
-    return structured(owner) if may_be_shared or _has_one_reader(value) else None
-
-
-def _has_one_reader(value: ir.Value) -> bool:
-    """Return whether a single op reads a value. Iteration stops at a second op: a value may have many readers."""
-    uses = iter(value.uses)
-    first = next(uses, None)
-    return first is not None and all(use.owner.operation == first.owner.operation for use in uses)
+    if not may_be_shared:
+        # Iteration stops at a second op: a value may have many readers.
+        uses = iter(value.uses)
+        first = next(uses, None)
+        if first is None or any(use.owner.operation != first.owner.operation for use in uses):
+            return None
+    return structured(owner)
 
 
 def _constant(value: ir.Value) -> float | None:

@@ -197,10 +197,14 @@ class _Partition:
             counts[phase.side] += 1
             outlined = Outlined([self.ops[index] for index in phase.nodes])
             on_device = phase.side is ExecutionSide.DEVICE
-            attrs = [
-                self._updated(attributes[value], value, outlined) if on_device else attributes[value]
-                for value in outlined.arguments
-            ]
+            attrs = []
+            for value in outlined.arguments:
+                entry, new = attributes[value], self.updates.get(value)
+                if on_device and new is not None and new in outlined.results:
+                    number = outlined.results.index(new)
+                    index = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+                    entry = ir.DictAttr.get({**{old.name: old.attr for old in entry}, sdsc.UPDATED: index})
+                attrs.append(entry)
             with self.func.location, ir.InsertionPoint(self.func):
                 func = outlined.build(name, attrs, layouts=on_device)
             # Hints tile only on the device, so only device functions need the sizes of named dims.
@@ -212,7 +216,8 @@ class _Partition:
                 label = ir.StringAttr.get(f"{name}.{number}")
                 attributes[value] = ir.DictAttr.get({"spyre.name": label, "spyre.kind": kind})
             calls.append((name, outlined))
-            self._remark(phase)
+            for index in phase.nodes if not on_device else ():
+                self._report(index)
         self.func.attributes["sym_name"] = ir.StringAttr.get("main")
         self._call(calls)
 
@@ -231,13 +236,21 @@ class _Partition:
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(list(attributes.values()))
         return attributes
 
-    def _updated(self, attributes: ir.DictAttr, argument: ir.Value, outlined: Outlined) -> ir.DictAttr:
-        """Record in the attributes of an argument which result of the function updates it, if any."""
-        new = self.updates.get(argument)
-        if new is None or new not in outlined.results:
-            return attributes
-        number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), outlined.results.index(new))
-        return ir.DictAttr.get({**{entry.name: entry.attr for entry in attributes}, sdsc.UPDATED: number})
+
+def _report(self, index: int) -> None:
+    """Report why an operation runs on the host, and each hint on it, because nothing is tiled there."""
+    op = self.ops[index]
+    if index in self.reasons:
+        self.pass_.remark(op, HOST, self.reasons[index].reason)
+    attr = op.attributes[HINTS] if HINTS in op.attributes else hints_in(op.location)
+    if attr is None or op.name in _VIEWS:
+        return
+    for hint in hints_of(attr, op.location):
+        if hint.id not in self.untiled and hint.tiles:
+            self.untiled.add(hint.id)
+            tiles = ", ".join(f"'{name}' into {count} tiles" for name, count in hint.tiles)
+            text = f"hint {hint.id} cuts {tiles}, but this runs on the host, which has no tiles"
+            self.pass_.warn(op, text)
 
     def _call(self, calls: Sequence[tuple[str, Outlined]]) -> None:
         values: dict[ir.Value, ir.Value] = {}
@@ -259,27 +272,6 @@ class _Partition:
             is_kept = op.name in ("func.call", "func.return", "tensor.cast")
             if not is_kept and not any(list(value.uses) for value in op.results):
                 op.erase()
-
-    def _remark(self, phase: Phase) -> None:
-        """Emit remarks about why operations run on the host."""
-        if phase.side is not ExecutionSide.HOST:
-            return
-        for index in phase.nodes:
-            if index in self.reasons:
-                self.pass_.remark(self.ops[index], HOST, self.reasons[index].reason)
-            if self.ops[index].name not in _VIEWS:
-                self._warn_of_hints(self.ops[index])
-
-    def _warn_of_hints(self, op: ir.Operation) -> None:
-        """Warn once about each hint on an operation on the host, where nothing is tiled."""
-        attr = op.attributes[HINTS] if HINTS in op.attributes else hints_in(op.location)
-        for hint in () if attr is None else hints_of(attr, op.location):
-            if hint.id not in self.untiled and hint.tiles:
-                self.untiled.add(hint.id)
-                tiles = ", ".join(f"'{name}' into {count} tiles" for name, count in hint.tiles)
-                self.pass_.warn(
-                    op, f"hint {hint.id} cuts {tiles}, but this runs on the host, which has no tiles"
-                )
 
 
 def _is_for_a_product(view: ir.Operation) -> bool:
