@@ -130,16 +130,6 @@ class HostEvaluator:
         self._slots = len(scope.slots)
 
     @property
-    def dtypes(self) -> list[np.dtype]:
-        """The types of the arguments, in order."""
-        return [number_type(type_).host for type_ in self._inputs]
-
-    @property
-    def result_count(self) -> int:
-        """The number of arrays that a call returns."""
-        return len(self._results)
-
-    @property
     def work(self) -> int:
         """The scalar operations of a call; each loop counts once."""
         return self._body.work
@@ -191,25 +181,25 @@ def _tensor(type_: ir.Type, func: ir.Operation) -> ir.Type:
 _UNCOUNTED = {"arith.constant", "tensor.empty", "linalg.fill", "func.return"}
 
 
-class HostFunction:
+class HostFunction(HostEvaluator):
     """``HostFunction(module)(x, indices) -> [y]``: the function @main of a module.
 
     Arrays have the types of the simulator: bfloat16 is given as float32 numbers or bits in uint16, and returned as
-    bits. Raises ``CompileError`` for an unsupported host function (see host_evaluator.py), and for a call that fails.
+    bits. Raises ``CompileError`` for an unsupported host function, and for a call that fails.
     """
 
     def __init__(self, module: ir.Module) -> None:
         self.module = module
-        self._evaluator = HostEvaluator(module)
+        super().__init__(module)
 
     def __call__(self, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
-        dtypes = self._evaluator.dtypes
-        return self._evaluator(*(as_bits(array, dtype) for array, dtype in zip(arrays, dtypes, strict=True)))
+        dtypes = [number_type(type_).host for type_ in self._inputs]
+        return super().__call__(*(as_bits(array, type_) for array, type_ in zip(arrays, dtypes, strict=True)))
 
     @property
     def counts(self) -> tuple[int, int]:
         """The number of arguments and the number of results."""
-        return len(self._evaluator.dtypes), self._evaluator.result_count
+        return len(self._inputs), len(self._results)
 
     @property
     def operations(self) -> int:

@@ -225,12 +225,21 @@ class LayoutPins:
 
     def impose(self, plan: LayoutPlan) -> bool:
         """Add the pins that a choice breaks as constraints; return whether there are new ones."""
-        broken = [pin for pin in self.pinned.values() if not self._holds(pin, plan)]
-        new = [pin for pin in broken if pin.tensor not in self._imposed]
-        for pin in new:
-            self._imposed.add(pin.tensor)
-            self._impose(pin)
-        return bool(new)
+        count = len(self._imposed)
+        for pin in self.pinned.values():
+            node, state = self.source.graph.nodes[pin.tensor], plan.decisions[pin.tensor].state
+            # Only a free argument may have several layouts, one for each of its copies.
+            layouts = (
+                state.base if isinstance(node, ArgumentNode) and node.free else (state.produced.candidate,)
+            )
+            holds = len(layouts) == len(pin.layouts) and all(
+                same_order(candidate.layout, layout)
+                for candidate, layout in zip(layouts, pin.layouts, strict=True)
+            )
+            if not holds and pin.tensor not in self._imposed:
+                self._imposed.add(pin.tensor)
+                self._impose(pin)
+        return len(self._imposed) > count
 
     def error(self, error: LayoutError) -> CompileError:
         """Return the error for a choice that has no solution under the constraints so far."""
@@ -238,17 +247,6 @@ class LayoutPins:
         if pinned is not None and pinned.tensor in self._imposed and pinned.op != self.source.func:
             return refused(pinned.op, f"the layout {json_text(layout_value(pinned.layouts[0]))}", str(error))
         return self.source.error(error)
-
-    def _holds(self, pinned: PinnedTensor, plan: LayoutPlan) -> bool:
-        node, state = self.source.graph.nodes[pinned.tensor], plan.decisions[pinned.tensor].state
-        # Only a free argument may have several layouts, one for each of its copies.
-        layouts = state.base if isinstance(node, ArgumentNode) and node.free else (state.produced.candidate,)
-        if len(layouts) != len(pinned.layouts):
-            return False
-        return all(
-            same_order(candidate.layout, layout)
-            for candidate, layout in zip(layouts, pinned.layouts, strict=True)
-        )
 
     def _impose(self, pinned: PinnedTensor) -> None:
         node, layout = self.source.graph.nodes[pinned.tensor], pinned.layouts[0]
@@ -325,17 +323,14 @@ class _Types:
             _set_destination(op, len(op.operands) - 1, result.type)
         if op.name == "arith.constant":
             op.attributes["value"] = retyped(op.attributes["value"], result.type)
+        # A clone that changes the stick becomes a restickify.
         if RESTICKIFY in op.attributes:
-            self._restickify(op)
-
-    def _restickify(self, op: ir.Operation) -> None:
-        """Replace a clone that changes the stick by a ``stick.restickify``."""
-        result = op.results[0]
-        restickify = ir.Operation.create("stick.restickify", results=[result.type], operands=[op.operands[0]])
-        sdsc.record(restickify, "remap", "choose-layouts", ir.StringAttr(op.attributes[RESTICKIFY]).value)
-        self.layouts[restickify.result] = self.layouts[result]
-        result.replace_all_uses_with(restickify.result)
-        op.erase()
+            restickify = ir.Operation.create("stick.restickify", [result.type], [op.operands[0]])
+            reason = ir.StringAttr(op.attributes[RESTICKIFY]).value
+            sdsc.record(restickify, "remap", "choose-layouts", reason)
+            self.layouts[restickify.result] = self.layouts[result]
+            result.replace_all_uses_with(restickify.result)
+            op.erase()
 
 
 def _set_destination(op: ir.Operation, index: int, type_: ir.Type) -> None:
@@ -383,18 +378,11 @@ class LayoutPadding:
         if op.name == "tensor.extract_slice":
             return self._steps
         converts = op.name == "stick.restickify" or RESTICKIFY in op.attributes
-        return self._conversion if converts or self._is_tiled(op) else None
-
-    def _is_tiled(self, op: ir.Operation) -> bool:
-        """Return whether an op copies between tiles of a dim whose size is not a multiple of the tile."""
-        if op.name != "sdsc.clone":
-            return False
-        values = (op.operands[0], op.results[0])
-        return any(
-            view.shape[dim] % piece
-            for view in map(self.views.__getitem__, values)
-            for dim, piece in pieces(view)
-        )
+        if not converts and op.name == "sdsc.clone":
+            # A copy between tiles of a dim whose size is not a multiple of the tile.
+            views = [self.views[value] for value in (op.operands[0], op.results[0])]
+            converts = any(view.shape[dim] % piece for view in views for dim, piece in pieces(view))
+        return self._conversion if converts else None
 
     # -- rules ----------------------------------------------------------------------------------------
 
@@ -482,8 +470,15 @@ class LayoutPadding:
 
     def _can_pad(self, root: ir.Value, dim: int, multiple: int) -> bool:
         """Return whether a buffer can be padded: not if it is fixed or a copy of tiles, or if a view of it breaks."""
-        if root in self.fixed or self._gathers(root, dim):
+        if root in self.fixed:
             return False
+        op = defining_op(root)
+        if op is not None and op.name == "sdsc.clone":
+            source = self.views[op.operands[0]]
+            is_padded = any(tile == dim and source.shape[dim] % piece for tile, piece in pieces(source))
+            # A copy of an unaddressable view gathers tiles, which along other dims need no padding.
+            if source.why_not_addressable() is not None and not is_padded:
+                return False
         pending = [(root, BufferView.of(self.layouts[root].padded(dim, multiple)))]
         while pending:
             value, view = pending.pop()
@@ -500,15 +495,6 @@ class LayoutPadding:
                     except ViewError:
                         return False
         return True
-
-    def _gathers(self, root: ir.Value, dim: int) -> bool:
-        """Return whether a value is a copy of an unaddressable view whose tiles along a dim need no padding."""
-        op = defining_op(root)
-        if op is None or op.name != "sdsc.clone":
-            return False
-        source = self.views[op.operands[0]]
-        is_padded = any(tile_dim == dim and source.shape[dim] % piece for tile_dim, piece in pieces(source))
-        return source.why_not_addressable() is not None and not is_padded
 
     def _copied(self, value: ir.Value, reader: ir.Operation) -> ir.Value:
         """Return a dense copy in a separate buffer, in the block of the source: once, not per iteration."""

@@ -58,52 +58,41 @@ def _decompose(op: ir.Operation) -> None:
         raise error_at(
             op, f"type {source.type} has no static shape; the device needs all sizes at compile time"
         )
-    softmax = _Softmax(source, ir.IntegerAttr(op.attributes["dimension"]).value)
-    op.results[0].replace_all_uses_with(softmax.run())
+    # Iteration dims are the dims of the tensor, with the normalised dim last.
+    shape, dim, element = (
+        shape_of(source),
+        ir.IntegerAttr(op.attributes["dimension"]).value,
+        element_type(source),
+    )
+    order = [*(row for row in range(len(shape)) if row != dim), dim]
+    every: Map = tuple(map(order.index, range(len(shape))))
+    rows: Map = tuple(range(len(shape) - 1))
+    row_shape = [shape[row] for row in order[:-1]]
+    sum_element = ir.F32Type.get() if str(element) in _NARROW else element
+
+    def reduced(value: ir.Value, neutral: float, type_: ir.Type, body: Body) -> ir.Value:
+        output = filled(constant(ir.FloatAttr.get(type_, neutral)), empty(row_shape, type_))
+        return with_body(generic_op([value], output, [every, rows], len(shape), 1), body)
+
+    def pointwise(by_row: ir.Value, value: ir.Value, body: Body) -> ir.Value:
+        maps = [every, rows, every]
+        return with_body(generic_op([value, by_row], empty_like(source), maps, len(shape), 0), body)
+
+    def added(read: Sequence[ir.Value]) -> ir.Value:
+        is_wide = read[0].type == read[1].type
+        term = read[0] if is_wide else scalar_op("arith.extf", read[:1], sum_element)
+        return scalar_op("arith.addf", [term, read[1]])
+
+    # The maximum is subtracted first, because exponentials of numbers up to 0 cannot overflow.
+    largest = reduced(source, -math.inf, element, lambda read: scalar_op("arith.maximumf", read))
+    exponentials = pointwise(
+        largest, source, lambda read: scalar_op("math.exp", [scalar_op("arith.subf", read[:2])])
+    )
+    total = reduced(exponentials, 0.0, sum_element, added)
+    # The complete sum is rounded, so that the quotient has the element type of the tensor.
+    if sum_element != element:
+        rounding = generic_op([total], empty(row_shape, element), [rows] * 2, len(rows), 0)
+        total = with_body(rounding, lambda read: scalar_op("arith.truncf", read[:1], element))
+    result = pointwise(total, exponentials, lambda read: scalar_op("arith.divf", read[:2]))
+    op.results[0].replace_all_uses_with(result)
     op.erase()
-
-
-class _Softmax:
-    """Builder of the ops of one softmax. Iteration dims are the dims of the tensor, with the normalised dim last."""
-
-    def __init__(self, source: ir.Value, dim: int) -> None:
-        self.source = source
-        shape = shape_of(source)
-        self.rank = len(shape)
-        rows = [row for row in range(self.rank) if row != dim]
-        self.row_shape = [shape[row] for row in rows]
-        order = [*rows, dim]
-        self.every: Map = tuple(map(order.index, range(self.rank)))
-        self.rows: Map = tuple(range(self.rank - 1))
-        self.element = element_type(source)
-        self.sum_element = ir.F32Type.get() if str(self.element) in _NARROW else self.element
-
-    def run(self) -> ir.Value:
-        def exponential(read: Sequence[ir.Value]) -> ir.Value:
-            return scalar_op("math.exp", [scalar_op("arith.subf", read[:2])])
-
-        def added(read: Sequence[ir.Value]) -> ir.Value:
-            is_wide = read[0].type == read[1].type
-            term = read[0] if is_wide else scalar_op("arith.extf", read[:1], self.sum_element)
-            return scalar_op("arith.addf", [term, read[1]])
-
-        # The maximum is subtracted first, because exponentials of numbers up to 0 cannot overflow.
-        largest = self._reduced(
-            self.source, -math.inf, self.element, lambda read: scalar_op("arith.maximumf", read)
-        )
-        exponentials = self._pointwise(largest, self.source, exponential)
-        total = self._reduced(exponentials, 0.0, self.sum_element, added)
-        # The complete sum is rounded, so that the quotient has the element type of the tensor.
-        if self.sum_element != self.element:
-            output = empty(self.row_shape, self.element)
-            rounding = generic_op([total], output, [self.rows] * 2, self.rank - 1, 0)
-            total = with_body(rounding, lambda read: scalar_op("arith.truncf", read[:1], self.element))
-        return self._pointwise(total, exponentials, lambda read: scalar_op("arith.divf", read[:2]))
-
-    def _reduced(self, value: ir.Value, neutral: float, element: ir.Type, body: Body) -> ir.Value:
-        output = filled(constant(ir.FloatAttr.get(element, neutral)), empty(self.row_shape, element))
-        return with_body(generic_op([value], output, [self.every, self.rows], self.rank, 1), body)
-
-    def _pointwise(self, rows: ir.Value, value: ir.Value, body: Body) -> ir.Value:
-        maps = [self.every, self.rows, self.every]
-        return with_body(generic_op([value, rows], empty_like(self.source), maps, self.rank, 0), body)

@@ -34,8 +34,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.body_decomposer import BodyDecomposer
 from spyre_mlir.rewriting.body_operations import scalar_of
 from spyre_mlir.rewriting.linalg_values import Term, Terms, device_element, number_tensor
-from spyre_mlir.rewriting.loop_bodies import CALL, callee_of
-from spyre_mlir.rewriting.outlining import read_by, set_function_type
+from spyre_mlir.rewriting.outlining import CALL, callee_of, read_by, set_function_type
 from spyre_mlir.rewriting.tensor_builders import (
     DYNAMIC,
     element_type,

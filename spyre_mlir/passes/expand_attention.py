@@ -36,7 +36,7 @@ from spyre_mlir.layout.rules import RULES
 from spyre_mlir.mlir import clean, ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.groups import default_bytes, group_module
+from spyre_mlir.rewriting.outlining import default_bytes, group_module
 from spyre_mlir.rewriting.tensor_builders import collapsed, consecutive, expanded
 from spyre_mlir.target.ops import Kind
 
@@ -89,7 +89,8 @@ class ExpandAttention(EvaluatingPass):
         if problem is not None:
             self.remark(matmul, "no rewrite", f"with a dim for each of batch, groups and heads {problem}")
             return False
-        sizes = " x ".join(str(size) for size in expansion.sizes)
+        softmax = expansion.unmerged(expansion.factors.space(attention.exp))
+        sizes = " x ".join(str(expansion.size(factor)) for factor in softmax)
         text = f"all its operations over {sizes}, without views between them"
         target, exp = target_of(matmul), attention.exp.result
         scores = default_bytes(target, shape_of(exp), element_of(exp))
@@ -141,23 +142,18 @@ class _Expansion:
 
     # -- factors --------------------------------------------------------------------------------------
 
-    @property
-    def sizes(self) -> list[int]:
-        """Extents of the softmax."""
-        return [self._size(factor) for factor in self._unmerged(self.factors.space(self.attention.exp))]
-
-    def _size(self, factor: int) -> int:
+    def size(self, factor: int) -> int:
         """Return the size of a factor including the factors that are merged into it."""
         inner = [other for other, outer in self.merged.items() if outer == factor]
         return self.table.sizes[factor] * self.table.size(inner)
 
-    def _unmerged(self, factors: Sequence[int]) -> list[int]:
+    def unmerged(self, factors: Sequence[int]) -> list[int]:
         return [factor for factor in factors if factor not in self.merged]
 
     def _result_factors(self, generic: Structured) -> list[int]:
         """Return the factors of the dims of a result, in order."""
         by_dim = self.factors.by_result[generic.result]
-        return self._unmerged(
+        return self.unmerged(
             [factor for dim in generic.maps[-1] if dim is not None for factor in by_dim[dim]]
         )
 
@@ -165,33 +161,29 @@ class _Expansion:
 
     def problem(self) -> str | None:
         """Merge as few adjacent dims as possible; return why a matmul is unsupported, or None if all are supported."""
-        while (problem := self._problem()) is not None:
+        while True:
+            matmuls = [self._iteration(generic) for generic in self.ops if generic.opcode == "batchmatmul"]
+            limits = RULES[Kind.MATMUL].dim_counts
+            problems = (limit.problem(matmul) for matmul in matmuls for limit in limits)
+            problem = next((problem for problem in problems if problem is not None), None)
+            if problem is None:
+                return None
             pair = next(self._mergeable(), None)
             if pair is None:
-                return problem
+                return f"a matmul would be none of the device: {problem}"
             outer, inner = pair
             # The outermost factor of a chain represents the whole chain, so that its size is one product.
             self.merged[inner] = self.merged.get(outer, outer)
-        return None
-
-    def _problem(self) -> str | None:
-        for generic in self.ops:
-            if generic.opcode == "batchmatmul":
-                iteration = self._iteration(generic)
-                for limit in RULES[Kind.MATMUL].dim_counts:
-                    if (problem := limit.problem(iteration)) is not None:
-                        return f"a matmul would be none of the device: {problem}"
-        return None
 
     def _iteration(self, generic: Structured) -> Iteration:
-        space = self._unmerged(self.factors.space(generic))
+        space = self.unmerged(self.factors.space(generic))
         present = [
-            frozenset(space.index(factor) for dim in factors for factor in self._unmerged(dim))
+            frozenset(space.index(factor) for dim in factors for factor in self.unmerged(dim))
             for _, factors in self.factors.reads(generic)
         ]
         result_dims = frozenset(map(space.index, self._result_factors(generic)))
         reduced = frozenset(range(len(space))) - result_dims
-        sizes = tuple(self._size(factor) for factor in space)
+        sizes = tuple(self.size(factor) for factor in space)
         dtypes = tuple(element_of(value) for value in (*generic.inputs, generic.result))
         return Iteration(target_of(generic.op), sizes, (*present, result_dims), reduced, dtypes)
 
@@ -224,8 +216,13 @@ class _Expansion:
             old = [
                 [] if dim is None else self.factors.by_result[matmul.result][dim] for dim in matmul.maps[-1]
             ]
+            # The dims that the readers of the old result expect.
+            whole = [
+                [factor, *(inner for inner, outer in self.merged.items() if outer == factor)]
+                for (factor,) in factors
+            ]
             with matmul.op.location:
-                result = self._as_before(value, factors, old)
+                result = reshaped(value, whole, old, self.table)
         self.new = [maker_of(value) for value, _ in written.values()]
         return result
 
@@ -249,7 +246,7 @@ class _Expansion:
     def _rewritten(
         self, generic: Structured, written: dict[ir.Value, tuple[ir.Value, Factors]]
     ) -> tuple[ir.Value, Factors]:
-        space = self._unmerged(self.factors.space(generic))
+        space = self.unmerged(self.factors.space(generic))
         inputs, maps = [], []
         for value, factors in self.factors.reads(generic):
             if self.factors.is_internal(value):
@@ -263,7 +260,7 @@ class _Expansion:
             generic.opcode,
             inputs,
             maps,
-            [self._size(factor) for factor in space],
+            [self.size(factor) for factor in space],
             element_of(generic.result),
             location=generic.op.location,
             reduced=[dim for dim, factor in enumerate(space) if factor not in result_factors],
@@ -288,14 +285,6 @@ class _Expansion:
             else:
                 together.append([factor])
         return reshaped(value, single, together, self.table), [[dim[0]] for dim in together]
-
-    def _as_before(self, value: ir.Value, factors: Factors, old: Factors) -> ir.Value:
-        """Return the result with the dims that its readers expect."""
-        whole = [
-            [factor, *(inner for inner, outer in self.merged.items() if outer == factor)]
-            for (factor,) in factors
-        ]
-        return reshaped(value, whole, old, self.table)
 
 
 def _erase(ops: Sequence[ir.Operation]) -> None:

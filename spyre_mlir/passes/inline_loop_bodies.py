@@ -10,8 +10,7 @@ from spyre_mlir.analysis.loops import terminator
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.loop_bodies import CALL, blocks_of, callee_of
-from spyre_mlir.rewriting.outlining import replace_operands
+from spyre_mlir.rewriting.outlining import CALL, blocks_of, callee_of, replace_operands
 
 
 @dataclass(frozen=True)

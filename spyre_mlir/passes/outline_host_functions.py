@@ -236,21 +236,20 @@ class _Partition:
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(list(attributes.values()))
         return attributes
 
-
-def _report(self, index: int) -> None:
-    """Report why an operation runs on the host, and each hint on it, because nothing is tiled there."""
-    op = self.ops[index]
-    if index in self.reasons:
-        self.pass_.remark(op, HOST, self.reasons[index].reason)
-    attr = op.attributes[HINTS] if HINTS in op.attributes else hints_in(op.location)
-    if attr is None or op.name in _VIEWS:
-        return
-    for hint in hints_of(attr, op.location):
-        if hint.id not in self.untiled and hint.tiles:
-            self.untiled.add(hint.id)
-            tiles = ", ".join(f"'{name}' into {count} tiles" for name, count in hint.tiles)
-            text = f"hint {hint.id} cuts {tiles}, but this runs on the host, which has no tiles"
-            self.pass_.warn(op, text)
+    def _report(self, index: int) -> None:
+        """Report why an operation runs on the host, and each hint on it, because nothing is tiled there."""
+        op = self.ops[index]
+        if index in self.reasons:
+            self.pass_.remark(op, HOST, self.reasons[index].reason)
+        attr = op.attributes[HINTS] if HINTS in op.attributes else hints_in(op.location)
+        if attr is None or op.name in _VIEWS:
+            return
+        for hint in hints_of(attr, op.location):
+            if hint.id not in self.untiled and hint.tiles:
+                self.untiled.add(hint.id)
+                tiles = ", ".join(f"'{name}' into {count} tiles" for name, count in hint.tiles)
+                text = f"hint {hint.id} cuts {tiles}, but this runs on the host, which has no tiles"
+                self.pass_.warn(op, text)
 
     def _call(self, calls: Sequence[tuple[str, Outlined]]) -> None:
         values: dict[ir.Value, ir.Value] = {}

@@ -13,8 +13,7 @@ from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.loop_bodies import loops_in
-from spyre_mlir.rewriting.outlining import Outlined, dim_sizes_of, is_free, producers, read_by
+from spyre_mlir.rewriting.outlining import Outlined, dim_sizes_of, is_free, loops_in, producers, read_by
 
 
 @dataclass(frozen=True)

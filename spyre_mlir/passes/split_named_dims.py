@@ -34,9 +34,9 @@ from spyre_mlir.layout_search.tensor_graph import signature
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.groups import default_bytes
+from spyre_mlir.rewriting.outlining import default_bytes
 from spyre_mlir.rewriting.tensor_builders import collapsed, consecutive, expanded, transposed
-from spyre_mlir.tiling import DimSplit, HintError, NamedIteration, check_dims, dim_splits
+from spyre_mlir.tiling import DimSplit, HintError, check_dims, dim_splits
 
 #: Splits of iteration dims, by dim.
 Splits = Mapping[int, DimSplit]
@@ -90,9 +90,14 @@ class SplitNamedDims(Pass):
                 op.erase()
 
     def _report(self, generic: Structured, splits: Splits) -> None:
+        values = list(zip((*generic.inputs, generic.result), generic.maps, strict=True))
+        target = target_of(generic.op)
         for dim, split in splits.items():
-            size = generic.extents[dim]
+            size, copied = generic.extents[dim], 0
             if split.moves:
+                # The most bytes that copies of all values with the dim read and write.
+                for value in [value for value, dims in values if dim in dims]:
+                    copied += 2 * default_bytes(target, shape_of(value), element_of(value))
                 name, tiles = split.dims[0][0], split.sizes[1]
                 text = f"iteration dim {dim} of {size} elements has the {tiles} tiles of '{name}' outermost: a copy"
             else:
@@ -101,21 +106,11 @@ class SplitNamedDims(Pass):
                     for names, extent in zip(split.dims, split.extents, strict=True)
                 )
                 text = f"iteration dim {dim} of {size} elements is split into {shown}"
-            self.remark(generic.op, "tiling", text, before=0, after=_copied_bytes(generic, dim) * split.moves)
-
-
-def _copied_bytes(generic: Structured, dim: int) -> int:
-    """Return the most bytes that copies of all values with a dim read and write."""
-    values = zip((*generic.inputs, generic.result), generic.maps, strict=True)
-    target = target_of(generic.op)
-    sizes = (
-        default_bytes(target, shape_of(value), element_of(value)) for value, dims in values if dim in dims
-    )
-    return 2 * sum(sizes)
+            self.remark(generic.op, "tiling", text, before=0, after=copied)
 
 
 def _splits(func: ir.Operation, ops: Sequence[ir.Operation]) -> dict[ir.Value, Splits]:
-    """Return the splits of each operation that needs any, by its result."""
+    """Return by result, for each dim of an operation, the first of its splits that the device supports, if any."""
     iterations, sizes = NamedIterations(), dim_sizes_of(func)
     splits: dict[ir.Value, Splits] = {}
     for op in ops:
@@ -127,26 +122,18 @@ def _splits(func: ir.Operation, ops: Sequence[ir.Operation]) -> dict[ir.Value, S
             check_dims(iteration, sizes)
         except HintError as error:
             raise error_at(op, str(error)) from None
-        op_splits = _splits_of(generic, iteration, sizes)
-        if op_splits:
-            splits[generic.result] = op_splits
+        hints = hints_of(op.attributes[HINTS], op.location)
+        tiles = {name: count for hint in hints for name, count in hint.tiles if count <= sizes.get(name, 1)}
+        chosen: dict[int, DimSplit] = {}
+        for dim, names in enumerate(iteration.dims):
+            ways = dim_splits(names, iteration.sizes[dim], sizes, tiles, iteration.sticks.get(dim, 1))
+            # The best split comes first: a split into dims, before a copy with the tile index outermost.
+            way = next((way for way in ways if _is_legal(generic, {**chosen, dim: way})), None)
+            if way is not None:
+                chosen[dim] = way
+        if chosen:
+            splits[generic.result] = chosen
     return splits
-
-
-def _splits_of(
-    generic: Structured, iteration: NamedIteration, sizes: Mapping[str, int]
-) -> dict[int, DimSplit]:
-    """Return for each dim the first of its splits with which the device still supports the operation."""
-    hints = hints_of(generic.op.attributes[HINTS], generic.op.location)
-    tiles = {name: count for hint in hints for name, count in hint.tiles if count <= sizes.get(name, 1)}
-    chosen: dict[int, DimSplit] = {}
-    for dim, names in enumerate(iteration.dims):
-        ways = dim_splits(names, iteration.sizes[dim], sizes, tiles, iteration.sticks.get(dim, 1))
-        # The best split comes first: a split into dims, before a copy with the tile index outermost.
-        way = next((way for way in ways if _is_legal(generic, {**chosen, dim: way})), None)
-        if way is not None:
-            chosen[dim] = way
-    return chosen
 
 
 def _is_legal(generic: Structured, splits: Splits) -> bool:
