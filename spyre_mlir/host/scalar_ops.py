@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.host.block import BlockScope, Frame, Kernel, failure
-from spyre_mlir.host.number_types import NUMBER_TYPES, NumberType, is_tensor, number_type, tensor_shape
+from spyre_mlir.host.number_types import NUMBER_TYPES, is_tensor, number_type, tensor_shape
 from spyre_mlir.mlir import ir
 
 # Functions of ``math``, and conversions of floats to integers.
@@ -211,6 +211,7 @@ _MINIMUM_UNSIGNED, _MAXIMUM_UNSIGNED = (
 
 #: Functions that depend only on their operands.
 FUNCTIONS: dict[str, Function] = {
+    "arith.select": np.where,
     "arith.addi": _ADD, "arith.subi": _SUBTRACT, "arith.muli": _MULTIPLY, "arith.andi": np.bitwise_and,
     "arith.ori": np.bitwise_or, "arith.xori": np.bitwise_xor, "arith.shli": _SHIFT_LEFT,
     "arith.shrsi": _SHIFT_RIGHT, "arith.shrui": _SHIFT_RIGHT_UNSIGNED,
@@ -257,93 +258,65 @@ _FLOAT_COMPARISONS: tuple[Function, ...] = (
 )  # fmt: skip
 
 
-def _types(op: ir.Operation) -> tuple[NumberType, NumberType]:
-    """Number types of the first operand and of the result."""
-    return number_type(op.operands[0].type), number_type(op.results[0].type)
+#: Casts of integers, which read their operand as unsigned, and which read it as signed.
+_UNSIGNED_CASTS = {"arith.extui", "arith.uitofp", "arith.index_castui", "index.castu"}
+_SIGNED_CASTS = {"arith.extsi", "arith.sitofp", "arith.index_cast", "arith.trunci", "index.casts"}
+
+#: Ops whose function depends on their types or attributes.
+_TYPED = {
+    *_DIVISIONS, *_UNSIGNED_CASTS, *_SIGNED_CASTS, "arith.cmpi", "arith.cmpf", "index.cmp", "arith.fptosi",
+    "arith.fptoui", "arith.extf", "arith.truncf", "arith.bitcast",
+}  # fmt: skip
 
 
-def _division(op: ir.Operation) -> Function:
-    divide, unsigned_bits = _DIVISIONS[op.name], number_type(op.operands[0].type).name == "i1"
-    if unsigned_bits:
-        raise failure(op, "divides numbers of one bit; extend them first")
-
-    def compute(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-        """Quotient or remainder; ``CompileError`` for a divisor of 0."""
-        if np.any(b == 0):
-            raise failure(op, "divides an integer by 0")
-        return divide(a, b)
-
-    return compute
-
-
-def _to_integer(op: ir.Operation) -> Function:
-    target = _types(op)[1].computed
-    if op.name == "arith.fptoui":
-        return lambda a: to_unsigned(a).astype(target)
-    return lambda a: to_signed(a, target)
-
-
-def _cast(
-    read: Callable[[NDArray[Any]], NDArray[Any]] = lambda values: values,
-) -> Callable[[ir.Operation], Function]:
-    """Return a cast of integers to the result's type; ``read`` interprets the bits."""
-
-    def build(op: ir.Operation) -> Function:
-        target = _types(op)[1].computed
-        if target == np.bool_:
-            return lambda a: (a & 1).astype(np.bool_)
-        return lambda a: read(a).astype(target)
-
-    return build
-
-
-def _without_sign(values: NDArray[Any]) -> NDArray[Any]:
-    return values if values.dtype == np.bool_ else _unsigned(values)
-
-
-def _float_cast(op: ir.Operation) -> Function:
-    """Return a cast between floating-point types, rounded to the result type."""
-    target = _types(op)[1]
-    return lambda a: target.widened(target.stored(a))
-
-
-def _bitcast(op: ir.Operation) -> Function:
-    source, target = _types(op)
-    if source.host.itemsize != target.host.itemsize or {source.name, target.name} & {"i1"}:
-        raise failure(op, f"casts the bits of {source.name} to {target.name}, which has no rule")
-    return lambda a: target.widened(target.from_host(source.to_host(source.stored(a)).view(target.host)))
-
-
-def _comparison(op: ir.Operation) -> Function:
+def _function_of(op: ir.Operation) -> Function:
+    """Return the function of an op; ``CompileError`` for types without a rule."""
+    if op.name not in _TYPED:
+        return FUNCTIONS[op.name]
     if op.name == "index.cmp":
         predicate = str(op.attributes["pred"]).split("<")[-1].rstrip(">").removeprefix("cmp_predicate ")
         return _compare_integers(_INDEX_COMPARISONS.index(predicate))
-    predicate = ir.IntegerAttr(op.attributes["predicate"]).value
-    return _FLOAT_COMPARISONS[predicate] if op.name == "arith.cmpf" else _compare_integers(predicate)
+    if op.name in ("arith.cmpi", "arith.cmpf"):
+        predicate = ir.IntegerAttr(op.attributes["predicate"]).value
+        return _FLOAT_COMPARISONS[predicate] if op.name == "arith.cmpf" else _compare_integers(predicate)
+    source, target = number_type(op.operands[0].type), number_type(op.results[0].type)
+    if op.name in _DIVISIONS:
+        divide = _DIVISIONS[op.name]
+        if source.name == "i1":
+            raise failure(op, "divides numbers of one bit; extend them first")
 
+        def divided(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
+            """Quotient or remainder; ``CompileError`` for a divisor of 0."""
+            if np.any(b == 0):
+                raise failure(op, "divides an integer by 0")
+            return divide(a, b)
 
-_BUILDERS: dict[str, Callable[[ir.Operation], Function]] = {
-    **dict.fromkeys(_DIVISIONS, _division),
-    **dict.fromkeys(("arith.cmpi", "arith.cmpf", "index.cmp"), _comparison),
-    **dict.fromkeys(("arith.fptosi", "arith.fptoui"), _to_integer),
-    **dict.fromkeys(("arith.extf", "arith.truncf"), _float_cast),
-    **dict.fromkeys(
-        ("arith.extsi", "arith.sitofp", "arith.index_cast", "arith.trunci", "index.casts"), _cast(_signed)
-    ),
-    **dict.fromkeys(
-        ("arith.extui", "arith.uitofp", "arith.index_castui", "index.castu"), _cast(_without_sign)
-    ),
-    "arith.bitcast": _bitcast,
-    "arith.select": lambda op: np.where,
-}
+        return divided
+    computed = target.computed
+    if op.name == "arith.fptoui":
+        return lambda a: to_unsigned(a).astype(computed)
+    if op.name == "arith.fptosi":
+        return lambda a: to_signed(a, computed)
+    if op.name in ("arith.extf", "arith.truncf"):
+        return lambda a: target.widened(target.stored(a))
+    if op.name == "arith.bitcast":
+        if source.host.itemsize != target.host.itemsize or {source.name, target.name} & {"i1"}:
+            raise failure(op, f"casts the bits of {source.name} to {target.name}, which has no rule")
+        return lambda a: target.widened(target.from_host(source.to_host(source.stored(a)).view(target.host)))
+    if computed == np.bool_:
+        return lambda a: (a & 1).astype(np.bool_)
+    if op.name in _SIGNED_CASTS:
+        return lambda a: _signed(a).astype(computed)
+    return lambda a: (a if a.dtype == np.bool_ else _unsigned(a)).astype(computed)
+
 
 #: Ops that a structured op computes for many elements at once.
-NAMES = frozenset({*FUNCTIONS, *_BUILDERS, "arith.constant", "index.constant", "index.bool.constant"})
+NAMES = frozenset({*FUNCTIONS, *_TYPED, "arith.constant", "index.constant", "index.bool.constant"})
 
 
 def scalar_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for an op on scalars, or element by element on tensors, whose results are then rounded."""
-    function = _BUILDERS[op.name](op) if op.name in _BUILDERS else FUNCTIONS[op.name]
+    function = _function_of(op)
     if not any(is_tensor(value.type) for value in op.results):
         return lambda frame, *operands: (function(*operands),)
     scope.charge(op, int(np.prod(tensor_shape(op.results[0].type))))

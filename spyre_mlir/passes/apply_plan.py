@@ -86,7 +86,15 @@ class _Applied:
 
     def __init__(self, func: ir.Operation, plan: PlanFile) -> None:
         self.func, self.plan, self.target = func, plan, target_of(func)
-        self.ops = _named(func)
+        #: The device operations of the function and of outlined loop bodies in its module, by name.
+        self.ops: dict[str, ir.Operation] = {}
+        for op in (op for body in functions(func.parent.operation) for op in all_ops(body)):
+            if is_compute(op):
+                name = sdsc.name_of(op)
+                if name is None:
+                    raise error_at(op, "this operation has no sdsc.name; run name-operations first")
+                if self.ops.setdefault(name, op) != op:
+                    raise error_at(op, f"this operation is called '{name}', as another one is")
         self.arguments = list(func.regions[0].blocks[0].arguments)
         hosts = [attributes[sdsc.HOST] for attributes in argument_attributes(func)]
         self.labels = {ir.StringAttr(host.label).value: number for number, host in enumerate(hosts)}
@@ -326,19 +334,6 @@ class _Applied:
             self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(
                 [ir.DictAttr.get(attrs) for attrs in attributes]
             )
-
-
-def _named(func: ir.Operation) -> dict[str, ir.Operation]:
-    """Return the device operations of a function and of outlined loop bodies in its module, by name."""
-    ops: dict[str, ir.Operation] = {}
-    for op in (op for body in functions(func.parent.operation) for op in all_ops(body)):
-        if is_compute(op):
-            name = sdsc.name_of(op)
-            if name is None:
-                raise error_at(op, "this operation has no sdsc.name; run name-operations first")
-            if ops.setdefault(name, op) != op:
-                raise error_at(op, f"this operation is called '{name}', as another one is")
-    return ops
 
 
 def _shown(value: Any) -> str:

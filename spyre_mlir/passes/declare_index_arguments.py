@@ -86,7 +86,8 @@ def _known_element(source: ir.Value, element: int) -> int | None:
     op = defining_op(source)
     if op is not None and op.name == "linalg.fill":
         number = defining_op(op.operands[0])
-        is_known = number is not None and number.name == "arith.constant"
-        return ir.IntegerAttr(number.attributes["value"]).value if is_known else None
+        if number is None or number.name != "arith.constant":
+            return None
+        return ir.IntegerAttr(number.attributes["value"]).value
     value = op.attributes["value"] if op is not None and op.name == "arith.constant" else None
     return int(np.array(value).flat[element]) if isinstance(value, ir.DenseElementsAttr) else None

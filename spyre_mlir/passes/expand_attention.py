@@ -367,8 +367,13 @@ class AttentionFactors:
         }
         for generic in self.ops:
             for value, dims in zip(generic.inputs, generic.maps, strict=False):
-                if not (self.whole_heads or self.is_internal(value)):
-                    _add(cuts[generic.result], dims, _repetition_cuts(value))
+                repeated = None if self.whole_heads or self.is_internal(value) else repeated_by(value)
+                if repeated is not None:
+                    # The dims along which a value is repeated are separate from the others.
+                    separate: list[Cuts] = [set() for _ in shape_of(repeated.result)]
+                    for op in reversed(view_chain(value)):
+                        separate = _through(op, separate, forward=True)
+                    _add(cuts[generic.result], dims, separate)
         before = None
         while before != (before := sum(len(dim_cuts) for dims in cuts.values() for dim_cuts in dims)):
             for generic in self.ops:
@@ -449,18 +454,6 @@ def _through(op: ir.Operation, cuts: Sequence[Cuts], *, forward: bool) -> list[C
     for group, dim_cuts in zip(groups_of(op), cuts, strict=True):
         separate += separate_cuts([shape[dim] for dim in group], dim_cuts)
     return separate
-
-
-def _repetition_cuts(value: ir.Value) -> list[Cuts]:
-    """Return the cuts that separate the dims along which a value is repeated from the others."""
-    repeated = repeated_by(value)
-    cuts: list[Cuts] = [set() for _ in shape_of(value)]
-    if repeated is None:
-        return cuts
-    cuts = [set() for _ in shape_of(repeated.result)]
-    for op in reversed(view_chain(value)):
-        cuts = _through(op, cuts, forward=True)
-    return cuts
 
 
 # Dims as products of factors, to match the merged dim of one operation with the dims of another through views.

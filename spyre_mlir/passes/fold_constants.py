@@ -69,7 +69,9 @@ class FoldConstants(Pass):
         for value, array in _evaluated(block, values, constant):
             self.remark(value.owner, "fold", f"a value of type {value.type} depends on no argument")
             with ir.InsertionPoint(value.owner), value.owner.location:
-                attributes = {"value": ir.DenseElementsAttr.get(np.array(array, order="C"), type=value.type)}
+                attributes: dict[str, ir.Attribute] = {
+                    "value": ir.DenseElementsAttr.get(np.array(array, order="C"), type=value.type)
+                }
                 if dims := symbolic.of(value):
                     attributes[SYMBOLIC] = symbolic_attr(dims)
                 new = ir.Operation.create("arith.constant", [value.type], attributes=attributes)

@@ -23,6 +23,7 @@ from spyre_mlir.dialects.structured import (
     element_of,
     maker_of,
     structured,
+    use_empty,
 )
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -82,21 +83,16 @@ class FuseDeviceOps(Pass):
             sdsc.inherit(op, current)
             sdsc.record(op, "fusion", self.name, reason)
             current.results[0].replace_all_uses_with(fused)
-            _erase_dead(current)
+            # With all operations that only the dead ones read.
+            waiting = [current]
+            while waiting:
+                dead = waiting.pop()
+                if all(map(use_empty, dead.results)):
+                    makers = [maker for operand in dead.operands if (maker := defining_op(operand))]
+                    dead.erase()
+                    # x * x has the same maker twice, which must be erased only once.
+                    waiting += dict.fromkeys(makers)
             current = op
-
-
-def _erase_dead(op: ir.Operation) -> None:
-    """Erase an op without readers, and then all ops that only the erased op read."""
-    waiting = [op]
-    while waiting:
-        current = waiting.pop()
-        if any(True for result in current.results for _ in result.uses):
-            continue
-        owners = [owner for operand in current.operands if (owner := defining_op(operand))]
-        current.erase()
-        # x * x has the same owner twice, which must be erased only once.
-        waiting += dict.fromkeys(owners)
 
 
 # -- reductions with a scaling ------------------------------------------------------------------------

@@ -64,46 +64,48 @@ class _Lister:
         self.state = ir.AsmState(func)
         self.attributes = argument_attributes(func)
         self.hosts = [attrs.get(sdsc.HOST) for attrs in self.attributes]
-        self.results = self._results()
+        #: For each returned value, and for its buffer, the names of the result on the host.
+        self.results: dict[ir.Value, list[str]] = {}
+        entries = [{}] * len(terminator(func.regions[0].blocks[0]).operands)
+        if "res_attrs" in func.attributes:
+            entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(func.attributes["res_attrs"])]
+        for index, value in enumerate(terminator(func.regions[0].blocks[0]).operands):
+            host = entries[index][sdsc.HOST] if sdsc.HOST in entries[index] else None
+            label = f"result{index}" if host is None else ir.StringAttr(host.label).value
+            for alias in dict.fromkeys([value, self.memory.place(value).buffer]):
+                self.results.setdefault(alias, []).append(label)
 
     def tensors(self) -> list[ListedTensor]:
-        listed = [self._argument(index) for index, value in enumerate(self.arguments) if _is_tensor(value)]
+        listed = []
+        for value, host, attributes in zip(self.arguments, self.hosts, self.attributes, strict=True):
+            if _is_tensor(value):
+                kind = ir.StringAttr(host.kind).value if host is not None else "argument"
+                origin = ", ".join([kind, *self.results.get(value, [])])
+                padding, layout = stick.padding_of(attributes), self.memory.layout(value)
+                name, line = self._name(value), self._line(value)
+                listed.append(ListedTensor(name, "-", layout, origin, line, padding=padding))
         for op in all_ops(self.func):
             # The destination of an op is not listed, but an empty tensor that insertions or a loop fill is.
-            is_filled = any(
-                use.owner.operation.name in (LOOP, "tensor.insert_slice")
-                for value in op.results
-                for use in value.uses
-            )
-            if op.name != "linalg.fill" and (op.name != "tensor.empty" or is_filled):
-                listed += [self._value(op, value) for value in op.results if _is_tensor(value)]
+            users = [use.owner.operation.name for value in op.results for use in value.uses]
+            is_filled = LOOP in users or "tensor.insert_slice" in users
+            if op.name == "linalg.fill" or (op.name == "tensor.empty" and not is_filled):
+                continue
+            for value in filter(_is_tensor, op.results):
+                buffer = self.memory.place(value).buffer
+                origins = [*self._related(op, value, buffer), *self.results.get(value, [])]
+                listed.append(
+                    ListedTensor(
+                        self._name(value),
+                        sdsc.opcode_of(op) or op.name,
+                        self.memory.layout(value),
+                        ", ".join(origins) or "intermediate",
+                        self._line(value),
+                        owns_buffer=buffer == value,
+                        restickified=op.name == "stick.restickify",
+                        padding=stick.padding_of(op.attributes),
+                    )
+                )
         return listed
-
-    def _argument(self, index: int) -> ListedTensor:
-        value, host = self.arguments[index], self.hosts[index]
-        kind = ir.StringAttr(host.kind).value if host is not None else "argument"
-        origin = ", ".join([kind, *self.results.get(value, [])])
-        return ListedTensor(
-            self._name(value),
-            "-",
-            self.memory.layout(value),
-            origin,
-            self._line(value),
-            padding=stick.padding_of(self.attributes[index]),
-        )
-
-    def _value(self, op: ir.Operation, value: ir.Value) -> ListedTensor:
-        buffer = self.memory.place(value).buffer
-        return ListedTensor(
-            self._name(value),
-            sdsc.opcode_of(op) or op.name,
-            self.memory.layout(value),
-            ", ".join([*self._related(op, value, buffer), *self.results.get(value, [])]) or "intermediate",
-            self._line(value),
-            owns_buffer=buffer == value,
-            restickified=op.name == "stick.restickify",
-            padding=stick.padding_of(op.attributes),
-        )
 
     def _related(self, op: ir.Operation, value: ir.Value, buffer: ir.Value) -> list[str]:
         """Return a text that states which value this value is a view, part or copy of, or that it is a constant."""
@@ -116,20 +118,6 @@ class _Lister:
         if op.name in COPIES:
             return [f"copy of {self._name(op.operands[0])}"]
         return ["constant"] if op.name == "arith.constant" else []
-
-    def _results(self) -> dict[ir.Value, list[str]]:
-        """Return for each returned value, and for its buffer, the names of the result on the host."""
-        returned = list(terminator(self.func.regions[0].blocks[0]).operands)
-        hosts: list[sdsc.HostAttr | None] = [None] * len(returned)
-        if "res_attrs" in self.func.attributes:
-            entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(self.func.attributes["res_attrs"])]
-            hosts = [entry[sdsc.HOST] if sdsc.HOST in entry else None for entry in entries]
-        named: dict[ir.Value, list[str]] = {}
-        for index, (value, host) in enumerate(zip(returned, hosts, strict=True)):
-            label = f"result{index}" if host is None else ir.StringAttr(host.label).value
-            for alias in dict.fromkeys([value, self.memory.place(value).buffer]):
-                named.setdefault(alias, []).append(label)
-        return named
 
     def _name(self, value: ir.Value) -> str:
         """Return the host's name of an argument, or the name of the value in the printed IR."""

@@ -99,8 +99,14 @@ class _Resolver:
 
     def _mask(self, op: ir.Operation) -> None:
         """Mask the dims whose padding is not neutral in all operands. A mask applies to all operands."""
-        if _reduces_whole_sticks(op):
-            return
+        generic = structured(op)
+        if generic is not None:
+            # A fast test, which most operations pass: no stick of a reduced dim can have padding. Operands of different
+            # element types have sticks of different lengths.
+            elements = map(element_of, (*generic.inputs, generic.result))
+            longest = max(elements_per_stick(target_of(op), element) for element in elements)
+            if all(generic.extents[dim] % longest == 0 for dim in generic.reduced):
+                return
         opcode, space, values = self.memory.space(op)
         unmet: dict[int, list[tuple[Need, State]]] = {}
         for need in padding.needs(opcode, space):
@@ -124,15 +130,3 @@ class _Resolver:
                 shown.append(f"padding of operand {other.operand + 1} is {state_text(state)}")
             text = f"mask d{dim} {first}..{last} with {state_text(need.value)}: {', '.join(shown)}"
             self.owner.remark(op, "mask", text)
-
-
-def _reduces_whole_sticks(op: ir.Operation) -> bool:
-    """Return whether no stick of a reduced dim can have padding. This is a fast test that holds for most operations."""
-    generic = structured(op)
-    if generic is None:
-        return False
-    # Operands with different element types have sticks of different lengths.
-    longest = max(
-        elements_per_stick(target_of(op), element_of(value)) for value in (*generic.inputs, generic.result)
-    )
-    return all(generic.extents[dim] % longest == 0 for dim in generic.reduced)

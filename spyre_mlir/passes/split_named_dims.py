@@ -268,20 +268,15 @@ def _of_expanded(source: ir.Value, groups: Sequence[Sequence[int]], factors: Fac
     shape = list(itertools.chain.from_iterable(factors))
     if list(shape_of(inner)) == shape:
         return inner
-    counts = [sum(len(factors[dim]) for dim in group) for group in groups]
-    return expanded(inner, _with_units(shape, counts), shape)
-
-
-def _with_units(shape: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
-    """Group the dims of ``shape``, ``counts`` per source dim: each group has one sized dim and dims of size 1."""
-    groups: list[list[int]] = []
-    for places in consecutive(counts):
-        groups.append([])
+    # Each dim of the source becomes one sized dim and dims of size 1.
+    merged_dims: list[list[int]] = []
+    for places in consecutive(sum(len(factors[dim]) for dim in group) for group in groups):
+        merged_dims.append([])
         for place in places:
-            if shape[place] > 1 and any(shape[other] > 1 for other in groups[-1]):
-                groups.append([])
-            groups[-1].append(place)
-    return groups
+            if shape[place] > 1 and any(shape[other] > 1 for other in merged_dims[-1]):
+                merged_dims.append([])
+            merged_dims[-1].append(place)
+    return expanded(inner, merged_dims, shape)
 
 
 def _of_collapsed(source: ir.Value, groups: Sequence[Sequence[int]], factors: Factors) -> ir.Value | None:

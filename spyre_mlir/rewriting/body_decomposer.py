@@ -82,7 +82,12 @@ class NodeBuilder:
         is_wide = any(node.constant is not None and not fits_fp16(node.constant) for node in nodes)
         if element == "f16" and is_wide and described is not None and FP32 in described.formats:
             # fp16 cannot represent the constant, so the operation runs in f32 and its result is rounded.
-            wide = [self.cast(_guarding(opcode, node), "f32", self.op) for node in nodes]
+            wide = []
+            for node in nodes:
+                # The device would round a smaller constant to 0, which is harmless only in a scale.
+                if node.constant and abs(node.constant) < DL16_SMALLEST and opcode not in _SCALING:
+                    node = Node(None, constant=math.copysign(DL16_SMALLEST, node.constant))
+                wide.append(self.cast(node, "f32", self.op))
             return self.cast(self.emit(opcode, wide, "f32", **constants), "f16", self.op)
         # In the order of the operand with the most dims, so that it is not transposed.
         widest = max(nodes, key=lambda node: len(node.dims))
@@ -149,13 +154,6 @@ class NodeBuilder:
         """Multiply two nodes and sum over a dim of both."""
         dims = sorted({dim for node in (lhs, rhs) for dim in node.dims if dim is not None})
         return self._build(PRODUCTS[lhs.element], [lhs, rhs], dims, element, reduced=[contracted])
-
-
-def _guarding(opcode: str, node: Node) -> Node:
-    """Replace a constant that the device would round to 0 by the device's smallest number, unless it is a scale."""
-    if node.constant and abs(node.constant) < DL16_SMALLEST and opcode not in _SCALING:
-        return Node(None, constant=math.copysign(DL16_SMALLEST, node.constant))
-    return node
 
 
 class BodyDecomposer:

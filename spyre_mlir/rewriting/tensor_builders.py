@@ -196,7 +196,7 @@ def collapsed(value: ir.Value, groups: Sequence[Sequence[int]]) -> ir.Value:
 
 def expanded(value: ir.Value, groups: Sequence[Sequence[int]], shape: Sequence[int]) -> ir.Value:
     """Build an expand of a value that splits each dim into the dims of a group."""
-    attributes = {"static_output_shape": ir.DenseI64ArrayAttr.get(list(shape))}
+    attributes: dict[str, ir.Attribute] = {"static_output_shape": ir.DenseI64ArrayAttr.get(list(shape))}
     return _regrouped("tensor.expand_shape", value, groups, shape, attributes)
 
 
