@@ -40,7 +40,7 @@ from spyre_mlir.report.html import count
 from spyre_mlir.report.program_facts import ProgramFacts
 from spyre_mlir.report.program_report import ProgramReport
 from spyre_mlir.report.summary import summarize
-from spyre_mlir.rewriting.loop_bodies import unroll_loops
+from spyre_mlir.rewriting.outlining import unroll_loops
 from spyre_mlir.simulator import Result
 from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.timeline import Execution, Timeline, timeline

@@ -135,18 +135,33 @@ class BlockScope:
         operations = [entry.operation for entry in block.operations]
         if not operations or operations[-1].name != terminator:
             raise failure(op, f"has a block that does not end with '{terminator}'")
-        *body, end = operations
-        calls = self._calls(body, end)
-        built = Block(arguments, calls, tuple(self.slot(value) for value in end.operands), self.work)
+        calls = self._calls(operations)
+        yielded = tuple(self.slot(value) for value in operations[-1].operands)
+        built = Block(arguments, calls, yielded, self.work)
         self.work, self.depth = outer_work + self.work, self.depth - 1
         return built
 
-    def _calls(self, body: Sequence[ir.Operation], end: ir.Operation) -> list[KernelCall]:
-        """Return one kernel call per op, with the slots that the op is the last to read; live bytes are bounded."""
-        last_use = _last_uses([*body, end])
+    def _calls(self, operations: Sequence[ir.Operation]) -> list[KernelCall]:
+        """Return a kernel call per op except the terminator, with the slots that no later op of the block reads.
+
+        An op reads its operands and those of the ops in its regions. The live bytes are bounded.
+        """
+        last: dict[ir.Value, int] = {}
+        for index, op in enumerate(operations):
+            last.update({value: index for value in op.results})
+            # Not recursive, because regions may nest deeply.
+            waiting = [op]
+            while waiting:
+                inner = waiting.pop()
+                last.update({value: index for value in inner.operands if value in last})
+                blocks = (block for region in inner.regions for block in region.blocks)
+                waiting += [entry.operation for block in blocks for entry in block.operations]
+        last_use: dict[int, list[ir.Value]] = {}
+        for value, index in last.items():
+            last_use.setdefault(index, []).append(value)
         live, peak, outer_peak = 0, 0, self.peak_bytes
         calls = []
-        for index, op in enumerate(body):
+        for index, op in enumerate(operations[:-1]):
             # The kernel's blocks set the peak, so that it counts on top of the bytes that are live here.
             self.peak_bytes = 0
             self.charge(op, 1)
@@ -163,35 +178,6 @@ class BlockScope:
             calls.append(KernelCall(kernel, reads, results, tuple(self.slot(value) for value in dead)))
         self.peak_bytes = max(outer_peak, peak)
         return calls
-
-
-def _last_uses(ops: Sequence[ir.Operation]) -> dict[int, list[ir.Value]]:
-    """Return the values of a block that no later op reads (regions included), by the index of their last reader."""
-    last: dict[ir.Value, int] = {}
-    for index, op in enumerate(ops):
-        last.update({value: index for value in op.results})
-        for value in _reads(op):
-            if value in last:
-                last[value] = index
-    dead: dict[int, list[ir.Value]] = {}
-    for value, index in last.items():
-        dead.setdefault(index, []).append(value)
-    return dead
-
-
-def _reads(op: ir.Operation) -> list[ir.Value]:
-    """Return all operands of an op and of the ops in its regions; not recursive, because regions may nest deeply."""
-    reads, waiting = [], [op]
-    while waiting:
-        inner = waiting.pop()
-        reads += inner.operands
-        waiting += [
-            entry.operation
-            for region in inner.regions
-            for block in region.blocks
-            for entry in block.operations
-        ]
-    return reads
 
 
 def _bytes(type_: ir.Type) -> int:

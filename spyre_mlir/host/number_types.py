@@ -51,7 +51,7 @@ class NumberType:
         """Return scalars as numbers of this type; scalars of a numpy type are rounded where they are stored."""
         if self.name == "bf16":
             return _rounded_to_bfloat16(scalars)
-        return _rounded_to_float8(scalars) if self.name == "f8E4M3FN" else scalars
+        return _float8_numbers()[_float8_codes(scalars)] if self.name == "f8E4M3FN" else scalars
 
     def stored(self, scalars: NDArray[Any]) -> NDArray[Any]:
         """Return scalars as the elements of a tensor."""
@@ -143,7 +143,3 @@ def _float8_codes(numbers: NDArray[Any]) -> NDArray[np.uint8]:
     tie = magnitude == np.append(middles, np.inf)[code]
     code = np.where(np.isnan(magnitude), 127, np.minimum(code + (tie & (code % 2 == 1)), 126))
     return (code | np.signbit(numbers) * 128).astype(np.uint8)
-
-
-def _rounded_to_float8(numbers: NDArray[Any]) -> NDArray[np.float32]:
-    return _float8_numbers()[_float8_codes(numbers)]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 
@@ -109,43 +110,27 @@ def dependents(block: ir.Block, sources: Sequence[ir.Value]) -> set[ir.Value]:
     return dependent
 
 
-def _uses(value: ir.Value) -> int:
-    """Number of uses of a value."""
-    return sum(1 for _ in value.uses)
-
-
-def _defining_op(value: ir.Value) -> ir.Operation | None:
-    """Defining op of a value; None for a block argument."""
-    owner = value.owner
-    return None if isinstance(owner, ir.Block) else owner.operation
-
-
 def _fold(value: ir.Value, out: ir.Value, dependent: set[ir.Value]) -> Fold | None:
     """Return a fold by an op of the output and a value that does not depend on an output; None for another op."""
-    op = _defining_op(value)
+    op = defining_op(value)
     if op is None or op.name not in COMBINERS:
         return None
     lhs, rhs = op.operands
     other = rhs if lhs == out else lhs
     if out not in (lhs, rhs) or other in dependent:
         return None
-    return Fold(COMBINERS[op.name], op, other, _factors(op, other))
-
-
-def _factors(op: ir.Operation, value: ir.Value) -> tuple[ir.Value, ...]:
-    """Return the factors of a product that is only summed; () for other values."""
-    product = _defining_op(value)
-    if product is None or (op.name, product.name) not in (
-        ("arith.addf", "arith.mulf"),
-        ("arith.addi", "arith.muli"),
-    ):
-        return ()
-    return tuple(product.operands) if _uses(value) == 1 and str(value.type) != "i1" else ()
+    # A product that is only summed is known by its factors.
+    product = defining_op(other)
+    products = (("arith.addf", "arith.mulf"), ("arith.addi", "arith.muli"))
+    is_product = product is not None and (op.name, product.name) in products and str(other.type) != "i1"
+    is_summed = is_product and sum(1 for _ in other.uses) == 1
+    factors = tuple(product.operands) if product is not None and is_summed else ()
+    return Fold(COMBINERS[op.name], op, other, factors)
 
 
 def _selected(value: ir.Value, out: ir.Value, block: ir.Block) -> Selected | None:
     """Return a selection by a ``select`` between the output and another value; None for another op."""
-    op = _defining_op(value)
+    op = defining_op(value)
     if op is None or op.name != "arith.select":
         return None
     condition, first, second = op.operands

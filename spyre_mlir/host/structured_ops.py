@@ -14,10 +14,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from spyre_mlir.host import reductions, scalar_ops
-from spyre_mlir.host.accesses import OperandMap, access, loop_extents
 from spyre_mlir.host.block import (
     MATMUL_DISCOUNT,
     Block,
@@ -25,6 +25,7 @@ from spyre_mlir.host.block import (
     Frame,
     Kernel,
     KernelCall,
+    check_indices,
     failure,
     only_block,
 )
@@ -63,6 +64,156 @@ _BLOCK, _MATMUL_BLOCK = 1 << 18, 1 << 24
 
 #: A part of the iteration space: a slice per loop.
 Part = tuple[slice, ...]
+
+# Accesses to operands: affine maps as views of numpy arrays with an axis per loop.
+
+
+#: The coefficients of the loops in a linear expression, and its constant.
+Linear = tuple[tuple[int, ...], int]
+
+
+@dataclass(frozen=True)
+class OperandMap:
+    """Map of one operand over loops of known extents. ``dims`` are the loops that it depends on."""
+
+    op: ir.Operation
+    map: ir.AffineMap
+    shape: tuple[int, ...]
+    extents: tuple[int, ...]
+    linear: tuple[Linear, ...] | None
+    dims: frozenset[int]
+
+    @property
+    def selects(self) -> bool:
+        """Return whether each dim of the operand is a loop of its own or the constant 0."""
+        if self.linear is None:
+            return False
+        terms = [coefficients for coefficients, constant in self.linear if any(coefficients) or constant]
+        # A 1 and otherwise zeros; with a single loop only a 1.
+        ones = [coefficients.index(1) for coefficients in terms if sorted(coefficients)[-2:] in ([0, 1], [1])]
+        return (
+            len(ones) == len(terms) == len(set(ones))
+            and not any(constant for _, constant in self.linear)
+            and all(min(coefficients) == 0 for coefficients in terms)
+        )
+
+    @property
+    def covers(self) -> bool:
+        """Return whether the loops access every element once."""
+        return self.selects and math.prod(self.extents[dim] for dim in self.dims) == math.prod(self.shape)
+
+    def view(self, array: NDArray[Any]) -> NDArray[Any]:
+        """View of an array with an axis per loop, of size 1 where the operand does not depend on it."""
+        shape = tuple(size if dim in self.dims else 1 for dim, size in enumerate(self.extents))
+        if self.linear is None:
+            # No view has the elements that a map with divisions accesses.
+            loops = _indices([slice(0, extent) for extent in self.extents])
+            indices = [np.asarray(_evaluated(expression, loops, self.op)) for expression in self.map.results]
+            for dim, (index, size) in enumerate(zip(indices, self.shape, strict=True)):
+                check_indices(self.op, index, size, dim, "reads at")
+            return array[tuple(np.broadcast_arrays(*indices))].reshape(shape)
+        strides, start = [0] * len(shape), 0
+        for (coefficients, constant), stride in zip(self.linear, array.strides, strict=True):
+            start += constant * stride
+            strides = [total + factor * stride for total, factor in zip(strides, coefficients, strict=True)]
+        if not start:
+            return as_strided(array, shape, strides)
+        first = tuple(slice(constant, None) for _, constant in self.linear)
+        return as_strided(array[first], shape, strides)
+
+
+def access(
+    op: ir.Operation, map_: ir.AffineMap, shape: tuple[int, ...], extents: tuple[int, ...]
+) -> OperandMap:
+    """Access to an operand of this shape; ``CompileError`` for a map that leaves it."""
+    terms = [_linear(expression, len(extents)) for expression in map_.results]
+    if any(term is None for term in terms):
+        used = frozenset(
+            dim for dim in range(len(extents)) if any(_uses(result, dim) for result in map_.results)
+        )
+        return OperandMap(op, map_, shape, extents, None, used)
+    linear = tuple(term for term in terms if term is not None)
+    for dim, ((coefficients, constant), size) in enumerate(zip(linear, shape, strict=True)):
+        reach = [factor * (extent - 1) for factor, extent in zip(coefficients, extents, strict=True)]
+        low, high = (constant + sum(choose(0, distance) for distance in reach) for choose in (min, max))
+        # Linear expressions are extreme at corners, so two numbers bound all accesses.
+        if math.prod(extents) and not 0 <= low <= high < size:
+            raise failure(
+                op, f"reaches from {low} to {high} in dim {dim} of an operand, which has {size} indices"
+            )
+    used = frozenset(
+        dim for dim in range(len(extents)) if any(coefficients[dim] for coefficients, _ in linear)
+    )
+    return OperandMap(op, map_, shape, extents, linear, used)
+
+
+def loop_extents(
+    op: ir.Operation, maps: Sequence[ir.AffineMap], shapes: Sequence[tuple[int, ...]]
+) -> tuple[int, ...]:
+    """Size of each loop, from the operands that have it as a dim."""
+    loops = maps[0].n_dims
+    extents: dict[int, int] = {}
+    for map_, shape in zip(maps, shapes, strict=True):
+        if len(map_.results) != len(shape) or map_.n_dims != loops:
+            raise failure(op, f"has the map {map_} for an operand of rank {len(shape)}")
+        for expression, size in zip(map_.results, shape, strict=True):
+            if (
+                isinstance(expression, ir.AffineDimExpr)
+                and extents.setdefault(expression.position, size) != size
+            ):
+                raise failure(
+                    op, f"has operands of {size} and {extents[expression.position]} in the same loop"
+                )
+    if len(extents) != loops:
+        raise failure(op, "has a loop that is no dim of an operand, so its size is not known")
+    return tuple(extents[loop] for loop in range(loops))
+
+
+def _linear(expression: ir.AffineExpr, loops: int) -> Linear | None:
+    """Coefficients and constant of an expression; None for one with a division."""
+    if isinstance(expression, ir.AffineConstantExpr):
+        return (0,) * loops, expression.value
+    if isinstance(expression, ir.AffineDimExpr):
+        return tuple(int(dim == expression.position) for dim in range(loops)), 0
+    if not isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr):
+        return None
+    lhs, rhs = _linear(expression.lhs, loops), _linear(expression.rhs, loops)
+    if lhs is None or rhs is None:
+        return None
+    if isinstance(expression, ir.AffineAddExpr):
+        return tuple(a + b for a, b in zip(lhs[0], rhs[0], strict=True)), lhs[1] + rhs[1]
+    scaled, factor = (lhs, rhs[1]) if not any(rhs[0]) else (rhs, lhs[1])
+    return tuple(coefficient * factor for coefficient in scaled[0]), scaled[1] * factor
+
+
+def _uses(expression: ir.AffineExpr, dim: int) -> bool:
+    """Return whether an expression depends on a loop."""
+    if isinstance(expression, ir.AffineDimExpr):
+        return expression.position == dim
+    if isinstance(expression, ir.AffineConstantExpr | ir.AffineSymbolExpr):
+        return False
+    return _uses(expression.lhs, dim) or _uses(expression.rhs, dim)  # type: ignore[attr-defined]
+
+
+def _evaluated(expression: ir.AffineExpr, loops: Sequence[NDArray[Any]], op: ir.Operation) -> NDArray[Any]:
+    """Value of an expression at all points of the loops."""
+    if isinstance(expression, ir.AffineConstantExpr):
+        return np.full((1,) * len(loops), expression.value)
+    if isinstance(expression, ir.AffineDimExpr):
+        return loops[expression.position]
+    if isinstance(expression, ir.AffineSymbolExpr):
+        raise failure(op, "has a map with symbols, which the host does not know")
+    lhs, rhs = (_evaluated(side, loops, op) for side in (expression.lhs, expression.rhs))  # type: ignore[attr-defined]
+    if isinstance(expression, ir.AffineAddExpr):
+        return lhs + rhs
+    if isinstance(expression, ir.AffineMulExpr):
+        return lhs * rhs
+    if np.any(rhs == 0):
+        raise failure(op, "has a map that divides by 0")
+    if isinstance(expression, ir.AffineModExpr):
+        return lhs % rhs
+    return lhs // rhs if isinstance(expression, ir.AffineFloorDivExpr) else -(-lhs // rhs)
+
 
 _VECTORISED = scalar_ops.NAMES | {"linalg.index", "tensor.extract"}
 
@@ -107,7 +258,7 @@ class StructuredOp:
             views.append(self.accesses[index].view(np.asarray(source)))
         return views
 
-    def load(self, views: Sequence[NDArray | None], part: Part) -> list[NDArray | None]:
+    def load(self, views: Sequence[NDArray | None], part: Sequence[slice]) -> list[NDArray | None]:
         """Return the operands as scalars, over a part of the loops."""
         return [
             None if view is None else self.numbers[index].widened(view[_within(view, part)])
@@ -124,14 +275,43 @@ def _sizes(part: Part) -> list[int]:
     return [slice_.stop - slice_.start for slice_ in part]
 
 
-def _within(view: NDArray, part: Part) -> Part:
+def _within(view: NDArray, part: Sequence[slice]) -> Part:
     """Return the part of a view for a part of the loops; an axis that the view lacks is taken whole."""
     return tuple(slice(None) if size == 1 else slice_ for size, slice_ in zip(view.shape, part, strict=True))
 
 
 def structured_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for any op with indexing maps and a body that ends with linalg.yield."""
-    structured = _structured(op, scope)
+    block = only_block(op)
+    values = list(op.operands)
+    maps = indexing_maps(op)
+    shapes = [tensor_shape(value.type) for value in values]
+    if len(maps) != len(values) or len(block.arguments) != len(values):
+        raise failure(op, "must have a map and an argument of its body for each operand")
+    if any(isinstance(inner, ir.ShapedType) for inner in (argument.type for argument in block.arguments)):
+        raise failure(op, "must have a body on scalars")
+    extents = loop_extents(op, maps, shapes)
+    accesses = [access(op, map_, shape, extents) for map_, shape in zip(maps, shapes, strict=True)]
+    inputs = len(values) - len(op.results)
+    if any(access_.linear is None for access_ in accesses[inputs:]):
+        raise failure(op, "writes by a map with divisions, which has no rule")
+    # A loop is parallel if it is by itself, once, a dim of each output.
+    parallel = tuple(range(len(extents)))
+    for map_ in maps[inputs:]:
+        dims = [entry.position for entry in map_.results if isinstance(entry, ir.AffineDimExpr)]
+        selects = all(isinstance(entry, ir.AffineDimExpr | ir.AffineConstantExpr) for entry in map_.results)
+        alone = set(dims) if selects and len(dims) == len(set(dims)) else set()
+        parallel = tuple(dim for dim in parallel if dim in alone)
+    reduced = tuple(dim for dim in range(len(extents)) if dim not in parallel)
+    body = scope.block(block, "linalg.yield", op)
+    # The scalar operations of one point of the loops; a summed product is cheap.
+    kinds = reductions.classify(block, list(block.arguments)[inputs:])
+    is_product = kinds and all(isinstance(kind, Fold) and kind.factors for kind in kinds)
+    weight = 1 / MATMUL_DISCOUNT if is_product else max(1, len(list(block.operations)) - 1)
+    scope.charge(op, int(math.prod(extents) * weight))
+    read = [any(True for _ in argument.uses) for argument in block.arguments]
+    numbers = [number_type(value.type) for value in values]
+    structured = StructuredOp(op, accesses, numbers, inputs, extents, parallel, reduced, body, read)
     run = _evaluation(structured, scope)
 
     def kernel(frame: Frame, *operands: NDArray) -> list[NDArray]:
@@ -147,48 +327,6 @@ def structured_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
         return results
 
     return kernel
-
-
-def _structured(op: ir.Operation, scope: BlockScope) -> StructuredOp:
-    """Analyse a structured op; ``CompileError`` for an op without a rule."""
-    block = only_block(op)
-    values = list(op.operands)
-    maps = indexing_maps(op)
-    shapes = [tensor_shape(value.type) for value in values]
-    if len(maps) != len(values) or len(block.arguments) != len(values):
-        raise failure(op, "must have a map and an argument of its body for each operand")
-    if any(isinstance(inner, ir.ShapedType) for inner in (argument.type for argument in block.arguments)):
-        raise failure(op, "must have a body on scalars")
-    extents = loop_extents(op, maps, shapes)
-    accesses = [access(op, map_, shape, extents) for map_, shape in zip(maps, shapes, strict=True)]
-    inputs = len(values) - len(op.results)
-    if any(access_.linear is None for access_ in accesses[inputs:]):
-        raise failure(op, "writes by a map with divisions, which has no rule")
-    shown = [_dims_of(map_) for map_ in maps[inputs:]]
-    parallel = tuple(dim for dim in range(len(extents)) if all(dim in dims for dims in shown))
-    reduced = tuple(dim for dim in range(len(extents)) if dim not in parallel)
-    body = scope.block(block, "linalg.yield", op)
-    scope.charge(op, int(math.prod(extents) * _weight(op, block, inputs)))
-    read = [any(True for _ in argument.uses) for argument in block.arguments]
-    numbers = [number_type(value.type) for value in values]
-    return StructuredOp(op, accesses, numbers, inputs, extents, parallel, reduced, body, read)
-
-
-def _dims_of(map_: ir.AffineMap) -> set[int]:
-    """Return the loops that are a dim of an output by themselves, once."""
-    dims = [expression.position for expression in map_.results if isinstance(expression, ir.AffineDimExpr)]
-    selects = all(
-        isinstance(expression, ir.AffineDimExpr | ir.AffineConstantExpr) for expression in map_.results
-    )
-    return set(dims) if selects and len(dims) == len(set(dims)) else set()
-
-
-def _weight(op: ir.Operation, block: ir.Block, inputs: int) -> float:
-    """Return the scalar operations of one point of the loops; a summed product is cheap."""
-    kinds = reductions.classify(block, list(block.arguments)[inputs:])
-    if kinds and all(isinstance(kind, Fold) and kind.factors for kind in kinds):
-        return 1 / MATMUL_DISCOUNT
-    return max(1, len(list(block.operations)) - 1)
 
 
 Evaluation = Callable[[Frame, Sequence[NDArray], list[NDArray]], None]
@@ -226,7 +364,7 @@ def _parts(
         )
 
 
-def _indices(part: Part) -> list[NDArray]:
+def _indices(part: Sequence[slice]) -> list[NDArray]:
     """Return the values of linalg.index in a part: an array per loop that varies along its own axis."""
     return [
         np.arange(slice_.start, slice_.stop).reshape([-1 if axis == dim else 1 for axis in range(len(part))])
@@ -260,22 +398,33 @@ class _Serial:
 
     def run(self, frame: Frame, operands: Sequence[NDArray], targets: list[NDArray]) -> None:
         """Evaluate the op point by point."""
-        structured = self.structured
+        structured, extents = self.structured, self.structured.extents
         views = structured.views(operands)
-        serial = [loop for loop in range(len(structured.extents)) if loop not in self.vectorised]
-        for outer in _parts(structured.extents, self.vectorised, self._vector_size, _BLOCK):
+        serial = [loop for loop in range(len(extents)) if loop not in self.vectorised]
+
+        def vector_size(sizes: Sequence[int]) -> int:
+            """The number of points of the vectorised loops."""
+            return math.prod(sizes[loop] for loop in self.vectorised)
+
+        for outer in _parts(extents, self.vectorised, vector_size, _BLOCK):
             state = self._initial(views, outer)
-            for point in itertools.product(*(range(structured.extents[loop]) for loop in serial)):
+            for point in itertools.product(*(range(extents[loop]) for loop in serial)):
                 frame.charge(structured.op, structured.body)
-                part = list(outer)
+                # The part in the operands, and in the state.
+                part, inner = list(outer), [slice(None)] * len(outer)
                 for loop, index in zip(serial, point, strict=True):
-                    part[loop] = slice(index, index + 1)
-                self._step(frame, views, tuple(part), state)
+                    part[loop] = inner[loop] = slice(index, index + 1)
+                frame.indices = _indices(part)
+                loaded = structured.load(views[: structured.inputs], part)
+                currents = [value[_within(value, inner)] for value in state]
+                values = structured.body.run(frame, [*loaded, *currents])  # type: ignore[list-item]
+                for target, value, number in zip(
+                    state, values, structured.numbers[structured.inputs :], strict=True
+                ):
+                    # Sums of floats stay in float64 and are rounded when they are stored.
+                    target[_within(target, inner)] = value if number.is_float else number.rounded(value)
             for target, index, value in zip(targets, structured.outputs, state, strict=True):
                 structured.store(target, index, outer, value)
-
-    def _vector_size(self, sizes: Sequence[int]) -> int:
-        return math.prod(sizes[loop] for loop in self.vectorised)
 
     def _initial(self, views: Sequence[NDArray | None], part: Part) -> list[NDArray]:
         """Return the outputs over the vectorised loops, in the accumulation type."""
@@ -284,36 +433,15 @@ class _Serial:
         for index in structured.outputs:
             view, number = views[index], structured.numbers[index]
             if view is None:
+                dims = structured.accesses[index].dims
+                sizes = zip(_sizes(part), structured.extents, strict=True)
                 shape = [
-                    1 if size == 1 else part[dim].stop - part[dim].start
-                    for dim, size in enumerate(self._shape(index))
+                    size if dim in dims and extent > 1 else 1 for dim, (size, extent) in enumerate(sizes)
                 ]
                 state.append(np.zeros(shape, number.accumulated))
             else:
                 state.append(number.widened(view[_within(view, part)]).astype(number.accumulated))
         return state
-
-    def _shape(self, index: int) -> list[int]:
-        """Return the sizes of the axes of an operand's view."""
-        access_ = self.structured.accesses[index]
-        return [size if dim in access_.dims else 1 for dim, size in enumerate(access_.extents)]
-
-    def _step(self, frame: Frame, views: Sequence[NDArray | None], part: Part, state: list[NDArray]) -> None:
-        """Evaluate the body at one point of the serial loops, and update the state."""
-        structured = self.structured
-        frame.indices = _indices(part)
-        loaded = structured.load(views[: structured.inputs], part)
-        currents = [value[_within(value, self._inner(part))] for value in state]
-        values = structured.body.run(frame, [*loaded, *currents])  # type: ignore[list-item]
-        for target, value, number in zip(state, values, structured.numbers[structured.inputs :], strict=True):
-            # Sums of floats stay in float64 and are rounded when they are stored.
-            target[_within(target, self._inner(part))] = (
-                number.rounded(value) if not number.is_float else value
-            )
-
-    def _inner(self, part: Part) -> Part:
-        """Return the part relative to the block of the state."""
-        return tuple(slice(None) if dim in self.vectorised else slice_ for dim, slice_ in enumerate(part))
 
 
 class _Reduction:
@@ -329,10 +457,12 @@ class _Reduction:
         self.independent = [call for call in calls if not slots.intersection(call.results)]
         self.dependent = [call for call in calls if slots.intersection(call.results)]
 
-    def set_arguments(self, frame: Frame, values: Sequence[NDArray | None]) -> None:
-        """Set the block arguments of the body."""
-        for slot, value in zip(self.structured.body.arguments, values, strict=True):
+    def start(self, frame: Frame, loaded: Sequence[NDArray | None]) -> None:
+        """Set the block arguments of the body, and run the ops that do not depend on an output."""
+        for slot, value in zip(self.structured.body.arguments, loaded, strict=True):
             frame.values[slot] = value
+        for call in self.independent:
+            call.run(frame)
 
     def value(self, frame: Frame, value: ir.Value) -> NDArray:
         """Return the array of a value of the body, with an axis per loop."""
@@ -366,9 +496,15 @@ class _Folds(_Reduction):
 
     def _parts(self, extents: Sequence[int], loops: Sequence[int]) -> Iterator[Part]:
         """Yield a partition of the loops; for a matrix product only the operands are in memory, not the points."""
-        if any(self._multiplies(fold) for fold in self.folds):
-            return _parts(extents, loops, self._read_elements, _MATMUL_BLOCK)
-        return _parts(extents, loops, math.prod, _BLOCK)
+        if not any(self._multiplies(fold) for fold in self.folds):
+            return _parts(extents, loops, math.prod, _BLOCK)
+
+        def read_elements(sizes: Sequence[int]) -> int:
+            """The number of elements of all operands over parts of these sizes."""
+            dims = [access_.dims for access_ in self.structured.accesses]
+            return sum(math.prod(sizes[dim] for dim in operand) for operand in dims)
+
+        return _parts(extents, loops, read_elements, _MATMUL_BLOCK)
 
     def _reduce(
         self, frame: Frame, views: Sequence[NDArray | None], whole: Part, targets: list[NDArray]
@@ -381,30 +517,20 @@ class _Folds(_Reduction):
                 slice(start.start + offset.start, start.start + offset.stop)
                 for start, offset in zip(whole, inner, strict=True)
             )
-            loaded = structured.load(views, part)
-            self.set_arguments(frame, loaded)
+            loaded, sizes = structured.load(views, part), _sizes(part)
             frame.indices = _indices(part)
-            for call in self.independent:
-                call.run(frame)
+            self.start(frame, loaded)
             state = state or [self.initial(loaded, k) for k in range(len(self.folds))]
-            state = [
-                self._folded(frame, fold, before, part)
-                for fold, before in zip(self.folds, state, strict=True)
-            ]
+            for k, (fold, before) in enumerate(zip(self.folds, state, strict=True)):
+                if self._multiplies(fold):
+                    a, b = (self.value(frame, factor) for factor in fold.factors)
+                    value = contraction(a, b, sizes, structured.reduced)
+                else:
+                    term = self.value(frame, fold.value)
+                    value = reductions.fold(fold.combiner, term, sizes, structured.reduced, before.dtype)
+                state[k] = fold.combiner.ufunc(before.dtype)(before, value)
         for target, index, value in zip(targets, structured.outputs, state or [], strict=True):
             structured.store(target, index, whole, value)
-
-    def _folded(self, frame: Frame, fold: Fold, before: NDArray, part: Part) -> NDArray:
-        extents = tuple(_sizes(part))
-        reduced = self.structured.reduced
-        if self._multiplies(fold):
-            a, b = (self.value(frame, factor) for factor in fold.factors)
-            value = contraction(a, b, extents, reduced)
-        else:
-            value = reductions.fold(
-                fold.combiner, self.value(frame, fold.value), extents, reduced, before.dtype
-            )
-        return fold.combiner.ufunc(before.dtype)(before, value)
 
     def _multiplies(self, fold: Fold) -> bool:
         """Return whether a sum of products has more points than its factors have elements."""
@@ -426,10 +552,6 @@ class _Folds(_Reduction):
             return frozenset({ir.IntegerAttr(op.attributes["dim"]).value})
         return frozenset().union(*(self._loops(operand) for operand in op.operands))
 
-    def _read_elements(self, sizes: Sequence[int]) -> int:
-        """Return the number of elements of all operands over parts of these sizes."""
-        return sum(math.prod(sizes[dim] for dim in access_.dims) for access_ in self.structured.accesses)
-
 
 class _Selections(_Reduction):
     """Evaluation of outputs that are folds, or the last value whose condition on the exclusive folds holds."""
@@ -450,9 +572,7 @@ class _Selections(_Reduction):
 
     def _results(self, frame: Frame, loaded: list[NDArray | None], part: Part) -> list[NDArray]:
         inputs = self.structured.inputs
-        self.set_arguments(frame, loaded)
-        for call in self.independent:
-            call.run(frame)
+        self.start(frame, loaded)
         results: dict[int, NDArray] = {}
         for k, kind in enumerate(self.kinds):
             if isinstance(kind, Fold):
@@ -466,14 +586,12 @@ class _Selections(_Reduction):
             call.run(frame)
         for k, kind in enumerate(self.kinds):
             if isinstance(kind, Selected):
-                results[k] = self._selected(frame, kind, self.initial(loaded, k), part)
+                condition = self._flat(self.value(frame, kind.condition), part)
+                values = self._flat(self.value(frame, kind.value), part)
+                init = self._flat(self.initial(loaded, k), part, whole=False)
+                condition = condition if kind.holds else ~condition
+                results[k] = reductions.last_selected(condition, values, init)
         return [self._with_loops(results[k], part) for k in range(len(self.kinds))]
-
-    def _selected(self, frame: Frame, kind: Selected, init: NDArray, part: Part) -> NDArray:
-        condition = self._flat(self.value(frame, kind.condition), part)
-        values = self._flat(self.value(frame, kind.value), part)
-        condition = condition if kind.holds else ~condition
-        return reductions.last_selected(condition, values, self._flat(init, part, whole=False))
 
     def _flat(self, value: NDArray, part: Part, whole: bool = True) -> NDArray:
         """Return a value with the parallel loops as axes and all reduction loops as the last (1 without ``whole``)."""
@@ -526,12 +644,9 @@ RULES = {
 
 # Contractions: sums of products as matrix products, exact for integers, in float64 for floats.
 
-#: Integers up to this number are exact in float64.
-_EXACT = 1 << 53
-
 
 def contraction(
-    a: NDArray[Any], b: NDArray[Any], extents: tuple[int, ...], summed: Collection[int]
+    a: NDArray[Any], b: NDArray[Any], extents: Sequence[int], summed: Collection[int]
 ) -> NDArray[Any]:
     """Return ``sum(a * b)`` over the loops ``summed``; each array has an axis per loop, of the loop's extent or of 1.
 
@@ -563,34 +678,22 @@ def _product(a: NDArray[Any], b: NDArray[Any], inner: list[int]) -> NDArray[Any]
     # Summed axes come after these axes, with size 1.
     order = [*batch, *rows, *columns]
     sizes = [max(a.shape[loop], b.shape[loop]) for loop in order]
-    counts = [math.prod(a.shape[loop] for loop in axes) for axes in (batch, rows, inner)]
+    batches, height, depth = (math.prod(a.shape[loop] for loop in axes) for axes in (batch, rows, inner))
+    width = math.prod(b.shape[loop] for loop in columns)
     lhs = a.transpose(*batch, *rows, *inner, *columns)
     rhs = b.transpose(*batch, *inner, *columns, *rows)
-    width = math.prod(b.shape[loop] for loop in columns)
-    product = _matmul(
-        lhs, rhs, (counts[0], counts[1], counts[2]), (counts[0], counts[2], width), counts[2]
-    ).reshape(sizes + [1] * len(inner))
-    return product.transpose(np.argsort([*order, *inner]))
-
-
-def _matmul(
-    a: NDArray[Any], b: NDArray[Any], a_shape: tuple[int, ...], b_shape: tuple[int, ...], inner: int
-) -> NDArray[Any]:
-    """Return the product of two arrays as stacks of matrices of these shapes."""
-    if a.dtype.kind == "f" or _is_exact(a, b, inner):
-        product = _as_float64(a, a_shape) @ _as_float64(b, b_shape)
-        return product if a.dtype.kind == "f" else product.astype(a.dtype)
-    # numpy does not have BLAS for integers: this is slow and exact, and wraps at the width.
-    return np.matmul(a.reshape(a_shape), b.reshape(b_shape), dtype=a.dtype)
-
-
-def _as_float64(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[np.float64]:
-    return np.ascontiguousarray(array, dtype=np.float64).reshape(shape)
-
-
-def _is_exact(a: NDArray[Any], b: NDArray[Any], inner: int) -> bool:
-    """Return whether float64 represents every partial sum, and the integer type represents the result."""
-    if not a.size or not b.size or a.dtype == np.bool_:
-        return False
-    largest = [max(abs(int(array.min())), abs(int(array.max()))) for array in (a, b)]
-    return largest[0] * largest[1] * inner < min(_EXACT, int(np.iinfo(a.dtype).max))
+    is_float = a.dtype.kind == "f"
+    # Integers are exact if float64 represents every partial sum, and the integer type represents the result.
+    is_exact = False
+    if not is_float and a.size and b.size and a.dtype != np.bool_:
+        largest = [max(abs(int(array.min())), abs(int(array.max()))) for array in (lhs, rhs)]
+        is_exact = largest[0] * largest[1] * depth < min(1 << 53, int(np.iinfo(a.dtype).max))
+    if is_float or is_exact:
+        left = np.ascontiguousarray(lhs, dtype=np.float64).reshape(batches, height, depth)
+        product = left @ np.ascontiguousarray(rhs, dtype=np.float64).reshape(batches, depth, width)
+        product = product if is_float else product.astype(a.dtype)
+    else:
+        # numpy does not have BLAS for integers: this is slow and exact, and wraps at the width.
+        left, right = lhs.reshape(batches, height, depth), rhs.reshape(batches, depth, width)
+        product = np.matmul(left, right, dtype=a.dtype)
+    return product.reshape(sizes + [1] * len(inner)).transpose(np.argsort([*order, *inner]))

@@ -112,15 +112,33 @@ def torch_call_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     def function() -> Callable[[Sequence[Any]], Sequence[Any]]:
         """Return the operator with its arguments, after checking that its results are the declared ones."""
         bound = _bound(op, call)
-        _check(op, call, _on_fakes(op, call, bound, taken), declared)
+        import torch
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        # Neither operands nor results have data.
+        with FakeTensorMode():
+            fakes = [torch.empty(shape, dtype=getattr(torch, dtype)) for shape, dtype in taken]
+            results = _run(op, call, bound, fakes)
+        _check(op, call, results, declared)
         return bound
 
     def kernel(frame: Frame, *arrays: NDArray[Any]) -> list[NDArray[Any]]:
-        """Results of the operator."""
-        tensors = [_to_torch(array, dtype) for array, dtype in zip(arrays, call.operands, strict=True)]
+        import torch
+
+        tensors = []
+        for array, dtype in zip(arrays, call.operands, strict=True):
+            elements = np.ascontiguousarray(array).reshape(array.shape)
+            elements = elements.view(dtype) if dtype.startswith("u") else elements
+            tensors.append(torch.from_numpy(elements).to(getattr(torch, dtype)))
         results = _run(op, call, function(), tensors)
         _check(op, call, results, declared)
-        return [_to_numpy(result, number) for result, number in zip(results, result_types, strict=True)]
+        outputs = []
+        for result, number in zip(results, result_types, strict=True):
+            if result.is_floating_point() and result.dtype.itemsize < number.storage.itemsize:
+                result = result.float()
+            # Copied, because a view would change with the operand.
+            outputs.append(np.array(result.contiguous().numpy()).view(number.storage))
+        return outputs
 
     return kernel
 
@@ -140,24 +158,6 @@ DTYPES = {
     "bool": "bool", "uint8": "int8", "int8": "int8", "int16": "int16", "int32": "int32", "int64": "int64",
     "uint16": "int16", "uint32": "int32", "uint64": "int64",
 }  # fmt: skip
-
-
-def _to_torch(array: NDArray[Any], dtype: str) -> Any:
-    """Return the elements of a host tensor as a tensor of PyTorch."""
-    import torch
-
-    elements = np.ascontiguousarray(array).reshape(array.shape)
-    if dtype.startswith("u"):
-        elements = elements.view(dtype)
-    return torch.from_numpy(elements).to(getattr(torch, dtype))
-
-
-def _to_numpy(tensor: Any, number: NumberType) -> NDArray[Any]:
-    """Return the elements of a result in the representation of the host."""
-    if tensor.is_floating_point() and tensor.dtype.itemsize < number.storage.itemsize:
-        tensor = tensor.float()
-    # Copied, because a view would change with the operand.
-    return np.array(tensor.contiguous().numpy()).view(number.storage)
 
 
 def _bound(op: ir.Operation, call: TorchCall) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -210,21 +210,6 @@ def _check_argument(op: ir.Operation, call: TorchCall, name: str, argument: Any)
             op,
             f"gives '{call.operator}' for '{name}' what is no number, mode, element type or operand: {argument!r}",
         )
-
-
-def _on_fakes(
-    op: ir.Operation,
-    call: TorchCall,
-    function: Callable[..., Any],
-    operands: Sequence[tuple[tuple[int, ...], str]],
-) -> Sequence[Any]:
-    """Return the results for operands without data; the results do not have data either."""
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode():
-        tensors = [torch.empty(shape, dtype=getattr(torch, dtype)) for shape, dtype in operands]
-        return _run(op, call, function, tensors)
 
 
 def _run(

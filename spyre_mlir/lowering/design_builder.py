@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 
 from spyre_mlir.bundle.model import (
     INPUT,
@@ -29,7 +29,6 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
-from spyre_mlir.lowering.symbolic_slices import Slopes, SymbolicSlices
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.element_types import DATA_FORMATS
 from spyre_mlir.target.formats import constant_bits
@@ -37,6 +36,10 @@ from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 #: The constant that masked elements read as, under the name that the device's kernels use.
 MASK_VALUE = "samv-maskvalue"
+
+
+#: The bytes by which an address moves per unit of each run-time size, by the name of the size.
+Slopes = tuple[tuple[str, int], ...]
 
 
 class DesignBuilder:
@@ -74,48 +77,96 @@ class DesignBuilder:
         granules = (extent // count for extent, count in zip(space.padded, space.units, strict=True))
         self.shares = [share * granule for share, granule in zip(units, granules, strict=True)]
         self.labels = labels_of(opcode, space)
-        self.sizes = SymbolicSlices(opcode, self.space, self.division, self.shares, self.distributions)
         self.geometry = GeometryBuilder(opcode, space, self.labels, self.shares, self.in_lx, self.parts)
 
     def build(self, index: int, starts: Callable[[int, int, int], int], debug: DebugHandle | None) -> Design:
         """Return the design; ``starts(operand, core, byte offset in the buffer)`` is the symbol, or the LX address."""
-        space, padded = self.space, self.space.padded
+        space, labels, op = self.space, self.labels, self.op
         # Geometries come first because they add labels, which all other fields need.
         geometries = self.geometry.geometries()
-        slices = {label: split for label, split in zip(self.labels, self.division.splits, strict=True)}
-        shares = dict(zip(self.labels, self.shares, strict=True))
-        cores = self.division.owners
+        extra = self.geometry.extra
         operands = self._operands(geometries, starts)
-        sizes = {**dict(zip(self.labels, padded, strict=True)), **self.geometry.extra}
         padding = {
             label: extent - size
-            for label, extent, size in zip(self.labels, padded, space.sizes, strict=True)
+            for label, extent, size in zip(labels, space.padded, space.sizes, strict=True)
             if extent > size
         }
-        ones = dict.fromkeys(self.geometry.extra, 1)
-        masks = self._masks(padding)
-        self.sizes.check({dim for dim, label in enumerate(self.labels) if label in padding})
+        for dim in self.masks:
+            if labels[dim] not in padding:
+                raise CompileError(f"'{self.opcode}' masks d{dim}, which has no padding")
+        self._check_symbolic({dim for dim, label in enumerate(labels) if label in padding})
+        masked = sorted(set(self.masks.values()))
+        if len(masked) > 1:
+            raise CompileError(f"'{self.opcode}' has masks of {masked}; a design has room for one value")
+        # The mask value follows the constants of the operation.
+        constants = [(name, self.constants[name]) for name in op.constants]
+        constants += [(MASK_VALUE, value) for value in masked]
+        data_format = operands[0].data_format
         return Design(
             index=index,
             opcode=self.opcode,
-            unit=self.op.unit,
-            data_format=operands[self.op.first_data].data_format,
-            sizes=sizes,
-            slices={**slices, **ones},
-            shares={**shares, **self.geometry.extra},
+            unit=op.unit,
+            data_format=operands[op.first_data].data_format,
+            sizes=dict(zip(labels, space.padded, strict=True)) | extra,
+            slices=dict(zip(labels, self.division.splits, strict=True)) | dict.fromkeys(extra, 1),
+            shares=dict(zip(labels, self.shares, strict=True)) | extra,
             core_slices=tuple(
-                {**dict(zip(self.labels, owner, strict=True)), **dict.fromkeys(self.geometry.extra, 0)}
-                for owner in cores
+                dict(zip(labels, owner, strict=True)) | dict.fromkeys(extra, 0)
+                for owner in self.division.owners
             ),
             operands=operands,
             padding=padding,
-            masks=masks,
-            # The mask value follows the constants of the operation.
-            mask_constant=len(self.op.constants) if masks else -1,
-            constants=self._constants(operands[0].data_format),
+            masks={labels[dim]: (space.sizes[dim], padding[labels[dim]]) for dim in self.masks},
+            mask_constant=len(op.constants) if self.masks else -1,
+            constants=tuple(
+                Constant(name, data_format, constant_bits(value, data_format)) for name, value in constants
+            ),
             debug=debug,
-            symbolic={self.labels[dim]: SymbolicSize(0, size.step) for dim, size in self.space.symbolic},
+            symbolic={labels[dim]: SymbolicSize(0, size.step) for dim, size in space.symbolic},
         )
+
+    # -- run-time sizes: each slice is the same fraction of its dim, at addresses linear in the size ---
+
+    def _check_symbolic(self, padding: Collection[int]) -> None:
+        """Raise ``CompileError`` unless slices are equal and symbolic dims have no windows and no ``padding``."""
+        space = self.space
+        slid = {dim for operand in range(len(space.views)) for dim, _ in space.slid(operand)}
+        for dim, size in space.symbolic:
+            held = (held.splits[dim] for held in self.distributions if dim < len(held.splits))
+            unequal = any(space.units[dim] % split for split in (self.division.splits[dim], *held))
+            if dim in padding or dim in slid or unequal:
+                raise CompileError(
+                    f"'{self.opcode}' has padding, windows or unequal slices along d{dim}, which follows the run-time "
+                    f"size '{size.name}'"
+                )
+
+    def slopes(self) -> list[list[Slopes]]:
+        """Return the slopes of the start of each operand on each core; none for operands in LX."""
+        return [
+            [
+                () if operand in self.in_lx else self._slopes(operand, slices)
+                for slices in self.division.owners
+            ]
+            for operand in range(len(self.space.views))
+        ]
+
+    def _slopes(self, operand: int, slices: tuple[int, ...]) -> Slopes:
+        """Return the slopes of the start of a slice in device memory."""
+        view, slopes = self.space.footprint(operand), dict[str, int]()
+        for dim, size in self.space.symbolic:
+            axes = [axis for axis in view.axes if axis.dim == dim]
+            first = slices[dim] * self.shares[dim]
+            if not first or not axes:
+                continue
+            # The offset at the largest size. At other sizes the offset is proportional to the size.
+            at_largest = first // axes[0].divisor * axes[0].stride * ELEMENT_BYTES[view.dtype]
+            slope, remainder = divmod(at_largest, size.max_value)
+            if len(axes) > 1 or remainder:
+                raise CompileError(
+                    f"'{self.opcode}' cannot address slices of d{dim}, which follows the run-time size '{size.name}'"
+                )
+            slopes[size.name] = slopes.get(size.name, 0) + slope
+        return tuple(sorted(slopes.items()))
 
     # -- operands -------------------------------------------------------------------------------------
 
@@ -149,7 +200,8 @@ class DesignBuilder:
                 dim_order=geometry.dim_order,
                 stick_dim=geometry.stick_dim,
                 stick_elements=view.elements_per_stick // math.prod(geometry.beside.values()),
-                scale=self._scales(geometry),
+                # Without the labels that other operands added.
+                scale={label: geometry.scale.get(label, 1) for label in geometry.dim_order},
                 start=tuple(
                     starts(operand, core, self._offset_bytes(operand, cores[core]))
                     for core in range(len(cores))
@@ -161,10 +213,6 @@ class DesignBuilder:
             )
             for operand, (view, geometry) in enumerate(zip(self.space.views, geometries, strict=True))
         )
-
-    def _scales(self, geometry: Geometry) -> dict[str, int]:
-        """Return the scale of each dim in the operand's order. Labels added by other operands are not included."""
-        return {label: geometry.scale.get(label, 1) for label in geometry.dim_order}
 
     def _held(self, operand: int) -> HeldSlices | None:
         """Return the slices of an operand that each core holds, by label, if they differ from the division."""
@@ -195,8 +243,6 @@ class DesignBuilder:
             elements += first[axis.dim] // axis.divisor * axis.stride
         return elements * ELEMENT_BYTES[view.dtype]
 
-    # -- roles, masks, constants ----------------------------------------------------------------------
-
     def _roles(self, geometries: list[Geometry]) -> list[str]:
         """Return the shared layout entry that each operand uses; a design has at most four entries."""
         if self.op.kind.on_array:
@@ -216,22 +262,6 @@ class DesignBuilder:
                     raise CompileError(f"'{self.opcode}' has operands in more than four layouts")
                 roles[key] = role
         return [roles[key] for key in keys]
-
-    def _masks(self, padding: dict[str, int]) -> dict[str, tuple[int, int]]:
-        """Return, by label, the first position and the length of the padding that each mask covers."""
-        for dim in self.masks:
-            if self.labels[dim] not in padding:
-                raise CompileError(f"'{self.opcode}' masks d{dim}, which has no padding")
-        return {self.labels[dim]: (self.space.sizes[dim], padding[self.labels[dim]]) for dim in self.masks}
-
-    def _constants(self, data_format: str) -> tuple[Constant, ...]:
-        """Return the constants of the operation, followed by the single value of all masks."""
-        masks = sorted(set(self.masks.values()))
-        if len(masks) > 1:
-            raise CompileError(f"'{self.opcode}' has masks of {masks}; a design has room for one value")
-        values = [(name, self.constants[name]) for name in self.op.constants]
-        values += [(MASK_VALUE, value) for value in masks]
-        return tuple(Constant(name, data_format, constant_bits(value, data_format)) for name, value in values)
 
 
 def _of_result(space: Space, relayout: Relayout) -> tuple[Space, Division]:
@@ -265,10 +295,14 @@ def design_template(
         opcode, space, division, dict(constants), dict(masks), in_lx, relayout, dict(parts)
     )
     design = builder.build(0, lambda operand, core, offset: offset, None)
-    return design, _key(design), builder.sizes.slopes(in_lx) if space.symbolic else []
+    return design, _key(design), builder.slopes() if space.symbolic else []
 
 
 def _key(design: Design) -> tuple:
+    def held(slices: HeldSlices) -> tuple:
+        owners = tuple(None if owner is None else _items(owner) for owner in slices.core_slices)
+        return _items(slices.slices), owners
+
     operands = [
         (
             operand.role,
@@ -278,7 +312,7 @@ def _key(design: Design) -> tuple:
             operand.stick_dim,
             *_items(operand.beside),
             *_items(operand.scale, operand.gap),
-            operand.held and _distribution_key(operand.held),
+            operand.held and held(operand.held),
             *_items(operand.windows),
         )
         for operand in design.operands
@@ -286,12 +320,6 @@ def _key(design: Design) -> tuple:
     facts = _items(design.sizes, design.slices, design.padding, design.masks, design.symbolic)
     owners = _items(*design.core_slices)
     return (design.opcode, design.mask_constant, design.constants, *facts, owners, *operands)
-
-
-def _distribution_key(distribution: HeldSlices) -> tuple:
-    return _items(distribution.slices), tuple(
-        None if owner is None else _items(owner) for owner in distribution.core_slices
-    )
 
 
 def _items(*members: dict) -> tuple:
@@ -321,6 +349,7 @@ class Geometry:
     beside: dict[str, int]
 
 
+@dataclass
 class GeometryBuilder:
     """Builder of the geometries of one operation's operands.
 
@@ -329,19 +358,14 @@ class GeometryBuilder:
     without an iteration dim: synthetic sticks and fillers.
     """
 
-    def __init__(
-        self,
-        opcode: str,
-        space: Space,
-        labels: tuple[str, ...],
-        shares: Sequence[int],
-        in_lx: Collection[int],
-        parts: Mapping[int, Subview],
-    ) -> None:
-        self.opcode, self.space, self.labels, self.shares = opcode, space, labels, shares
-        self.in_lx, self.parts = in_lx, parts
-        self.extra: dict[str, int] = {}
-        self.fillers: set[str] = set()
+    opcode: str
+    space: Space
+    labels: tuple[str, ...]
+    shares: Sequence[int]
+    in_lx: Collection[int]
+    parts: Mapping[int, Subview]
+    extra: dict[str, int] = field(default_factory=dict)
+    fillers: set[str] = field(default_factory=set)
 
     def geometries(self) -> list[Geometry]:
         """Return the geometries of all operands. A filler that one operand needs is a dim of size 1 in all operands."""

@@ -39,7 +39,15 @@ def export(module: ir.Module | ir.Operation) -> tuple[model.Bundle, dict[str, np
     is_entry = func is not None and ir.StringAttr(func.attributes["sym_name"]).value == sdscbundle.ENTRY
     if func is None or not is_entry or not func.regions[0].blocks:
         raise CompileError(f"a bundle needs one function @{sdscbundle.ENTRY}", location_of(op.location))
-    return assembled(func, designs, manifest), _constants(op)
+    bundle = assembled(func, designs, manifest)
+    if sdscbundle.CONSTANTS not in op.attributes:
+        return bundle, {}
+    attr = op.attributes[sdscbundle.CONSTANTS]
+    is_dictionary = isinstance(attr, ir.DictAttr)
+    if not is_dictionary or not all(isinstance(entry.attr, ir.DenseElementsAttr) for entry in attr):
+        message = f"'{sdscbundle.CONSTANTS}' must be a dictionary of dense tensors"
+        raise CompileError(message, location_of(op.location))
+    return bundle, {entry.name: np.array(entry.attr) for entry in attr}
 
 
 def cuts_of(module: ir.Module | ir.Operation) -> tuple[int, ...]:
@@ -55,18 +63,6 @@ def _read(op: ir.Operation, name: str, kind: Any) -> Any:
     except (CompileError, TypeError) as error:
         reason = error.message if isinstance(error, CompileError) else error
         raise CompileError(f"'{name}' is malformed: {reason}", location_of(op.location)) from None
-
-
-def _constants(op: ir.Operation) -> dict[str, np.ndarray]:
-    """Return the values of the constants, keyed by argument name."""
-    if sdscbundle.CONSTANTS not in op.attributes:
-        return {}
-    attr = op.attributes[sdscbundle.CONSTANTS]
-    is_dictionary = isinstance(attr, ir.DictAttr)
-    if not is_dictionary or not all(isinstance(entry.attr, ir.DenseElementsAttr) for entry in attr):
-        message = f"'{sdscbundle.CONSTANTS}' must be a dictionary of dense tensors"
-        raise CompileError(message, location_of(op.location))
-    return {entry.name: np.array(entry.attr) for entry in attr}
 
 
 def parameter_name(number: int, *, is_address: bool) -> str:
@@ -144,35 +140,26 @@ class _FunctionExport:
                 self._name(op.results[0], name), ir.IntegerAttr(op.attributes["bytes"]).value
             )
         if op.name == "affine.apply":
-            return self._apply(op)
+            map_ = ir.AffineMapAttr(op.attributes["map"]).value
+            operands = tuple(self.names[value] for value in op.operands)
+            if len(map_.results) != 1:
+                raise CompileError("an affine.apply of a bundle has one result", location_of(op.location))
+            (result,), dims = map_.results, map_.n_dims
+            # The map is linear, so its values at zero and at the unit vectors determine it.
+            size = dims + map_.n_symbols
+            offset = _evaluate(result, [0] * size, dims, op)
+            units = ([int(index == k) for index in range(size)] for k in range(size))
+            coefficients = tuple(_evaluate(result, unit, dims, op) - offset for unit in units)
+            name = self._fresh(op.results[0])
+            return model.Apply(name, operands[:dims], operands[dims:], coefficients, offset)
         if op.name == "scf.for":
-            return self._loop(op)
+            if len(op.operands) != 3:
+                raise CompileError("a loop of a bundle carries no values", location_of(op.location))
+            body = op.regions[0].blocks[0]
+            induction = self._fresh(body.arguments[0])
+            lower, upper, step = (self.names[value] for value in op.operands)
+            return model.Loop(induction, lower, upper, step, self._block(body))
         raise CompileError(f"'{op.name}' is not an op of a bundle", location_of(op.location))
-
-    def _apply(self, op: ir.Operation) -> model.Apply:
-        map_ = ir.AffineMapAttr(op.attributes["map"]).value
-        operands = [self.names[value] for value in op.operands]
-        coefficients, offset = _linear(map_, op)
-        dims, symbols = tuple(operands[: map_.n_dims]), tuple(operands[map_.n_dims :])
-        return model.Apply(self._fresh(op.results[0]), dims, symbols, coefficients, offset)
-
-    def _loop(self, op: ir.Operation) -> model.Loop:
-        if len(op.operands) != 3:
-            raise CompileError("a loop of a bundle carries no values", location_of(op.location))
-        body = op.regions[0].blocks[0]
-        induction = self._fresh(body.arguments[0])
-        lower, upper, step = (self.names[value] for value in op.operands)
-        return model.Loop(induction, lower, upper, step, self._block(body))
-
-
-def _linear(map_: ir.AffineMap, op: ir.Operation) -> tuple[tuple[int, ...], int]:
-    """Return the coefficients and the offset of a map with one result, from its values at zero and the unit vectors."""
-    if len(map_.results) != 1:
-        raise CompileError("an affine.apply of a bundle has one result", location_of(op.location))
-    size = map_.n_dims + map_.n_symbols
-    offset = _evaluate(map_.results[0], [0] * size, map_.n_dims, op)
-    points = ([int(index == k) for index in range(size)] for k in range(size))
-    return tuple(_evaluate(map_.results[0], point, map_.n_dims, op) - offset for point in points), offset
 
 
 def _evaluate(expression: ir.AffineExpr, point: list[int], dims: int, op: ir.Operation) -> int:

@@ -22,11 +22,10 @@ from spyre_mlir.layout.requests import LayoutRequest, same_order, why_not_a_layo
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.name_operations import NAMELESS
-from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, PlannedPlacement, read_plan
+from spyre_mlir.plans import PlanFile, PlannedArgument, PlannedOperation, read_plan
 from spyre_mlir.plans.plan_file import MAX_BYTES, json_text
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.divider import Divider, pinned_division
-from spyre_mlir.target.target import Target
 from spyre_mlir.tiling import TiledLoop
 
 
@@ -80,14 +79,184 @@ class ApplyPlan(Pass):
         return read_plan(ir.StringAttr(module.attributes[sdsc.PLAN]).value, "plan")
 
 
-class _EntryChecks:
-    """Checks of a plan file's entries against values of the program. Errors name the file and the field."""
+class _Applied:
+    """Application of a plan file to its function. It requires a current context."""
 
-    def __init__(self, filename: str, target: Target) -> None:
-        self.filename, self.target = filename, target
+    def __init__(self, func: ir.Operation, plan: PlanFile) -> None:
+        self.func, self.plan, self.target = func, plan, target_of(func)
+        #: The device operations of the function and of outlined loop bodies in its module, by name.
+        self.ops: dict[str, ir.Operation] = {}
+        for op in (op for body in functions(func.parent.operation) for op in all_ops(body)):
+            if is_compute(op):
+                name = sdsc.name_of(op)
+                if name is None:
+                    raise error_at(op, "this operation has no sdsc.name; run name-operations first")
+                if self.ops.setdefault(name, op) != op:
+                    raise error_at(op, f"this operation is called '{name}', as another one is")
+        self.arguments = list(func.regions[0].blocks[0].arguments)
+        hosts = [attributes[sdsc.HOST] for attributes in argument_attributes(func)]
+        self.labels = {ir.StringAttr(host.label).value: number for number, host in enumerate(hosts)}
+
+    def tile(self) -> None:
+        """Attach the loops of the plan to the operations that the plan names."""
+        known: Known = {}
+        for entry in self.plan.operations:
+            op = self.ops.get(entry.name)
+            if op is None:
+                self._check_source(entry)
+                if entry.tiling:
+                    self.fail(
+                        f"{entry.path}.tiling", f"is of '{entry.name}', which is made after loops are chosen"
+                    )
+            elif (loops := entry.tiling) is not None:
+                generic = structured(op, known)
+                assert generic is not None, "an operation with a name is a device operation"
+                try:
+                    check_loops(generic, loops)
+                except CompileError as error:
+                    raise refused(op, f"the tiling {_tiling_text(loops)}", error.message) from None
+                op.attributes[TILING] = tiling_attr(loops)
+
+    def start(self) -> None:
+        """Check that the plan belongs to this program, and pin its layouts."""
+        layouts: dict[int, list[StickLayout]] = {}
+        for entry in self.plan.arguments:
+            number = self._argument(entry)
+            self.check_type(entry, f"argument '{entry.name}'", self.arguments[number], entry.path)
+            if entry.layout is not None:
+                value = self.layout(entry, self.arguments[number], f"{entry.path}.layout")
+                layouts.setdefault(number, []).append(value)
+        self._pin_arguments(layouts)
+        for entry in self.plan.operations:
+            op = self.ops.get(entry.name)
+            # A missing operation is not an error yet: later passes insert clones and conversions.
+            if op is None:
+                self._check_source(entry)
+                continue
+            self.check_type(entry, f"operation '{entry.name}'", op.results[0], f"{entry.path}.result")
+            set_pins(op, Pins(layout=self.result_layout(entry, op)))
+
+    def after_layouts(self) -> None:
+        """Check the chosen layouts, and pin slices and placements."""
+        # Layouts are decided, so their pins are removed; otherwise they would look like pins of a later level.
+        self._pin_arguments({})
+        for entry in self.plan.arguments:
+            number = self.labels.get(entry.name)
+            if number is None:
+                self.fail(
+                    f"{entry.path}.name", f"is '{entry.name}', which is not needed: leave the entry out"
+                )
+            if entry.layout is not None:
+                path = f"{entry.path}.layout"
+                value = self.arguments[number]
+                self.check_layout(f"argument '{entry.name}'", value, self.layout(entry, value, path), path)
+        for entry, op in self._planned_ops():
+            self.check_result_layout(entry, op)
+            pins = Pins(
+                slices=entry.slices,
+                core_order=entry.core_order,
+                placement=entry.placement,
+                relayout=self._relayout_pin(entry),
+            )
+            self._pin(op, pins)
+
+    def _relayout_pin(self, entry: PlannedOperation) -> bool | None:
+        """Return whether a shuffle moves a result to other cores; None leaves the choice to the compiler.
+
+        None is returned without a core order, and if the plan has a shuffle whose source is unnamed.
+        """
+        if entry.core_order is None:
+            return None
+        sources = {shuffle.name.rpartition("/")[0] for shuffle in self._shuffles()}
+        if entry.name in sources:
+            return True
+        # A shuffle with an unnamed source may be the shuffle of this result, so the plan leaves it open.
+        return None if sources.intersection(NAMELESS) else False
+
+    def _shuffles(self) -> list[PlannedOperation]:
+        """Return the entries of shuffles, which are named after their source."""
+        return [entry for entry in self.plan.operations if f"/{SHUFFLE}." in entry.name]
+
+    def after_divisions(self) -> None:
+        """Divide the new clones according to the plan, and pin all placements."""
+        memory, divider = AliasAnalysis(self.func), Divider()
+        # Checked first: without a planned shuffle, the error would be about readers that need data of other cores.
+        self._require_inserted(self._shuffles())
+        for entry, op in self._planned_ops():
+            # Only clones were inserted since the last level, so only clones are unchecked and undivided.
+            if sdsc.OPTIONAL in op.attributes:
+                self.check_result_layout(entry, op)
+                if entry.slices is not None:
+                    self._pin(op, Pins(slices=entry.slices, core_order=entry.core_order))
+                    opcode, space, _ = memory.space(op)
+                    splits, order = pinned_division(op, opcode, space, self.target.cores)
+                    divider.divide(op, opcode, space, splits, order)
+            self._pin(op, Pins(placement=entry.placement))
+
+    def finish(self) -> None:
+        """Check all entries of the plan against the placed program, and remove the pins."""
+        actual = {operation.name: operation for operation in current_plan(self.func).operations}
+        self._require_inserted(self.plan.operations)
+        for entry, op in self._planned_ops():
+            result = actual[entry.name]
+            for what in ("slices", "core_order", "cores"):
+                expected, got = getattr(entry, what), getattr(result, what)
+                if expected is not None and expected != got:
+                    raise refused(
+                        op, f"{what} {_shown(expected)}", f"it is divided with {what} {_shown(got)}"
+                    )
+            if entry.tiling is not None and _loops(entry.tiling) != _loops(result.tiling):
+                text = f"it has the tiling {_tiling_text(result.tiling)}"
+                raise refused(op, f"the tiling {_tiling_text(entry.tiling)}", text)
+            pinned, placement = entry.placement, result.placement
+            if pinned is not None:
+                is_placed = pinned == placement
+                # A plan's "hbm" leaves the offset open; results and arguments are in device memory as well.
+                if pinned.memory == "hbm":
+                    is_placed = placement is not None and placement.memory != "lx"
+                if not is_placed:
+                    raise refused(op, f"the placement {pinned}", f"its buffer is at {placement}")
+            if sdsc.PINS in op.attributes:
+                del op.attributes[sdsc.PINS]
+
+    def _require_inserted(self, entries: Iterable[PlannedOperation]) -> None:
+        missing = [f"'{entry.name}'" for entry in entries if entry.name not in self.ops]
+        if missing:
+            these = f"The compiler does not insert {listed(missing)} with these pins"
+            text = f"{these}: leave out what the plan says of it."
+            raise CompileError(text, self.plan.filename)
+
+    # -- the program and the plan ---------------------------------------------------------------------
+
+    def _planned_ops(self) -> list[tuple[PlannedOperation, ir.Operation]]:
+        """Return the entries whose operations already exist, each with its operation."""
+        return [(entry, self.ops[entry.name]) for entry in self.plan.operations if entry.name in self.ops]
+
+    def _argument(self, entry: PlannedArgument) -> int:
+        """Return the index of an argument; for a second view of a host array, the index of its source."""
+        if entry.name in self.labels:
+            return self.labels[entry.name]
+        # A plan names each view of a weight as "w@1", which is not an argument before hoist-weight-views.
+        source = entry.source or entry.name.rpartition("@")[0]
+        if source not in self.labels:
+            known = listed(self.labels)
+            self.fail(
+                f"{entry.path}.name", f"is '{entry.name}', which is no argument of this program ({known})"
+            )
+        return self.labels[source]
+
+    def _check_source(self, entry: PlannedOperation) -> None:
+        """Raise an error for a missing operation unless the compiler may insert an operation of that name later."""
+        source, _, inserted = entry.name.partition("/")
+        known = source in self.ops or source.partition("@")[0] in self.labels or source in NAMELESS
+        if not inserted or not known:
+            path = f"{entry.path}.name"
+            self.fail(path, f"is '{entry.name}', which is no operation of this program")
+
+    # -- checks: errors name the file and the field -----------------------------------------------------
 
     def fail(self, path: str, problem: str) -> NoReturn:
-        raise CompileError(f"The field {path} {problem}.", self.filename)
+        raise CompileError(f"The field {path} {problem}.", self.plan.filename)
 
     def check_type(
         self, entry: PlannedArgument | PlannedOperation, what: str, value: ir.Value, path: str
@@ -143,170 +312,6 @@ class _EntryChecks:
             got = "no layout" if layout is None else f"the layout {stick.affine_map(layout)}"
             self.fail(path, f"cannot hold: {what} has {got}, which follows from what reads it")
 
-
-class _Applied:
-    """Application of a plan file to its function. It requires a current context."""
-
-    def __init__(self, func: ir.Operation, plan: PlanFile) -> None:
-        self.func, self.plan, self.target = func, plan, target_of(func)
-        self.checks = _EntryChecks(plan.filename, self.target)
-        self.ops = _named(func)
-        self.arguments = list(func.regions[0].blocks[0].arguments)
-        hosts = [attributes[sdsc.HOST] for attributes in argument_attributes(func)]
-        self.labels = {ir.StringAttr(host.label).value: number for number, host in enumerate(hosts)}
-
-    def tile(self) -> None:
-        """Attach the loops of the plan to the operations that the plan names."""
-        known: Known = {}
-        for entry in self.plan.operations:
-            op = self.ops.get(entry.name)
-            if op is None:
-                self._check_source(entry)
-                if entry.tiling:
-                    self.checks.fail(
-                        f"{entry.path}.tiling", f"is of '{entry.name}', which is made after loops are chosen"
-                    )
-            elif entry.tiling is not None:
-                self._tile(op, known, entry.tiling)
-
-    def _tile(self, op: ir.Operation, known: Known, loops: Sequence[TiledLoop]) -> None:
-        generic = structured(op, known)
-        assert generic is not None, "an operation with a name is a device operation"
-        try:
-            check_loops(generic, loops)
-        except CompileError as error:
-            raise refused(op, f"the tiling {_tiling_text(loops)}", error.message) from None
-        op.attributes[TILING] = tiling_attr(loops)
-
-    def start(self) -> None:
-        """Check that the plan belongs to this program, and pin its layouts."""
-        layouts: dict[int, list[StickLayout]] = {}
-        for entry in self.plan.arguments:
-            number = self._argument(entry)
-            self.checks.check_type(entry, f"argument '{entry.name}'", self.arguments[number], entry.path)
-            if entry.layout is not None:
-                value = self.checks.layout(entry, self.arguments[number], f"{entry.path}.layout")
-                layouts.setdefault(number, []).append(value)
-        self._pin_arguments(layouts)
-        for entry in self.plan.operations:
-            op = self.ops.get(entry.name)
-            # A missing operation is not an error yet: later passes insert clones and conversions.
-            if op is None:
-                self._check_source(entry)
-                continue
-            self.checks.check_type(entry, f"operation '{entry.name}'", op.results[0], f"{entry.path}.result")
-            set_pins(op, Pins(layout=self.checks.result_layout(entry, op)))
-
-    def after_layouts(self) -> None:
-        """Check the chosen layouts, and pin slices and placements."""
-        # Layouts are decided, so their pins are removed; otherwise they would look like pins of a later level.
-        self._pin_arguments({})
-        for entry in self.plan.arguments:
-            number = self.labels.get(entry.name)
-            if number is None:
-                self.checks.fail(
-                    f"{entry.path}.name", f"is '{entry.name}', which is not needed: leave the entry out"
-                )
-            if entry.layout is not None:
-                path = f"{entry.path}.layout"
-                value = self.arguments[number]
-                self.checks.check_layout(
-                    f"argument '{entry.name}'", value, self.checks.layout(entry, value, path), path
-                )
-        for entry, op in self._planned_ops():
-            self.checks.check_result_layout(entry, op)
-            pins = Pins(
-                slices=entry.slices,
-                core_order=entry.core_order,
-                placement=entry.placement,
-                relayout=self._relayout_pin(entry),
-            )
-            self._pin(op, pins)
-
-    def _relayout_pin(self, entry: PlannedOperation) -> bool | None:
-        """Return whether a shuffle moves a result to other cores; None leaves the choice to the compiler.
-
-        None is returned without a core order, and if the plan has a shuffle whose source is unnamed.
-        """
-        if entry.core_order is None:
-            return None
-        sources = {shuffle.name.rpartition("/")[0] for shuffle in self._shuffles()}
-        if entry.name in sources:
-            return True
-        # A shuffle with an unnamed source may be the shuffle of this result, so the plan leaves it open.
-        return None if sources.intersection(NAMELESS) else False
-
-    def _shuffles(self) -> list[PlannedOperation]:
-        """Return the entries of shuffles, which are named after their source."""
-        return [entry for entry in self.plan.operations if f"/{SHUFFLE}." in entry.name]
-
-    def after_divisions(self) -> None:
-        """Divide the new clones according to the plan, and pin all placements."""
-        memory, divider = AliasAnalysis(self.func), Divider()
-        # Checked first: without a planned shuffle, the error would be about readers that need data of other cores.
-        self._check_inserted(self._shuffles())
-        for entry, op in self._planned_ops():
-            # Only clones were inserted since the last level, so only clones are unchecked and undivided.
-            if sdsc.OPTIONAL in op.attributes:
-                self.checks.check_result_layout(entry, op)
-                self._divide(entry, op, memory, divider)
-            self._pin(op, Pins(placement=entry.placement))
-
-    def _divide(
-        self, entry: PlannedOperation, op: ir.Operation, memory: AliasAnalysis, divider: Divider
-    ) -> None:
-        """Give a clone the slices of the plan, if the plan has any for it."""
-        if entry.slices is not None:
-            self._pin(op, Pins(slices=entry.slices, core_order=entry.core_order))
-            opcode, space, _ = memory.space(op)
-            splits, order = pinned_division(op, opcode, space, self.target.cores)
-            divider.divide(op, opcode, space, splits, order)
-
-    def finish(self) -> None:
-        """Check all entries of the plan against the placed program, and remove the pins."""
-        actual = {operation.name: operation for operation in current_plan(self.func).operations}
-        self._check_inserted(self.plan.operations)
-        for entry, op in self._planned_ops():
-            _compare(entry, actual[entry.name], op)
-            if sdsc.PINS in op.attributes:
-                del op.attributes[sdsc.PINS]
-
-    def _check_inserted(self, entries: Iterable[PlannedOperation]) -> None:
-        missing = [entry.name for entry in entries if entry.name not in self.ops]
-        if missing:
-            names = listed(f"'{name}'" for name in missing)
-            text = (
-                f"The compiler does not insert {names} with these pins: leave out what the plan says of it."
-            )
-            raise CompileError(text, self.plan.filename)
-
-    # -- the program and the plan ---------------------------------------------------------------------
-
-    def _planned_ops(self) -> list[tuple[PlannedOperation, ir.Operation]]:
-        """Return the entries whose operations already exist, each with its operation."""
-        return [(entry, self.ops[entry.name]) for entry in self.plan.operations if entry.name in self.ops]
-
-    def _argument(self, entry: PlannedArgument) -> int:
-        """Return the index of an argument; for a second view of a host array, the index of its source."""
-        if entry.name in self.labels:
-            return self.labels[entry.name]
-        # A plan names each view of a weight as "w@1", which is not an argument before hoist-weight-views.
-        source = entry.source or entry.name.rpartition("@")[0]
-        if source not in self.labels:
-            known = listed(self.labels)
-            self.checks.fail(
-                f"{entry.path}.name", f"is '{entry.name}', which is no argument of this program ({known})"
-            )
-        return self.labels[source]
-
-    def _check_source(self, entry: PlannedOperation) -> None:
-        """Raise an error for a missing operation unless the compiler may insert an operation of that name later."""
-        source, _, inserted = entry.name.partition("/")
-        known = source in self.ops or source.partition("@")[0] in self.labels or source in NAMELESS
-        if not inserted or not known:
-            path = f"{entry.path}.name"
-            self.checks.fail(path, f"is '{entry.name}', which is no operation of this program")
-
     # -- pins -----------------------------------------------------------------------------------------
 
     def _pin(self, op: ir.Operation, pins: Pins) -> None:
@@ -329,31 +334,6 @@ class _Applied:
             )
 
 
-def _compare(entry: PlannedOperation, actual: PlannedOperation, op: ir.Operation) -> None:
-    for what in ("slices", "core_order", "cores"):
-        expected, got = getattr(entry, what), getattr(actual, what)
-        if expected is not None and expected != got:
-            raise refused(op, f"{what} {_shown(expected)}", f"it is divided with {what} {_shown(got)}")
-    if entry.tiling is not None and _loops(entry.tiling) != _loops(actual.tiling):
-        text = f"it has the tiling {_tiling_text(actual.tiling)}"
-        raise refused(op, f"the tiling {_tiling_text(entry.tiling)}", text)
-    if entry.placement is not None and not _is_placed(entry.placement, actual.placement):
-        raise refused(op, f"the placement {entry.placement}", f"its buffer is at {actual.placement}")
-
-
-def _named(func: ir.Operation) -> dict[str, ir.Operation]:
-    """Return the device operations of a function and of outlined loop bodies in its module, by name."""
-    ops: dict[str, ir.Operation] = {}
-    for op in (op for body in functions(func.parent.operation) for op in all_ops(body)):
-        if is_compute(op):
-            name = sdsc.name_of(op)
-            if name is None:
-                raise error_at(op, "this operation has no sdsc.name; run name-operations first")
-            if ops.setdefault(name, op) != op:
-                raise error_at(op, f"this operation is called '{name}', as another one is")
-    return ops
-
-
 def _shown(value: Any) -> str:
     return str(list(value) if isinstance(value, tuple) else value)
 
@@ -365,10 +345,3 @@ def _tiling_text(loops: Sequence[TiledLoop] | None) -> str:
 def _loops(loops: Sequence[TiledLoop] | None) -> list[TiledLoop]:
     """Return a tiling without loops of a single tile, because no operation records such loops."""
     return [loop.settled() for loop in loops or () if loop.tiles > 1]
-
-
-def _is_placed(pinned: PlannedPlacement, actual: PlannedPlacement | None) -> bool:
-    # A plan's "hbm" leaves the offset open; results and arguments are in device memory as well.
-    if pinned.memory == "hbm":
-        return actual is not None and actual.memory != "lx"
-    return pinned == actual

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from spyre_mlir.analysis.loops import LOOP
+from spyre_mlir.analysis.aliasing import argument_attributes, functions
+from spyre_mlir.analysis.loops import LOOP, terminator
 from spyre_mlir.analysis.quantized_matmuls import is_integer_sum, wide_sums
 from spyre_mlir.analysis.value_ranges import (
     CASTS,
@@ -33,6 +34,7 @@ from spyre_mlir.dialects.structured import (
     rebuilt,
     shape_of,
     structured,
+    use_empty,
 )
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.requests import with_element_type
@@ -41,6 +43,7 @@ from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.linalg_values import buffer_of
 from spyre_mlir.rewriting.outlining import read_by, replace_operands
+from spyre_mlir.rewriting.tensor_builders import constant, elementwise, empty
 from spyre_mlir.target.element_types import cast_between
 from spyre_mlir.target.formats import FP16_MAX, fits_fp16
 from spyre_mlir.target.ops import DEVICE_OPS, FP32
@@ -50,6 +53,9 @@ _ZERO_F16 = 2.0**-25
 
 #: Operations that the device supports only in DL16, and that are expressed by other operations in f32.
 _ROOTS = ("sqrt", "rsqrt")
+
+#: Ops that write a buffer.
+_COMPUTED = ("linalg.generic", "sdsc.clone", "tensor.insert_slice")
 
 #: Reductions whose partial results must not be rounded.
 _ROUNDING = ("sum", "sumnonstick", "mean", "meannonstick", "prod")
@@ -82,53 +88,39 @@ class ApplyPrecision(Pass):
     def run(self, module: ir.Operation) -> None:
         if self.policy not in ("device", "strict"):
             raise CompileError(f"Precision policy '{self.policy}' is not known; 'device' and 'strict' are.")
-        for op in list(module.regions[0].blocks[0].operations):
-            if op.operation.name == "func.func" and op.operation.regions[0].blocks:
-                self._function(op.operation)
+        for func in functions(module):
+            self._function(func)
 
     def _function(self, func: ir.Operation) -> None:
         block = func.regions[0].blocks[0]
         islands = Islands(block)
-        if self.policy == "strict":
-            inner, in_f32, required = islands.rounded_matmuls(), set[ir.Value](), set[ir.Value]()
-        else:
-            inner = islands.inner()
-            in_f32, required = (
-                unrounded(block, _parameters(func)) if inner else (set[ir.Value](), set[ir.Value]())
-            )
+        is_strict = self.policy == "strict"
+        inner = islands.rounded_matmuls() if is_strict else islands.inner()
+        in_f32, required = set[ir.Value](), set[ir.Value]()
+        if inner and not is_strict:
+            # The range of a parameter does not grow with the data.
+            hosts = [attributes.get(sdsc.HOST) for attributes in argument_attributes(func)]
+            kinds = [None if host is None else ir.StringAttr(host.kind).value for host in hosts]
+            parameters = frozenset(n for n, kind in enumerate(kinds) if kind not in (None, "input"))
+            in_f32, required = unrounded(block, parameters)
         if inner:
             demotion = _Demotion(block, inner, in_f32 | islands.partial, required)
             demotion.run()
-            self._report(func, len(inner), demotion.in_f32)
-            _separate_results(list(block.operations)[-1].operation)
-        for op in [op.operation for op in block.operations]:
-            _replace_root(op)
-        for op in [op.operation for op in block.operations]:
-            _narrow_windows(op)
+            if len(inner) > demotion.in_f32:
+                count = len(inner) - demotion.in_f32
+                self.remark(func, "precision", f"{count} f32 values between fp16 values run as fp16")
+            if demotion.in_f32:
+                text = f"{demotion.in_f32} f32 values between fp16 values stay f32: rounding would show"
+                self.remark(func, "precision", text)
+            _separate_results(terminator(block))
+        for rewrite in (_replace_root, _narrow_windows):
+            for op in [op.operation for op in block.operations]:
+                rewrite(op)
         # Last, because demotion decides which matmuls have 16-bit results.
         for op in amplified(block):
             op.attributes[sdsc.AMPLIFIED] = ir.UnitAttr.get()
         for op in wide_sums(block):
             op.attributes[sdsc.WIDE_SUM] = ir.UnitAttr.get()
-
-    def _report(self, func: ir.Operation, inner: int, in_f32: int) -> None:
-        if inner > in_f32:
-            self.remark(func, "precision", f"{inner - in_f32} f32 values between fp16 values run as fp16")
-        if in_f32:
-            self.remark(
-                func, "precision", f"{in_f32} f32 values between fp16 values stay f32: rounding would show"
-            )
-
-
-def _parameters(func: ir.Operation) -> frozenset[int]:
-    """Return the indices of the arguments that are not inputs: the range of a parameter does not grow with the data."""
-    attributes = list(ir.ArrayAttr(func.attributes["arg_attrs"])) if "arg_attrs" in func.attributes else []
-    hosts = [attrs[sdsc.HOST] if sdsc.HOST in attrs else None for attrs in map(ir.DictAttr, attributes)]
-    return frozenset(
-        number
-        for number, host in enumerate(hosts)
-        if host is not None and ir.StringAttr(host.kind).value != "input"
-    )
 
 
 def _replace_root(op: ir.Operation) -> None:
@@ -153,10 +145,7 @@ def _replace_root(op: ir.Operation) -> None:
         )
         sdsc.inherit(maker_of(result), op)
         if generic.opcode == "sqrt":
-            shape = shape_of(result)
-            result = device_op(
-                "reciprocal", [result], [tuple(range(len(shape)))], shape, "f32", location=op.location
-            )
+            result = elementwise("reciprocal", result, "f32", op.location)
     op.results[0].replace_all_uses_with(result)
     op.erase()
 
@@ -171,8 +160,7 @@ def _narrow_windows(op: ir.Operation) -> None:
     with ir.InsertionPoint(op), op.location:
         result = rebuilt(generic, generic.inputs, element="f16")
         maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
-        dims, shape = tuple(range(len(shape_of(result)))), shape_of(result)
-        widened = device_op("dl16tofp32", [result], [dims], shape, "f32", location=op.location)
+        widened = elementwise("dl16tofp32", result, "f32", op.location)
     op.results[0].replace_all_uses_with(widened)
     op.erase()
 
@@ -222,15 +210,18 @@ class Islands:
         if op.name in ("tensor.empty", "linalg.fill", "arith.constant") and opcode is None:
             # Constants and fills are rebuilt for each reader, so they connect no islands.
             return
-        values = [
-            value for value in (*_read(op), *op.results) if element_of(value) == "f32" and not _free(value)
-        ]
+        read = list(op.operands)
+        if op.name == LOOP:
+            read = [value for value in read_by(op) if isinstance(value.type, ir.RankedTensorType)]
+        elif op.name in ("linalg.generic", "linalg.transpose"):
+            read.pop()  # the destination
+        values = [value for value in (*read, *op.results) if element_of(value) == "f32" and not _free(value)]
         for value in values:
             self._add(value)
         if opcode in MATMULS - {"batchmatmulint8"}:
             self.matmuls.append(op)
         # The first result of a two-step reduction is a partial result, which stays unrounded.
-        if opcode in _ROUNDING and sdsc.opcode_of(_producer(op)) in _ROUNDING and values:
+        if opcode in _ROUNDING and sdsc.opcode_of(defining_op(op.operands[0]) or op) in _ROUNDING and values:
             self.partial.add(op.operands[0])
         # A factor that fp16 rounds adds its relative error to the whole result.
         if any(_exceeds_f16(value, opcode in ("mul", "realdiv")) for value in op.operands):
@@ -261,60 +252,29 @@ class Islands:
         }
 
 
-def _exceeds_f16(value: ir.Value, scales: bool) -> bool:
-    """Return whether an element of a constant becomes infinity or 0 in fp16, or is an inexact scale (``scales``)."""
+def _numbers_of(value: ir.Value) -> np.ndarray | None:
+    """Return the numbers of an f32 constant; None for another value."""
     owner = defining_op(value)
     if owner is None or owner.name != "arith.constant" or element_of(value) != "f32":
-        return False
+        return None
     attr = owner.attributes["value"]
-    number = np.array(attr) if isinstance(attr, ir.DenseElementsAttr) and not attr.is_splat else _splat(attr)
+    return numbers(attr) if isinstance(attr, ir.DenseElementsAttr) else np.array(ir.FloatAttr(attr).value)
+
+
+def _exceeds_f16(value: ir.Value, scales: bool) -> bool:
+    """Return whether an element of a constant becomes infinity or 0 in fp16, or is an inexact scale (``scales``)."""
+    number = _numbers_of(value)
+    if number is None:
+        return False
     size = np.abs(number)
     lost = np.isfinite(size) & (size > FP16_MAX) | (size > 0) & (size <= _ZERO_F16)
     return bool(np.any(lost | ~fits_fp16(number) if scales else lost))
-
-
-def _splat(attr: ir.Attribute) -> np.ndarray:
-    value = attr.get_splat_value() if isinstance(attr, ir.DenseElementsAttr) else attr
-    return np.array(ir.FloatAttr(value).value)
-
-
-def _producer(op: ir.Operation) -> ir.Operation:
-    """Return the op that computes the first operand; the op itself for an argument."""
-    return defining_op(op.operands[0]) or op
-
-
-def _read(op: ir.Operation) -> list[ir.Value]:
-    """Return the operands that an op reads, without its destination."""
-    if op.name == LOOP:
-        return [value for value in read_by(op) if isinstance(value.type, ir.RankedTensorType)]
-    operands = list(op.operands)
-    return operands[:-1] if op.name in ("linalg.generic", "linalg.transpose") else operands
 
 
 def _free(value: ir.Value) -> bool:
     """Return whether a value is a constant or an empty tensor, which can have any element type."""
     owner = defining_op(value)
     return owner is not None and owner.name in ("arith.constant", "tensor.empty")
-
-
-def _overflow_is_exact(op: ir.Operation) -> bool:
-    """Return whether all readers of an f32 result treat a number beyond the fp16 range like an infinity."""
-    return all(sdsc.opcode_of(use.owner.operation) in ("exp", "tanh") for use in op.results[0].uses)
-
-
-def _is_alone(value: ir.Value) -> bool:
-    """Return whether a value is computed for a single reader: only then may it be written to the reader's buffer."""
-    owner = defining_op(value)
-    is_computed = owner is not None and owner.name in ("linalg.generic", "sdsc.clone", "tensor.insert_slice")
-    return is_computed and sum(1 for _ in value.uses) <= 1
-
-
-def _sticks_of_f16(op: ir.Operation) -> stick.LayoutAttr:
-    """Return the layout that an op on f32 requests, converted to the longer sticks of f16."""
-    try:
-        return stick.layout_attr(with_element_type(stick.requested_layout(op), "f16"))
-    except ValueError as error:
-        raise error_at(op, f"this value runs as fp16, and its layout has no such form: {error}") from None
 
 
 class _Demotion:
@@ -339,32 +299,25 @@ class _Demotion:
 
     def run(self) -> None:
         for op in [op.operation for op in self.block.operations]:
-            is_inside = any(value in self.inner for value in (*op.operands, *op.results))
-            if is_inside:
+            if any(value in self.inner for value in (*op.operands, *op.results)):
+                generic = structured(op)
                 with ir.InsertionPoint(op), op.location:
-                    self._rebuild(op)
+                    if generic is None:
+                        self._copy(op)
+                    elif generic.opcode in ("dl16tofp32", "fp32todl16"):
+                        self.values[generic.result] = self._recast(generic)
+                    else:
+                        self.values[generic.result] = self._device_op(generic)
                 self.dead.append(op)
-            else:
-                self._rename(op)
+                continue
+            if op.name == LOOP:
+                replace_operands(op, self.values)
+            for index, operand in enumerate(op.operands):
+                if operand in self.values:
+                    op.operands[index] = self.values[operand]
         # Readers come after the ops that they read, so they are erased first.
         for op in reversed(self.dead):
             op.erase()
-
-    def _rename(self, op: ir.Operation) -> None:
-        if op.name == LOOP:
-            replace_operands(op, self.values)
-        for index, operand in enumerate(op.operands):
-            if operand in self.values:
-                op.operands[index] = self.values[operand]
-
-    def _rebuild(self, op: ir.Operation) -> None:
-        generic = structured(op)
-        if generic is None:
-            self._copy(op)
-        elif generic.opcode in ("dl16tofp32", "fp32todl16"):
-            self.values[generic.result] = self._recast(generic)
-        else:
-            self.values[generic.result] = self._device_op(generic)
 
     def _recast(self, generic: Structured) -> ir.Value:
         """Replace a cast at the boundary of an island by its operand, or by a copy if the cast also moved dims."""
@@ -386,23 +339,19 @@ class _Demotion:
 
     def _device_op(self, generic: Structured) -> ir.Value:
         element = self._element(generic)
-        result = device_op(
-            generic.opcode,
-            [self._value(value, element) for value in generic.inputs],
-            generic.maps[:-1],
-            generic.extents,
-            element,
-            location=generic.op.location,
-            reduced=generic.reduced,
-            result_map=generic.maps[-1],
-            constants=sdsc.constants_of(generic.op),
-        )
-        sdsc.inherit(maker_of(result), generic.op)
+        inputs = [self._value(value, element) for value in generic.inputs]
+        result = rebuilt(generic, inputs, element=element)
         self.in_f32 += element == "f32"
-        # Marked for the checks of a run: an f32 result beyond the fp16 range would be an infinity now.
-        is_wider = element == "f16" and element_of(generic.result) == "f32"
-        if is_wider and not (is_rounded_at_once(generic.result) or _overflow_is_exact(generic.op)):
-            maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
+        # Marked for the checks of a run: an f32 result beyond the fp16 range would be an infinity now, unless all its
+        # readers round it or treat such a number like an infinity.
+        if (
+            element == "f16"
+            and element_of(generic.result) == "f32"
+            and not is_rounded_at_once(generic.result)
+        ):
+            readers = [sdsc.opcode_of(use.owner.operation) for use in generic.op.results[0].uses]
+            if not all(opcode in ("exp", "tanh") for opcode in readers):
+                maker_of(result).attributes[sdsc.DEMOTED] = ir.UnitAttr.get()
         return result
 
     def _element(self, generic: Structured) -> str:
@@ -425,9 +374,10 @@ class _Demotion:
         element = "f32" if op.results[0] in self.unrounded else self._common_element(list(op.operands))
         operands = [self._value(value, element) for value in op.operands]
         if op.name == "tensor.insert_slice":
-            is_cast = operands[1] in self.casts.values()
+            is_cast, owner = operands[1] in self.casts.values(), defining_op(operands[0])
             # The insertion must write its part last, into a buffer that no other reader uses.
-            if is_cast or not _is_alone(operands[0]):
+            is_computed = owner is not None and owner.name in _COMPUTED
+            if is_cast or not is_computed or sum(1 for _ in operands[0].uses) > 1:
                 operands[0] = sdsc.clone(operands[0], op.location)
         copy = op.clone().operation
         type_ = ir.Type.parse(element)
@@ -435,7 +385,14 @@ class _Demotion:
             copy.operands[index] = operand
         copy.results[0].set_type(ir.RankedTensorType.get(shape_of(op.results[0]), type_))
         if stick.TO in op.attributes and element == "f16":
-            copy.attributes[stick.TO] = _sticks_of_f16(op)
+            # The sticks of f16 have more elements.
+            try:
+                copy.attributes[stick.TO] = stick.layout_attr(
+                    with_element_type(stick.requested_layout(op), "f16")
+                )
+            except ValueError as error:
+                why = f"this value runs as fp16, and its layout has no such form: {error}"
+                raise error_at(op, why) from None
         for block in (block for region in copy.regions for block in region.blocks):
             for argument in block.arguments:
                 argument.set_type(type_)
@@ -455,30 +412,19 @@ class _Demotion:
             return value
         # A constant is converted at compile time, without a device operation.
         if element == "f16" and _free(value):
-            return _free_value(value)
-        if (value, element) not in self.casts:
-            dims = tuple(range(len(shape_of(value))))
-            self.casts[value, element] = device_op(
-                cast_between(element_of(value), element),
-                [value],
-                [dims],
-                shape_of(value),
-                element,
-                location=ir.Location.current,
+            owner, type_ = maker_of(value), ir.RankedTensorType.get(shape_of(value), ir.F16Type.get())
+            if owner.name == "tensor.empty":
+                return empty(shape_of(value), ir.F16Type.get())
+            attr = owner.attributes["value"]
+            array = (
+                np.array(attr) if not attr.is_splat else np.full(type_.shape, attr.get_splat_value().value)
             )
+            array = np.ascontiguousarray(array.astype(np.float16))
+            return constant(ir.DenseElementsAttr.get(array, type=type_))
+        if (value, element) not in self.casts:
+            opcode = cast_between(element_of(value), element)
+            self.casts[value, element] = elementwise(opcode, value, element, ir.Location.current)
         return self.casts[value, element]
-
-
-def _free_value(value: ir.Value) -> ir.Value:
-    """Return the f16 version of an f32 constant or empty tensor."""
-    owner = maker_of(value)
-    type_ = ir.RankedTensorType.get(shape_of(value), ir.F16Type.get())
-    if owner.name == "tensor.empty":
-        return ir.Operation.create("tensor.empty", results=[type_]).result
-    attr = owner.attributes["value"]
-    number = np.array(attr) if not attr.is_splat else np.full(shape_of(value), attr.get_splat_value().value)
-    dense = ir.DenseElementsAttr.get(np.ascontiguousarray(number.astype(np.float16)), type=type_)
-    return ir.Operation.create("arith.constant", results=[type_], attributes={"value": dense}).result
 
 
 # Precision analysis: the f32 values of a function that must not be rounded to fp16 between two operations.
@@ -585,13 +531,21 @@ class _Rounding:
         # A cast does not round by itself, and a matmul always has a 16-bit result.
         if element_of(generic.result) != "f32" or generic.opcode in (*CASTS, *MATMULS):
             return
-        if (not facts.fits_f16 and not is_rounded_at_once(generic.result)) or _has_small_constant(generic):
+        leaves_range = not facts.fits_f16 and not is_rounded_at_once(generic.result)
+        # fp16 would change a smaller constant noticeably, or make it 0.
+        constants = sdsc.constants_of(generic.op).values()
+        if leaves_range or any(0 < abs(number) < _SMALLEST_CONSTANT for number in constants):
             self.unrounded.add(generic.result)
+        for value in generic.inputs:
+            if not shape_of(value) and (number := _numbers_of(value)) is not None:
+                size = np.abs(number)
+                if np.any((size > 0) & (size < 2.0**SMALLEST)):
+                    self.unrounded.add(generic.result)
         if generic.opcode in SUMS:
             self._sum(*generic.inputs[:2])
         vanishing = list(_vanishing_operands(generic, inputs))
         for value in vanishing:
-            self._require(value)
+            self._keep(value, self.required)
         if vanishing:
             self.required.add(generic.result)
 
@@ -600,37 +554,29 @@ class _Rounding:
         first_facts, second_facts = self.facts[first], self.facts[second]
         correlated = first_facts.reduced & second_facts.sources or second_facts.reduced & first_facts.sources
         for value in (first, second):
+            op = defining_op(value)
             if correlated:
-                self._keep(value)
-            elif _is_partial_sum(value):
-                self._keep(value, history=False)
+                self._keep(value, self.unrounded)
+            # A partial sum.
+            elif op is not None and sdsc.opcode_of(op) in SUMS:
+                self._keep(value, self.unrounded, history=False)
 
-    def _keep(self, value: ir.Value, history: bool = True) -> None:
+    def _keep(self, value: ir.Value, kept: set[ir.Value], history: bool = True) -> None:
         """Keep a value in f32; with ``history``, also the values that it depends on, up to values exact in fp16."""
         waiting = [value]
         while waiting:
             value = waiting.pop()
             op = defining_op(value)
-            if value in self.unrounded or op is None or element_of(value) != "f32":
+            if value in kept or op is None or element_of(value) != "f32":
                 continue
-            # fp16 represents the value exactly, but perhaps not the scale that it was computed with.
             if self.facts[value].exact:
-                self._keep_scale(value)
+                # fp16 represents the value exactly, but perhaps not the scale that it was computed with.
+                if kept is self.unrounded:
+                    self._keep_scale(value)
                 continue
-            self.unrounded.add(value)
+            kept.add(value)
             if history:
                 waiting.extend(operand for operand in op.operands if operand in self.facts)
-
-    def _require(self, value: ir.Value) -> None:
-        """Keep a value and all that it depends on in f32, on the host if the device supports only 16 bits."""
-        waiting = [value]
-        while waiting:
-            value = waiting.pop()
-            op = defining_op(value)
-            if value in self.required or op is None or element_of(value) != "f32" or self.facts[value].exact:
-                continue
-            self.required.add(value)
-            waiting.extend(operand for operand in op.operands if operand in self.facts)
 
     def _keep_scale(self, value: ir.Value) -> None:
         """Keep a scale that many fp16 numbers share in f32, because they would all share its rounding error."""
@@ -651,15 +597,13 @@ class _Rounding:
         moves = sdsc.opcode_of(op) in (None, "dl16tofp32", "identity")
         if not moves or op.name in ("arith.constant", "tensor.empty", "linalg.fill"):
             return
-        readers = [use.owner.operation for use in op.results[0].uses]
-        if readers and all(self._runs_in_f32(reader) for reader in readers):
+        for use in op.results[0].uses:
+            reader, opcode = use.owner.operation, sdsc.opcode_of(use.owner.operation)
+            values = reader.results if opcode is None else (*reader.operands, *reader.results)
+            if opcode in (*CASTS, *MATMULS) or not any(value in self.unrounded for value in values):
+                return
+        if not use_empty(op.results[0]):
             self.unrounded.add(op.results[0])
-
-    def _runs_in_f32(self, op: ir.Operation) -> bool:
-        if sdsc.opcode_of(op) in (*CASTS, *MATMULS):
-            return False
-        values = op.results if sdsc.opcode_of(op) is None else (*op.operands, *op.results)
-        return any(value in self.unrounded for value in values)
 
 
 # -- questions about operations -----------------------------------------------------------------------
@@ -686,24 +630,3 @@ def _vanishing_operands(generic: Structured, inputs: Sequence[ValueFacts]) -> It
     for value, facts, is_needed in zip(generic.inputs, inputs, needed, strict=True):
         if is_needed and facts.vanishes_in_f16:
             yield value
-
-
-def _is_partial_sum(value: ir.Value) -> bool:
-    op = defining_op(value)
-    return op is not None and sdsc.opcode_of(op) in SUMS
-
-
-def _has_small_constant(generic: Structured) -> bool:
-    """Return whether fp16 would change a constant of an operation noticeably, or make it 0."""
-    if any(0 < abs(number) < _SMALLEST_CONSTANT for number in sdsc.constants_of(generic.op).values()):
-        return True
-    return any(_is_small(value) for value in generic.inputs)
-
-
-def _is_small(value: ir.Value) -> bool:
-    op = defining_op(value)
-    if op is None or op.name != "arith.constant" or element_of(value) != "f32" or shape_of(value):
-        return False
-    attr = op.attributes["value"]
-    size = np.abs(numbers(attr) if isinstance(attr, ir.DenseElementsAttr) else ir.FloatAttr(attr).value)
-    return bool(np.any((size > 0) & (size < 2.0**SMALLEST)))

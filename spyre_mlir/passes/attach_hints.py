@@ -34,11 +34,7 @@ class AttachHints(Pass):
 
         module.walk(visit)
         for op in hinted:
-            _attach(op)
-
-
-def _attach(op: ir.Operation) -> None:
-    hints = op.attributes[HINTS]
-    if hints_of(hints, op.location):
-        op.location = with_hints(op.location, hints)
-    del op.attributes[HINTS]
+            hints = op.attributes[HINTS]
+            if hints_of(hints, op.location):
+                op.location = with_hints(op.location, hints)
+            del op.attributes[HINTS]

@@ -19,7 +19,7 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.groups import Tiling, default_bytes, group_module
+from spyre_mlir.rewriting.outlining import Tiling, default_bytes, group_module
 from spyre_mlir.target.ops import COMBINE, DEVICE_OPS, Kind
 from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.hint_tree import TiledLoop

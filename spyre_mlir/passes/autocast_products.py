@@ -11,7 +11,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.tensor_builders import generic_op
+from spyre_mlir.rewriting.tensor_builders import empty, generic_op, scalar_op, with_body
 
 #: Types that operands may be cast to, by the names that the option accepts.
 _ELEMENTS = {
@@ -73,8 +73,8 @@ def _cast(op: ir.Operation, element: ir.Type) -> None:
     for argument in list(body.arguments)[:2]:
         argument.set_type(element)
         with ir.InsertionPoint.at_block_begin(body):
-            widened = ir.Operation.create("arith.extf", [wide], [argument])
-        argument.replace_all_uses_except(widened.result, widened)
+            widened = scalar_op("arith.extf", [argument], wide)
+        argument.replace_all_uses_except(widened, maker_of(widened))
     with ir.InsertionPoint.after(op):
         rounded = _converted(op.results[0], "arith.truncf", element)
         result = _converted(rounded, "arith.extf", wide)
@@ -83,12 +83,7 @@ def _cast(op: ir.Operation, element: ir.Type) -> None:
 
 def _converted(value: ir.Value, cast: str, element: ir.Type) -> ir.Value:
     """Build a cast of all elements of a tensor."""
-    shape = list(shape_of(value))
+    shape = shape_of(value)
     every = tuple(range(len(shape)))
-    empty = ir.Operation.create("tensor.empty", [ir.RankedTensorType.get(shape, element)]).result
-    generic = generic_op([value], empty, [every, every], len(shape), 0)
-    elements = [ir.RankedTensorType(each.type).element_type for each in (value, empty)]
-    with ir.InsertionPoint(ir.Block.create_at_start(generic.regions[0], elements)) as point:
-        converted = ir.Operation.create(cast, [element], [point.block.arguments[0]]).result
-        ir.Operation.create("linalg.yield", operands=[converted])
-    return generic.result
+    generic = generic_op([value], empty(shape, element), [every, every], len(shape), 0)
+    return with_body(generic, lambda read: scalar_op(cast, read[:1], element))

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import ClassVar, Literal
-
-import numpy as np
 
 from spyre_mlir import problems
 from spyre_mlir.analysis.aliasing import all_ops, argument_attributes, functions
 from spyre_mlir.analysis.layout_graph import LayoutGraph
 from spyre_mlir.analysis.loads import module_of
-from spyre_mlir.analysis.loops import LOOP, ancestor_in, block_of, carried_values, nested_ops, terminator
+from spyre_mlir.analysis.loops import LOOP, ancestor_in, block_of, carried_values, nested_ops
 from spyre_mlir.analysis.plan_pins import argument_layouts, layout_value, pins_of, refused
 from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.view_ops import VIEWS, root_dim, step_of
@@ -37,6 +36,8 @@ from spyre_mlir.plans.plan_file import json_text
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import RemarkEmitter, Remarks
 from spyre_mlir.rewriting.layout_rewriter import LayoutRewrite, has_arguments_by_price
+from spyre_mlir.rewriting.outlining import set_function_type
+from spyre_mlir.rewriting.tensor_builders import retyped
 from spyre_mlir.timing import scope
 
 
@@ -120,7 +121,8 @@ class ChooseLayouts(EvaluatingPass):
         rewrite.run()
         # Only after the rewrite, which adds restickifies: their results must also be padded to whole sticks.
         layouts = rewrite.layouts
-        pad_layouts(self, func, layouts, rewrite.op_layouts, source.fixed, Views(layouts, source.steps))
+        views = Views(layouts, source.steps)
+        LayoutPadding(self, func, layouts, rewrite.op_layouts, source.fixed, views).run()
         apply_layouts(func, layouts, Views(layouts, source.steps))
         self._report(func, plan)
 
@@ -167,26 +169,22 @@ def _separate_fills(func: ir.Operation) -> None:
     filled: set[ir.Operation] = set()
     for op in all_ops(func):
         fill = defining_op(op.operands[1]) if op.name == "tensor.insert_slice" else None
-        if fill is None or not _is_fill(fill):
+        if fill is None or fill.name != "linalg.generic" or sdsc.opcode_of(fill) != "identity":
             continue
+        if shape_of(fill.operands[0]) != ():
+            continue  # a copy of a tensor, not a number
+        destinations = [
+            use.owner.operation.name == "tensor.insert_slice" and use.operand_number == 1
+            for use in fill.results[0].uses
+        ]
         # The first buffer may keep the fill; a second buffer in the same memory would mix the parts.
-        if fill not in filled and all(_is_filled(use) for use in fill.results[0].uses):
+        if fill not in filled and all(destinations):
             filled.add(fill)
             continue
         part = defining_op(op.operands[0])
         follows = part is not None and part.block == fill.block and fill.is_before_in_block(part)
         with ir.InsertionPoint(part) if part is not None and follows else ir.InsertionPoint.after(fill):
             op.operands[1] = fill.clone().operation.results[0]
-
-
-def _is_fill(op: ir.Operation) -> bool:
-    """Return whether an op fills a tensor with one number."""
-    return sdsc.opcode_of(op) == "identity" and op.name == "linalg.generic" and shape_of(op.operands[0]) == ()
-
-
-def _is_filled(use: ir.OpOperand) -> bool:
-    """Return whether a use is the destination of a ``tensor.insert_slice``."""
-    return use.owner.operation.name == "tensor.insert_slice" and use.operand_number == 1
 
 
 # The layouts that a plan file pins, as constraints on the layout choice.
@@ -209,17 +207,38 @@ class LayoutPins:
 
     def __init__(self, source: LayoutGraph) -> None:
         self.source = source
-        self.pinned = {pin.tensor: pin for pin in _pinned(source)}
+        self.pinned: dict[int, PinnedTensor] = {}
         self._imposed: set[int] = set()
+        arguments = source.func.regions[0].blocks[0].arguments
+        for value, attributes in zip(arguments, argument_attributes(source.func), strict=True):
+            layouts = argument_layouts(attributes, value.type, source.graph.target)
+            if layouts:
+                self._add(PinnedTensor(source.tensors[value], layouts, source.func))
+        for op in all_ops(source.func):
+            layout = pins_of(op).layout if sdsc.PINS in op.attributes else None
+            if layout is not None:
+                self._add(PinnedTensor(source.tensors[op.results[0]], (layout,), op))
+
+    def _add(self, pin: PinnedTensor) -> None:
+        self.pinned[pin.tensor] = pin
 
     def impose(self, plan: LayoutPlan) -> bool:
         """Add the pins that a choice breaks as constraints; return whether there are new ones."""
-        broken = [pin for pin in self.pinned.values() if not self._holds(pin, plan)]
-        new = [pin for pin in broken if pin.tensor not in self._imposed]
-        for pin in new:
-            self._imposed.add(pin.tensor)
-            self._impose(pin)
-        return bool(new)
+        count = len(self._imposed)
+        for pin in self.pinned.values():
+            node, state = self.source.graph.nodes[pin.tensor], plan.decisions[pin.tensor].state
+            # Only a free argument may have several layouts, one for each of its copies.
+            layouts = (
+                state.base if isinstance(node, ArgumentNode) and node.free else (state.produced.candidate,)
+            )
+            holds = len(layouts) == len(pin.layouts) and all(
+                same_order(candidate.layout, layout)
+                for candidate, layout in zip(layouts, pin.layouts, strict=True)
+            )
+            if not holds and pin.tensor not in self._imposed:
+                self._imposed.add(pin.tensor)
+                self._impose(pin)
+        return len(self._imposed) > count
 
     def error(self, error: LayoutError) -> CompileError:
         """Return the error for a choice that has no solution under the constraints so far."""
@@ -228,49 +247,21 @@ class LayoutPins:
             return refused(pinned.op, f"the layout {json_text(layout_value(pinned.layouts[0]))}", str(error))
         return self.source.error(error)
 
-    def _holds(self, pinned: PinnedTensor, plan: LayoutPlan) -> bool:
-        node, state = self.source.graph.nodes[pinned.tensor], plan.decisions[pinned.tensor].state
-        # Only a free argument may have several layouts, one for each of its copies.
-        layouts = state.base if isinstance(node, ArgumentNode) and node.free else (state.produced.candidate,)
-        if len(layouts) != len(pinned.layouts):
-            return False
-        return all(
-            same_order(candidate.layout, layout)
-            for candidate, layout in zip(layouts, pinned.layouts, strict=True)
-        )
-
     def _impose(self, pinned: PinnedTensor) -> None:
-        node = self.source.graph.nodes[pinned.tensor]
-        if isinstance(node, ArgumentNode) and node.free:
-            node.layouts = pinned.layouts
-        elif isinstance(node, ArgumentNode) and node.by_price and self._is_default(node, pinned.layouts[0]):
-            # Instead of a pin, the argument is fixed to its default layout, with the same conversions to other orders.
-            node.by_price = False
-        else:
-            self.source.shared_layouts.pin(pinned.op, pinned.tensor, pinned.layouts[0])
-
-    def _is_default(self, node: ArgumentNode, layout: StickLayout) -> bool:
-        return same_order(StickLayout.for_tensor(self.source.graph.target, node.shape, node.dtype), layout)
-
-
-def _pinned(source: LayoutGraph) -> list[PinnedTensor]:
-    pins = []
-    arguments = source.func.regions[0].blocks[0].arguments
-    for value, attributes in zip(arguments, argument_attributes(source.func), strict=True):
-        layouts = argument_layouts(attributes, value.type, source.graph.target)
-        if layouts:
-            pins.append(PinnedTensor(source.tensors[value], layouts, source.func))
-    for op in all_ops(source.func):
-        layout = pins_of(op).layout if sdsc.PINS in op.attributes else None
-        if layout is not None:
-            pins.append(PinnedTensor(source.tensors[op.results[0]], (layout,), op))
-    return pins
+        node, layout = self.source.graph.nodes[pinned.tensor], pinned.layouts[0]
+        if isinstance(node, ArgumentNode):
+            if node.free:
+                node.layouts = pinned.layouts
+                return
+            default = StickLayout.for_tensor(self.source.graph.target, node.shape, node.dtype)
+            if node.by_price and same_order(default, layout):
+                # Instead of a pin, the argument is fixed to its default layout, with the same conversions.
+                node.by_price = False
+                return
+        self.source.shared_layouts.pin(pinned.op, pinned.tensor, layout)
 
 
 # Writing chosen layouts into the types of a function, and replacing converting clones by restickifies.
-
-#: Element types that numpy supports, too.
-_BUFFERS = ("f16", "f32")
 
 _EMPTY = ("tensor.empty", "linalg.fill")
 
@@ -281,19 +272,16 @@ def apply_layouts(func: ir.Operation, layouts: dict[ir.Value, StickLayout], view
     Each destination of an op or a loop gets a separate empty tensor, because two ops of one shape may differ in layout.
     """
     _Types(layouts, views).write(func.regions[0].blocks[0])
-    block = func.regions[0].blocks[0]
-    results = [value.type for value in terminator(block).operands]
-    inputs = [argument.type for argument in block.arguments]
-    func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(inputs, results))
+    set_function_type(func)
 
 
+@dataclass
 class _Types:
     """Writes the types of a block; ``_types`` caches the types built so far, of which a program has few."""
 
-    def __init__(self, layouts: dict[ir.Value, StickLayout], views: Views) -> None:
-        self.layouts = layouts
-        self.views = views
-        self._types: dict[tuple[ir.Type, StickLayout], ir.Type] = {}
+    layouts: dict[ir.Value, StickLayout]
+    views: Views
+    _types: dict[tuple[ir.Type, StickLayout], ir.Type] = field(default_factory=dict)
 
     def write(self, block: ir.Block) -> None:
         for argument in block.arguments:
@@ -333,18 +321,15 @@ class _Types:
         if op.name in DESTINATION:
             _set_destination(op, len(op.operands) - 1, result.type)
         if op.name == "arith.constant":
-            _retype_constant(op)
+            op.attributes["value"] = retyped(op.attributes["value"], result.type)
+        # A clone that changes the stick becomes a restickify.
         if RESTICKIFY in op.attributes:
-            self._restickify(op)
-
-    def _restickify(self, op: ir.Operation) -> None:
-        """Replace a clone that changes the stick by a ``stick.restickify``."""
-        result = op.results[0]
-        restickify = ir.Operation.create("stick.restickify", results=[result.type], operands=[op.operands[0]])
-        sdsc.record(restickify, "remap", "choose-layouts", ir.StringAttr(op.attributes[RESTICKIFY]).value)
-        self.layouts[restickify.result] = self.layouts[result]
-        result.replace_all_uses_with(restickify.result)
-        op.erase()
+            restickify = ir.Operation.create("stick.restickify", [result.type], [op.operands[0]])
+            reason = ir.StringAttr(op.attributes[RESTICKIFY]).value
+            sdsc.record(restickify, "remap", "choose-layouts", reason)
+            self.layouts[restickify.result] = self.layouts[result]
+            result.replace_all_uses_with(restickify.result)
+            op.erase()
 
 
 def _set_destination(op: ir.Operation, index: int, type_: ir.Type) -> None:
@@ -361,61 +346,24 @@ def _set_destination(op: ir.Operation, index: int, type_: ir.Type) -> None:
     op.operands[index] = empty
 
 
-def _retype_constant(op: ir.Operation) -> None:
-    """Write the type of a constant, layout included, into its value."""
-    type_, attr = op.results[0].type, op.attributes["value"]
-    if attr.is_splat:
-        op.attributes["value"] = ir.DenseElementsAttr.get_splat(type_, attr.get_splat_value())
-        return
-    if str(attr.type.element_type) in _BUFFERS:
-        # Masks have millions of elements; converting them through text takes much longer than the rest of the pass.
-        op.attributes["value"] = ir.DenseElementsAttr.get(np.array(attr), type=type_)
-        return
-    text = str(attr)
-    op.attributes["value"] = ir.Attribute.parse(text[: text.rindex(" : ")] + f" : {type_}")
-
-
-# Padding of layouts to whole sticks, where operations and conversions access more than the tensor's own shape.
-
-
-def pad_layouts(
-    owner: RemarkEmitter,
-    func: ir.Operation,
-    layouts: dict[ir.Value, StickLayout],
-    op_layouts: dict[ir.Value, OpLayout],
-    fixed: set[ir.Value],
-    views: Views,
-) -> None:
-    """Pad buffers in ``layouts``, or copy buffers that cannot be padded, in program order.
+@dataclass
+class LayoutPadding:
+    """Padding of the buffers of one function in ``layouts``, or copies of buffers that cannot be padded.
 
     Each side of a conversion is padded to whole sticks of the other side's stick dim. An operand is padded to whole
     sticks of a dim that is the stick dim of another operand (``StickAssignment.padded_dims``). The source of a slice
     with steps is padded to a whole number of steps. ``fixed`` buffers are not changed.
     """
-    _Padding(owner, func, layouts, op_layouts, fixed, views).run()
 
-
-class _Padding:
-    """The padding of the buffers of one function, with the layouts and views chosen so far."""
-
-    def __init__(
-        self,
-        owner: RemarkEmitter,
-        func: ir.Operation,
-        layouts: dict[ir.Value, StickLayout],
-        op_layouts: dict[ir.Value, OpLayout],
-        fixed: set[ir.Value],
-        views: Views,
-    ) -> None:
-        self.owner = owner
-        self.block = func.regions[0].blocks[0]
-        self.layouts = layouts
-        self.op_layouts = op_layouts
-        self.fixed = fixed
-        self.views = views
+    owner: RemarkEmitter
+    func: ir.Operation
+    layouts: dict[ir.Value, StickLayout]
+    op_layouts: dict[ir.Value, OpLayout]
+    fixed: set[ir.Value]
+    views: Views
 
     def run(self) -> None:
-        for op in nested_ops(self.block):
+        for op in all_ops(self.func):
             pad = self._padding_rule(op)
             if pad is not None:
                 with ir.InsertionPoint(op), op.location:
@@ -429,18 +377,11 @@ class _Padding:
         if op.name == "tensor.extract_slice":
             return self._steps
         converts = op.name == "stick.restickify" or RESTICKIFY in op.attributes
-        return self._conversion if converts or self._is_tiled(op) else None
-
-    def _is_tiled(self, op: ir.Operation) -> bool:
-        """Return whether an op copies between tiles of a dim whose size is not a multiple of the tile."""
-        if op.name != "sdsc.clone":
-            return False
-        values = (op.operands[0], op.results[0])
-        return any(
-            view.shape[dim] % piece
-            for view in map(self.views.__getitem__, values)
-            for dim, piece in pieces(view)
-        )
+        if not converts and op.name == "sdsc.clone":
+            # A copy between tiles of a dim whose size is not a multiple of the tile.
+            views = [self.views[value] for value in (op.operands[0], op.results[0])]
+            converts = any(view.shape[dim] % piece for view in views for dim, piece in pieces(view))
+        return self._conversion if converts else None
 
     # -- rules ----------------------------------------------------------------------------------------
 
@@ -455,16 +396,16 @@ class _Padding:
         generic = structured(op)
         assert generic is not None
         values = (*generic.inputs, generic.result)
+        order = op_layout.assignment.inputs
+        # The views in the original order of the operands, as in ``StickAssignment.stick_dims``.
+        positions = (*(order.index(index) for index in range(len(generic.inputs))), len(generic.inputs))
         for original, dim in op_layout.assignment.padded_dims:
+            ordered = [self.views[values[position]] for position in positions]
             last = original == len(generic.inputs)
             operand = original if last else op_layout.assignment.inputs.index(original)
             multiple = max(
                 elements_per_stick(view.target, view.dtype)
-                for view, stick_dim in zip(
-                    (self.views[value] for value in _in_order(values, op_layout)),
-                    op_layout.assignment.stick_dims,
-                    strict=True,
-                )
+                for view, stick_dim in zip(ordered, op_layout.assignment.stick_dims, strict=True)
                 if stick_dim == dim
             )
             where = generic.maps[operand].index(dim)
@@ -528,8 +469,15 @@ class _Padding:
 
     def _can_pad(self, root: ir.Value, dim: int, multiple: int) -> bool:
         """Return whether a buffer can be padded: not if it is fixed or a copy of tiles, or if a view of it breaks."""
-        if root in self.fixed or self._gathers(root, dim):
+        if root in self.fixed:
             return False
+        op = defining_op(root)
+        if op is not None and op.name == "sdsc.clone":
+            source = self.views[op.operands[0]]
+            is_padded = any(tile == dim and source.shape[dim] % piece for tile, piece in pieces(source))
+            # A copy of an unaddressable view gathers tiles, which along other dims need no padding.
+            if source.why_not_addressable() is not None and not is_padded:
+                return False
         pending = [(root, BufferView.of(self.layouts[root].padded(dim, multiple)))]
         while pending:
             value, view = pending.pop()
@@ -546,15 +494,6 @@ class _Padding:
                     except ViewError:
                         return False
         return True
-
-    def _gathers(self, root: ir.Value, dim: int) -> bool:
-        """Return whether a value is a copy of an unaddressable view whose tiles along a dim need no padding."""
-        op = defining_op(root)
-        if op is None or op.name != "sdsc.clone":
-            return False
-        source = self.views[op.operands[0]]
-        is_padded = any(tile_dim == dim and source.shape[dim] % piece for tile_dim, piece in pieces(source))
-        return source.why_not_addressable() is not None and not is_padded
 
     def _copied(self, value: ir.Value, reader: ir.Operation) -> ir.Value:
         """Return a dense copy in a separate buffer, in the block of the source: once, not per iteration."""
@@ -602,12 +541,6 @@ def _has_whole_steps(op: ir.Operation, view: BufferView) -> bool:
         if view.shape[dim] % step == 0 and outer % (stride * step):
             return False
     return True
-
-
-def _in_order(values: tuple[ir.Value, ...], op_layout: OpLayout) -> list[ir.Value]:
-    """Return the operands in the original order, which ``StickAssignment.stick_dims`` uses."""
-    *inputs, result = values
-    return [*(inputs[op_layout.assignment.inputs.index(index)] for index in range(len(inputs))), result]
 
 
 def _dense(view: BufferView) -> StickLayout:

@@ -7,7 +7,7 @@ import math
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.buffer_uses import BufferAccesses, Usage
+from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.lx_candidates import BufferDivision, Rules, candidates_of, facts_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.division_search.strategy_b import CoOptimized, Divisions, Leaf, StrategyBCoOptimizingAllocator
@@ -51,7 +51,11 @@ class CoOptimizeStrategyB(Pass):
         for func in functions(module):
             usage = Usage(func)
             result = self.search(usage)
-            self._commit(usage, result, divider)
+            for user, division in zip(usage.ops, result.divisions, strict=True):
+                if division.splits != user.division.splits:
+                    divider.divide(user.op, user.opcode, user.space, division.splits)
+                    text = f"slices {list(user.division.splits)} become {list(division.splits)}"
+                    self.remark(user.op, "division", text)
             self._report(func, result)
 
     def search(self, usage: Usage) -> CoOptimized:
@@ -64,28 +68,19 @@ class CoOptimizeStrategyB(Pass):
         except PlanError as error:
             raise error_at(usage.func, f"the scratchpads cannot be planned: {error}") from error
 
-    def _commit(self, usage: Usage, result: CoOptimized, divider: Divider) -> None:
-        for user, division in zip(usage.ops, result.divisions, strict=True):
-            if division.splits != user.division.splits:
-                divider.divide(user.op, user.opcode, user.space, division.splits)
-                text = f"slices {list(user.division.splits)} become {list(division.splits)}"
-                self.remark(user.op, "division", text)
-
     def _report(self, func: ir.Operation, result: CoOptimized) -> None:
         if result.leaves == 1:
             return
         text = f"bytes of traffic, the fewest of all {result.leaves} combinations of divisions"
         if result.scored < result.leaves:
+            # The number can have as many digits as the program has operations.
+            is_large = result.leaves >= 10**9
+            leaves = f"10^{math.log10(result.leaves):.0f}" if is_large else f"{result.leaves:,}"
             text = (
-                f"bytes of traffic, the fewest of the first {result.scored} of {_count(result.leaves)} combinations of"
+                f"bytes of traffic, the fewest of the first {result.scored} of {leaves} combinations of"
                 " divisions: the option leaves bounds the search, so a better one may be unseen"
             )
         self.remark(func, "divisions", text, before=result.before, after=result.after)
-
-
-def _count(leaves: int) -> str:
-    """Format a number that can have as many digits as the program has operations."""
-    return f"{leaves:,}" if leaves < 10**9 else f"10^{math.log10(leaves):.0f}"
 
 
 class Leaves:
@@ -105,28 +100,24 @@ class Leaves:
 
     def leaf(self, divisions: Divisions) -> Leaf:
         """Return the buffers that may be in LX with these divisions, and the bytes that all others move."""
-        facts = {root: self._facts(buffer, divisions) for root, buffer in self.intermediates.items()}
+        facts = {}
+        # Leaves differ in few divisions, so most buffers have the same divisions as in an earlier leaf.
+        for root, buffer in self.intermediates.items():
+            key = root, tuple([divisions[position] for position in self.positions[root]])
+            if key not in self.facts:
+                self.facts[key] = facts_of(buffer.divided_as(divisions), self.usage, self.rules)
+            facts[root] = self.facts[key]
+        moved = 0
+        for buffer in self.inputs:
+            key = buffer.root, tuple([divisions[position] for position in self.positions[buffer.root]])
+            if key not in self.bytes:
+                self.bytes[key] = buffer.divided_as(divisions).hbm_bytes
+            moved += self.bytes[key]
         eligible = tuple(
             candidate.buffer
             for candidate in candidates_of(self.usage, self.rules, facts)
             if not candidate.reasons
         )
         # The solver gets only the eligible buffers; the traffic of all others does not depend on its plan.
-        spilled = sum(buffer_facts.spilled_traffic for buffer_facts in facts.values() if buffer_facts.reasons)
-        return Leaf(eligible, spilled + sum(self._bytes(buffer, divisions) for buffer in self.inputs))
-
-    def _facts(self, buffer: BufferAccesses, divisions: Divisions) -> BufferDivision:
-        key = self._key(buffer, divisions)
-        # Leaves differ in few divisions, so most buffers have the same divisions as in an earlier leaf.
-        if key not in self.facts:
-            self.facts[key] = facts_of(buffer.divided_as(divisions), self.usage, self.rules)
-        return self.facts[key]
-
-    def _bytes(self, buffer: BufferAccesses, divisions: Divisions) -> int:
-        key = self._key(buffer, divisions)
-        if key not in self.bytes:
-            self.bytes[key] = buffer.divided_as(divisions).hbm_bytes
-        return self.bytes[key]
-
-    def _key(self, buffer: BufferAccesses, divisions: Divisions) -> tuple[ir.Value, Divisions]:
-        return buffer.root, tuple([divisions[position] for position in self.positions[buffer.root]])
+        moved += sum(buffer_facts.spilled_traffic for buffer_facts in facts.values() if buffer_facts.reasons)
+        return Leaf(eligible, moved)

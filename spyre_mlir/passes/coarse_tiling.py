@@ -279,7 +279,7 @@ class LoopWriter:
         moving = {
             tiled.result_dim(level.nest): level for level in self.levels if level.nest not in whole.tiled_by
         }
-        return slice_op("tensor.insert_slice", [tile, whole.value], moving, whole.value.type)
+        return slice_op([tile, whole.value], moving, whole.value.type)
 
     def _escapes(self, tiled: Tiled, nest: Nest) -> bool:
         """Return whether a result of a nest is read outside of it; always true for a sum, complete after the nest."""

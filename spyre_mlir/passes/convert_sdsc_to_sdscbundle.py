@@ -4,11 +4,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import AliasAnalysis, Place, all_ops, functions, is_compute, is_in_lx
+from spyre_mlir.analysis.aliasing import (
+    AliasAnalysis,
+    Place,
+    all_ops,
+    argument_attributes,
+    functions,
+    is_compute,
+    is_in_lx,
+)
 from spyre_mlir.analysis.core_ownership import (
     SHUFFLE,
     PartialAccesses,
@@ -18,25 +27,44 @@ from spyre_mlir.analysis.core_ownership import (
 )
 from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.loops import LOOP, body_block, bundle_number, nested_ops, trip_count
-from spyre_mlir.bundle.model import Buffer, Bundle, DebugHandle, Design, Manifest, Origin, SymbolicSize
+from spyre_mlir.bundle.model import (
+    Buffer,
+    Bundle,
+    DebugHandle,
+    Design,
+    IndexBounds,
+    KernelArgument,
+    Manifest,
+    Origin,
+    RuntimeIndex,
+    RuntimeSize,
+    SymbolicExtent,
+    Transfer,
+)
 from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.diagnostics import error_at
-from spyre_mlir.dialects import sdsc, sdscbundle
+from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute
+from spyre_mlir.dialects.indices import INDEX_ARGUMENT, array_of_index, bounds_of_index, element_of_index
+from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC_HOST, symbolic_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
 from spyre_mlir.division.ownership import Subview, local_bytes, subview_of
 from spyre_mlir.division.relayout import Relayout, relayout
 from spyre_mlir.errors import CompileError
-from spyre_mlir.layout.space import Space
+from spyre_mlir.layout.host_transfer import dma_tuples
+from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.padding import States
+from spyre_mlir.layout.space import Space, SymbolicDims
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
-from spyre_mlir.lowering.design_builder import design_template
-from spyre_mlir.lowering.export import assembled
-from spyre_mlir.lowering.kernel_buffers import LX, KernelBuffers
-from spyre_mlir.lowering.symbolic_slices import Slopes
+from spyre_mlir.lowering.design_builder import Slopes, design_template
+from spyre_mlir.lowering.export import assembled, parameter_name
 from spyre_mlir.mlir import ir, location_of, source_note
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
+from spyre_mlir.rewriting.tensor_builders import affine_apply, index_constant, retyped, scalar_op
+from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES
 from spyre_mlir.target.formats import BIT_TRUE
 
 
@@ -58,7 +86,14 @@ class ConvertSdscToSdscbundle(Pass):
     def run(self, module: ir.Operation) -> None:
         lowering = _Lowering(module)
         lowering.run()
-        lowering.write_attributes()
+        with module.context:
+            designs = {filename: to_plain(design) for filename, design in lowering.designs.items()}
+            module.attributes[sdscbundle.DESIGNS] = to_attribute(designs)
+            module.attributes[sdscbundle.MANIFEST] = to_attribute(to_plain(lowering.manifest))
+            if lowering.cuts:
+                module.attributes[sdscbundle.CUTS] = to_attribute(lowering.cuts)
+            if lowering.buffers.constants:
+                module.attributes[sdscbundle.CONSTANTS] = ir.DictAttr.get(lowering.buffers.constants)
 
 
 def bundle_of(module: ir.Operation) -> Bundle:
@@ -97,61 +132,46 @@ class _Lowering:
             types = [sdscbundle.input_arg_type() for _ in parameters]
             types += [sdscbundle.input_arg_type(1, index.bounds.upper - 1) for index in indices.values()]
             types += [sdscbundle.input_arg_type(size.granularity, size.max_value) for size in sizes]
-            entry = ir.Operation.create(
-                "func.func",
-                regions=1,
-                attributes={
-                    "sym_name": ir.StringAttr.get(sdscbundle.ENTRY),
-                    "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
-                },
-            )
+            attributes = {
+                "sym_name": ir.StringAttr.get(sdscbundle.ENTRY),
+                "function_type": ir.TypeAttr.get(ir.FunctionType.get(types, [])),
+            }
+            entry = ir.Operation.create("func.func", regions=1, attributes=attributes)
             block = ir.Block.create_at_start(entry.regions[0], types)
             with ir.InsertionPoint(block):
-                arguments = list(block.arguments)
-                bases, values = arguments[: len(parameters)], arguments[len(parameters) :]
-                self.addresses.declare_bases(parameters, bases, sdsc.pool_bytes_of(self.func))
-                for index, value in zip(indices, values, strict=False):
-                    self.addresses.declare_index(index, value)
-                for size, value in zip(sizes, values[len(indices) :], strict=True):
-                    self.addresses.declare_size(size.name, value)
-                self._lower_bundles()
+                table, arguments = self.addresses, iter(block.arguments)
+                for name in parameters:
+                    table.bases[name] = sdscbundle.input_arg_extract(next(arguments))
+                if pool_bytes := sdsc.pool_bytes_of(self.func):
+                    table.bases["pool"] = sdscbundle.device_mem_allocate(pool_bytes)
+                for index in indices:
+                    table.variables[index] = sdscbundle.input_arg_extract(next(arguments))
+                for size in sizes:
+                    value = sdscbundle.input_arg_extract(next(arguments))
+                    table.sizes[size.name] = table.variables[value] = value
+                current: int | None = None
+                for op in (op_view.operation for op_view in self.memory.block.operations):
+                    number, first = bundle_number(op), len(self.uses)
+                    self._lower_op(op)
+                    # Loops and views without executes do not belong to a bundle; the first bundle needs no cut.
+                    if number is not None and len(self.uses) > first:
+                        if first and number != current:
+                            self.cuts.append(first)
+                        current = number
                 ir.Operation.create("func.return")
         self.func.erase()
         return entry
 
     # -- operations -----------------------------------------------------------------------------------
 
-    def _lower_bundles(self) -> None:
-        """Lower the operations of the function, and record the executes that begin another bundle."""
-        current: int | None = None
-        for op in (op_view.operation for op_view in self.memory.block.operations):
-            number, first = bundle_number(op), len(self.uses)
-            self._lower_op(op)
-            if number is not None and len(self.uses) > first:
-                # The first bundle needs no cut; loops and views without executes do not belong to a bundle.
-                if first and number != current:
-                    self.cuts.append(first)
-                current = number
-
-    def _lower(self, block: ir.Block) -> None:
-        """Lower the operations of a block and of the loops in it, at the current insertion point."""
-        for op in (op_view.operation for op_view in block.operations):
-            self._lower_op(op)
-
     def _lower_op(self, op: ir.Operation) -> None:
-        if op.name == LOOP:
-            self._loop(op)
-        elif is_compute(op):
+        """Lower an operation, or a loop to one from 0 by 1 without iter_args: iter_args are buffers."""
+        if is_compute(op):
             self._execute(op)
-
-    def _loop(self, op: ir.Operation) -> None:
-        """Lower a loop to one from 0 by 1 without iter_args: iter_args are buffers, and addresses hold the bounds."""
-        body = body_block(op)
         # Views become addresses in the bundle, so a loop that contains only views would execute nothing.
-        if not any(is_compute(inner) for inner in nested_ops(body)):
+        if op.name != LOOP or not any(is_compute(inner) for inner in nested_ops(body_block(op))):
             return
-        trips = trip_count(op)
-        most = target_of(op).loop_iterations
+        body, trips, most = body_block(op), trip_count(op), target_of(op).loop_iterations
         if trips > most:
             raise error_at(op, f"a loop runs at most {most} times, not {trips}")
         # Addresses contain the first value and the step, so all loops count from 0 by 1.
@@ -159,7 +179,8 @@ class _Lowering:
         loop = ir.Operation.create("scf.for", operands=bounds, regions=1, loc=op.location)
         block = ir.Block.create_at_start(loop.regions[0], [ir.IndexType.get()])
         with ir.InsertionPoint(block), self.addresses.in_loop(body.arguments[0], block.arguments[0]):
-            self._lower(body)
+            for inner in body.operations:
+                self._lower_op(inner.operation)
             ir.Operation.create("scf.yield")
 
     def _execute(self, op: ir.Operation) -> None:
@@ -194,9 +215,15 @@ class _Lowering:
             )
         ]
         if not self.memory.symbolic.is_empty:
-            _check_parts(self.memory, op, values, in_lx)
-        if addressed.symbolic:
-            design = replace(design, symbolic=_symbolic(self.addresses, design, addressed, bound))
+            if any(self.memory.symbolic.is_part(values[operand]) for operand in in_lx):
+                raise error_at(op, "a part of a dim that follows a run-time size is read in LX")
+        symbolic = {}
+        # Both are in the order of the dims of the space.
+        for (label, size), (_, dim) in zip(design.symbolic.items(), addressed.symbolic, strict=True):
+            symbol, bound_size = self.addresses.size_symbol(dim.name, dim.factor)
+            bound[symbol] = bound_size
+            symbolic[label] = replace(size, symbol=symbol)
+        design = replace(design, symbolic=symbolic) if symbolic else design
         filename = self._file(design, (key, *starts), op)
         sdscbundle.sdsc_execute(filename, list(bound.values()), list(bound), op.location)
         for mark, executions in self.marked.items():
@@ -270,39 +297,6 @@ class _Lowering:
             indices=tuple(self.buffers.indices.values()),
             sizes=tuple(self.buffers.sizes),
         ).with_origins(map(origin_of, self.locations))
-
-    def write_attributes(self) -> None:
-        """Write designs, manifest, cuts and constants as attributes of the module."""
-        with self.module.context:
-            self.module.attributes[sdscbundle.DESIGNS] = to_attribute(
-                {filename: to_plain(design) for filename, design in self.designs.items()}
-            )
-            self.module.attributes[sdscbundle.MANIFEST] = to_attribute(to_plain(self.manifest))
-            if self.cuts:
-                self.module.attributes[sdscbundle.CUTS] = to_attribute(self.cuts)
-            if self.buffers.constants:
-                self.module.attributes[sdscbundle.CONSTANTS] = ir.DictAttr.get(self.buffers.constants)
-
-
-def _symbolic(
-    addresses: AddressTable, design: Design, space: Space, bound: dict[int, ir.Value]
-) -> dict[str, SymbolicSize]:
-    """Return the symbolic dims of a design with the symbols of their sizes, whose values are added to ``bound``."""
-    symbolic = {}
-    # Both are in the order of the dims of the space.
-    for (label, size), (_, dim) in zip(design.symbolic.items(), space.symbolic, strict=True):
-        symbol, value = addresses.size_symbol(dim.name, dim.factor)
-        bound[symbol] = value
-        symbolic[label] = replace(size, symbol=symbol)
-    return symbolic
-
-
-def _check_parts(
-    memory: AliasAnalysis, op: ir.Operation, values: Sequence[ir.Value], in_lx: Collection[int]
-) -> None:
-    """Raise an error if an operation reads in LX a part of a dim with a run-time size."""
-    if any(memory.symbolic.is_part(values[operand]) for operand in in_lx):
-        raise error_at(op, "a part of a dim that follows a run-time size is read in LX")
 
 
 # The debug handle and the origin of an operation: source line, ATen op and module, from the location of the op.
@@ -422,36 +416,17 @@ class AddressTable:
         self.sizes: dict[str, ir.Value] = {}
         self._size_symbols: dict[tuple[str, int], tuple[int, ir.Value]] = {}
 
-    def declare_bases(self, names: Sequence[str], parameters: Sequence[ir.Value], pool_bytes: int) -> None:
-        """Build the base of each parameter, and the base of the pool unless ``pool_bytes`` is 0."""
-        for name, parameter in zip(names, parameters, strict=True):
-            self.bases[name] = sdscbundle.input_arg_extract(parameter)
-        if pool_bytes:
-            self.bases["pool"] = sdscbundle.device_mem_allocate(pool_bytes)
-
-    def declare_index(self, index: ir.Value, parameter: ir.Value) -> None:
-        """Build the value of an index that is a parameter."""
-        self.variables[index] = sdscbundle.input_arg_extract(parameter)
-
-    def declare_size(self, name: str, parameter: ir.Value) -> None:
-        """Build the value of a run-time size."""
-        value = sdscbundle.input_arg_extract(parameter)
-        self.sizes[name] = self.variables[value] = value
-
     def size_symbol(self, name: str, factor: int) -> tuple[int, ir.Value]:
         """Return the symbol and the value of a multiple of a run-time size."""
         key = name, factor
         if key not in self._size_symbols:
-            size = self.sizes[name]
+            size, symbol = self.sizes[name], self._next_symbol
             # Built after the size, so that it dominates all uses.
             with ir.InsertionPoint.after(size.owner):
-                value = size if factor == 1 else _multiple(size, factor)
-            self._size_symbols[key] = self._next_symbol(), value
+                scaled = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * factor])
+                value = size if factor == 1 else affine_apply(scaled, [size])
+            self._size_symbols[key] = symbol, value
         return self._size_symbols[key]
-
-    def _next_symbol(self) -> int:
-        # Negative numbers, so that a design can distinguish symbols from addresses in LX.
-        return -(len(self.symbols) + len(self._size_symbols) + 1)
 
     @contextlib.contextmanager
     def in_loop(self, variable: ir.Value, count: ir.Value) -> Iterator[None]:
@@ -465,39 +440,211 @@ class AddressTable:
     def symbol(self, address: DeviceAddress) -> tuple[int, ir.Value]:
         """Return the symbol and the value of an address."""
         if address not in self.values:
-            self.values[address] = self._computed(address)
-        symbol = self.symbols.setdefault(address, self._next_symbol())
-        return symbol, self.values[address]
+            value = self.bases[address.base]
+            if address.offset:
+                value = scalar_op("arith.addi", [value, index_constant(address.offset)])
+            if address.moves:
+                moved: ir.AffineExpr = ir.AffineSymbolExpr.get(0)
+                for dim, (_, stride) in enumerate(address.moves):
+                    moved = moved + ir.AffineDimExpr.get(dim) * stride
+                variables = [self.variables[variable] for variable, _ in address.moves]
+                value = affine_apply(ir.AffineMap.get(len(variables), 1, [moved]), [*variables, value])
+            self.values[address] = value
+        return self.symbols.setdefault(address, self._next_symbol), self.values[address]
 
-    def _computed(self, address: DeviceAddress) -> ir.Value:
-        value, index = self.bases[address.base], ir.IndexType.get()
-        if address.offset:
-            operands = [value, index_constant(address.offset)]
-            value = ir.Operation.create("arith.addi", results=[index], operands=operands).result
-        if not address.moves:
-            return value
-        moved: ir.AffineExpr = ir.AffineSymbolExpr.get(0)
-        for dim, (_, stride) in enumerate(address.moves):
-            moved = moved + ir.AffineDimExpr.get(dim) * stride
-        map_ = ir.AffineMap.get(len(address.moves), 1, [moved])
-        variables = [self.variables[variable] for variable, _ in address.moves]
-        return ir.Operation.create(
-            "affine.apply",
-            results=[index],
-            operands=[*variables, value],
-            attributes={"map": ir.AffineMapAttr.get(map_)},
-        ).result
+    @property
+    def _next_symbol(self) -> int:
+        # Negative numbers, so that a design can distinguish symbols from addresses in LX.
+        return -(len(self.symbols) + len(self._size_symbols) + 1)
 
 
-def _multiple(size: ir.Value, factor: int) -> ir.Value:
-    """Build the product of a size and a number."""
-    map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * factor])
-    attributes = {"map": ir.AffineMapAttr.get(map_)}
-    return ir.Operation.create("affine.apply", [ir.IndexType.get()], [size], attributes).result
+# Kernel arguments and buffers of a bundle: the arrays that the host passes, and the placement of each value.
 
 
-def index_constant(value: int) -> ir.Value:
-    """Build an ``arith.constant`` of type ``index``."""
-    index = ir.IndexType.get()
-    attributes = {"value": ir.IntegerAttr.get(index, value)}
-    return ir.Operation.create("arith.constant", results=[index], attributes=attributes).result
+_HOST_DTYPES = {name: element.host for name, element in ELEMENT_TYPES.items() if element.device is not None}
+
+#: The base of buffers in LX (``bundle/model.py``).
+LX = "lx"
+
+
+class KernelBuffers:
+    """Kernel arguments, constants and buffers of a placed function.
+
+    ``arguments`` are in the order of the run-time ``parameters``: arguments, constants, results. ``buffers`` has an
+    entry per root value; the entry of an intermediate is added by the first ``buffer`` call. ``indices`` are the
+    parameters after them, which the host reads from arrays. ``CompileError`` if a bundle cannot express the program.
+    """
+
+    def __init__(self, func: ir.Operation, memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> None:
+        self.func, self.memory, self.ops = func, memory, ops
+        self.arguments: list[KernelArgument] = []
+        self.parameters: list[str] = []
+        self._names: set[str] = set()
+        self.constants: dict[str, ir.Attribute] = {}
+        self.buffers: dict[ir.Value, Buffer] = {}
+        self.intermediates = 0
+        self._declare_arguments()
+        self._declare_constants()
+        self._declare_results()
+        taken, device = sum(buffer.bytes for buffer in self.buffers.values()), self.memory.target.hbm_bytes
+        if taken > device:
+            raise error_at(self.func, f"arguments and results take {taken} bytes, the device has {device}")
+        #: The indices that the host reads. Their parameters follow all arguments and results.
+        self.indices: dict[ir.Value, RuntimeIndex] = {}
+        for op in self.ops:
+            if op.name == INDEX_ARGUMENT:
+                parameter = parameter_name(len(self.parameters) + len(self.indices), is_address=False)
+                facts = array_of_index(op), element_of_index(op), IndexBounds(*bounds_of_index(op))
+                self.indices[op.results[0]] = RuntimeIndex(parameter, *facts)
+        first = len(self.parameters) + len(self.indices)
+        #: The run-time sizes of the function. Their parameters are the last ones.
+        self.sizes = [
+            RuntimeSize(parameter_name(number, is_address=False), name, *bounds)
+            for number, (name, bounds) in enumerate(self.memory.symbolic.sizes.items(), first)
+        ]
+
+    def _declare_arguments(self) -> None:
+        values = self.func.regions[0].blocks[0].arguments
+        for number, (value, named) in enumerate(zip(values, argument_attributes(self.func), strict=True)):
+            host = self._host_of(named, f"argument {number}")
+            source = _text(named[sdsc.SOURCE]) if sdsc.SOURCE in named else None
+            fill = self._fill(stick.padding_of(named))
+            attributes = ir.DictAttr.get(named, self.func.context)
+            view, bounds = sdsc.host_view_of(attributes, shape_of(value)), sdsc.index_bounds_of(attributes)
+            texts, dims = (_text(host.label), _text(host.kind), _text(host.dtype)), SymbolicDims()
+            # Weights have their largest sizes.
+            if not self.memory.symbolic.is_empty and texts[1] == "input":
+                dims = self.memory.symbolic.of(value)
+                if SYMBOLIC_HOST in attributes:
+                    sizes, mark = self.memory.symbolic.sizes, attributes[SYMBOLIC_HOST]
+                    dims = symbolic_of(mark, sizes, view.array_shape, self.func.location)
+            self._declare(value, *texts, fill, source, view, bounds, _extents(dims))
+
+    def _declare_constants(self) -> None:
+        for op in self.ops:
+            if op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
+                label = f"constant{len(self.constants)}"
+                type_ = ir.RankedTensorType(op.results[0].type)
+                plain = ir.RankedTensorType.get(type_.shape, type_.element_type)
+                self.constants[label] = retyped(op.attributes["value"], plain)
+                fill = self._fill(stick.padding_of(op.attributes))
+                self._declare(op.results[0], label, "constant", str(type_.element_type), fill)
+
+    def _declare_results(self) -> None:
+        results = list(self.func.attributes["res_attrs"]) if "res_attrs" in self.func.attributes else []
+        returned = list(self.ops[-1].operands)
+        for number, value in enumerate(returned):
+            named = {entry.name: entry.attr for entry in ir.DictAttr(results[number])} if results else {}
+            host = self._host_of(named, f"result {number}")
+            symbolic = _extents(self.memory.symbolic.of(value))
+            self._declare(value, _text(host.label), "result", _text(host.dtype), symbolic=symbolic)
+
+    def _host_of(self, named: Mapping[str, ir.Attribute], what: str) -> sdsc.HostAttr:
+        """Return the host attribute of an argument or a result."""
+        host = named.get(sdsc.HOST)
+        if not isinstance(host, sdsc.HostAttr):
+            raise error_at(self.func, f"{what} does not say what the host makes of it (sdsc.host)")
+        if (_text(host.kind) == "result") != what.startswith("result"):
+            raise error_at(self.func, f"{what} is of the kind '{_text(host.kind)}' in its sdsc.host")
+        # The host passes arrays by name, so two arguments must not share one.
+        if _text(host.label) in self._names:
+            raise error_at(
+                self.func, f"{what} has the name '{_text(host.label)}' of another in its sdsc.host"
+            )
+        return host
+
+    def _fill(self, states: States) -> float | None:
+        """Return the number that the host writes into the padding of an argument to satisfy all padding states."""
+        values = sorted({state for state in states.values() if state is not None})
+        if len(values) > 1:
+            raise error_at(self.func, f"the host fills padding with one value, but an argument has {values}")
+        return values[0] if values else None
+
+    def _declare(
+        self,
+        value: ir.Value,
+        label: str,
+        kind: str,
+        dtype: str,
+        fill: float | None = None,
+        source: str | None = None,
+        view: HostView | None = None,
+        index_bounds: tuple[int, int, str] | None = None,
+        symbolic: tuple[SymbolicExtent, ...] = (),
+    ) -> None:
+        if dtype not in _HOST_DTYPES:
+            known = ", ".join(_HOST_DTYPES)
+            raise error_at(self.func, f"'{label}' has the host type '{dtype}'; known here are {known}")
+        place = self.memory.place(value)
+        whole = self.memory.layout(place.buffer)
+        # The host reads a result through its own layout: a result may be a view of its buffer.
+        layout = whole if kind != "result" else self.memory.layout(value)
+        # Bytes outside the view would be copied to the host as elements.
+        if layout.bytes != whole.bytes:
+            raise CompileError("a result must fill its whole buffer", location_of(self.ops[-1].location))
+        view = view or HostView.whole(layout.shape)
+        if view.last >= math.prod(view.array_shape):
+            raise error_at(
+                self.func,
+                f"the sdsc.host_view of '{label}' ends behind its array of {list(view.array_shape)}",
+            )
+        known = self.buffers.get(place.buffer)
+        # A result that updates an argument in place shares the parameter of the argument.
+        parameter = known.base if known else parameter_name(len(self.parameters), is_address=True)
+        if known is None:
+            self.parameters.append(parameter)
+        self._names.add(label)
+        copy = dma_tuples(layout, view)
+        self.arguments.append(
+            KernelArgument(
+                name=label,
+                kind=kind,
+                parameter=parameter,
+                host_dtype=_HOST_DTYPES[dtype],
+                host_shape=view.array_shape,
+                data_format=DATA_FORMATS[layout.dtype],
+                device_size=layout.device_size,
+                bytes=whole.bytes,
+                transfer=Transfer(
+                    copy.ranges, copy.host_strides, copy.device_strides, copy.bounds, view.offset
+                ),
+                fill=fill,
+                source=source,
+                index_bounds=IndexBounds(*index_bounds) if index_bounds else None,
+                symbolic=symbolic,
+            )
+        )
+        self.buffers.setdefault(place.buffer, Buffer(label, parameter, 0, whole.bytes))
+
+    def buffer(self, value: ir.Value, lx_bytes: int, bases: Collection[str]) -> Buffer:
+        """Return the buffer of a root value: the buffer of an argument, or the buffer at the value's placement.
+
+        ``lx_bytes`` is the size per core if the placement is in LX, ``bases`` are the memories of the program.
+        """
+        if value not in self.buffers:
+            owner = defining_op(value)
+            placement = sdsc.placement_of(owner) if owner else None
+            if owner is None or placement is None:
+                raise error_at(owner or self.func, "this buffer has no placement; run place-in-hbm first")
+            if isinstance(placement, sdsc.HbmAttr) and _text(placement.base) not in bases:
+                raise error_at(
+                    owner, f"this buffer lies in '{_text(placement.base)}', which the program has not"
+                )
+            name = f"buffer{self.intermediates}"
+            self.intermediates += 1
+            if isinstance(placement, sdsc.LxAttr):
+                address = ir.IntegerAttr(placement.address).value
+                self.buffers[value] = Buffer(name, LX, address, lx_bytes)
+            else:
+                offset, size = ir.IntegerAttr(placement.offset).value, self.memory.layout(value).bytes
+                reasons = sdsc.spilled_of(owner)
+                self.buffers[value] = Buffer(name, _text(placement.base), offset, size, reasons)
+        return self.buffers[value]
+
+
+def _extents(dims: SymbolicDims) -> tuple[SymbolicExtent, ...]:
+    return tuple(SymbolicExtent(dim, size.name, size.factor) for dim, size in sorted(dims.items()))
+
+
+def _text(attr: ir.Attribute) -> str:
+    return ir.StringAttr(attr).value

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from spyre_mlir.analysis.aliasing import argument_attributes, functions
+from spyre_mlir.analysis.aliasing import attributes_of, functions
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.indices import READ_INDEX, bounds_of_index, element_of_index, index_argument
@@ -15,6 +15,7 @@ from spyre_mlir.dialects.structured import defining_op, use_empty
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
+from spyre_mlir.rewriting.tensor_builders import index_constant
 
 #: Views that keep the order of the elements.
 _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape", "tensor.cast")
@@ -56,26 +57,28 @@ class DeclareIndexArguments(Pass):
 
     def _declare(self, func: ir.Operation, op: ir.Operation, declared: dict[tuple, ir.Value]) -> None:
         """Replace the result of a read by a known constant, or by an argument, which may already be declared."""
-        source = _source(op)
-        known = _known_element(source, element_of_index(op))
-        if known is not None:
-            op.results[0].replace_all_uses_with(_constant(op, known))
+        source, element = op.operands[0], element_of_index(op)
+        while (producer := defining_op(source)) is not None and producer.name in _RESHAPES:
+            source = producer.operands[0]
+        index = _known_element(source, element)
+        if index is not None:
+            lower, upper, operation = bounds_of_index(op)
+            if not lower <= index < upper:
+                raise error_at(op, f"{index} is an index of {operation}, which takes {lower} to {upper - 1}")
+            with ir.InsertionPoint(op), op.location:
+                op.results[0].replace_all_uses_with(index_constant(index + upper if index < 0 else index))
             return
-        name = _array(func, op, source)
-        key = name, element_of_index(op), op.attributes[sdsc.INDEX_BOUNDS]
+        if source not in list(func.regions[0].blocks[0].arguments):
+            raise error_at(op, "an index that the program computes is for the host")
+        argument = ir.BlockArgument(source)
+        names, name = attributes_of(argument), f"arg{argument.arg_number}"
+        name = ir.StringAttr(names["spyre.name"]).value if "spyre.name" in names else name
+        key = name, element, op.attributes[sdsc.INDEX_BOUNDS]
         if key not in declared:
             with ir.InsertionPoint.at_block_begin(func.regions[0].blocks[0]), op.location:
                 declared[key] = index_argument(*key)
             self.remark(op, "index", f"the host reads the index in '{name}'")
         op.results[0].replace_all_uses_with(declared[key])
-
-
-def _source(op: ir.Operation) -> ir.Value:
-    """Return the tensor that an ``sdsc.read_index`` reads, before any reshapes."""
-    source = op.operands[0]
-    while (producer := defining_op(source)) is not None and producer.name in _RESHAPES:
-        source = producer.operands[0]
-    return source
 
 
 def _known_element(source: ir.Value, element: int) -> int | None:
@@ -86,28 +89,5 @@ def _known_element(source: ir.Value, element: int) -> int | None:
         if number is None or number.name != "arith.constant":
             return None
         return ir.IntegerAttr(number.attributes["value"]).value
-    if op is None or op.name != "arith.constant":
-        return None
-    value = op.attributes["value"]
-    if not isinstance(value, ir.DenseElementsAttr):
-        return None
-    return int(np.array(value).flat[element])
-
-
-def _constant(op: ir.Operation, index: int) -> ir.Value:
-    """Build the constant that replaces a read of a known element."""
-    lower, upper, operation = bounds_of_index(op)
-    if not lower <= index < upper:
-        raise error_at(op, f"{index} is an index of {operation}, which takes {lower} to {upper - 1}")
-    value = ir.IntegerAttr.get(ir.IndexType.get(op.context), index + upper if index < 0 else index)
-    with ir.InsertionPoint(op), op.location:
-        return ir.Operation.create("arith.constant", [value.type], attributes={"value": value}).result
-
-
-def _array(func: ir.Operation, op: ir.Operation, source: ir.Value) -> str:
-    """Return the name of the argument that an ``sdsc.read_index`` reads."""
-    if source not in list(func.regions[0].blocks[0].arguments):
-        raise error_at(op, "an index that the program computes is for the host")
-    number = ir.BlockArgument(source).arg_number
-    names = argument_attributes(func)[number]
-    return ir.StringAttr(names["spyre.name"]).value if "spyre.name" in names else f"arg{number}"
+    value = op.attributes["value"] if op is not None and op.name == "arith.constant" else None
+    return int(np.array(value).flat[element]) if isinstance(value, ir.DenseElementsAttr) else None

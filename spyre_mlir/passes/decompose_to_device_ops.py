@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
 
+from spyre_mlir.analysis.aliasing import attributes_of, functions
 from spyre_mlir.analysis.failing_assertions import ASSERT, check_assertion
-from spyre_mlir.analysis.loops import LOOP, body_block, offsets_of
+from spyre_mlir.analysis.loops import LOOP, body_block, offsets_of, terminator
 from spyre_mlir.analysis.quantized_matmuls import check_one_byte, narrowing_cast
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
@@ -31,12 +32,17 @@ from spyre_mlir.passes.base import Pass
 from spyre_mlir.passes.verify_device_ops import verify_device_ops
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.body_decomposer import BodyDecomposer
-from spyre_mlir.rewriting.body_operations import scalar_constant
-from spyre_mlir.rewriting.linalg_values import Term, Terms, device_element
-from spyre_mlir.rewriting.loop_bodies import CALL, callee_of
-from spyre_mlir.rewriting.narrow_numbers import recast
-from spyre_mlir.rewriting.outlining import read_by
-from spyre_mlir.rewriting.tensor_builders import extracted
+from spyre_mlir.rewriting.body_operations import scalar_of
+from spyre_mlir.rewriting.linalg_values import Term, Terms, device_element, number_tensor
+from spyre_mlir.rewriting.outlining import CALL, callee_of, read_by, set_function_type
+from spyre_mlir.rewriting.tensor_builders import (
+    DYNAMIC,
+    element_type,
+    elementwise,
+    empty,
+    extracted,
+    inserted,
+)
 
 _MOVED = {"tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "sdsc.windows"}
 _KEPT = {"tensor.empty", "arith.constant", INDEX_ARGUMENT}
@@ -67,14 +73,12 @@ class DecomposeToDeviceOps(Pass):
     name: ClassVar[str] = "decompose-to-device-ops"
 
     def run(self, module: ir.Operation) -> None:
-        for op in list(module.regions[0].blocks[0].operations):
-            if op.operation.name != "func.func" or not op.operation.regions[0].blocks:
-                continue
-            if _is_on_device_types(op.operation):
-                # The operations were named elsewhere, so their bodies must be checked against the names.
-                verify_device_ops(op.operation, meaning=True)
+        for func in functions(module):
+            if "arg_attrs" in func.attributes and sdsc.HOST in str(func.attributes["arg_attrs"]):
+                # At level device-ops or later. The operations were named elsewhere, so their bodies must be checked.
+                verify_device_ops(func, meaning=True)
             else:
-                _FunctionDecomposer(op.operation).run()
+                _FunctionDecomposer(func).run()
 
 
 class _FunctionDecomposer:
@@ -88,7 +92,9 @@ class _FunctionDecomposer:
         self.pinned: dict[ir.Value, ir.Attribute] = {}
 
     def run(self) -> None:
-        if _has_bfloat(self.block):
+        results = [result for op in self.block.operations for result in op.operation.results]
+        # The device types do not record bf16.
+        if any(element_of(value) == "bf16" for value in (*self.block.arguments, *results)):
             self.func.attributes[sdsc.BFLOAT] = ir.UnitAttr.get(self.func.context)
         self._arguments()
         for op in [op.operation for op in self.block.operations]:
@@ -103,17 +109,24 @@ class _FunctionDecomposer:
     # -- the host boundary ----------------------------------------------------------------------------
 
     def _arguments(self) -> None:
-        declared = list(self.func.attributes["arg_attrs"]) if "arg_attrs" in self.func.attributes else []
         attributes = []
         for index, argument in enumerate(self.block.arguments):
-            attrs = {entry.name: entry.attr for entry in ir.DictAttr(declared[index])} if declared else {}
+            attrs = attributes_of(argument)
             label = ir.StringAttr(attrs["spyre.name"]).value if "spyre.name" in attrs else f"arg{index}"
             kind = ir.StringAttr(attrs["spyre.kind"]).value if "spyre.kind" in attrs else "input"
             type_ = _static(argument.type, self.func)
             attrs[sdsc.HOST] = sdsc.host_attr(label, kind, str(type_.element_type))
             element = device_element(str(type_.element_type), self.func.location)
             device_type = ir.RankedTensorType.get(type_.shape, ir.Type.parse(element), type_.encoding)
-            argument.set_type(_checked(label, device_type, self.func))
+            try:
+                layout = stick.layout_of(device_type, target_of(self.func))
+                reason = why_not_a_layout(layout) if layout is not None else None
+            except ValueError as error:
+                reason = str(error)
+            if reason is not None:
+                text = f"argument '{label}' cannot have this layout: {reason}"
+                raise CompileError(text, location_of(self.func.location))
+            argument.set_type(device_type)
             attributes.append(ir.DictAttr.get(attrs))
             self.terms.bind(argument, argument)
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
@@ -123,12 +136,9 @@ class _FunctionDecomposer:
         declared = ir.FunctionType(ir.TypeAttr(self.func.attributes["function_type"]).value).results
         for index, operand in enumerate(op.operands):
             # The declared type is used, because a returned argument already has its device type.
-            type_ = _static(declared[index], op)
-            attributes.append(
-                ir.DictAttr.get(
-                    {sdsc.HOST: sdsc.host_attr(f"result{index}", "result", str(type_.element_type))}
-                )
-            )
+            host_element = str(_static(declared[index], op).element_type)
+            host = sdsc.host_attr(f"result{index}", "result", host_element)
+            attributes.append(ir.DictAttr.get({sdsc.HOST: host}))
             # The return does not belong to a module, so new ops get the location of the op that computes the result.
             location = operand.location if source_operation(operand.location) else op.location
             with location:
@@ -139,8 +149,7 @@ class _FunctionDecomposer:
             values.append(value)
         for index, value in enumerate(values):
             op.operands[index] = value
-        types = ([argument.type for argument in self.block.arguments], [value.type for value in values])
-        self.func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
+        set_function_type(self.func)
         self.func.attributes["res_attrs"] = ir.ArrayAttr.get(attributes)
 
     # -- ops ------------------------------------------------------------------------------------------
@@ -160,12 +169,17 @@ class _FunctionDecomposer:
         elif op.name in _REQUESTS:
             self._layout_request(op)
         elif op.name == "sdsc.clone":
-            self._clone(op)
+            source = self.terms.materialize(op.operands[0], op.location)
+            self.terms.bind(op.results[0], self.terms.copied(source, op.location), is_private=True)
         elif op.name == "tensor.cast":
-            self._cast(op)
-        elif op.name in _KEPT or _is_index(op):
-            self._constant(op)
-            return
+            # A cast between static types of one shape changes the encoding, which only an argument has.
+            _static(op.results[0].type, op)
+            self.terms.alias(op.results[0], op.operands[0])
+        elif op.name in _KEPT or (op.results and isinstance(op.results[0].type, ir.IndexType)):
+            # Empty tensors and indices stay; a constant tensor is rebuilt in the device's type.
+            if op.name != "arith.constant" or not isinstance(op.results[0].type, ir.RankedTensorType):
+                return
+            self.terms.bind_constant(op)
         elif op.name == LOOP:
             rewrite_loop(self.terms, op, self._visit)
             return
@@ -182,14 +196,11 @@ class _FunctionDecomposer:
             self._return(op)
             return
         else:
-            raise _refusal(op)
+            if op.name == ASSERT:
+                check_assertion(op)
+            name = TorchCall.of(op).operator if is_torch_call(op) else op.name
+            raise error_at(op, f"'{name}' has no device operation; {_advice(op)}")
         self.replaced.append(op)
-
-    def _constant(self, op: ir.Operation) -> None:
-        value = op.results[0]
-        if op.name == "arith.constant" and isinstance(value.type, ir.RankedTensorType):
-            self.terms.bind_constant(op)
-            self.replaced.append(op)
 
     def _named(self, op: ir.Operation) -> None:
         """Rebuild on device tensors an operation that an earlier pass named."""
@@ -205,18 +216,17 @@ class _FunctionDecomposer:
         cast = narrowing_cast(source)
         copy = op.clone().operation
         copy.operands[0] = source if cast is None else cast.inputs[0]
-        self._retype(copy)
+        type_, source_type = _static(op.results[0].type, copy), ir.RankedTensorType(copy.operands[0].type)
+        # Upstream's verifier requires slices to have the encoding of their source.
+        encoding = source_type.encoding if op.name == "tensor.extract_slice" else None
+        copy.results[0].set_type(ir.RankedTensorType.get(type_.shape, source_type.element_type, encoding))
         if cast is None:
             self.terms.bind(op.results[0], copy.results[0])
         else:
-            narrow = recast(cast, copy.results[0])
+            constants = sdsc.constants_of(cast.op)
+            element = element_of(cast.result)
+            narrow = elementwise(cast.opcode, copy.results[0], element, cast.op.location, constants)
             self.terms.bind(op.results[0], narrow, is_private=True)
-
-    def _retype(self, op: ir.Operation) -> None:
-        type_, source = _static(op.results[0].type, op), ir.RankedTensorType(op.operands[0].type)
-        # Upstream's verifier requires slices to have the encoding of their source.
-        encoding = source.encoding if op.name == "tensor.extract_slice" else None
-        op.results[0].set_type(ir.RankedTensorType.get(type_.shape, source.element_type, encoding))
 
     def _layout_request(self, op: ir.Operation) -> None:
         """Rebuild a ``stick.pin`` or ``stick.restickify`` at the same place on the device tensor."""
@@ -226,9 +236,11 @@ class _FunctionDecomposer:
                 f"'{op.name}' names no layout ('{stick.TO}'); IR whose layouts are chosen enters at level laid-out",
             )
         source = self.terms.materialize(op.operands[0], op.location)
-        # A constant fill has no buffer that could have two layouts.
+        # After CSE, fills with one number are one value, which has no buffer that could have two layouts.
         if op.name == "stick.pin" and self.terms[op.operands[0]].splat is not None:
-            source = self._separate_fill(op, source)
+            layout = self.pinned.setdefault(op.operands[0], op.attributes[stick.TO])
+            if layout != op.attributes[stick.TO]:
+                source = self.terms.copied(source, op.location)
         copy = op.clone().operation
         copy.operands[0] = source
         copy.results[0].set_type(stick.without_layout(source.type))
@@ -237,36 +249,19 @@ class _FunctionDecomposer:
             raise error_at(op, f"a tensor of type {copy.results[0].type} cannot have this layout: {reason}")
         self.terms.bind(op.results[0], copy.results[0], is_private=op.name == "stick.restickify")
 
-    def _separate_fill(self, op: ir.Operation, source: ir.Value) -> ir.Value:
-        """Return a copy of a fill for a second layout: after CSE, fills with one number are one value."""
-        layout = self.pinned.setdefault(op.operands[0], op.attributes[stick.TO])
-        return source if layout == op.attributes[stick.TO] else self.terms.copied(source, op.location)
-
-    def _clone(self, op: ir.Operation) -> None:
-        """Replace a copy that an earlier pass made."""
-        source = self.terms.materialize(op.operands[0], op.location)
-        self.terms.bind(op.results[0], self.terms.copied(source, op.location), is_private=True)
-
-    def _cast(self, op: ir.Operation) -> None:
-        """Drop a cast between static types of one shape: it changes the encoding, which only an argument has."""
-        _static(op.results[0].type, op)
-        self.terms.alias(op.results[0], op.operands[0])
-
     def _concat(self, op: ir.Operation) -> None:
         dim = ir.IntegerAttr(op.attributes["dim"]).value
         shape = list(_static(op.results[0].type, op).shape)
         sources = [
             self.terms.private_buffer(operand, op.location, sole_reader=True) for operand in op.operands
         ]
-        element = ir.RankedTensorType(sources[0].type).element_type
-        whole = ir.Operation.create("tensor.empty", results=[ir.RankedTensorType.get(shape, element)]).result
+        whole = empty(shape, element_type(sources[0]))
         start = 0
         for source in sources:
             offsets = [0] * len(shape)
             offsets[dim] = start
-            sizes = list(ir.RankedTensorType(source.type).shape)
-            whole = insert_slice(source, whole, offsets, sizes)
-            start += sizes[dim]
+            whole = _inserted(source, whole, offsets)
+            start += shape_of(source)[dim]
         self.terms.bind(op.results[0], whole, is_private=True)
 
     def _pad(self, op: ir.Operation) -> None:
@@ -276,86 +271,45 @@ class _FunctionDecomposer:
         if min(*low, *high, 0) < 0:
             raise error_at(op, "a pad by a negative or dynamic amount has no device operation")
         shape = list(_static(op.results[0].type, op).shape)
-        terminator = list(op.regions[0].blocks[0].operations)[-1].operation
-        value = self.terms.scalar(terminator.operands[0])
+        value = scalar_of(terminator(op.regions[0].blocks[0]).operands[0])
         if value is None:
             raise error_at(op, "a pad needs a constant value")
         part = self.terms.materialize(op.operands[0], op.location)
-        element = str(ir.RankedTensorType(part.type).element_type)
-        whole = self.terms.filled(shape, element, value, op.location)
-        sizes = list(ir.RankedTensorType(part.type).shape)
-        self.terms.bind(op.results[0], _with_copy(part, whole, low, sizes, op.location), is_private=True)
+        whole = self.terms.filled(shape, element_of(part), value, op.location)
+        # The part is copied after the whole is written; otherwise the whole would overwrite the part.
+        whole = _inserted(sdsc.clone(part, op.location), whole, low)
+        self.terms.bind(op.results[0], whole, is_private=True)
 
     def _insert_slice(self, op: ir.Operation) -> None:
-        attrs = [
+        """Insert a part into its buffer, through a copy unless the buffer is an iter_arg of a loop."""
+        offsets, sizes, strides = (
             list(ir.DenseI64ArrayAttr(op.attributes["static_" + key]))
             for key in ("offsets", "sizes", "strides")
-        ]
-        indices = list(op.operands)[2:]
-        if any(step != 1 for step in attrs[2]) or any(offsets_of(index) is None for index in indices):
-            text = "an insert_slice needs constants or run-time indices as offsets, and unit strides"
-            raise error_at(op, text)
-        self.terms.bind(op.results[0], _inserted(self.terms, op, attrs, indices), is_private=True)
+        )
+        indices = iter(list(op.operands)[2:])
+        if any(step != 1 for step in strides) or any(offsets_of(index) is None for index in op.operands[2:]):
+            raise error_at(
+                op, "an insert_slice needs constants or run-time indices as offsets, and unit strides"
+            )
+        mixed = [next(indices) if offset == DYNAMIC else offset for offset in offsets]
+        private = partial(self.terms.private_buffer, location=op.location, sole_reader=True)
+        # The buffer of an iter_arg is written before a part of it is computed, so no copy is needed.
+        if op.parent.operation.name == LOOP:
+            part, whole = private(op.operands[0]), private(op.operands[1])
+        else:
+            part, whole = self.terms.materialize(op.operands[0], op.location), private(op.operands[1])
+            part = sdsc.clone(part, op.location)
+        self.terms.bind(op.results[0], _inserted(part, whole, mixed, sizes), is_private=True)
 
 
 def _inserted(
-    terms: Terms, op: ir.Operation, attrs: list[list[int]], indices: Sequence[ir.Value]
+    part: ir.Value, whole: ir.Value, offsets: Sequence[int | ir.Value], sizes: Sequence[int] | None = None
 ) -> ir.Value:
-    """Insert the part of an op into its buffer, through a copy unless the buffer is an iter_arg of a loop.
-
-    ``attrs`` begin with the static offsets and sizes.
-    """
-    # The buffer of an iter_arg is written before a part of it is computed, so no copy is needed.
-    is_carried = op.parent.operation.name == LOOP
-    private = partial(terms.private_buffer, location=op.location, sole_reader=True)
-    part = private(op.operands[0]) if is_carried else terms.materialize(op.operands[0], op.location)
-    insert = insert_slice if is_carried else partial(_with_copy, location=op.location)
-    return insert(part, private(op.operands[1]), attrs[0], attrs[1], indices=indices)
-
-
-def _with_copy(
-    part: ir.Value,
-    whole: ir.Value,
-    offsets: list[int],
-    sizes: list[int],
-    location: ir.Location,
-    indices: Sequence[ir.Value] = (),
-) -> ir.Value:
-    """Insert a copy of a part. The copy is made after the whole is written; otherwise the whole would overwrite it."""
-    return insert_slice(sdsc.clone(part, location), whole, offsets, sizes, indices)
-
-
-def insert_slice(
-    source: ir.Value, whole: ir.Value, offsets: list[int], sizes: list[int], indices: Sequence[ir.Value] = ()
-) -> ir.Value:
-    """Build ``tensor.insert_slice`` with static sizes and unit strides; ``indices`` are its dynamic offsets."""
-    maker = defining_op(source)
+    """Insert a part into a buffer; a buffer that is itself assembled from parts is copied first."""
+    maker = defining_op(part)
     if maker is not None and maker.name == "tensor.insert_slice":
-        # A buffer that is assembled from parts cannot itself be a part.
-        source = sdsc.clone(source, ir.Location.current)
-    attributes = {
-        "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
-        "static_sizes": ir.DenseI64ArrayAttr.get(sizes),
-        "static_strides": ir.DenseI64ArrayAttr.get([1] * len(sizes)),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, len(indices), 0, 0]),
-    }
-    operands = [source, whole, *indices]
-    return ir.Operation.create(
-        "tensor.insert_slice", results=[whole.type], operands=operands, attributes=attributes
-    ).result
-
-
-def _is_index(op: ir.Operation) -> bool:
-    """Return whether an operation computes an index from loop variables."""
-    return bool(op.results) and isinstance(op.results[0].type, ir.IndexType)
-
-
-def _refusal(op: ir.Operation) -> CompileError:
-    """Return the error about an op that has no device operation."""
-    if op.name == ASSERT:
-        check_assertion(op)
-    name = TorchCall.of(op).operator if is_torch_call(op) else op.name
-    return error_at(op, f"'{name}' has no device operation; {_advice(op)}")
+        part = sdsc.clone(part, ir.Location.current)
+    return inserted(part, whole, offsets, sizes)
 
 
 def _advice(op: ir.Operation) -> str:
@@ -370,17 +324,6 @@ def _advice(op: ir.Operation) -> str:
     return f"{passes} makes linalg of it" if passes else "expected linalg on static tensors"
 
 
-def _has_bfloat(block: ir.Block) -> bool:
-    """Return whether any tensor of a function has bf16 elements, which the device types do not record."""
-    results = (result for op in block.operations for result in op.operation.results)
-    return any(element_of(value) == "bf16" for value in (*block.arguments, *results))
-
-
-def _is_on_device_types(func: ir.Operation) -> bool:
-    """Return whether a function is at level *device-ops* or later, according to its argument attributes."""
-    return "arg_attrs" in func.attributes and sdsc.HOST in str(func.attributes["arg_attrs"])
-
-
 def _are_equivalent(one: ir.Value, other: ir.Value) -> bool:
     """Return whether CSE would merge two values, for example values that differ only in their host types."""
     if one == other:
@@ -391,20 +334,6 @@ def _are_equivalent(one: ir.Value, other: ir.Value) -> bool:
     first, second = ({name: maker.attributes[name] for name in maker.attributes} for maker in makers)
     operands = [list(maker.operands) for maker in makers]
     return first == second and len(operands[0]) == len(operands[1]) and all(map(_are_equivalent, *operands))
-
-
-def _checked(label: str, type_: ir.RankedTensorType, func: ir.Operation) -> ir.RankedTensorType:
-    """Return the type of an argument; ``CompileError`` that names the argument if its layout is invalid."""
-    try:
-        layout = stick.layout_of(type_, target_of(func))
-        reason = why_not_a_layout(layout) if layout is not None else None
-    except ValueError as error:
-        reason = str(error)
-    if reason is not None:
-        raise CompileError(
-            f"argument '{label}' cannot have this layout: {reason}", location_of(func.location)
-        )
-    return type_
 
 
 def _static(type_: ir.Type, op: ir.Operation) -> ir.RankedTensorType:
@@ -430,7 +359,11 @@ def rewrite_loop(terms: Terms, loop: ir.Operation, visit: Callable[[ir.Operation
             terms.bind(value, terms.materialize(value, loop.location))
     buffers: list[ir.Value] = []
     for number, value in zip(initial, carried, strict=True):
-        buffers.append(_buffer(terms, value, loop.location, frozenset(buffers)))
+        if _is_empty(value):
+            element = device_element(element_of(value), loop.location)
+            buffers.append(empty(shape_of(value), ir.Type.parse(element)))
+        else:
+            buffers.append(terms.private_buffer(value, loop.location, frozenset(buffers), sole_reader=True))
         loop.operands[number] = buffers[-1]
     block = body_block(loop)
     for argument, buffer in zip(list(block.arguments)[1:], buffers, strict=True):
@@ -466,17 +399,6 @@ def rewrite_call(terms: Terms, call: ir.Operation) -> None:
         terms.bind(result, result, is_private=True)
 
 
-def _buffer(
-    terms: Terms, value: ir.Value, location: ir.Location, unavailable: frozenset[ir.Value]
-) -> ir.Value:
-    """Return the initial value of an iter_arg, in a buffer that the loop may write."""
-    if not _is_empty(value):
-        return terms.private_buffer(value, location, unavailable, sole_reader=True)
-    element = device_element(str(ir.RankedTensorType(value.type).element_type), location)
-    type_ = ir.RankedTensorType.get(shape_of(value), ir.Type.parse(element))
-    return ir.Operation.create("tensor.empty", results=[type_]).result
-
-
 def _is_empty(value: ir.Value) -> bool:
     """Return whether a value is an uninitialized buffer."""
     maker = defining_op(value)
@@ -504,21 +426,43 @@ def gathered_rows(terms: Terms, op: ir.Operation) -> ir.Value | None:
     if generic is None or extract is None:
         return None
     source, *indices = extract.operands
-    dims = [
-        _iteration_dim(index, generic, rows) for index, rows in zip(indices, shape_of(source), strict=True)
-    ]
-    if dims.count(_ROW) != 1 or not _is_gather(generic, shape_of(source), dims):
+    shape, argument = shape_of(source), generic.body.arguments[0]
+    dims = []
+    for index, size in zip(indices, shape, strict=True):
+        dim, position = _counted_dim(index), _position_of(index)
+        if dim is None:
+            if position is None or not (position == argument or _is_wrapped(position, argument, size)):
+                return None
+            dim = _ROW
+        dims.append(dim)
+    if dims.count(_ROW) != 1:
         return None
     rank, row = len(generic.extents), dims.index(_ROW)
-    rows, table = shape_of(source)[row], terms.materialize(source, op.location)
+    # Whole rows: the iteration dims are the dims of the positions and of the rows, each in full.
+    read = [*(dim for dim in dims if dim != _ROW), *(dim for dim in generic.maps[0] if dim is not None)]
+    if generic.maps[-1] != tuple(range(rank)) or sorted(read) != list(range(rank)):
+        return None
+    if any(dim != _ROW and generic.extents[dim] != size for dim, size in zip(dims, shape, strict=True)):
+        return None
+    table = terms.materialize(source, op.location)
     positions = terms.materialize(generic.inputs[0], op.location)
-    if _position_of(indices[row]) != generic.body.arguments[0]:
-        positions = _from_the_end(terms, positions, rows, op.location)
+    if _position_of(indices[row]) != argument:
+        # p + rows * (p < 0), compared in f32 because the device cannot compare integers.
+        every = tuple(range(len(shape_of(positions))))
+
+        def emit(opcode: str, element: str, *inputs: ir.Value) -> ir.Value:
+            maps = [every if shape_of(value) else () for value in inputs]
+            return device_op(opcode, inputs, maps, shape_of(positions), element, location=op.location)
+
+        numbers = emit("int32tofp32", "f32", positions)
+        below = emit("fp32toint32", "i32", emit("lesserthan", "f32", numbers, number_tensor(0, "f32")))
+        offset = emit("muli32toi32", "i32", below, number_tensor(shape[row], "i32"))
+        positions = emit("addi32toi32", "i32", positions, offset)
     return device_op(
         "gather",
         [positions, table],
         [generic.maps[0], tuple(rank if dim == _ROW else dim for dim in dims)],
-        [*generic.extents, rows],
+        [*generic.extents, shape[row]],
         element_of(table),
         location=op.location,
         reduced=[rank],
@@ -537,7 +481,7 @@ def looked_up_part(terms: Terms, op: ir.Operation) -> Term | None:
     source, *indices = extract.operands
     shape, offsets, dims = shape_of(source), [], []
     for index, size in zip(indices, shape, strict=True):
-        number, dim = _number(index), _counted_dim(index)
+        number, dim = scalar_of(index), _counted_dim(index)
         if number is not None and not 0 <= number < size:
             return None
         if number is None and (dim is None or dim in dims or generic.extents[dim] != size):
@@ -547,24 +491,8 @@ def looked_up_part(terms: Terms, op: ir.Operation) -> Term | None:
     result_dims = [dim for dim in dims if dim is not None]
     sizes = [1 if dim is None else generic.extents[dim] for dim in dims]
     table = terms.materialize(source, op.location)
-    part = extracted(table, offsets, sizes, [1] * len(sizes), [generic.extents[dim] for dim in result_dims])
+    part = extracted(table, offsets, sizes, reduced_shape=[generic.extents[dim] for dim in result_dims])
     return Term(part, tuple(result_dims))
-
-
-def _from_the_end(terms: Terms, positions: ir.Value, rows: int, location: ir.Location) -> ir.Value:
-    """Count positions below 0 from the end: p + rows * (p < 0), in f32 because the device cannot compare integers."""
-    shape = shape_of(positions)
-    every = tuple(range(len(shape)))
-
-    def emit(opcode: str, element: str, *inputs: ir.Value) -> ir.Value:
-        maps = [every if shape_of(value) else () for value in inputs]
-        return device_op(opcode, inputs, maps, shape, element, location=location)
-
-    numbers = emit("int32tofp32", "f32", positions)
-    below = emit("fp32toint32", "i32", emit("lesserthan", "f32", numbers, terms.constant(0, "f32")))
-    return emit(
-        "addi32toi32", "i32", positions, emit("muli32toi32", "i32", below, terms.constant(rows, "i32"))
-    )
 
 
 def _extract_of(generic: Structured, inputs: int = 1) -> ir.Operation | None:
@@ -574,17 +502,6 @@ def _extract_of(generic: Structured, inputs: int = 1) -> ir.Operation | None:
     yielded = list(generic.body.operations)[-1].operation.operands[0]
     extract = defining_op(yielded)
     return extract if extract is not None and extract.name == "tensor.extract" else None
-
-
-def _iteration_dim(index: ir.Value, generic: Structured, rows: int) -> int | None:
-    """Return the iteration dim that is the index, ``_ROW`` if the index is the input; None for any other index."""
-    if (counted := _counted_dim(index)) is not None:
-        return counted
-    position, argument = _position_of(index), generic.body.arguments[0]
-    is_input = position is not None and (
-        position == argument or _counts_from_the_end(position, argument, rows)
-    )
-    return _ROW if is_input else None
 
 
 def _counted_dim(index: ir.Value) -> int | None:
@@ -601,7 +518,7 @@ def _position_of(index: ir.Value) -> ir.Value | None:
     return op.operands[0] if op is not None and op.name == "arith.index_cast" else None
 
 
-def _counts_from_the_end(position: ir.Value, argument: ir.Value, rows: int) -> bool:
+def _is_wrapped(position: ir.Value, argument: ir.Value, rows: int) -> bool:
     """Return whether a position is ``argument < 0 ? argument + rows : argument``."""
     select = defining_op(position)
     if select is None or select.name != "arith.select" or select.operands[2] != argument:
@@ -609,30 +526,7 @@ def _counts_from_the_end(position: ir.Value, argument: ir.Value, rows: int) -> b
     below, wrapped = (defining_op(value) for value in list(select.operands)[:2])
     if below is None or below.name != "arith.cmpi" or wrapped is None or wrapped.name != "arith.addi":
         return False
-    is_below = ir.IntegerAttr(below.attributes["predicate"]).value == _LESS
-    compared, added = ((op.operands[0], _number(op.operands[1])) for op in (below, wrapped))
+    # The predicate 2 is "less" of signed integers.
+    is_below = ir.IntegerAttr(below.attributes["predicate"]).value == 2
+    compared, added = ((op.operands[0], scalar_of(op.operands[1])) for op in (below, wrapped))
     return is_below and compared == (argument, 0) and added == (argument, rows)
-
-
-#: The predicate of ``arith.cmpi`` for signed integers.
-_LESS = 2
-
-
-def _number(value: ir.Value) -> float | None:
-    op = defining_op(value)
-    return None if op is None else scalar_constant(op)
-
-
-def _is_gather(generic: Structured, table: tuple[int, ...], dims: Sequence[int | None]) -> bool:
-    """Return whether an op reads whole rows: its dims are the dims of positions and rows, each in full."""
-    rows = [dim for dim in dims if dim != _ROW]
-    positions = [dim for dim in generic.maps[0] if dim is not None]
-    everything = list(range(len(generic.extents)))
-    return (
-        None not in rows
-        and generic.maps[-1] == tuple(everything)
-        and sorted(str(dim) for dim in (*rows, *positions)) == sorted(map(str, everything))
-        and all(
-            dim == _ROW or generic.extents[dim or 0] == size for dim, size in zip(dims, table, strict=True)
-        )
-    )

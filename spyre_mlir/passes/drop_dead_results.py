@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from spyre_mlir.analysis.loops import LOOP
+from spyre_mlir.analysis.loops import LOOP, terminator
 from spyre_mlir.dialects.structured import use_empty
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
+from spyre_mlir.rewriting.outlining import read_by, replace_operands
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ def _operations(module: ir.Operation, is_wanted: Callable[[ir.Operation], bool])
 def _carry_dead_values(loop: ir.Operation) -> None:
     """Make a loop yield an iter_arg unchanged if no live result of the loop depends on the value."""
     block = loop.regions[0].blocks[0]
-    *body, terminator = [op.operation for op in block.operations]
+    *body, end = [op.operation for op in block.operations]
     carried = list(block.arguments)[1:]
     live = {index for index, result in enumerate(loop.results) if not use_empty(result)}
-    pending, needed = [terminator.operands[index] for index in live], set[ir.Value]()
+    pending, needed = [end.operands[index] for index in live], set[ir.Value]()
     makers = {result: op for op in body for result in op.results}
     while pending:
         value = pending.pop()
@@ -67,21 +68,16 @@ def _carry_dead_values(loop: ir.Operation) -> None:
             continue
         needed.add(value)
         if value in carried:
-            pending.append(terminator.operands[carried.index(value)])
+            pending.append(end.operands[carried.index(value)])
         elif value in makers:
-            makers[value].walk(lambda op: _take(op, pending))
+            pending += read_by(makers[value])
     dead = [index for index, value in enumerate(carried) if index not in live and value not in needed]
     for index in dead:
-        terminator.operands[index] = carried[index]
+        end.operands[index] = carried[index]
     # Erased now, before bodies of loops become functions that return the values.
     for op in reversed(body) if dead else ():
         if op.results and all(map(use_empty, op.results)):
             op.erase()
-
-
-def _take(op: ir.Operation, values: list[ir.Value]) -> ir.WalkResult:
-    values += op.operands
-    return ir.WalkResult.ADVANCE
 
 
 def _live(op: ir.Operation) -> list[int]:
@@ -91,11 +87,8 @@ def _live(op: ir.Operation) -> list[int]:
     live = {index for index, result in enumerate(op.results) if not use_empty(result)}
     # The computation of a live result can read accumulators of other results, which are then live, too.
     while True:
-        needed = _needed(block, sorted(live))
-        terminator = list(block.operations)[-1].operation
-        read = {value for inner in needed for value in inner.operands} | {
-            terminator.operands[index] for index in live
-        }
+        read = {value for inner in _needed(block, sorted(live)) for value in inner.operands}
+        read |= {terminator(block).operands[index] for index in live}
         more = {index for index in range(len(op.results)) if block.arguments[inputs + index] in read} | live
         if more == live:
             return sorted(live)
@@ -112,18 +105,20 @@ def _rebuild(op: ir.Operation, live: list[int]) -> None:
         "iterator_types": op.attributes["iterator_types"],
         "operandSegmentSizes": ir.DenseI32ArrayAttr.get([inputs, len(live)]),
     }
-    generic = ir.Operation.create(
-        "linalg.generic",
-        results=[op.results[index].type for index in live],
-        operands=[op.operands[index] for index in indices],
-        attributes=attributes,
-        regions=1,
-        loc=op.location,
-        ip=ir.InsertionPoint(op),
-    )
+    types, operands = [op.results[index].type for index in live], [op.operands[index] for index in indices]
+    with ir.InsertionPoint(op), op.location:
+        generic = ir.Operation.create("linalg.generic", types, operands, attributes, regions=1)
     new = ir.Block.create_at_start(generic.regions[0], [old.arguments[index].type for index in indices])
     values = {old.arguments[index]: new.arguments[position] for position, index in enumerate(indices)}
-    _copy_needed(old, new, values, live)
+    needed, end = _needed(old, live), terminator(old)
+    with ir.InsertionPoint(new):
+        for inner in [inner.operation for inner in old.operations]:
+            if inner in needed:
+                copy = inner.clone().operation
+                replace_operands(copy, values)
+                values.update(zip(inner.results, copy.results, strict=True))
+        yielded = [values.get(end.operands[index], end.operands[index]) for index in live]
+        ir.Operation.create("linalg.yield", operands=yielded, loc=end.location)
     for position, index in enumerate(live):
         op.results[index].replace_all_uses_with(generic.results[position])
     op.erase()
@@ -131,9 +126,9 @@ def _rebuild(op: ir.Operation, live: list[int]) -> None:
 
 def _needed(block: ir.Block, live: list[int]) -> set[ir.Operation]:
     """Return the ops of a body that the live yielded values depend on."""
-    *body, terminator = [op.operation for op in block.operations]
+    *body, end = [op.operation for op in block.operations]
     needed: set[ir.Operation] = set()
-    pending = [terminator.operands[index] for index in live]
+    pending = [end.operands[index] for index in live]
     while pending:
         owner = pending.pop().owner
         if isinstance(owner, ir.Block) or owner.operation in needed or owner.operation not in body:
@@ -141,20 +136,3 @@ def _needed(block: ir.Block, live: list[int]) -> set[ir.Operation]:
         needed.add(owner.operation)
         pending.extend(owner.operation.operands)
     return needed
-
-
-def _copy_needed(old: ir.Block, new: ir.Block, values: dict[ir.Value, ir.Value], live: list[int]) -> None:
-    """Copy the ops that the live yielded values depend on, in order."""
-    *body, terminator = [op.operation for op in old.operations]
-    needed = _needed(old, live)
-    with ir.InsertionPoint(new):
-        for op in body:
-            if op not in needed:
-                continue
-            copy = op.clone().operation
-            for index, operand in enumerate(op.operands):
-                if operand in values:
-                    copy.operands[index] = values[operand]
-            values.update(zip(op.results, copy.results, strict=True))
-        operands = [values.get(terminator.operands[index], terminator.operands[index]) for index in live]
-        ir.Operation.create("linalg.yield", operands=operands, loc=terminator.location)

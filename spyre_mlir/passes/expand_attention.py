@@ -35,8 +35,8 @@ from spyre_mlir.layout.rules import RULES, Iteration
 from spyre_mlir.mlir import clean, ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.groups import default_bytes, group_module
-from spyre_mlir.rewriting.tensor_builders import collapsed, expanded
+from spyre_mlir.rewriting.outlining import default_bytes, group_module
+from spyre_mlir.rewriting.tensor_builders import collapsed, consecutive, expanded
 from spyre_mlir.target.ops import Kind
 
 
@@ -88,11 +88,13 @@ class ExpandAttention(EvaluatingPass):
         if problem is not None:
             self.remark(matmul, "no rewrite", f"with a dim for each of batch, groups and heads {problem}")
             return False
-        sizes = " x ".join(str(size) for size in expansion.sizes)
+        softmax = expansion.unmerged(expansion.factors.space(attention.exp))
+        sizes = " x ".join(str(expansion.size(factor)) for factor in softmax)
         text = f"all its operations over {sizes}, without views between them"
-        is_free = _is_tiled(attention) or any(
-            hints_in(generic.op.location) is not None for generic in attention.ops
-        )
+        target, exp = target_of(matmul), attention.exp.result
+        scores = default_bytes(target, shape_of(exp), element_of(exp))
+        # Large scores, for which ``online-softmax`` searches for tiles.
+        is_free = is_hinted or scores // target.cores > target.usable_lx_bytes // 2
         before = None if is_free else evaluator.cost(group_module(expansion.old, {}))
         result = expansion.write()
         matmul.results[0].replace_all_uses_with(result)
@@ -107,13 +109,6 @@ class ExpandAttention(EvaluatingPass):
         self.remark(expansion.new[-1], "rewrite", text + prices)
         _erase(list(reversed(expansion.old)))
         return True
-
-
-def _is_tiled(attention: Attention) -> bool:
-    """Return whether the scores are so large that ``online-softmax`` searches for tiles."""
-    target, exp = target_of(attention.matmul.op), attention.exp.result
-    scores = default_bytes(target, shape_of(exp), element_of(exp))
-    return scores // target.cores > target.usable_lx_bytes // 2
 
 
 def _is_spread(attention: Attention) -> bool:
@@ -146,55 +141,48 @@ class _Expansion:
 
     # -- factors --------------------------------------------------------------------------------------
 
-    @property
-    def sizes(self) -> list[int]:
-        """Extents of the softmax."""
-        return [self._size(factor) for factor in self._unmerged(self.factors.space(self.attention.exp))]
-
-    def _size(self, factor: int) -> int:
+    def size(self, factor: int) -> int:
         """Return the size of a factor including the factors that are merged into it."""
         inner = [other for other, outer in self.merged.items() if outer == factor]
         return self.table.sizes[factor] * self.table.size(inner)
 
-    def _unmerged(self, factors: Sequence[int]) -> list[int]:
+    def unmerged(self, factors: Sequence[int]) -> list[int]:
         return [factor for factor in factors if factor not in self.merged]
+
+    def _result_factors(self, generic: Structured) -> list[int]:
+        """Return the factors of the dims of a result, in order."""
+        by_dim = self.factors.by_result[generic.result]
+        return self.unmerged(
+            [factor for dim in generic.maps[-1] if dim is not None for factor in by_dim[dim]]
+        )
 
     # -- limits ---------------------------------------------------------------------------------------
 
     def problem(self) -> str | None:
         """Merge as few adjacent dims as possible; return why a matmul is unsupported, or None if all are supported."""
-        while (problem := self._problem()) is not None:
+        while True:
+            matmuls = [self._iteration(generic) for generic in self.ops if generic.opcode == "batchmatmul"]
+            limits = RULES[Kind.MATMUL].dim_counts
+            problems = (limit.problem(matmul) for matmul in matmuls for limit in limits)
+            problem = next((problem for problem in problems if problem is not None), None)
+            if problem is None:
+                return None
             pair = next(self._mergeable(), None)
             if pair is None:
-                return problem
+                return f"a matmul would be none of the device: {problem}"
             outer, inner = pair
             # The outermost factor of a chain represents the whole chain, so that its size is one product.
             self.merged[inner] = self.merged.get(outer, outer)
-        return None
-
-    def _problem(self) -> str | None:
-        for generic in self.ops:
-            if generic.opcode == "batchmatmul":
-                iteration = self._iteration(generic)
-                for limit in RULES[Kind.MATMUL].dim_counts:
-                    if (problem := limit.problem(iteration)) is not None:
-                        return f"a matmul would be none of the device: {problem}"
-        return None
 
     def _iteration(self, generic: Structured) -> Iteration:
-        space = self._unmerged(self.factors.space(generic))
+        space = self.unmerged(self.factors.space(generic))
         present = [
-            frozenset(space.index(factor) for dim in factors for factor in self._unmerged(dim))
+            frozenset(space.index(factor) for dim in factors for factor in self.unmerged(dim))
             for _, factors in self.factors.reads(generic)
         ]
-        result_dims = frozenset(
-            space.index(factor)
-            for dim in generic.maps[-1]
-            if dim is not None
-            for factor in self._unmerged(self.factors.by_result[generic.result][dim])
-        )
+        result_dims = frozenset(map(space.index, self._result_factors(generic)))
         reduced = frozenset(range(len(space))) - result_dims
-        sizes = tuple(self._size(factor) for factor in space)
+        sizes = tuple(self.size(factor) for factor in space)
         dtypes = tuple(element_of(value) for value in (*generic.inputs, generic.result))
         return Iteration(target_of(generic.op), sizes, (*present, result_dims), reduced, dtypes)
 
@@ -209,7 +197,8 @@ class _Expansion:
         for outer, inner in itertools.pairwise(softmax):
             if inner in self.merged:
                 continue
-            if all(_are_neighbours(order, outer, inner) for order in orders):
+            present = [order for order in orders if outer in order or inner in order]
+            if all((outer, inner) in itertools.pairwise(order) for order in present):
                 yield outer, inner
 
     # -- operations -----------------------------------------------------------------------------------
@@ -226,8 +215,13 @@ class _Expansion:
             old = [
                 [] if dim is None else self.factors.by_result[matmul.result][dim] for dim in matmul.maps[-1]
             ]
+            # The dims that the readers of the old result expect.
+            whole = [
+                [factor, *(inner for inner, outer in self.merged.items() if outer == factor)]
+                for (factor,) in factors
+            ]
             with matmul.op.location:
-                result = self._as_before(value, factors, old)
+                result = reshaped(value, whole, old, self.table)
         self.new = [maker_of(value) for value, _ in written.values()]
         return result
 
@@ -251,7 +245,7 @@ class _Expansion:
     def _rewritten(
         self, generic: Structured, written: dict[ir.Value, tuple[ir.Value, Factors]]
     ) -> tuple[ir.Value, Factors]:
-        space = self._unmerged(self.factors.space(generic))
+        space = self.unmerged(self.factors.space(generic))
         inputs, maps = [], []
         for value, factors in self.factors.reads(generic):
             if self.factors.is_internal(value):
@@ -260,17 +254,12 @@ class _Expansion:
                 source, single = self._one_per_dim(value, factors)
             inputs.append(source)
             maps.append(tuple(space.index(dim[0]) if dim else None for dim in single))
-        result_factors = [
-            factor
-            for dim in generic.maps[-1]
-            if dim is not None
-            for factor in self._unmerged(self.factors.by_result[generic.result][dim])
-        ]
+        result_factors = self._result_factors(generic)
         value = device_op(
             generic.opcode,
             inputs,
             maps,
-            [self._size(factor) for factor in space],
+            [self.size(factor) for factor in space],
             element_of(generic.result),
             location=generic.op.location,
             reduced=[dim for dim, factor in enumerate(space) if factor not in result_factors],
@@ -296,14 +285,6 @@ class _Expansion:
                 together.append([factor])
         return reshaped(value, single, together, self.table), [[dim[0]] for dim in together]
 
-    def _as_before(self, value: ir.Value, factors: Factors, old: Factors) -> ir.Value:
-        """Return the result with the dims that its readers expect."""
-        whole = [
-            [factor, *(inner for inner, outer in self.merged.items() if outer == factor)]
-            for (factor,) in factors
-        ]
-        return reshaped(value, whole, old, self.table)
-
 
 def _erase(ops: Sequence[ir.Operation]) -> None:
     """Erase operations without readers, the last one first, together with the views that they read."""
@@ -318,12 +299,6 @@ def _erase(ops: Sequence[ir.Operation]) -> None:
         # Views are erased before the other operations, which then have no reader left.
         views = [source for source in sources if source.name in VIEWS and source not in pending]
         pending = [*dict.fromkeys(views), *pending]
-
-
-def _are_neighbours(order: Sequence[int], outer: int, inner: int) -> bool:
-    if outer not in order and inner not in order:
-        return True
-    return outer in order and inner in order and order.index(outer) + 1 == order.index(inner)
 
 
 # Factors of the dims of an attention: the finest dims that any of its operations, or the views between them, have.
@@ -371,7 +346,7 @@ class AttentionFactors:
         repeated = repeated_by(value)
         if repeated is not None:
             behind_it: Factors | None = factors
-            for op in view_chain(value, VIEWS):
+            for op in view_chain(value):
                 behind_it = None if behind_it is None else source_factors(op, behind_it, self.table)
             if behind_it is not None:
                 of_dim = dict(zip(repeated.maps[-1], behind_it, strict=True))
@@ -391,8 +366,13 @@ class AttentionFactors:
         }
         for generic in self.ops:
             for value, dims in zip(generic.inputs, generic.maps, strict=False):
-                if not (self.whole_heads or self.is_internal(value)):
-                    _add(cuts[generic.result], dims, _repetition_cuts(value))
+                repeated = None if self.whole_heads or self.is_internal(value) else repeated_by(value)
+                if repeated is not None:
+                    # The dims along which a value is repeated are separate from the others.
+                    separate: list[Cuts] = [set() for _ in shape_of(repeated.result)]
+                    for op in reversed(view_chain(value)):
+                        separate = _through(op, separate, forward=True)
+                    _add(cuts[generic.result], dims, separate)
         before = None
         while before != (before := sum(len(dim_cuts) for dims in cuts.values() for dim_cuts in dims)):
             for generic in self.ops:
@@ -408,12 +388,12 @@ class AttentionFactors:
         maker = self.producers[maker_of(root_of(value)).results[0]]
         result_cuts = [set() if dim is None else cuts[maker.result][dim] for dim in maker.maps[-1]]
         seen = result_cuts
-        for op in reversed(view_chain(value, VIEWS)):
-            seen = _forward(op, seen)
+        for op in reversed(view_chain(value)):
+            seen = _through(op, seen, forward=True)
         _add(cuts[reader.result], dims, seen)
         read = [set() if dim is None else cuts[reader.result][dim] for dim in dims]
-        for op in view_chain(value, VIEWS):
-            read = _backward(op, read)
+        for op in view_chain(value):
+            read = _through(op, read, forward=False)
         _add(cuts[maker.result], maker.maps[-1], read)
 
     def _number(self, all_cuts: dict[ir.Value, list[Cuts]]) -> None:
@@ -427,7 +407,7 @@ class AttentionFactors:
                 if not self.is_internal(value):
                     continue
                 factors: Factors | None = [[] if dim is None else dim_factors[dim] for dim in dims]
-                for op in view_chain(value, VIEWS):
+                for op in view_chain(value):
                     factors = None if factors is None else source_factors(op, factors, self.table)
                 if factors is None:
                     raise Inexpressible
@@ -447,7 +427,7 @@ def repeated_by(value: ir.Value) -> Structured | None:
 
 def root_of(value: ir.Value) -> ir.Value:
     """Return the source of the views that end in a value."""
-    chain = view_chain(value, VIEWS)
+    chain = view_chain(value)
     return chain[-1].operands[0] if chain else value
 
 
@@ -457,51 +437,22 @@ def _add(cuts: list[Cuts], dims: Map, more: Sequence[Cuts]) -> None:
             cuts[dim] |= dim_cuts
 
 
-def _forward(op: ir.Operation, cuts: Sequence[Cuts]) -> list[Cuts]:
-    """Return the cuts of a view's result, given the cuts of its source."""
-    if op.name == "linalg.transpose":
-        return [cuts[dim] for dim in permutation_of(op)]
-    shapes = shape_of(op.operands[0]), shape_of(op.results[0])
-    if op.name == "tensor.collapse_shape":
-        return [
-            merged_cuts([shapes[0][dim] for dim in group], [cuts[dim] for dim in group])
-            for group in groups_of(op)
-        ]
-    return [
-        part
-        for group, dim_cuts in zip(groups_of(op), cuts, strict=True)
-        for part in separate_cuts([shapes[1][dim] for dim in group], dim_cuts)
-    ]
-
-
-def _backward(op: ir.Operation, cuts: Sequence[Cuts]) -> list[Cuts]:
-    """Return the cuts of a view's source, given the cuts of its result."""
-    shapes = shape_of(op.operands[0]), shape_of(op.results[0])
+def _through(op: ir.Operation, cuts: Sequence[Cuts], *, forward: bool) -> list[Cuts]:
+    """Return the cuts of a view's result, given the cuts of its source (``forward``), or the reverse."""
     if op.name == "linalg.transpose":
         order = permutation_of(op)
-        return [cuts[order.index(dim)] for dim in range(len(order))]
-    if op.name == "tensor.expand_shape":
+        return [cuts[dim] for dim in (order if forward else map(order.index, range(len(order))))]
+    source, result = shape_of(op.operands[0]), shape_of(op.results[0])
+    if (op.name == "tensor.collapse_shape") == forward:
+        shape = source if forward else result
         return [
-            merged_cuts([shapes[1][dim] for dim in group], [cuts[dim] for dim in group])
+            merged_cuts([shape[dim] for dim in group], [cuts[dim] for dim in group])
             for group in groups_of(op)
         ]
-    return [
-        part
-        for group, dim_cuts in zip(groups_of(op), cuts, strict=True)
-        for part in separate_cuts([shapes[0][dim] for dim in group], dim_cuts)
-    ]
-
-
-def _repetition_cuts(value: ir.Value) -> list[Cuts]:
-    """Return the cuts that separate the dims along which a value is repeated from the others."""
-    repeated = repeated_by(value)
-    cuts: list[Cuts] = [set() for _ in shape_of(value)]
-    if repeated is None:
-        return cuts
-    cuts = [set() for _ in shape_of(repeated.result)]
-    for op in reversed(view_chain(value, VIEWS)):
-        cuts = _forward(op, cuts)
-    return cuts
+    shape, separate = result if forward else source, list[Cuts]()
+    for group, dim_cuts in zip(groups_of(op), cuts, strict=True):
+        separate += separate_cuts([shape[dim] for dim in group], dim_cuts)
+    return separate
 
 
 # Dims as products of factors, to match the merged dim of one operation with the dims of another through views.
@@ -592,10 +543,10 @@ def reshaped(value: ir.Value, before: Factors, after: Factors, table: FactorTabl
         before = [dim for dim in before if dim]
     if any(len(dim) != 1 for dim in before):
         sizes = [table.sizes[factor] for factor in flat]
-        value = expanded(value, list(_consecutive(before)), sizes)
+        value = expanded(value, consecutive(map(len, before)), sizes)
     sized = [dim for dim in after if dim]
     if any(len(dim) != 1 for dim in sized):
-        value = collapsed(value, list(_consecutive(sized)))
+        value = collapsed(value, consecutive(map(len, sized)))
     if len(sized) < len(after):
         value = expanded(value, _with_unit_dims(after), [table.size(dim) for dim in after])
     return value
@@ -609,13 +560,6 @@ def _with_unit_dims(factors: Factors) -> list[list[int]]:
             groups.append([])
         groups[-1].append(position)
     return groups
-
-
-def _consecutive(factors: Factors) -> Iterator[list[int]]:
-    begin = 0
-    for dim in factors:
-        yield list(range(begin, begin + len(dim)))
-        begin += len(dim)
 
 
 # -- cuts ---------------------------------------------------------------------------------------------
@@ -658,10 +602,10 @@ def sizes_of(size: int, cuts: Cuts) -> list[int]:
     return [outer // inner for inner, outer in itertools.pairwise(ends)][::-1]
 
 
-def view_chain(value: ir.Value, views: Sequence[str]) -> list[ir.Operation]:
+def view_chain(value: ir.Value) -> list[ir.Operation]:
     """Return the chain of view ops that ends in a value, the last op first."""
     chain = []
-    while (op := defining_op(value)) is not None and op.name in views:
+    while (op := defining_op(value)) is not None and op.name in VIEWS:
         chain.append(op)
         value = op.operands[0]
     return chain

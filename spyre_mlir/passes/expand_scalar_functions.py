@@ -12,6 +12,7 @@ from spyre_mlir.dialects.structured import Map, Structured, device_op, element_o
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
+from spyre_mlir.rewriting.linalg_values import number_tensor
 from spyre_mlir.target.expressions import Expression, substitute
 
 
@@ -59,7 +60,7 @@ class _ExpandedFunction:
             self.values[expression] = (
                 self._application(*expression)
                 if isinstance(expression, tuple)
-                else self._constant(float(expression))
+                else (number_tensor(float(expression), "f16"), ())
             )
         return self.values[expression]
 
@@ -76,13 +77,6 @@ class _ExpandedFunction:
             result_map=result_map,
         )
         return result, result_map
-
-    def _constant(self, number: float) -> tuple[ir.Value, Map]:
-        element = ir.F16Type.get()
-        splat = ir.DenseElementsAttr.get_splat(
-            ir.RankedTensorType.get([], element), ir.FloatAttr.get(element, number)
-        )
-        return ir.Operation.create("arith.constant", [splat.type], attributes={"value": splat}).result, ()
 
 
 # Scalar functions that the device does not support, as expressions of supported functions, for 16-bit numbers.

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.quantized_matmuls import rounded_sum
 from spyre_mlir.analysis.value_ranges import is_nonnegative
 from spyre_mlir.dialects import sdsc
@@ -22,6 +23,7 @@ from spyre_mlir.dialects.structured import (
     element_of,
     maker_of,
     structured,
+    use_empty,
 )
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -47,10 +49,8 @@ class FuseDeviceOps(Pass):
     name: ClassVar[str] = "fuse-device-ops"
 
     def run(self, module: ir.Operation) -> None:
-        for func in list(module.regions[0].blocks[0].operations):
-            if func.operation.name != "func.func" or not func.operation.regions[0].blocks:
-                continue
-            for op in [op.operation for op in func.operation.regions[0].blocks[0].operations]:
+        for func in functions(module):
+            for op in [op.operation for op in func.regions[0].blocks[0].operations]:
                 if sdsc.opcode_of(op) is not None:
                     self._fuse(op)
 
@@ -75,35 +75,23 @@ class FuseDeviceOps(Pass):
             if fused is None:
                 return
             op = maker_of(fused)
-            reason = f"'{sdsc.opcode_of(op)}' takes the place of {_names(root)}"
+            makers = [maker for value in root.inputs if (maker := defining_op(value))]
+            names = [name for maker in makers if (name := sdsc.opcode_of(maker))]
+            reason = f"'{sdsc.opcode_of(op)}' takes the place of '{root.opcode}' over {names}"
             self.remark(current, "fusion", reason)
             sdsc.inherit(op, current)
             sdsc.record(op, "fusion", self.name, reason)
             current.results[0].replace_all_uses_with(fused)
-            _erase_dead(current)
+            # With all operations that only the dead ones read.
+            waiting = [current]
+            while waiting:
+                dead = waiting.pop()
+                if all(map(use_empty, dead.results)):
+                    makers = [maker for operand in dead.operands if (maker := defining_op(operand))]
+                    dead.erase()
+                    # x * x has the same maker twice, which must be erased only once.
+                    waiting += dict.fromkeys(makers)
             current = op
-
-
-def _names(root: Structured) -> str:
-    inner = [sdsc.opcode_of(owner) for value in root.inputs if (owner := defining_op(value))]
-    return f"'{root.opcode}' over {[name for name in inner if name]}"
-
-
-def _erase_dead(op: ir.Operation) -> None:
-    """Erase an op without readers, and then all ops that only the erased op read."""
-    waiting = [op]
-    while waiting:
-        current = waiting.pop()
-        if any(True for result in current.results for _ in result.uses):
-            continue
-        owners = [owner for operand in current.operands if (owner := defining_op(operand))]
-        current.erase()
-        # x * x has the same owner twice, which must be erased only once.
-        seen: list[ir.Operation] = []
-        for owner in owners:
-            if owner not in seen and owner.name != "func.func":
-                seen.append(owner)
-        waiting.extend(seen)
 
 
 # -- reductions with a scaling ------------------------------------------------------------------------
@@ -193,32 +181,25 @@ def _pointwise(root: Structured) -> ir.Value | None:
     if root.reduced:
         return None
     needed = {FP32} if element_of(root.result) == "f32" else set()
+    dims = tuple(range(len(root.iterators)))
     for pattern in PATTERNS:
-        if pattern.expression[0] == root.opcode and needed.issubset(DEVICE_OPS[pattern.opcode].formats):
-            result = _apply(pattern, root)
-            if result is not None:
-                return result
+        if pattern.expression[0] != root.opcode or not needed.issubset(DEVICE_OPS[pattern.opcode].formats):
+            continue
+        bound = next(_Matcher(pattern).match(pattern.expression, root, dims, {}), None)
+        if bound is None:
+            continue
+        operands = [bound[name] for name in pattern.operands]
+        return device_op(
+            pattern.opcode,
+            [value for value, _ in operands],
+            [dims for _, dims in operands],
+            root.extents,
+            element_of(root.result),
+            location=root.op.location,
+            result_map=root.maps[-1],
+            constants={name: bound.get(name, pattern.fixed.get(name)) for name in pattern.constants},
+        )
     return None
-
-
-def _apply(pattern: Pattern, root: Structured) -> ir.Value | None:
-    """Build the operation that replaces a pattern; None if the pattern does not match at the root."""
-    bound = next(
-        _Matcher(pattern).match(pattern.expression, root, tuple(range(len(root.iterators))), {}), None
-    )
-    if bound is None:
-        return None
-    operands = [bound[name] for name in pattern.operands]
-    return device_op(
-        pattern.opcode,
-        [value for value, _ in operands],
-        [dims for _, dims in operands],
-        root.extents,
-        element_of(root.result),
-        location=root.op.location,
-        result_map=root.maps[-1],
-        constants={name: bound.get(name, pattern.fixed.get(name)) for name in pattern.constants},
-    )
 
 
 class _Matcher:
@@ -295,14 +276,13 @@ def _inner(value: ir.Value, opcode: str = "", may_be_shared: bool = False) -> St
     name = None if owner is None else sdsc.opcode_of(owner)
     if owner is None or name is None or opcode not in ("", name):
         return None
-    return structured(owner) if may_be_shared or _has_one_reader(value) else None
-
-
-def _has_one_reader(value: ir.Value) -> bool:
-    """Return whether a single op reads a value. Iteration stops at a second op: a value may have many readers."""
-    uses = iter(value.uses)
-    first = next(uses, None)
-    return first is not None and all(use.owner.operation == first.owner.operation for use in uses)
+    if not may_be_shared:
+        # Iteration stops at a second op: a value may have many readers.
+        uses = iter(value.uses)
+        first = next(uses, None)
+        if first is None or any(use.owner.operation != first.owner.operation for use in uses):
+            return None
+    return structured(owner)
 
 
 def _constant(value: ir.Value) -> float | None:

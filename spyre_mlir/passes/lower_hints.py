@@ -62,7 +62,9 @@ class LowerHints(Pass):
             if marked:
                 _HintLowering(self, func).run(ops)
             for op in marked:
-                _forget(op)
+                for name in (HINTS, DIMS):
+                    if name in op.attributes:
+                        del op.attributes[name]
             if any(hints_in(op.location) is not None for op in ops):
                 func.walk(_PlainLocations().write)
 
@@ -118,8 +120,7 @@ class _HintLowering:
         self._note(op, hints, iteration, units)
         if loops:
             op.attributes[TILING] = tiling_attr(loops)
-            text = _shown(loops, iteration) + _fewer(hints, loops) + _moved(hints, loops)
-            self.owner.remark(op, "tiling", text)
+            self.owner.remark(op, "tiling", _shown(hints, loops, iteration))
 
     def _hints(self, op: ir.Operation) -> tuple[Hint, ...]:
         attr = op.attributes[HINTS]
@@ -149,43 +150,32 @@ class _HintLowering:
                     self.followed.add((hint.id, name))
 
 
-def _shown(loops: Sequence[TiledLoop], iteration: NamedIteration) -> str:
-    def tiles(loop: TiledLoop) -> str:
-        if loop.tile is None:
-            return f"{loop.tiles} tiles"
-        rest = iteration.sizes[loop.dim] - (loop.tiles - 1) * loop.tile
-        return f"{loop.tiles} tiles of {loop.tile}, the last of {rest}"
-
-    return ", ".join(
-        f"loop {loop.loop} cuts dim {loop.dim} of {iteration.sizes[loop.dim]} elements into {tiles(loop)}"
-        for loop in loops
-    )
-
-
-def _fewer(hints: Sequence[Hint], loops: Sequence[TiledLoop]) -> str:
-    """Return a clause about hints that request more tiles than there are, because tiles are whole sticks."""
+def _shown(hints: Sequence[Hint], loops: Sequence[TiledLoop], iteration: NamedIteration) -> str:
+    """Describe the loops of an operation, and how they differ from the hints."""
+    cuts = []
+    for loop in loops:
+        size, tiles = iteration.sizes[loop.dim], f"{loop.tiles} tiles"
+        if loop.tile is not None:
+            tiles += f" of {loop.tile}, the last of {size - (loop.tiles - 1) * loop.tile}"
+        cuts.append(f"loop {loop.loop} cuts dim {loop.dim} of {size} elements into {tiles}")
+    text = ", ".join(cuts)
+    # In the order in which the hints are written.
     counts = {f"{hint.id}.{name}": count for hint in hints for name, count in hint.tiles}
     fewer = [f"{counts[loop.loop]} by {loop.loop}" for loop in loops if loop.tiles != counts[loop.loop]]
-    text = "all tiles but the last are equal and of whole sticks"
-    return f"; asked for are {', '.join(fewer)}, but {text}" if fewer else ""
-
-
-def _moved(hints: Sequence[Hint], loops: Sequence[TiledLoop]) -> str:
-    """Return a clause about loops over reduced dims that sorting moved inside."""
+    if fewer:
+        text += (
+            f"; asked for are {', '.join(fewer)}, but all tiles but the last are equal and of whole sticks"
+        )
     written = [f"{hint.id}.{name}" for hint in hints for name, _ in hint.tiles]
     inside = [
         loop.loop
         for index, loop in enumerate(loops)
         if any(written.index(other.loop) > written.index(loop.loop) for other in loops[:index])
     ]
-    verb = "is" if len(inside) == 1 else "are"
-    return f"; {', '.join(inside)}, over reduced dims, {verb} moved inside" if inside else ""
-
-
-def _forget(op: ir.Operation) -> None:
-    for name in (HINTS, DIMS):
-        if name in op.attributes:
-            del op.attributes[name]
+    if inside:
+        verb = "is" if len(inside) == 1 else "are"
+        text += f"; {', '.join(inside)}, over reduced dims, {verb} moved inside"
+    return text
 
 
 class _PlainLocations(dict[ir.Attribute, ir.Location | None]):

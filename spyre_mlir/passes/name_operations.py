@@ -40,49 +40,38 @@ class NameOperations(Pass):
 
     def run(self, module: ir.Operation) -> None:
         funcs = functions(module)
-        labels = {value: label for func in funcs for value, label in _labels(func).items()}
-        numbers = _Numbers()
+        labels: dict[ir.Value, str] = {}
+        for func in funcs:
+            arguments = func.regions[0].blocks[0].arguments
+            for value, attributes in zip(arguments, argument_attributes(func), strict=True):
+                if sdsc.HOST in attributes:
+                    labels[value] = ir.StringAttr(attributes[sdsc.HOST].label).value
+        names: set[str] = set()
+        #: The next number of each stem: above all existing ones, so that all names stay unique.
+        numbers: dict[str, int] = {}
         unnamed = []
         for op in [op for func in funcs for op in all_ops(func) if is_compute(op)]:
             name = sdsc.name_of(op)
             # If a pass rewrites one operation into several, all inherit its name, and the first keeps the name.
-            if name is None or numbers.is_taken(name):
+            if name is None or name in names:
                 unnamed.append(op)
-            else:
-                numbers.take(name)
+                continue
+            names.add(name)
+            stem, _, number = name.rpartition(".")
+            if number.isdecimal():
+                numbers[stem] = max(numbers.get(stem, 0), int(number) + 1)
         for op in unnamed:
-            stem = self._stem(op, labels)
-            op.attributes[sdsc.NAME] = ir.StringAttr.get(numbers.next_name(stem), op.context)
-
-    def _stem(self, op: ir.Operation, labels: dict[ir.Value, str]) -> str:
-        """Return the name of an op without its number."""
-        whole = sdsc.name_of(op)
-        if whole is not None:
-            return f"{whole}/part"
-        return f"{_source(op, labels)}/{_kind(op)}" if self.inserted else _kind(op)
-
-
-class _Numbers:
-    """Names in use, and the next number of each stem."""
-
-    def __init__(self) -> None:
-        self._taken: set[str] = set()
-        self._next: dict[str, int] = {}
-
-    def is_taken(self, name: str) -> bool:
-        return name in self._taken
-
-    def take(self, name: str) -> None:
-        stem, _, number = name.rpartition(".")
-        self._taken.add(name)
-        # New names get numbers above all existing ones, so that all names stay unique.
-        if number.isdecimal():
-            self._next[stem] = max(self._next.get(stem, 0), int(number) + 1)
-
-    def next_name(self, stem: str) -> str:
-        name = f"{stem}.{self._next.get(stem, 0)}"
-        self.take(name)
-        return name
+            stem, whole = _kind(op), sdsc.name_of(op)
+            if whole is not None:
+                stem = f"{whole}/part"
+            elif self.inserted:
+                # The first operand with a name is the source.
+                origins = [_origin(value, labels) for value in op.operands]
+                source = next((origin for origin in origins if origin not in NAMELESS), origins[0])
+                stem = f"{source}/{stem}"
+            count = numbers.get(stem, 0)
+            numbers[stem] = count + 1
+            op.attributes[sdsc.NAME] = ir.StringAttr.get(f"{stem}.{count}", op.context)
 
 
 def _kind(op: ir.Operation) -> str:
@@ -90,22 +79,6 @@ def _kind(op: ir.Operation) -> str:
     if op.name in COPIES:
         return op.name.rpartition(".")[2]
     return (sdsc.opcode_of(op) or op.name).removesuffix("nonstick")
-
-
-def _labels(func: ir.Operation) -> dict[ir.Value, str]:
-    """Return the host's name of each argument."""
-    arguments = func.regions[0].blocks[0].arguments
-    return {
-        value: ir.StringAttr(attributes[sdsc.HOST].label).value
-        for value, attributes in zip(arguments, argument_attributes(func), strict=True)
-        if sdsc.HOST in attributes
-    }
-
-
-def _source(op: ir.Operation, labels: dict[ir.Value, str]) -> str:
-    """Return the name of the first named operand, or the placeholder of the first operand."""
-    origins = [_origin(value, labels) for value in op.operands]
-    return next((origin for origin in origins if origin not in NAMELESS), origins[0])
 
 
 def _origin(value: ir.Value, labels: dict[ir.Value, str]) -> str:

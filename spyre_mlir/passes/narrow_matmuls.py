@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
@@ -10,7 +11,14 @@ from spyre_mlir.dialects.structured import Map, defining_op, element_of, selecti
 from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.tensor_builders import generic_op, transposed
+from spyre_mlir.rewriting.tensor_builders import (
+    element_type,
+    empty,
+    generic_op,
+    scalar_op,
+    transposed,
+    with_body,
+)
 
 _FP8 = "f8E4M3FN"
 _NARROW = {"f16", "bf16", _FP8}
@@ -62,12 +70,13 @@ def _is_matmul(op: ir.Operation) -> bool:
     """Return whether an op sums products of two f32 operands."""
     if len(op.operands) != 3 or any(element_of(value) != "f32" for value in op.operands):
         return False
-    body = [op_view.operation.name for op_view in op.regions[0].blocks[0].operations]
-    return body == ["arith.mulf", "arith.addf", "linalg.yield"] and "reduction" in _iterators(op)
+    if op.name == "linalg.generic" and "reduction" not in str(op.attributes["iterator_types"]):
+        return False
+    return _body(op) == ["arith.mulf", "arith.addf", "linalg.yield"]
 
 
-def _iterators(op: ir.Operation) -> str:
-    return str(op.attributes["iterator_types"]) if op.name == "linalg.generic" else "reduction"
+def _body(op: ir.Operation) -> list[str]:
+    return [inner.operation.name for inner in op.regions[0].blocks[0].operations]
 
 
 def _source(value: ir.Value) -> ir.Value | None:
@@ -79,18 +88,12 @@ def _source(value: ir.Value) -> ir.Value | None:
         return value
     moves = op.name in _VIEWS or op.name in ("linalg.transpose", "linalg.broadcast")
     if op.name == "linalg.generic":
-        moves = _is_move(op)
-    return _cast_or(op.operands[0]) if moves else None
-
-
-def _cast_or(value: ir.Value) -> ir.Value | None:
-    return value if element_of(value) in _NARROW else _source(value)
-
-
-def _is_move(op: ir.Operation) -> bool:
-    """Return whether a generic op has one input and at most casts its elements."""
-    body = [op_view.operation.name for op_view in op.regions[0].blocks[0].operations]
-    return len(op.operands) == 2 and body in (["arith.extf", "linalg.yield"], ["linalg.yield"])
+        # One input, whose elements are at most cast.
+        moves = len(op.operands) == 2 and _body(op) in (["arith.extf", "linalg.yield"], ["linalg.yield"])
+    if not moves:
+        return None
+    source = op.operands[0]
+    return source if element_of(source) in _NARROW else _source(source)
 
 
 def _narrowed(value: ir.Value) -> ir.Value:
@@ -102,23 +105,19 @@ def _narrowed(value: ir.Value) -> ir.Value:
     source = _narrowed(op.operands[0])
     if op.name == "linalg.transpose":
         return transposed(source, list(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
-    element = ir.RankedTensorType(source.type).element_type
-    type_ = ir.RankedTensorType.get(shape_of(value), element)
+    shape, element = shape_of(value), element_type(source)
     if op.name in _VIEWS:
         copy = op.clone().operation
         copy.operands[0] = source
-        copy.results[0].set_type(type_)
+        copy.results[0].set_type(ir.RankedTensorType.get(shape, element))
         return copy.results[0]
     maps = [selection(map_) for map_ in indexing_maps(op)]
     # The op was only the cast.
     if maps[0] == maps[1]:
         return source
-    empty = ir.Operation.create("tensor.empty", results=[type_]).result
-    moved = generic_op([source], empty, [dims for dims in maps if dims is not None], len(shape_of(value)), 0)
-    block = ir.Block.create_at_start(moved.regions[0], [element, element])
-    with ir.InsertionPoint(block):
-        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
-    return moved.results[0]
+    output = empty(shape, element)
+    moved = generic_op([source], output, [dims for dims in maps if dims is not None], len(shape), 0)
+    return with_body(moved, lambda read: read[0])
 
 
 def _product(inputs: list[ir.Value], output: ir.Value, maps: list[Map]) -> ir.Value:
@@ -127,19 +126,10 @@ def _product(inputs: list[ir.Value], output: ir.Value, maps: list[Map]) -> ir.Va
     reduced = [dim for dim in range(rank) if dim not in maps[-1]]
     order = [*(dim for dim in range(rank) if dim not in reduced), *reduced]
     ordered = [tuple(None if dim is None else order.index(dim) for dim in dims) for dims in maps]
-    generic = generic_op(inputs, output, ordered, rank, len(reduced))
-    wide = ir.F32Type.get()
-    elements = [ir.RankedTensorType(value.type).element_type for value in inputs]
-    block = ir.Block.create_at_start(generic.regions[0], [*elements, wide])
-    with ir.InsertionPoint(block):
+
+    def sum_of_products(read: Sequence[ir.Value]) -> ir.Value:
         # Casts in the body are exact, so the products are the same as in the f32 matmul.
-        factors = [
-            ir.Operation.create("arith.extf", results=[wide], operands=[argument]).result
-            for argument in list(block.arguments)[:2]
-        ]
-        product = ir.Operation.create("arith.mulf", results=[wide], operands=factors).result
-        total = ir.Operation.create(
-            "arith.addf", results=[wide], operands=[block.arguments[2], product]
-        ).result
-        ir.Operation.create("linalg.yield", operands=[total])
-    return generic.results[0]
+        factors = [scalar_op("arith.extf", [argument], ir.F32Type.get()) for argument in read[:2]]
+        return scalar_op("arith.addf", [read[2], scalar_op("arith.mulf", factors)])
+
+    return with_body(generic_op(inputs, output, ordered, rank, len(reduced)), sum_of_products)

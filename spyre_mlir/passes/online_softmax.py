@@ -46,7 +46,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.groups import Tiling, default_bytes, group_module
+from spyre_mlir.rewriting.outlining import Tiling, default_bytes, group_module
 from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.mask_tiles import MaskTiles
 

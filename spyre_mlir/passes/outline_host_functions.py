@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import ClassVar, Literal
 
-from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.aliasing import argument_attributes, functions
 from spyre_mlir.analysis.failing_assertions import ASSERT, check_assertion
 from spyre_mlir.analysis.quantized_matmuls import is_integer_product, is_narrowed_for_others
 from spyre_mlir.dialects import sdsc, stick
@@ -79,7 +79,14 @@ class _Partition:
         *body, self.end = [op.operation for op in self.block.operations]
         returned = {maker for value in self.end.operands if (maker := defining_op(value)) is not None}
         self.ops = [op for op in body if not is_free(op) or op in returned]
-        self.asserted = _asserted(self.block)
+        #: The assertions, and the operations whose only readers are assertions.
+        self.asserted: set[ir.Operation] = set()
+        for op in reversed([op.operation for op in self.block.operations]):
+            if op.name == ASSERT:
+                check_assertion(op)
+            users = {user_in_block(use, op) for value in op.results for use in value.uses}
+            if op.name == ASSERT or (users and users <= self.asserted):
+                self.asserted.add(op)
         self.evaluator = evaluator
         # Keyed by the text of a group, so that equal groups are evaluated once.
         self.refusals: dict[str, Refusal | None] = {}
@@ -104,25 +111,25 @@ class _Partition:
         op = self.ops[index]
         if is_free(op):  # a result that no operation computes
             return ExecutionSide.HOST
-        if op in self.asserted:
-            self.reasons[index] = Refusal("assertions are for the host", location_of(op.location))
-            return ExecutionSide.HOST
         elements = {_element(value) for value in (*op.operands, *op.results) if _element(value)}
-        if op.name in _VIEWS:
-            return ExecutionSide.HOST if _is_foreign(op) else ExecutionSide.EITHER
-        if foreign := sorted(elements & _FOREIGN):
-            self.reasons[index] = Refusal(
-                f"element type {foreign[0]} has no form on the device", location_of(op.location)
-            )
-            return ExecutionSide.HOST
+        foreign = sorted(elements & _FOREIGN)
         integers = elements and all(element.startswith(("i", "ui")) for element in elements)
-        if integers and not is_integer_product(op):
-            self.reasons[index] = Refusal("integers are for the host", location_of(op.location))
-            return ExecutionSide.HOST
-        if is_narrowed_for_others(op):
-            self.reasons[index] = Refusal(
-                "int8 that is computed with is for the host", location_of(op.location)
-            )
+        reason = None
+        if op in self.asserted:
+            reason = "assertions are for the host"
+        elif op.name in _VIEWS:
+            # Unsupported elements, or 8-bit elements that are not only for matmuls.
+            element = _element(op.results[0])
+            is_host = element in _FOREIGN or (element in _READ_ONLY and not _is_for_a_product(op))
+            return ExecutionSide.HOST if is_host else ExecutionSide.EITHER
+        elif foreign:
+            reason = f"element type {foreign[0]} has no form on the device"
+        elif integers and not is_integer_product(op):
+            reason = "integers are for the host"
+        elif is_narrowed_for_others(op):
+            reason = "int8 that is computed with is for the host"
+        if reason is not None:
+            self.reasons[index] = Refusal(reason, location_of(op.location))
             return ExecutionSide.HOST
         refusal = self._refusal([op])
         if refusal is not None:
@@ -144,7 +151,11 @@ class _Partition:
         """Return the phases. Parts of operations that are not fused go to the host, and phases are computed again."""
         where = {op: index for index, op in enumerate(self.ops)}
         reads = [frozenset(where[maker] for maker in producers(op)) for op in self.ops]
-        bytes_ = [sum(map(_bytes, op.results)) for op in self.ops]
+        bytes_ = [0] * len(self.ops)
+        for index, value in ((index, value) for index, op in enumerate(self.ops) for value in op.results):
+            element = ELEMENT_TYPES.get(_element(value).removeprefix("u"))
+            width = 8 if element is None or element.storage is None else element.storage.itemsize
+            bytes_[index] += math.prod(shape_of(value)) * width
         while True:
             nodes = [PhaseOp(*facts) for facts in zip(sides, reads, bytes_, strict=True)]
             program_phases = phases(nodes)
@@ -186,29 +197,36 @@ class _Partition:
             counts[phase.side] += 1
             outlined = Outlined([self.ops[index] for index in phase.nodes])
             on_device = phase.side is ExecutionSide.DEVICE
-            attrs = [
-                self._updated(attributes[value], value, outlined) if on_device else attributes[value]
-                for value in outlined.arguments
-            ]
+            attrs = []
+            for value in outlined.arguments:
+                entry, new = attributes[value], self.updates.get(value)
+                if on_device and new is not None and new in outlined.results:
+                    number = outlined.results.index(new)
+                    index = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), number)
+                    entry = ir.DictAttr.get({**{old.name: old.attr for old in entry}, sdsc.UPDATED: index})
+                attrs.append(entry)
             with self.func.location, ir.InsertionPoint(self.func):
                 func = outlined.build(name, attrs, layouts=on_device)
             # Hints tile only on the device, so only device functions need the sizes of named dims.
             if on_device:
                 for key, value in dim_sizes_of(self.func).items():
                     func.attributes[key] = value
+            kind = ir.StringAttr.get("input")
             for number, value in enumerate(outlined.results):
-                attributes[value] = _named(f"{name}.{number}")
+                label = ir.StringAttr.get(f"{name}.{number}")
+                attributes[value] = ir.DictAttr.get({"spyre.name": label, "spyre.kind": kind})
             calls.append((name, outlined))
-            self._remark(phase)
+            for index in phase.nodes if not on_device else ():
+                self._report(index)
         self.func.attributes["sym_name"] = ir.StringAttr.get("main")
         self._call(calls)
 
     def _argument_attributes(self) -> dict[ir.Value, ir.DictAttr]:
         """Return the attributes of each program argument for the outlined functions, and give each argument a name."""
-        declared = list(self.func.attributes["arg_attrs"]) if "arg_attrs" in self.func.attributes else []
         attributes = {}
-        for number, value in enumerate(self.block.arguments):
-            attrs = {entry.name: entry.attr for entry in ir.DictAttr(declared[number])} if declared else {}
+        for number, (value, attrs) in enumerate(
+            zip(self.block.arguments, argument_attributes(self.func), strict=True)
+        ):
             attrs.setdefault("spyre.name", ir.StringAttr.get(f"arg{number}"))
             # The attribute is the index of a result of the whole program.
             updated = attrs.pop(sdsc.UPDATED, None)
@@ -218,25 +236,32 @@ class _Partition:
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(list(attributes.values()))
         return attributes
 
-    def _updated(self, attributes: ir.DictAttr, argument: ir.Value, outlined: Outlined) -> ir.DictAttr:
-        """Record in the attributes of an argument which result of the function updates it, if any."""
-        new = self.updates.get(argument)
-        if new is None or new not in outlined.results:
-            return attributes
-        number = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), outlined.results.index(new))
-        return ir.DictAttr.get({**{entry.name: entry.attr for entry in attributes}, sdsc.UPDATED: number})
+    def _report(self, index: int) -> None:
+        """Report why an operation runs on the host, and each hint on it, because nothing is tiled there."""
+        op = self.ops[index]
+        if index in self.reasons:
+            self.pass_.remark(op, HOST, self.reasons[index].reason)
+        attr = op.attributes[HINTS] if HINTS in op.attributes else hints_in(op.location)
+        if attr is None or op.name in _VIEWS:
+            return
+        for hint in hints_of(attr, op.location):
+            if hint.id not in self.untiled and hint.tiles:
+                self.untiled.add(hint.id)
+                tiles = ", ".join(f"'{name}' into {count} tiles" for name, count in hint.tiles)
+                text = f"hint {hint.id} cuts {tiles}, but this runs on the host, which has no tiles"
+                self.pass_.warn(op, text)
 
     def _call(self, calls: Sequence[tuple[str, Outlined]]) -> None:
         values: dict[ir.Value, ir.Value] = {}
         with self.func.location, ir.InsertionPoint(self.end):
             for name, outlined in calls:
-                operands = [_plain(values.get(value, value), name) for value in outlined.arguments]
-                call = ir.Operation.create(
-                    "func.call",
-                    results=[value.type for value in outlined.results],
-                    operands=operands,
-                    attributes={"callee": ir.FlatSymbolRefAttr.get(name)},
-                )
+                operands = [values.get(value, value) for value in outlined.arguments]
+                for number, value in enumerate(operands):
+                    plain = stick.without_layout(value.type)
+                    # A function for the host expects values without layouts.
+                    if not name.startswith(ExecutionSide.DEVICE.value) and plain != value.type:
+                        operands[number] = ir.Operation.create("tensor.cast", [plain], [value]).result
+                call = outlined.call(name, operands)
                 values.update(zip(outlined.results, call.results, strict=True))
         for number, value in enumerate(self.end.operands):
             if value in values:
@@ -247,45 +272,6 @@ class _Partition:
             if not is_kept and not any(list(value.uses) for value in op.results):
                 op.erase()
 
-    def _remark(self, phase: Phase) -> None:
-        """Emit remarks about why operations run on the host."""
-        if phase.side is not ExecutionSide.HOST:
-            return
-        for index in phase.nodes:
-            if index in self.reasons:
-                self.pass_.remark(self.ops[index], HOST, self.reasons[index].reason)
-            if self.ops[index].name not in _VIEWS:
-                self._warn_of_hints(self.ops[index])
-
-    def _warn_of_hints(self, op: ir.Operation) -> None:
-        """Warn once about each hint on an operation on the host, where nothing is tiled."""
-        attr = op.attributes[HINTS] if HINTS in op.attributes else hints_in(op.location)
-        for hint in () if attr is None else hints_of(attr, op.location):
-            if hint.id not in self.untiled and hint.tiles:
-                self.untiled.add(hint.id)
-                tiles = ", ".join(f"'{name}' into {count} tiles" for name, count in hint.tiles)
-                self.pass_.warn(
-                    op, f"hint {hint.id} cuts {tiles}, but this runs on the host, which has no tiles"
-                )
-
-
-def _asserted(block: ir.Block) -> set[ir.Operation]:
-    """Return the assertions of a block, and the operations whose only readers are assertions."""
-    found: set[ir.Operation] = set()
-    for op in reversed([op.operation for op in block.operations]):
-        if op.name == ASSERT:
-            check_assertion(op)
-        users = {user_in_block(use, op) for value in op.results for use in value.uses}
-        if op.name == ASSERT or (users and users <= found):
-            found.add(op)
-    return found
-
-
-def _is_foreign(view: ir.Operation) -> bool:
-    """Return whether the device cannot read a view: unsupported elements, or 8-bit elements not only for matmuls."""
-    element = _element(view.results[0])
-    return element in _FOREIGN or (element in _READ_ONLY and not _is_for_a_product(view))
-
 
 def _is_for_a_product(view: ir.Operation) -> bool:
     """Return whether only integer matmuls read a view and the views of that view."""
@@ -295,30 +281,12 @@ def _is_for_a_product(view: ir.Operation) -> bool:
     )
 
 
-def _plain(value: ir.Value, callee: str) -> ir.Value:
-    """Return a value in the form that its callee expects: without a layout for the host, unchanged for the device."""
-    plain = stick.without_layout(value.type)
-    if callee.startswith(ExecutionSide.DEVICE.value) or plain == value.type:
-        return value
-    return ir.Operation.create("tensor.cast", results=[plain], operands=[value]).result
-
-
-def _named(name: str) -> ir.DictAttr:
-    return ir.DictAttr.get({"spyre.name": ir.StringAttr.get(name), "spyre.kind": ir.StringAttr.get("input")})
-
-
 def _element(value: ir.Value) -> str:
     return (
         str(ir.RankedTensorType(value.type).element_type)
         if isinstance(value.type, ir.RankedTensorType)
         else ""
     )
-
-
-def _bytes(value: ir.Value) -> int:
-    element = ELEMENT_TYPES.get(_element(value).removeprefix("u"))
-    width = 8 if element is None or element.storage is None else element.storage.itemsize
-    return math.prod(shape_of(value)) * width
 
 
 # Partitioning of a program into the fewest phases that alternate between device and host.
@@ -353,11 +321,35 @@ class Phase:
 
 
 def phases(nodes: Sequence[PhaseOp]) -> list[Phase]:
-    """Return the phases of the program; if beginning on either side gives equally many, the device begins."""
+    """Return the phases of the program; if beginning on either side gives equally many, the device begins.
+
+    Each operation is then moved to the latest phase of its side before or with its readers, if fewer bytes then cross
+    phases: its operands cross instead of its results. Operands from outside the program cost nothing.
+    """
     options = [_phases(nodes, first) for first in (ExecutionSide.DEVICE, ExecutionSide.HOST)]
     # ``min`` takes the first of equals, so a tie lets the device begin.
     fewest = min(options, key=len)
-    return _sunk(nodes, fewest)
+    phase_of = {index: number for number, phase in enumerate(fewest) for index in phase.nodes}
+    readers: dict[int, list[int]] = {index: [] for index in phase_of}
+    for index, node in enumerate(nodes):
+        for source in node.reads:
+            readers[source].append(index)
+    # Readers come later in program order, so in reverse order the phases of readers are already final.
+    for index in reversed(range(len(nodes))):
+        if not readers[index]:
+            continue
+        earliest = min(phase_of[reader] for reader in readers[index])
+        side = fewest[phase_of[index]].side
+        sides = {side} if nodes[index].side is not ExecutionSide.EITHER else set(ExecutionSide)
+        later = max(n for n in range(phase_of[index], earliest + 1) if fewest[n].side in sides)
+        read_bytes = sum(nodes[source].bytes for source in nodes[index].reads)
+        if later > phase_of[index] and read_bytes < nodes[index].bytes:
+            phase_of[index] = later
+    moved = [
+        Phase(phase.side, tuple(index for index in range(len(nodes)) if phase_of[index] == number))
+        for number, phase in enumerate(fewest)
+    ]
+    return [phase for phase in moved if phase.nodes]
 
 
 def _phases(nodes: Sequence[PhaseOp], first: ExecutionSide) -> list[Phase]:
@@ -378,33 +370,3 @@ def _phases(nodes: Sequence[PhaseOp], first: ExecutionSide) -> list[Phase]:
         waiting = [index for index in waiting if index not in scheduled]
         side = other[side]
     return phases
-
-
-def _sunk(nodes: Sequence[PhaseOp], phases: Sequence[Phase]) -> list[Phase]:
-    """Move each operation to the latest phase of its side before or with its readers, if fewer bytes then cross phases.
-
-    The operands of a moved operation cross instead of its results; operands from outside the program cost nothing.
-    """
-    phase_of = {index: number for number, phase in enumerate(phases) for index in phase.nodes}
-    readers: dict[int, list[int]] = {index: [] for index in phase_of}
-    for index, node in enumerate(nodes):
-        for source in node.reads:
-            readers[source].append(index)
-    # Readers come later in program order, so in reverse order the phases of readers are already final.
-    for index in reversed(range(len(nodes))):
-        if not readers[index]:
-            continue
-        earliest = min(phase_of[reader] for reader in readers[index])
-        side = phases[phase_of[index]].side
-        sides = {side} if nodes[index].side is not ExecutionSide.EITHER else set(ExecutionSide)
-        later = max(n for n in range(phase_of[index], earliest + 1) if phases[n].side in sides)
-        if (
-            later > phase_of[index]
-            and sum(nodes[source].bytes for source in nodes[index].reads) < nodes[index].bytes
-        ):
-            phase_of[index] = later
-    moved = [
-        Phase(phase.side, tuple(index for index in range(len(nodes)) if phase_of[index] == number))
-        for number, phase in enumerate(phases)
-    ]
-    return [phase for phase in moved if phase.nodes]

@@ -11,7 +11,6 @@ from spyre_mlir.analysis.aliasing import COPIES, AliasAnalysis, all_ops, argumen
 from spyre_mlir.analysis.loops import LOOP, terminator
 from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.dialects import sdsc, stick
-from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.listing import ListedTensor, listing
 from spyre_mlir.mlir import ir, location_of
@@ -45,19 +44,15 @@ class PrintLayouts(Pass):
 def laid_out_tensors(module: ir.Operation) -> list[tuple[str, list[ListedTensor]]]:
     """Return the tensors of each function in program order; ``CompileError`` if a tensor has no layout."""
     funcs = functions(module)
-    if not any(_has_layouts(func) for func in funcs):
+    values = [value for func in funcs for value in func.regions[0].blocks[0].arguments]
+    values += [result for func in funcs for op in all_ops(func) for result in op.results]
+    if not any(_is_tensor(value) and stick.has_layout(value.type) for value in values):
         where = location_of(funcs[0].location) if funcs else location_of(module.location)
         raise CompileError(
             "this module has no layouts; run choose-layouts, or --spyre-pipeline --to-level=laid-out, first",
             where,
         )
     return [(ir.StringAttr(func.attributes["sym_name"]).value, _Lister(func).tensors()) for func in funcs]
-
-
-def _has_layouts(func: ir.Operation) -> bool:
-    values = [*func.regions[0].blocks[0].arguments]
-    values += [result for op in all_ops(func) for result in op.results]
-    return any(_is_tensor(value) and stick.has_layout(value.type) for value in values)
 
 
 class _Lister:
@@ -69,39 +64,48 @@ class _Lister:
         self.state = ir.AsmState(func)
         self.attributes = argument_attributes(func)
         self.hosts = [attrs.get(sdsc.HOST) for attrs in self.attributes]
-        self.results = self._results()
+        #: For each returned value, and for its buffer, the names of the result on the host.
+        self.results: dict[ir.Value, list[str]] = {}
+        entries = [{}] * len(terminator(func.regions[0].blocks[0]).operands)
+        if "res_attrs" in func.attributes:
+            entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(func.attributes["res_attrs"])]
+        for index, value in enumerate(terminator(func.regions[0].blocks[0]).operands):
+            host = entries[index][sdsc.HOST] if sdsc.HOST in entries[index] else None
+            label = f"result{index}" if host is None else ir.StringAttr(host.label).value
+            for alias in dict.fromkeys([value, self.memory.place(value).buffer]):
+                self.results.setdefault(alias, []).append(label)
 
     def tensors(self) -> list[ListedTensor]:
-        listed = [self._argument(index) for index, value in enumerate(self.arguments) if _is_tensor(value)]
+        listed = []
+        for value, host, attributes in zip(self.arguments, self.hosts, self.attributes, strict=True):
+            if _is_tensor(value):
+                kind = ir.StringAttr(host.kind).value if host is not None else "argument"
+                origin = ", ".join([kind, *self.results.get(value, [])])
+                padding, layout = stick.padding_of(attributes), self.memory.layout(value)
+                name, line = self._name(value), self._line(value)
+                listed.append(ListedTensor(name, "-", layout, origin, line, padding=padding))
         for op in all_ops(self.func):
-            listed += [self._value(op, value) for value in op.results if _is_listed(op, value)]
+            # The destination of an op is not listed, but an empty tensor that insertions or a loop fill is.
+            users = [use.owner.operation.name for value in op.results for use in value.uses]
+            is_filled = LOOP in users or "tensor.insert_slice" in users
+            if op.name == "linalg.fill" or (op.name == "tensor.empty" and not is_filled):
+                continue
+            for value in filter(_is_tensor, op.results):
+                buffer = self.memory.place(value).buffer
+                origins = [*self._related(op, value, buffer), *self.results.get(value, [])]
+                listed.append(
+                    ListedTensor(
+                        self._name(value),
+                        sdsc.opcode_of(op) or op.name,
+                        self.memory.layout(value),
+                        ", ".join(origins) or "intermediate",
+                        self._line(value),
+                        owns_buffer=buffer == value,
+                        restickified=op.name == "stick.restickify",
+                        padding=stick.padding_of(op.attributes),
+                    )
+                )
         return listed
-
-    def _argument(self, index: int) -> ListedTensor:
-        value, host = self.arguments[index], self.hosts[index]
-        kind = ir.StringAttr(host.kind).value if host is not None else "argument"
-        origin = ", ".join([kind, *self.results.get(value, [])])
-        return ListedTensor(
-            self._name(value),
-            "-",
-            self.memory.layout(value),
-            origin,
-            self._line(value),
-            padding=stick.padding_of(self.attributes[index]),
-        )
-
-    def _value(self, op: ir.Operation, value: ir.Value) -> ListedTensor:
-        buffer = self.memory.place(value).buffer
-        return ListedTensor(
-            self._name(value),
-            sdsc.opcode_of(op) or op.name,
-            self.memory.layout(value),
-            ", ".join([*self._related(op, value, buffer), *self.results.get(value, [])]) or "intermediate",
-            self._line(value),
-            owns_buffer=buffer == value,
-            restickified=op.name == "stick.restickify",
-            padding=stick.padding_of(op.attributes),
-        )
 
     def _related(self, op: ir.Operation, value: ir.Value, buffer: ir.Value) -> list[str]:
         """Return a text that states which value this value is a view, part or copy of, or that it is a constant."""
@@ -114,17 +118,6 @@ class _Lister:
         if op.name in COPIES:
             return [f"copy of {self._name(op.operands[0])}"]
         return ["constant"] if op.name == "arith.constant" else []
-
-    def _results(self) -> dict[ir.Value, list[str]]:
-        """Return for each returned value, and for its buffer, the names of the result on the host."""
-        returned = list(terminator(self.func.regions[0].blocks[0]).operands)
-        hosts = _result_hosts(self.func, len(returned))
-        named: dict[ir.Value, list[str]] = {}
-        for index, (value, host) in enumerate(zip(returned, hosts, strict=True)):
-            label = f"result{index}" if host is None else ir.StringAttr(host.label).value
-            for alias in dict.fromkeys([value, self.memory.place(value).buffer]):
-                named.setdefault(alias, []).append(label)
-        return named
 
     def _name(self, value: ir.Value) -> str:
         """Return the host's name of an argument, or the name of the value in the printed IR."""
@@ -140,26 +133,5 @@ class _Lister:
         return f"{PurePath(file).name}:{rest}" if rest else ""
 
 
-def _result_hosts(func: ir.Operation, count: int) -> list[sdsc.HostAttr | None]:
-    """Return the ``sdsc.host`` attribute of each result; None if it is not known."""
-    if "res_attrs" not in func.attributes:
-        return [None] * count
-    entries = [ir.DictAttr(entry) for entry in ir.ArrayAttr(func.attributes["res_attrs"])]
-    return [entry[sdsc.HOST] if sdsc.HOST in entry else None for entry in entries]
-
-
 def _is_tensor(value: ir.Value) -> bool:
     return isinstance(value.type, ir.RankedTensorType)
-
-
-def _is_listed(op: ir.Operation, value: ir.Value) -> bool:
-    """Return whether a value is a tensor in memory and not a scalar or the destination of an op."""
-    return _is_tensor(value) and op.name != "linalg.fill" and not _is_destination(value)
-
-
-def _is_destination(value: ir.Value) -> bool:
-    """Return whether a value is an empty tensor that is not filled by insertions or a loop."""
-    owner = defining_op(value)
-    if owner is None or owner.name != "tensor.empty":
-        return False
-    return all(use.owner.operation.name not in (LOOP, "tensor.insert_slice") for use in value.uses)

@@ -26,7 +26,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
-from spyre_mlir.tiling import DigitRun, DimDigits, NamedDim, Names, UnnamedDim
+from spyre_mlir.tiling import DigitRun, NamedDim, Names, UnnamedDim
 from spyre_mlir.tiling.names import (
     best,
     contradict,
@@ -79,25 +79,26 @@ class _Propagation:
         self.warned: set[tuple[str, NamedDim | UnnamedDim]] = set()
         # unnamed dims of arguments, each with the first operation under hints that iterates over the dim
         self.nameless: dict[UnnamedDim, ir.Operation] = {}
+        # by hints: the names that they tile, each with the id of the innermost hint that tiles it
         self.tiled: dict[ir.Attribute, dict[str, int]] = {}
         self.known: Known = {}
 
     def run(self, ops: Sequence[ir.Operation]) -> None:
-        self._arguments()
-        for op in ops:
-            self._visit(op)
-        self._warn_of_nameless()
-
-    # -- arguments ------------------------------------------------------------------------------------
-
-    def _arguments(self) -> None:
         sizes = dim_sizes_of(self.func)
         arguments = self.func.regions[0].blocks[0].arguments
         for argument, attributes in zip(arguments, argument_attributes(self.func), strict=True):
             view = sdsc.host_view_of(ir.DictAttr.get(attributes), shape_of(argument))
-            name = _name_of(argument, attributes)
+            host = attributes.get(sdsc.HOST)
+            label = argument.arg_number if host is None else f"'{ir.StringAttr(host.label).value}'"
             dim_names = argument_dims(attributes, self.func.location)
-            self.names[argument] = self._argument(name, dim_names, view, sizes)
+            self.names[argument] = self._argument(f"argument {label}", dim_names, view, sizes)
+        for op in ops:
+            self._visit(op)
+        if self.nameless:
+            first, *others = self.nameless
+            more = f" and {len(others)} more" if others else ""
+            reason = f"no hint can tile what has no name: {first.reason}{more}"
+            self.owner.warn(self.nameless[first], reason)
 
     def _argument(
         self, name: str, dim_names: tuple[str, ...], view: HostView, sizes: dict[str, int]
@@ -148,6 +149,9 @@ class _Propagation:
 
     def _device_op(self, generic: Structured) -> None:
         op, maps = generic.op, generic.maps
+        described = DEVICE_OPS.get(generic.opcode)
+        # A dim that is looked up cannot be tiled.
+        looked_up = generic.reduced if described is not None and described.kind is Kind.GATHER else ()
         dims = []
         for dim, size in enumerate(generic.extents):
             candidates = [
@@ -155,24 +159,18 @@ class _Propagation:
                 for value, operand in zip(generic.inputs, maps, strict=False)
                 if dim in operand
             ]
-            is_looked_up = dim in generic.reduced and _is_gather(generic)  # such a dim cannot be tiled
-            named = candidates and not is_looked_up
+            named = candidates and dim not in looked_up
             dims.append(self._agreed(op, f"iteration dim {dim}", candidates) if named else unnamed(size))
         self.names[generic.result] = tuple(() if dim is None else dims[dim] for dim in maps[-1])
         op.attributes[DIMS] = dims_attr([labels(parts) for parts in dims])
         hints = hints_in(op.location)
         if hints is not None:
             op.attributes[HINTS] = hints
-            tiled = self._tiled(op, hints)
+            if hints not in self.tiled:
+                parsed = hints_of(hints, op.location)
+                self.tiled[hints] = {name: hint.id for hint in parsed for name, _ in hint.tiles}
             for dim, parts in enumerate(dims):
-                self._check_names(op, dim, parts, tiled)
-
-    def _tiled(self, op: ir.Operation, hints: ir.Attribute) -> dict[str, int]:
-        """Return the names that hints tile, each with the id of the innermost hint that tiles it."""
-        if hints not in self.tiled:
-            parsed = hints_of(hints, op.location)
-            self.tiled[hints] = {name: hint.id for hint in parsed for name, _ in hint.tiles}
-        return self.tiled[hints]
+                self._check_names(op, dim, parts, self.tiled[hints])
 
     def _insertion(self, op: ir.Operation) -> None:
         """Name the dims of an assembled buffer by its names, and by the part's names for dims that the part fills."""
@@ -214,32 +212,11 @@ class _Propagation:
             if isinstance(part.dim, UnnamedDim) and part.dim.reason and not part.dim.lost:
                 self.nameless.setdefault(part.dim, op)
             for name in sorted(part.mentioned - {*usable}):
-                if name in tiled and self._is_new(name, part):
+                if name in tiled and (name, part.dim) not in self.warned:
+                    self.warned.add((name, part.dim))
                     reason = f": {part.dim.reason}" if isinstance(part.dim, UnnamedDim) else ""
                     what = f"iteration dim {dim} does not begin with all of '{name}'{reason}"
                     self.owner.warn(op, f"{what}; hint {tiled[name]} does not tile it")
-
-    def _warn_of_nameless(self) -> None:
-        if self.nameless:
-            first, *others = self.nameless
-            more = f" and {len(others)} more" if others else ""
-            reason = f"no hint can tile what has no name: {first.reason}{more}"
-            self.owner.warn(self.nameless[first], reason)
-
-    def _is_new(self, name: str, part: DimDigits) -> bool:
-        known = (name, part.dim) in self.warned
-        self.warned.add((name, part.dim))
-        return not known
-
-
-def _is_gather(generic: Structured) -> bool:
-    return generic.opcode in DEVICE_OPS and DEVICE_OPS[generic.opcode].kind is Kind.GATHER
-
-
-def _name_of(argument: ir.Value, attributes: dict[str, ir.Attribute]) -> str:
-    host = attributes.get(sdsc.HOST)
-    label = argument.arg_number if host is None else f"'{ir.StringAttr(host.label).value}'"
-    return f"argument {label}"
 
 
 def _shown(parts: DigitRun) -> str:

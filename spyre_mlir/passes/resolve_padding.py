@@ -11,7 +11,7 @@ from spyre_mlir.dialects.structured import defining_op, element_of, structured
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.layout import padding
 from spyre_mlir.layout.padding import UNDEFINED, Need, State, States, state_text, uniform
-from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
+from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
@@ -52,49 +52,38 @@ class _Resolver:
         self.undefined: dict[ir.Type, ir.DictAttr | None] = {}
 
     def run(self) -> None:
-        self._arguments()
+        arguments = list(self.func.regions[0].blocks[0].arguments)
+        layouts = [self.memory.layout(value) for value in arguments]
+        # The padding of an argument is 0 if copies cannot leave out the padding.
+        known = [uniform(layout, 0.0 if padding.is_scattered(layout) else self.host) for layout in layouts]
+        if any(known):
+            triples = zip(argument_attributes(self.func), arguments, known, strict=True)
+            entries = [{**named, **self._claim(value, states)} for named, value, states in triples]
+            self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(
+                [ir.DictAttr.get(named) for named in entries]
+            )
         for op in all_ops(self.func):
             opcode = sdsc.opcode_of(op)
             if opcode is not None or op.name in COPIES:
                 self._leave_undefined(op)
-            elif op.name == "arith.constant":
-                self._constant(op)
+            elif op.name == "arith.constant" and isinstance(op.results[0].type, ir.RankedTensorType):
+                states = uniform(self.memory.layout(op.results[0]), self.host)
+                for name, attr in self._claim(op.results[0], states).items():
+                    op.attributes[name] = attr
             elif op.name == "tensor.insert_slice":
-                self._filled(self.memory.place(op.operands[1]).buffer)
+                # Insertions do not write the padding of the buffer that they assemble.
+                maker = defining_op(self.memory.place(op.operands[1]).buffer)
+                if maker is not None and maker.name == "tensor.empty":
+                    self._leave_undefined(maker)
             if opcode is not None and padding.reads_padding(opcode):
                 self._mask(op)
 
     # -- states ---------------------------------------------------------------------------------------
 
-    def _arguments(self) -> None:
-        arguments = list(self.func.regions[0].blocks[0].arguments)
-        known = [self._by_the_host(self.memory.layout(value)) for value in arguments]
-        if not any(known):
-            return
-        triples = zip(argument_attributes(self.func), arguments, known, strict=True)
-        entries = [{**named, **self._claim(value, states)} for named, value, states in triples]
-        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(named) for named in entries])
-
-    def _by_the_host(self, layout: StickLayout) -> States:
-        """Return the states that the host leaves in an argument: 0 if copies cannot leave out the padding."""
-        return uniform(layout, 0.0 if padding.is_scattered(layout) else self.host)
-
-    def _constant(self, op: ir.Operation) -> None:
-        value = op.results[0]
-        if isinstance(value.type, ir.RankedTensorType):
-            for name, attr in self._claim(value, uniform(self.memory.layout(value), self.host)).items():
-                op.attributes[name] = attr
-
     def _claim(self, value: ir.Value, states: States) -> dict[str, ir.Attribute]:
         """Record the states that the host writes, and return them as an attribute if there is padding."""
         self.host_states[value] = states
         return {stick.PADDING: stick.padding_attr(states)} if states else {}
-
-    def _filled(self, buffer: ir.Value) -> None:
-        """Mark the padding of a buffer assembled by insertions as undefined: insertions do not write padding."""
-        maker = defining_op(buffer)
-        if maker is not None and maker.name == "tensor.empty":
-            self._leave_undefined(maker)
 
     def _leave_undefined(self, op: ir.Operation) -> None:
         """Mark the padding of an op's result as undefined: no operation writes padding."""
@@ -110,8 +99,14 @@ class _Resolver:
 
     def _mask(self, op: ir.Operation) -> None:
         """Mask the dims whose padding is not neutral in all operands. A mask applies to all operands."""
-        if _reduces_whole_sticks(op):
-            return
+        generic = structured(op)
+        if generic is not None:
+            # A fast test, which most operations pass: no stick of a reduced dim can have padding. Operands of different
+            # element types have sticks of different lengths.
+            elements = map(element_of, (*generic.inputs, generic.result))
+            longest = max(elements_per_stick(target_of(op), element) for element in elements)
+            if all(generic.extents[dim] % longest == 0 for dim in generic.reduced):
+                return
         opcode, space, values = self.memory.space(op)
         unmet: dict[int, list[tuple[Need, State]]] = {}
         for need in padding.needs(opcode, space):
@@ -129,23 +124,9 @@ class _Resolver:
             {dim: unmet_needs[0][0].value for dim, unmet_needs in unmet.items()}
         )
         for dim, unmet_needs in unmet.items():
-            self.owner.remark(op, "mask", _reason(dim, unmet_needs))
-
-
-def _reduces_whole_sticks(op: ir.Operation) -> bool:
-    """Return whether no stick of a reduced dim can have padding. This is a fast test that holds for most operations."""
-    generic = structured(op)
-    if generic is None:
-        return False
-    # Operands with different element types have sticks of different lengths.
-    longest = max(
-        elements_per_stick(target_of(op), element_of(value)) for value in (*generic.inputs, generic.result)
-    )
-    return all(generic.extents[dim] % longest == 0 for dim in generic.reduced)
-
-
-def _reason(dim: int, unmet: list[tuple[Need, State]]) -> str:
-    need, _ = unmet[0]
-    shown = [f"padding of operand {other.operand + 1} is {state_text(state)}" for other, state in unmet]
-    first, last = need.positions[0], need.positions[-1]
-    return f"mask d{dim} {first}..{last} with {state_text(need.value)}: {', '.join(shown)}"
+            need, _ = unmet_needs[0]
+            first, last, shown = need.positions[0], need.positions[-1], []
+            for other, state in unmet_needs:
+                shown.append(f"padding of operand {other.operand + 1} is {state_text(state)}")
+            text = f"mask d{dim} {first}..{last} with {state_text(need.value)}: {', '.join(shown)}"
+            self.owner.remark(op, "mask", text)

@@ -72,18 +72,37 @@ class SinkRestickify(Pass):
 
     def _sink(self, usage: Usage, user: Divided, tile_bytes: int) -> None:
         slices = [use.owner.operation for use in user.op.results[0].uses]
-        if not slices or not all(_is_tile(usage, slice_) for slice_ in slices):
+        # Slices in loops, which move with the loops.
+        if not slices or any(
+            slice_.name != "tensor.extract_slice" or executions(slice_) < 2 for slice_ in slices
+        ):
             return
-        if _has_known_padding(user.op) or pins_of(user.op).slices is not None:
+        if not all(usage.memory.place(slice_.results[0]).moves for slice_ in slices):
+            return
+        # Readers may rely on known numbers in the padding of the result.
+        states = stick.padding_of(user.op.attributes).values()
+        if any(state is not UNDEFINED for state in states) or pins_of(user.op).slices is not None:
             return
         conversions = [_tile_conversion(usage, user, slice_, tile_bytes) for slice_ in slices]
         possible = [conversion for conversion in conversions if conversion is not None]
         # All tiles or none are moved: a single reader of the whole result keeps the whole conversion.
-        if len(possible) < len(slices) or not _pays(usage, user, slices):
+        if len(possible) < len(slices):
             return
+        # The time to write the whole tensor and to read it back.
+        work = operation_work(user.opcode, user.space, user.division)
+        saved = access_ns(work, work.operands[-1])
+        for access in (access for slice_ in slices for access in _readers(usage, slice_)):
+            read = operation_work(access.user.opcode, access.user.space, access.user.division)
+            saved += access.user.executions * access_ns(read, read.operands[access.operand])
+        # Each tile waits for its first byte, but the whole tensor waited only once.
+        if saved <= usage.memory.target.hbm_access_ns * sum(map(executions, slices)):
+            return
+        name = sdsc.name_of(user.op)
         for number, (slice_, conversion) in enumerate(zip(slices, possible, strict=True)):
             tile_op = _convert(usage, user.op, slice_, conversion.mapping)
-            _name(tile_op, number)
+            # Plan files distinguish the conversion of a tile from the whole conversion.
+            if name is not None:
+                tile_op.attributes[sdsc.NAME] = ir.StringAttr.get(f"{name}/tile.{number}", tile_op.context)
             if conversion.shared:
                 self._gather(usage.func, tile_op)
         text = f"{len(slices)} tiles are converted in the loops that read them, into LX"
@@ -107,18 +126,6 @@ class SinkRestickify(Pass):
             tile, division, point, conversion.location, self.name, reason, over_the_ring=True
         )
         read_instead(shuffled, tile, readers)
-
-
-def _is_tile(usage: Usage, op: ir.Operation) -> bool:
-    """Return whether an op is a slice in a loop that moves with the loop."""
-    if op.name != "tensor.extract_slice":
-        return False
-    return executions(op) > 1 and bool(usage.memory.place(op.results[0]).moves)
-
-
-def _has_known_padding(op: ir.Operation) -> bool:
-    """Return whether readers rely on known numbers in the padding of the result."""
-    return any(state is not UNDEFINED for state in stick.padding_of(op.attributes).values())
 
 
 def _readers(usage: Usage, op: ir.Operation) -> list[BufferUse]:
@@ -167,7 +174,9 @@ def _tile_conversion(
     result = op.results[0]
     space = usage.memory.copy_space(result, [usage.memory.place(result).view, before])
     mapping = matching_division(space, 0, views[0])
-    splits = cheapest_split(user.opcode, _reversed(space), len(views[0].regions))
+    # The split is chosen as if the source were the result.
+    turned = replace(space, views=space.views[::-1], present=space.present[::-1])
+    splits = cheapest_split(user.opcode, turned, len(views[0].regions))
     # Converting on the reading cores saves the shuffle, which is worth a slower read.
     if mapping is not None and _read_ns(user, space, mapping[0]) <= _TOO_SLOW * _read_ns(user, space, splits):
         return _TileConversion(mapping, shared=False)
@@ -180,30 +189,6 @@ def _read_ns(user: Divided, space: Space, splits: Sequence[int]) -> float:
     """Return the time for all cores to read their parts of a tile from device memory, with the given splits."""
     work = even_work(user.opcode, space, splits)
     return access_ns(work, work.operands[1])
-
-
-def _reversed(space: Space) -> Space:
-    """Return the space with the source before the result."""
-    return replace(space, views=space.views[::-1], present=space.present[::-1])
-
-
-def _pays(usage: Usage, user: Divided, slices: Sequence[ir.Operation]) -> bool:
-    """Return whether writing the whole tensor and reading it back takes longer than the waits of all tiles."""
-    work = operation_work(user.opcode, user.space, user.division)
-    saved = access_ns(work, work.operands[-1])
-    for slice_ in slices:
-        for access in _readers(usage, slice_):
-            read = operation_work(access.user.opcode, access.user.space, access.user.division)
-            saved += access.user.executions * access_ns(read, read.operands[access.operand])
-    # Each tile waits for its first byte, but the whole tensor waited only once.
-    return saved > usage.memory.target.hbm_access_ns * sum(map(executions, slices))
-
-
-def _name(op: ir.Operation, number: int) -> None:
-    """Give the conversion of a tile a name that differs from the whole conversion, for plan files."""
-    name = sdsc.name_of(op)
-    if name is not None:
-        op.attributes[sdsc.NAME] = ir.StringAttr.get(f"{name}/tile.{number}", op.context)
 
 
 def _convert(usage: Usage, restickify: ir.Operation, op: ir.Operation, mapping: Mapping) -> ir.Operation:

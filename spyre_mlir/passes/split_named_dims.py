@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import all_ops, functions
@@ -33,9 +34,9 @@ from spyre_mlir.layout_search.tensor_graph import signature
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.groups import default_bytes
-from spyre_mlir.rewriting.tensor_builders import collapsed, expanded, transposed
-from spyre_mlir.tiling import DimSplit, HintError, NamedIteration, check_dims, dim_splits
+from spyre_mlir.rewriting.outlining import default_bytes
+from spyre_mlir.rewriting.tensor_builders import collapsed, consecutive, expanded, transposed
+from spyre_mlir.tiling import DimSplit, HintError, check_dims, dim_splits
 
 #: Splits of iteration dims, by dim.
 Splits = Mapping[int, DimSplit]
@@ -75,17 +76,28 @@ class SplitNamedDims(Pass):
                 if generic.result in splits:
                     self._report(generic, splits[generic.result])
                     results.add(_split(generic, splits[generic.result]))
-                else:
-                    _read_through(generic, results)
+                    continue
+                # Other operations read split results without the views that cancel out.
+                for number, value in enumerate(generic.inputs):
+                    root = value
+                    while (producer := defining_op(root)) is not None and producer.name in VIEWS:
+                        root = producer.operands[0]
+                    if root in results:
+                        op.operands[number] = regrouped(value, [(size,) for size in shape_of(value)])
         # Views that cancelled out and the old operations are dead now.
         for op in reversed(ops):
             if (op.name in VIEWS or sdsc.OP in op.attributes) and use_empty(op.results[0]):
                 op.erase()
 
     def _report(self, generic: Structured, splits: Splits) -> None:
+        values = list(zip((*generic.inputs, generic.result), generic.maps, strict=True))
+        target = target_of(generic.op)
         for dim, split in splits.items():
-            size = generic.extents[dim]
+            size, copied = generic.extents[dim], 0
             if split.moves:
+                # The most bytes that copies of all values with the dim read and write.
+                for value in [value for value, dims in values if dim in dims]:
+                    copied += 2 * default_bytes(target, shape_of(value), element_of(value))
                 name, tiles = split.dims[0][0], split.sizes[1]
                 text = f"iteration dim {dim} of {size} elements has the {tiles} tiles of '{name}' outermost: a copy"
             else:
@@ -94,21 +106,11 @@ class SplitNamedDims(Pass):
                     for names, extent in zip(split.dims, split.extents, strict=True)
                 )
                 text = f"iteration dim {dim} of {size} elements is split into {shown}"
-            self.remark(generic.op, "tiling", text, before=0, after=_copied_bytes(generic, dim) * split.moves)
-
-
-def _copied_bytes(generic: Structured, dim: int) -> int:
-    """Return the most bytes that copies of all values with a dim read and write."""
-    values = zip((*generic.inputs, generic.result), generic.maps, strict=True)
-    target = target_of(generic.op)
-    sizes = (
-        default_bytes(target, shape_of(value), element_of(value)) for value, dims in values if dim in dims
-    )
-    return 2 * sum(sizes)
+            self.remark(generic.op, "tiling", text, before=0, after=copied)
 
 
 def _splits(func: ir.Operation, ops: Sequence[ir.Operation]) -> dict[ir.Value, Splits]:
-    """Return the splits of each operation that needs any, by its result."""
+    """Return by result, for each dim of an operation, the first of its splits that the device supports, if any."""
     iterations, sizes = NamedIterations(), dim_sizes_of(func)
     splits: dict[ir.Value, Splits] = {}
     for op in ops:
@@ -120,26 +122,18 @@ def _splits(func: ir.Operation, ops: Sequence[ir.Operation]) -> dict[ir.Value, S
             check_dims(iteration, sizes)
         except HintError as error:
             raise error_at(op, str(error)) from None
-        op_splits = _splits_of(generic, iteration, sizes)
-        if op_splits:
-            splits[generic.result] = op_splits
+        hints = hints_of(op.attributes[HINTS], op.location)
+        tiles = {name: count for hint in hints for name, count in hint.tiles if count <= sizes.get(name, 1)}
+        chosen: dict[int, DimSplit] = {}
+        for dim, names in enumerate(iteration.dims):
+            ways = dim_splits(names, iteration.sizes[dim], sizes, tiles, iteration.sticks.get(dim, 1))
+            # The best split comes first: a split into dims, before a copy with the tile index outermost.
+            way = next((way for way in ways if _is_legal(generic, {**chosen, dim: way})), None)
+            if way is not None:
+                chosen[dim] = way
+        if chosen:
+            splits[generic.result] = chosen
     return splits
-
-
-def _splits_of(
-    generic: Structured, iteration: NamedIteration, sizes: Mapping[str, int]
-) -> dict[int, DimSplit]:
-    """Return for each dim the first of its splits with which the device still supports the operation."""
-    hints = hints_of(generic.op.attributes[HINTS], generic.op.location)
-    tiles = {name: count for hint in hints for name, count in hint.tiles if count <= sizes.get(name, 1)}
-    chosen: dict[int, DimSplit] = {}
-    for dim, names in enumerate(iteration.dims):
-        ways = dim_splits(names, iteration.sizes[dim], sizes, tiles, iteration.sticks.get(dim, 1))
-        # The best split comes first: a split into dims, before a copy with the tile index outermost.
-        way = next((way for way in ways if _is_legal(generic, {**chosen, dim: way})), None)
-        if way is not None:
-            chosen[dim] = way
-    return chosen
 
 
 def _is_legal(generic: Structured, splits: Splits) -> bool:
@@ -158,12 +152,12 @@ def _is_legal(generic: Structured, splits: Splits) -> bool:
 def _split(generic: Structured, splits: Splits) -> ir.Value:
     """Replace an operation by one over the new dims, and return the new result; the old result is a view of it."""
     places = _places(generic, splits)
-    inputs = [
-        _operand(value, dims, splits) for value, dims in zip(generic.inputs, generic.maps, strict=False)
-    ]
     result = device_op(
         generic.opcode,
-        inputs,
+        [
+            _viewed(value, value, dims, splits)
+            for value, dims in zip(generic.inputs, generic.maps, strict=False)
+        ],
         [_mapped(dims, places) for dims in generic.maps[:-1]],
         _extents(generic, splits),
         element_of(generic.result),
@@ -175,60 +169,38 @@ def _split(generic: Structured, splits: Splits) -> ir.Value:
     op = maker_of(result)
     sdsc.inherit(op, generic.op)
     op.attributes[HINTS] = generic.op.attributes[HINTS]
-    op.attributes[DIMS] = _names(generic, splits)
-    generic.result.replace_all_uses_with(_result(result, generic, splits))
+    names = (splits[dim].dims if dim in splits else (old,) for dim, old in enumerate(dims_of(generic.op)))
+    op.attributes[DIMS] = dims_attr(list(itertools.chain.from_iterable(names)))
+    old_result = _viewed(result, generic.result, generic.maps[-1], splits, is_split=True)
+    generic.result.replace_all_uses_with(old_result)
     return result
 
 
-def _operand(value: ir.Value, dims: Map, splits: Splits) -> ir.Value:
-    """Return an operand with its dims split."""
+def _viewed(value: ir.Value, old: ir.Value, dims: Map, splits: Splits, *, is_split: bool = False) -> ir.Value:
+    """Return ``value`` with its dims split, or with the dims of ``old`` if it ``is_split``."""
     factors: list[tuple[int, ...]] = []
     order: list[int] = []
     counts: list[int] = []
-    for dim, size in zip(dims, shape_of(value), strict=True):
-        split = splits.get(dim) if dim is not None else None
-        factors.append((size,) if split is None else split.sizes)
-        order += [len(order) + index for index in ((0,) if split is None else split.order)]
-        counts += [1] if split is None else [len(group) for group in split.groups]
+    for dim, size in zip(dims, shape_of(old), strict=True):
+        split, begin = splits.get(dim) if dim is not None else None, len(order)
+        if split is None:
+            factors.append((size,))
+            order.append(begin)
+            counts.append(1)
+        elif is_split:
+            factors += [tuple(split.sizes[index] for index in group) for group in split.groups]
+            order += [begin + split.order.index(index) for index in range(len(split.sizes))]
+            counts.append(len(split.sizes))
+        else:
+            factors.append(split.sizes)
+            order += [begin + index for index in split.order]
+            counts += [len(group) for group in split.groups]
     return merged(transposed(regrouped(value, factors), order), counts)
 
 
-def _result(result: ir.Value, generic: Structured, splits: Splits) -> ir.Value:
-    """Return the result of an operation over new dims as a tensor with the old dims."""
-    factors: list[tuple[int, ...]] = []
-    order: list[int] = []
-    counts: list[int] = []
-    for dim, size in zip(generic.maps[-1], shape_of(generic.result), strict=True):
-        split = splits.get(dim) if dim is not None else None
-        if split is None:
-            order.append(len(order))
-            factors.append((size,))
-            counts.append(1)
-            continue
-        begin = len(order)
-        order += [begin + split.order.index(index) for index in range(len(split.sizes))]
-        factors += [tuple(split.sizes[index] for index in group) for group in split.groups]
-        counts.append(len(split.sizes))
-    return merged(transposed(regrouped(result, factors), order), counts)
-
-
-def _read_through(generic: Structured, results: set[ir.Value]) -> None:
-    """Replace operands of an operation by operands without the views that cancel out."""
-    for number, value in enumerate(generic.inputs):
-        root = value
-        while (op := defining_op(root)) is not None and op.name in VIEWS:
-            root = op.operands[0]
-        if root in results:
-            generic.op.operands[number] = regrouped(value, [(size,) for size in shape_of(value)])
-
-
-def _places(generic: Structured, splits: Splits) -> list[tuple[int, ...]]:
+def _places(generic: Structured, splits: Splits) -> Sequence[tuple[int, ...]]:
     """Return the new dims of each iteration dim."""
-    numbers = itertools.count()
-    return [
-        tuple(itertools.islice(numbers, len(splits[dim].groups) if dim in splits else 1))
-        for dim in range(len(generic.extents))
-    ]
+    return consecutive(len(splits[dim].groups) if dim in splits else 1 for dim in range(len(generic.extents)))
 
 
 def _extents(generic: Structured, splits: Splits) -> list[int]:
@@ -240,21 +212,10 @@ def _extents(generic: Structured, splits: Splits) -> list[int]:
 
 
 def _mapped(dims: Map, places: Sequence[tuple[int, ...]]) -> Map:
-    def new() -> Iterator[int | None]:
-        for dim in dims:
-            yield from (None,) if dim is None else places[dim]
-
-    return tuple(new())
-
-
-def _names(generic: Structured, splits: Splits) -> ir.Attribute:
-    return dims_attr(
-        [
-            dim_names
-            for dim, names in enumerate(dims_of(generic.op))
-            for dim_names in (splits[dim].dims if dim in splits else (names,))
-        ]
-    )
+    new: list[int | None] = []
+    for dim in dims:
+        new += [None] if dim is None else places[dim]
+    return tuple(new)
 
 
 # Splitting the dims of values into factors, through the views that define the values.
@@ -273,7 +234,11 @@ def regrouped(value: ir.Value, factors: Factors) -> ir.Value:
     if op is not None and op.name in VIEWS:
         step, source = step_of(op), op.operands[0]
         if isinstance(step, Transpose):
-            view = _of_transposed(source, step.permutation, factors)
+            of_source = dict(zip(step.permutation, factors, strict=True))
+            source_factors = [of_source[dim] for dim in range(len(step.permutation))]
+            places = consecutive(map(len, source_factors))
+            inner = regrouped(source, source_factors)
+            view = transposed(inner, [place for dim in step.permutation for place in places[dim]])
         elif isinstance(step, Collapse):
             view = _of_collapsed(source, step.groups, factors)
         elif isinstance(step, Expand):
@@ -284,20 +249,13 @@ def regrouped(value: ir.Value, factors: Factors) -> ir.Value:
 def split(value: ir.Value, factors: Factors) -> ir.Value:
     """Return a view of a value with one dim per factor."""
     shape = tuple(itertools.chain.from_iterable(factors))
-    return value if shape == shape_of(value) else expanded(value, _groups(map(len, factors)), shape)
+    return value if shape == shape_of(value) else expanded(value, consecutive(map(len, factors)), shape)
 
 
 def merged(value: ir.Value, counts: Iterable[int]) -> ir.Value:
     """Merge successive dims of a value; ``counts`` are the numbers of dims that are merged."""
-    groups = _groups(counts)
+    groups = consecutive(counts)
     return value if all(len(group) == 1 for group in groups) else collapsed(value, groups)
-
-
-def _of_transposed(source: ir.Value, permutation: Sequence[int], factors: Factors) -> ir.Value:
-    of_source = dict(zip(permutation, factors, strict=True))
-    places = _groups(len(of_source[dim]) for dim in range(len(permutation)))
-    inner = regrouped(source, [of_source[dim] for dim in range(len(permutation))])
-    return transposed(inner, [place for dim in permutation for place in places[dim]])
 
 
 def _of_expanded(source: ir.Value, groups: Sequence[Sequence[int]], factors: Factors) -> ir.Value | None:
@@ -305,25 +263,20 @@ def _of_expanded(source: ir.Value, groups: Sequence[Sequence[int]], factors: Fac
     if not groups:
         return None
     # Dims of size 1 are added after the source is split, because the source does not have them.
-    source_factors = [_together(factors[dim] for dim in group) for group in groups]
-    inner = regrouped(source, source_factors)
+    sized = [[factor for dim in group for factor in factors[dim] if factor > 1] for group in groups]
+    inner = regrouped(source, [tuple(group) or (1,) for group in sized])
     shape = list(itertools.chain.from_iterable(factors))
     if list(shape_of(inner)) == shape:
         return inner
-    counts = [sum(len(factors[dim]) for dim in group) for group in groups]
-    return expanded(inner, _with_units(shape, counts), shape)
-
-
-def _with_units(shape: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
-    """Group the dims of ``shape``, ``counts`` per source dim: each group has one sized dim and dims of size 1."""
-    groups: list[list[int]] = []
-    for places in _groups(counts):
-        groups.append([])
+    # Each dim of the source becomes one sized dim and dims of size 1.
+    merged_dims: list[list[int]] = []
+    for places in consecutive(sum(len(factors[dim]) for dim in group) for group in groups):
+        merged_dims.append([])
         for place in places:
-            if shape[place] > 1 and any(shape[other] > 1 for other in groups[-1]):
-                groups.append([])
-            groups[-1].append(place)
-    return groups
+            if shape[place] > 1 and any(shape[other] > 1 for other in merged_dims[-1]):
+                merged_dims.append([])
+            merged_dims[-1].append(place)
+    return expanded(inner, merged_dims, shape)
 
 
 def _of_collapsed(source: ir.Value, groups: Sequence[Sequence[int]], factors: Factors) -> ir.Value | None:
@@ -331,34 +284,22 @@ def _of_collapsed(source: ir.Value, groups: Sequence[Sequence[int]], factors: Fa
     shape = shape_of(source)
     if not groups:
         return None
-    finest = [
-        _common([shape[dim] for dim in group], dim_factors)
-        for group, dim_factors in zip(groups, factors, strict=True)
-    ]
     inner: list[tuple[int, ...]] = []
     counts: list[int] = []
-    for group, dim_factors, common in zip(groups, factors, finest, strict=True):
+    for group, dim_factors in zip(groups, factors, strict=True):
+        sizes = [shape[dim] for dim in group]
+        # The common refinement of both factorizations, without factors of 1.
+        ends = {
+            end for numbers in (sizes, dim_factors) for end in itertools.accumulate(numbers, operator.mul)
+        }
+        pairs = list(itertools.pairwise([1, *sorted(end for end in ends if end > 1)]))
         # The split cuts across the merged dims, so the merge is kept.
-        if common is None:
+        if any(after % before for before, after in pairs):
             return None
-        parts = _distributed(common, [shape[dim] for dim in group])
+        parts = _distributed([after // before for before, after in pairs], sizes)
         inner += parts
         counts += _counts(list(itertools.chain.from_iterable(parts)), dim_factors)
     return merged(regrouped(source, inner), counts)
-
-
-def _common(first: Sequence[int], second: Sequence[int]) -> list[int] | None:
-    """Return the common refinement of two factorizations, without factors of 1; None if there is none."""
-    ends = sorted({*_ends(first), *_ends(second)})
-    pairs = list(itertools.pairwise([1, *ends]))
-    if any(after % before for before, after in pairs):
-        return None
-    return [after // before for before, after in pairs]
-
-
-def _ends(sizes: Sequence[int]) -> list[int]:
-    """Return the products of all prefixes of sizes that are above 1."""
-    return [product for product in itertools.accumulate(sizes, lambda one, other: one * other) if product > 1]
 
 
 def _distributed(common: Sequence[int], sizes: Sequence[int]) -> list[tuple[int, ...]]:
@@ -384,13 +325,3 @@ def _counts(common: Sequence[int], sizes: Sequence[int]) -> list[int]:
         counts.append(position - begin)
     counts[-1] += len(common) - position
     return counts
-
-
-def _together(factors: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(factor for factor in itertools.chain.from_iterable(factors) if factor > 1) or (1,)
-
-
-def _groups(counts: Iterable[int]) -> list[list[int]]:
-    """Return groups of successive numbers; ``counts`` are the sizes of the groups."""
-    numbers = itertools.count()
-    return [list(itertools.islice(numbers, count)) for count in counts]

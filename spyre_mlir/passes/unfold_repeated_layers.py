@@ -9,6 +9,7 @@ from dataclasses import field
 from typing import Any, ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.analysis.loops import terminator
 from spyre_mlir.analysis.repeated_layers import (
     FoldedLayers,
     FunctionArguments,
@@ -22,10 +23,9 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
+from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers, named_attributes
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.layer_folding import named_attributes, set_function_type
-from spyre_mlir.rewriting.outlining import read_by, replace_operands
+from spyre_mlir.rewriting.outlining import read_by, replace_operands, set_function_type
 
 
 class NotPeriodic(Exception):
@@ -97,16 +97,6 @@ class LayerTemplate:
     arguments: FunctionArguments
     windows: Sequence[LayerWindow]
 
-    @classmethod
-    def of(
-        cls, func: ir.Operation, repetitions: Sequence[FoldedLayers], names: Mapping[str, int]
-    ) -> LayerTemplate | None:
-        """Return the template of a function; None if a repetition has no window."""
-        sequence = OperationSequence(func.regions[0].blocks[0])
-        arguments = FunctionArguments(func, names)
-        chosen = windows(sequence, repetitions, arguments)
-        return None if chosen is None else cls(sequence, arguments, chosen)
-
 
 @dataclass(frozen=True)
 class LayerUnfolding:
@@ -131,13 +121,17 @@ class LayerUnfolding:
         None is returned if the plan of a function differs from layer to layer.
         """
         boundary = UnfoldedBoundary(funcs[0], whole, repetitions)
-        planned = [LayerTemplate.of(func, repetitions, boundary.names) for func in funcs]
-        functions = [function for function in planned if function is not None]
-        if len(functions) < len(funcs) or any(
-            function.windows != functions[0].windows for function in functions
-        ):
-            return None
-        return cls(repetitions, boundary, functions[0], functions[1:])
+        templates = []
+        for func in funcs:
+            sequence = OperationSequence(func.regions[0].blocks[0])
+            arguments = FunctionArguments(func, boundary.names)
+            chosen = windows(sequence, repetitions, arguments)
+            if chosen is None:
+                return None
+            templates.append(LayerTemplate(sequence, arguments, chosen))
+        main, *shifted = templates
+        same = all(template.windows == main.windows for template in shifted)
+        return cls(repetitions, boundary, main, shifted) if same else None
 
     def apply(self) -> None:
         """Rewrite the function in place."""
@@ -154,7 +148,14 @@ class _Copies:
         self.main, self.window = unfolding.main, window
         self.boundary = unfolding.boundary
         self.layer_arguments = self.main.arguments.layer_arguments(layers)
-        self.names = LayerNames(self.main.sequence, window, self._argument_names())
+        # For each argument name of a layer, the corresponding names in all layers and the layer's index.
+        whole = list(self.boundary.names)
+        columns = [[whole[number] for number in column] for column in layers.arguments]
+        names = {
+            self.main.arguments.array_names[number]: (columns[argument.column], argument.layer)
+            for number, argument in self.layer_arguments.items()
+        }
+        self.names = LayerNames(self.main.sequence, window, names)
         # Computed before the insertion: operations after the window belong to the last layers from then on.
         self.later_uses = self._later_uses()
 
@@ -243,37 +244,21 @@ class _Copies:
         whole_number = self.layers.arguments[argument.column][argument.layer + layers]
         return self.boundary.argument(whole_number, number)
 
-    def _argument_names(self) -> dict[str, tuple[Sequence[str], int]]:
-        """Return for each argument name of a layer the corresponding names in all layers and the layer's index."""
-        whole = list(self.boundary.names)
-        columns = [[whole[number] for number in column] for column in self.layers.arguments]
-        return {
-            self.main.arguments.array_names[number]: (columns[argument.column], argument.layer)
-            for number, argument in self.layer_arguments.items()
-        }
-
     def _later_uses(self) -> list[tuple[ir.Value, ir.Operation, int]]:
         """Return the uses after the window of its values or of a layer's arguments: value, operation, operand index."""
         sequence, window = self.main.sequence, self.window
         values = [value for item in sequence.items[window.first : window.end] for value in item.results]
         values += [sequence.arguments[number] for number in self.layer_arguments]
-        return [
-            (value, use.owner.operation, use.operand_number)
-            for value in values
-            for use in value.uses
-            if self._is_behind(use.owner.operation)
-        ]
-
-    def _is_behind(self, op: ir.Operation) -> bool:
-        """Return whether an operation, or its ancestor in the function's block, comes after the window."""
-        while op.parent.operation.name != "func.func":
-            op = op.parent.operation
-        if not op.results:
-            return True
-        read = self.main.sequence.read_of(op.results[0])
-        return read.index is None or (
-            read.index >= self.window.end and read.index not in self.window.epilogues
-        )
+        uses = []
+        for used, use in [(value, use) for value in values for use in value.uses]:
+            # The user, or its ancestor in the function's block.
+            op = use.owner.operation
+            while op.parent.operation.name != "func.func":
+                op = op.parent.operation
+            index = sequence.read_of(op.results[0]).index if op.results else None
+            if index is None or (index >= window.end and index not in window.epilogues):
+                uses.append((used, use.owner.operation, use.operand_number))
+        return uses
 
     def _shift_what_follows(self, copies: Sequence[Mapping[Read, ir.Value]]) -> None:
         """Make operations after the window read the last copy and the arguments of the last layers."""
@@ -407,7 +392,7 @@ class UnfoldedBoundary:
         self._stays = [number for number in range(self._count) if number not in self._equal]
         block = func.regions[0].blocks[0]
         self.block, self.values = block, list(block.arguments)
-        self._returned = list(block.operations[len(block.operations) - 1].operation.operands)
+        self._returned = list(terminator(block).operands)
         arguments = FunctionArguments(func, self.names)
         self.entries, self.numbers = arguments.attributes, arguments.numbers
         self._suffixes = [
@@ -428,35 +413,15 @@ class UnfoldedBoundary:
             self.values.append(self.block.add_argument(self.values[like].type, self.values[like].location))
             self.numbers.append(whole_number)
             self._suffixes.append(self._suffixes[like])
-            self.entries.append(self._renamed(self.entries[like], whole_number, self._suffixes[like]))
+            entry, name = self.entries[like], self._whole_attributes[whole_number]["spyre.name"]
+            host: Any = entry[sdsc.HOST]
+            label = ir.StringAttr.get(f"{ir.StringAttr(name).value}{self._suffixes[like]}")
+            renamed = {**entry, "spyre.name": name, sdsc.HOST: type(host).get(label, host.kind, host.dtype)}
+            self.entries.append({**renamed, sdsc.SOURCE: name} if sdsc.SOURCE in entry else renamed)
         return self.values[self._index[key]]
-
-    def _renamed(
-        self, entry: Mapping[str, ir.Attribute], whole_number: int, suffix: str
-    ) -> dict[str, ir.Attribute]:
-        name = self._whole_attributes[whole_number]["spyre.name"]
-        host: Any = entry[sdsc.HOST]
-        label = ir.StringAttr.get(f"{ir.StringAttr(name).value}{suffix}")
-        renamed = {**entry, "spyre.name": name, sdsc.HOST: type(host).get(label, host.kind, host.dtype)}
-        return {**renamed, sdsc.SOURCE: name} if sdsc.SOURCE in entry else renamed
 
     def write(self) -> None:
         """Write arguments, in the order of the whole function, and results, both with their attributes."""
-        self._write_arguments()
-        terminator = self.block.operations[len(self.block.operations) - 1].operation
-        returned = dict(zip(self._stays, terminator.operands, strict=True)) | self.results
-        attributes = {}
-        if "res_attrs" in self.func.attributes:
-            entries = ir.ArrayAttr(self.func.attributes["res_attrs"])
-            attributes = dict(zip(self._stays, entries, strict=True))
-        with ir.InsertionPoint(terminator), terminator.location:
-            ir.Operation.create("func.return", operands=[returned[number] for number in range(self._count)])
-        terminator.erase()
-        if attributes:
-            self._write_result_attributes(attributes)
-        set_function_type(self.func)
-
-    def _write_arguments(self) -> None:
         # Arrays that passes added come last, and so do additional layouts of an array.
         order = sorted(
             range(len(self.values)),
@@ -467,31 +432,35 @@ class UnfoldedBoundary:
                 index,
             ),
         )
+        entries = []
         for index in order:
-            value = self.values[index]
+            value, number, entry = self.values[index], self.numbers[index], self.entries[index]
             value.replace_all_uses_with(self.block.add_argument(value.type, value.location))
+            if sdsc.UPDATED in entry and number is not None:
+                # The index of the updating result in the whole function.
+                entry = {**entry, sdsc.UPDATED: self._whole_attributes[number][sdsc.UPDATED]}
+            entries.append(ir.DictAttr.get(entry))
         for _ in order:
             self.block.erase_argument(0)
-        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(
-            [ir.DictAttr.get(self._with_update(index)) for index in order]
-        )
-
-    def _with_update(self, index: int) -> dict[str, ir.Attribute]:
-        """Return the attributes of an argument; an updating result is given by its index in the whole function."""
-        entry, number = self.entries[index], self.numbers[index]
-        if sdsc.UPDATED not in entry or number is None:
-            return entry
-        return {**entry, sdsc.UPDATED: self._whole_attributes[number][sdsc.UPDATED]}
-
-    def _write_result_attributes(self, attributes: Mapping[int, ir.Attribute]) -> None:
-        """Write the attributes of each result; a restored result has the attributes of the result of an equal layer."""
-        entries = []
-        for number in range(self._count):
-            entry = {
-                named.name: named.attr for named in ir.DictAttr(attributes[self._equal.get(number, number)])
-            }
-            host = entry.get(sdsc.HOST)
-            if host is not None:
-                entry[sdsc.HOST] = type(host).get(ir.StringAttr.get(f"result{number}"), host.kind, host.dtype)
-            entries.append(ir.DictAttr.get(entry))
-        self.func.attributes["res_attrs"] = ir.ArrayAttr.get(entries)
+        self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(entries)
+        end = terminator(self.block)
+        returned = dict(zip(self._stays, end.operands, strict=True)) | self.results
+        with ir.InsertionPoint(end), end.location:
+            ir.Operation.create("func.return", operands=[returned[number] for number in range(self._count)])
+        end.erase()
+        if "res_attrs" in self.func.attributes:
+            kept = dict(zip(self._stays, ir.ArrayAttr(self.func.attributes["res_attrs"]), strict=True))
+            entries = []
+            for number in range(self._count if kept else 0):
+                # A restored result has the attributes of the result of an equal layer.
+                attributes = ir.DictAttr(kept[self._equal.get(number, number)])
+                entry = {named.name: named.attr for named in attributes}
+                host = entry.get(sdsc.HOST)
+                if host is not None:
+                    entry[sdsc.HOST] = type(host).get(
+                        ir.StringAttr.get(f"result{number}"), host.kind, host.dtype
+                    )
+                entries.append(ir.DictAttr.get(entry))
+            if kept:
+                self.func.attributes["res_attrs"] = ir.ArrayAttr.get(entries)
+        set_function_type(self.func)

@@ -10,8 +10,7 @@ from spyre_mlir.analysis.loops import LOOP, offsets_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.loop_bodies import loops_in, operations_run, unroll
-from spyre_mlir.rewriting.outlining import program_of
+from spyre_mlir.rewriting.outlining import loops_in, operations_run, program_of, unroll
 
 
 @dataclass(frozen=True)

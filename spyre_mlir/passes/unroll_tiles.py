@@ -16,7 +16,7 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.groups import default_bytes, group_module
+from spyre_mlir.rewriting.outlining import default_bytes, group_module
 from spyre_mlir.tiling.hint_tree import TiledLoop
 
 #: The most operations of a nest with its loops unrolled: one evaluation takes as long as compiling them.

@@ -22,7 +22,6 @@ from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.halo_tiling import HaloTiling, bands_of
 from spyre_mlir.rewriting.im2col import im2col_of
-from spyre_mlir.rewriting.native_windows import NativeWindows, native_windows
 from spyre_mlir.rewriting.outlining import replace_operands
 from spyre_mlir.rewriting.tensor_builders import (
     collapsed,
@@ -34,7 +33,14 @@ from spyre_mlir.rewriting.tensor_builders import (
     generic_op,
     transposed,
 )
-from spyre_mlir.rewriting.window_unrolling import MOST_ROWS, Unrolling, iterated_by, padded
+from spyre_mlir.rewriting.window_unrolling import (
+    MOST_ROWS,
+    NativeWindows,
+    Unrolling,
+    iterated_by,
+    native_windows,
+    padded,
+)
 
 #: The most positions of a kernel that become operations; with thousands, compilation takes minutes.
 _MOST_POSITIONS = 512

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.expressions import SCALARS, evaluate
 from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, Kind, scalar_expression
@@ -141,3 +142,9 @@ def scalar_constant(op: ir.Operation) -> float | None:
     if isinstance(attr, ir.IntegerAttr):
         return float(attr.value) if str(attr.type) != "i1" else float(bool(attr.value))
     return None
+
+
+def scalar_of(value: ir.Value) -> float | None:
+    """Return the number that a scalar constant is; None for another value."""
+    op = defining_op(value)
+    return None if op is None else scalar_constant(op)

@@ -124,17 +124,17 @@ def read_instead(clone: ir.Value, whole: ir.Value, accesses: Sequence[BufferUse]
 
 def replace_operand(clone: ir.Value, whole: ir.Value, user: ir.Operation, value: ir.Value) -> None:
     """Replace an operand, which is a view of ``whole``, with the same view of the clone."""
+
+    def viewed(value: ir.Value) -> ir.Value:
+        if value == whole:
+            return clone
+        op = maker_of(value)
+        source = viewed(op.operands[0])
+        with ir.InsertionPoint(user):
+            view = op.clone()
+        view.operands[0] = source
+        return view.results[0]
+
     for number, operand in enumerate(user.operands):
         if operand == value:
-            user.operands[number] = _viewed(clone, whole, value, user)
-
-
-def _viewed(clone: ir.Value, whole: ir.Value, value: ir.Value, user: ir.Operation) -> ir.Value:
-    if value == whole:
-        return clone
-    op = maker_of(value)
-    source = _viewed(clone, whole, op.operands[0], user)
-    with ir.InsertionPoint(user):
-        view = op.clone()
-    view.operands[0] = source
-    return view.results[0]
+            user.operands[number] = viewed(value)

@@ -108,14 +108,13 @@ def core_map(splits: Sequence[int], order: Sequence[int]) -> ir.AffineMap:
 
 def digits_map(dims: Sequence[Sequence[Digit]]) -> ir.AffineMap:
     """Return the map ``(core) -> slices``: each slice is a mixed-radix number of core id digits, the first fastest."""
-    return ir.AffineMap.get(1, 0, [_number(digits) for digits in dims])
-
-
-def _number(digits: Sequence[Digit]) -> ir.AffineExpr:
     core: ir.AffineExpr = ir.AffineDimExpr.get(0)
-    total, weight = None, 1
-    for step, count in digits:
-        digit = ir.AffineExpr.get_mod(ir.AffineExpr.get_floor_div(core, step), count)
-        total = digit if total is None else total + digit * weight
-        weight *= count
-    return ir.AffineConstantExpr.get(0) if total is None else total
+    numbers = []
+    for digits in dims:
+        total, weight = None, 1
+        for step, count in digits:
+            digit = ir.AffineExpr.get_mod(ir.AffineExpr.get_floor_div(core, step), count)
+            total = digit if total is None else total + digit * weight
+            weight *= count
+        numbers.append(ir.AffineConstantExpr.get(0) if total is None else total)
+    return ir.AffineMap.get(1, 0, numbers)

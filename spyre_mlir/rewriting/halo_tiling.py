@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from spyre_mlir.analysis.windows import Windowed
-from spyre_mlir.dialects.structured import filled, shape_of
+from spyre_mlir.dialects.structured import element_of, filled, maker_of, shape_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division.slices import divisors
 from spyre_mlir.layout.stick_layout import elements_per_stick
@@ -15,7 +15,10 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import (
     collapsed,
     concatenated,
+    constant,
     constant_pad,
+    element_type,
+    empty,
     expanded,
     extracted,
     inserted,
@@ -89,7 +92,10 @@ class HaloTiling(Unrolling):
         """Return the bands, ``[band, row * column, channels]``."""
         value = self.windowed.inputs[self.windowed.source]
         pad = padded(value)
-        inner, number, (low, high) = pad or (value, _zero(value), ([0] * len(self.order),) * 2)
+        if pad is None:
+            zero = maker_of(constant(ir.FloatAttr.get(element_type(value), 0.0)))
+            pad = value, zero, ([0] * len(self.order), [0] * len(self.order))
+        inner, number, (low, high) = pad
         position = self.windowed.indices.index(self.columns)
         unpadded = self._split_rows(inner)
         rows, rank = len(self.lead), len(shape_of(unpadded))
@@ -131,9 +137,8 @@ class HaloTiling(Unrolling):
         offsets, sizes, steps = [0] * len(shape), list(shape), [1] * len(shape)
         offsets[rows], sizes[rows] = first, count
         part = extracted(value, offsets, sizes, steps)
-        end_type = ir.RankedTensorType.get([*self.lead[:-1], 1, *sizes[rows:]], _element(value))
-        empty = ir.Operation.create("tensor.empty", results=[end_type]).result
-        end = filled(number.clone().operation.results[0], empty)
+        end_shape = [*self.lead[:-1], 1, *sizes[rows:]]
+        end = filled(number.clone().operation.results[0], empty(end_shape, element_type(value)))
         # The first band has no previous band and the last no next band: padding replaces the missing rows.
         together = concatenated([end, part] if before else [part, end], rows - 1)
         offsets = [0] * len(shape)
@@ -145,7 +150,7 @@ class HaloTiling(Unrolling):
         shape = list(shape_of(source))
         offsets = [0, rows * self.columns_padded + columns, *([0] * (len(shape) - 2))]
         sizes = [shape[0], self._extent(self.columns.output), *shape[2:]]
-        return extracted(source, offsets, sizes, [1] * len(shape))
+        return extracted(source, offsets, sizes)
 
     def _restored(self, result: ir.Value) -> ir.Value:
         """Return the result in the dims and order of the op, without the positions after the last column."""
@@ -154,7 +159,7 @@ class HaloTiling(Unrolling):
         channels = [[dim] for dim in range(3, 3 + len(rest))]
         result = expanded(result, [[0], [1, 2], *channels], (bands, rows, self.columns_padded, *rest))
         sizes = (bands, rows, windowed.extents[self.columns.output], *rest)
-        result = extracted(result, [0] * len(sizes), sizes, [1] * len(sizes))
+        result = extracted(result, [0] * len(sizes), sizes)
         result = collapsed(result, [[0, 1], *([dim] for dim in range(2, len(sizes)))])
         outputs = [*windowed.images, *(dim for dim in self.tap_dims if dim in windowed.result)]
         images = len(windowed.images)
@@ -169,46 +174,53 @@ def bands_of(windowed: Windowed) -> Bands | None:
 
     The choice uses a rough estimate of time, in which bytes have a larger weight than their time.
     """
+    source, extents, target = windowed.inputs[windowed.source], windowed.extents, target_of(windowed.op)
     # The halos of the first and of the last band are filled with a float constant.
-    if not ELEMENT_TYPES[str(_element(windowed.inputs[windowed.source]))].is_float:
+    if not ELEMENT_TYPES[element_of(source)].is_float:
         return None
-    above, below = _surroundings(windowed)
-    # With other padding the result does not have as many rows as the image, and bands do not line up.
-    if not _slides_by_single_rows(windowed) or above + below != _reach(windowed):
+    above = below = 0
+    if (pad := padded(source)) is not None:
+        _, _, (low, high) = pad
+        slid = [windowed.indices.index(window) for window in windowed.windows]
+        if any((low[dim], high[dim]) != (0, 0) for dim in range(len(low)) if dim not in slid):
+            return None
+        above, below = low[slid[0]], high[slid[0]]
+    if len(windowed.windows) != 2 or max(extents[dim] for dim in windowed.kernel) == 1:
         return None
-    height, images, target = (
-        windowed.extents[windowed.windows[0].output],
-        _images(windowed),
-        target_of(windowed.op),
-    )
+    outputs = {window.output for window in windowed.windows}
+    if any(window.stride != 1 and extents[window.output] != 1 for window in windowed.windows):
+        return None
+    if any(dims is not None and outputs & set(dims) for dims in windowed.others):
+        return None
+    rows = windowed.windows[0]
+    # The distance from the first to the last row that a window reads. With other padding the result does not have as
+    # many rows as the image, and bands do not line up.
+    reach = rows.dilation * (extents[rows.kernel] - 1)
+    if above + below != reach:
+        return None
+    height, images = extents[rows.output], math.prod(extents[dim] for dim in windowed.images)
+    row_bytes, one_core_ns = _row_bytes(windowed), _one_core_ns(windowed)
+    # Without bands, each tap reads its slice from device memory.
+    taps = math.prod(extents[dim] for dim in windowed.kernel)
+    moved = images * height * row_bytes / target.one_way_bytes_per_ns
+    untiled_ns = one_core_ns / target.cores + taps * (moved + target.hbm_access_ns)
+
+    def tiled_ns(bands: Bands, few_bytes: int = 1) -> float:
+        """Time to write the bands, and to copy the rows of halos, weighted by ``few_bytes``."""
+        count = images * bands.count
+        halo_rows = count * (bands.above + bands.below) if bands.count > 1 else 0
+        copied = 2 * halo_rows * row_bytes / target.one_way_bytes_per_ns
+        return one_core_ns / count + few_bytes * copied + _MAKING * target.hbm_access_ns
+
     able = []
     for count in divisors(height, max(1, target.cores // images)):
         bands = Bands(count, height // count, above, below)
         # A halo comes from one neighbouring band, so a band must have at least as many rows as a halo.
-        is_in_lx = _lx_bytes(windowed, bands) * _ALIVE <= target.usable_lx_bytes
+        is_in_lx = (bands.rows + reach + 1) * row_bytes * _ALIVE <= target.usable_lx_bytes
         fits = bands.rows >= max(above, below) and is_in_lx
-        if images * count > 1 and fits and _tiled_ns(windowed, bands) < _GAIN * _untiled_ns(windowed):
+        if images * count > 1 and fits and tiled_ns(bands) < _GAIN * untiled_ns:
             able.append(bands)
-    return min(able, key=lambda bands: _tiled_ns(windowed, bands, _FEW_BYTES), default=None)
-
-
-def _slides_by_single_rows(windowed: Windowed) -> bool:
-    """Return whether an op slides over rows and columns by single steps, and no other input has these dims."""
-    if len(windowed.windows) != 2 or max(windowed.extents[dim] for dim in windowed.kernel) == 1:
-        return False
-    outputs = {window.output for window in windowed.windows}
-    steps = all(window.stride == 1 or windowed.extents[window.output] == 1 for window in windowed.windows)
-    return steps and not any(dims is not None and outputs & set(dims) for dims in windowed.others)
-
-
-def _reach(windowed: Windowed) -> int:
-    """Return the distance in rows from the first to the last row that a window reads."""
-    rows = windowed.windows[0]
-    return rows.dilation * (windowed.extents[rows.kernel] - 1)
-
-
-def _images(windowed: Windowed) -> int:
-    return math.prod(windowed.extents[dim] for dim in windowed.images)
+    return min(able, key=lambda bands: tiled_ns(bands, _FEW_BYTES), default=None)
 
 
 # -- estimates ------------------------------------------------------------------------------------------
@@ -222,59 +234,14 @@ def _row_bytes(windowed: Windowed) -> int:
         size for size, index in zip(shape, windowed.indices, strict=True) if index not in slid
     )
     target = target_of(windowed.op)
-    stick_elements = elements_per_stick(target, str(_element(windowed.inputs[windowed.source])))
+    stick_elements = elements_per_stick(target, element_of(windowed.inputs[windowed.source]))
     return windowed.extents[windowed.windows[1].output] * -(-channels // stick_elements) * target.stick_bytes
 
 
-def _lx_bytes(windowed: Windowed, bands: Bands) -> int:
-    """Return the bytes of a band."""
-    return (bands.rows + _reach(windowed) + 1) * _row_bytes(windowed)
-
-
-def _untiled_ns(windowed: Windowed) -> float:
-    """Return the nanoseconds without bands: each tap reads its slice from device memory."""
-    target = target_of(windowed.op)
-    taps = math.prod(windowed.extents[dim] for dim in windowed.kernel)
-    height = windowed.extents[windowed.windows[0].output]
-    moved = _images(windowed) * height * _row_bytes(windowed) / target.one_way_bytes_per_ns
-    return _compute_ns(windowed) / target.cores + taps * (moved + target.hbm_access_ns)
-
-
-def _tiled_ns(windowed: Windowed, bands: Bands, few_bytes: int = 1) -> float:
-    """Return the nanoseconds with bands: writing them, and copying the rows of halos, weighted by ``few_bytes``."""
-    count, target = _images(windowed) * bands.count, target_of(windowed.op)
-    rows = count * (bands.above + bands.below) if bands.count > 1 else 0
-    moved = 2 * rows * _row_bytes(windowed) / target.one_way_bytes_per_ns
-    return _compute_ns(windowed) / count + few_bytes * moved + _MAKING * target.hbm_access_ns
-
-
-def _compute_ns(windowed: Windowed) -> float:
+def _one_core_ns(windowed: Windowed) -> float:
     """Return the nanoseconds of all taps on one core."""
     positions, target = math.prod(windowed.extents), target_of(windowed.op)
     if any(windowed.extents[dim] > 1 for dim in windowed.reduced):
         return positions / target.array.multiply_adds_per_ns
-    stick_elements = elements_per_stick(target, str(_element(windowed.inputs[windowed.source])))
+    stick_elements = elements_per_stick(target, element_of(windowed.inputs[windowed.source]))
     return positions / stick_elements / target.vector_sticks_per_ns
-
-
-def _surroundings(windowed: Windowed) -> tuple[int, int]:
-    """Return the rows of padding above and below an image; (-1, 0) if dims other than rows and columns are padded."""
-    pad = padded(windowed.inputs[windowed.source])
-    if pad is None:
-        return 0, 0
-    _, _, (low, high) = pad
-    slid = [windowed.indices.index(window) for window in windowed.windows]
-    if any((low[dim], high[dim]) != (0, 0) for dim in range(len(low)) if dim not in slid):
-        return -1, 0
-    return low[slid[0]], high[slid[0]]
-
-
-def _zero(value: ir.Value) -> ir.Operation:
-    element = _element(value)
-    return ir.Operation.create(
-        "arith.constant", results=[element], attributes={"value": ir.FloatAttr.get(element, 0.0)}
-    )
-
-
-def _element(value: ir.Value) -> ir.Type:
-    return ir.RankedTensorType(value.type).element_type

@@ -3,9 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-
 from spyre_mlir.analysis.windows import Window, Windowed
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.structured import shape_of
@@ -15,7 +12,7 @@ from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.tensor_builders import collapsed, expanded, transposed
+from spyre_mlir.rewriting.tensor_builders import collapsed, consecutive, expanded, transposed
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class Im2Col:
         """Return the result in the dims and order of the op."""
         dims = [*(dim for group in self.rows for dim in group), self.feature]
         shape = [self.windowed.extents[dim] for dim in dims]
-        result = expanded(result, _groups([*self.rows, (self.feature,)]), shape)
+        result = expanded(result, consecutive(map(len, [*self.rows, (self.feature,)])), shape)
         return transposed(result, [dims.index(dim) for dim in self.windowed.result if dim is not None])
 
     def fit(self) -> bool:
@@ -75,14 +72,22 @@ class Im2Col:
         groups = [*self.rows, self.contracted]
         order = tuple(dims.index(dim) for group in groups for dim in group)
         shape = tuple(extents[dim] for dim in dims)
-        return Expand(_groups(split), shape), Transpose(order), Collapse(_groups(groups))
+        merged = Collapse(consecutive(map(len, groups)))
+        return Expand(consecutive(map(len, split)), shape), Transpose(order), merged
 
 
 def im2col_of(windowed: Windowed, most_rows: int) -> Im2Col | None:
     """Match a convolution; None if its windows overlap or leave gaps, or the host cannot write the matrix."""
     weights = [dims for dims in windowed.others if dims is not None]
-    if len(weights) != 1 or not all(_side_by_side(windowed, window) for window in windowed.windows):
+    if len(weights) != 1:
         return None
+    shape = shape_of(windowed.inputs[windowed.source])
+    for window in windowed.windows:
+        # Each element of a dim is in exactly one window.
+        size, kernel = shape[windowed.indices.index(window)], windowed.extents[window.kernel]
+        is_adjacent = window.dilation == 1 and window.stride == kernel
+        if not is_adjacent or size != windowed.extents[window.output] * kernel:
+            return None
     (weight,) = weights
     outputs = {window.output for window in windowed.windows}
     channels = {index for index in windowed.indices if isinstance(index, int)}
@@ -97,17 +102,3 @@ def im2col_of(windowed: Windowed, most_rows: int) -> Im2Col | None:
     groups = tuple((dim,) for dim in rows) if fits else (rows,)
     candidate = Im2Col(windowed, groups, features[0], contracted)
     return candidate if candidate.fit() else None
-
-
-def _groups(dims: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    """Return the consecutive numbers of dims that are listed group by group."""
-    ends = list(itertools.accumulate(len(group) for group in dims))
-    return tuple(tuple(range(end - len(group), end)) for group, end in zip(dims, ends, strict=True))
-
-
-def _side_by_side(windowed: Windowed, window: Window) -> bool:
-    """Return whether each element of a dim is in exactly one window."""
-    position = windowed.indices.index(window)
-    size = shape_of(windowed.inputs[windowed.source])[position]
-    kernel, count = windowed.extents[window.kernel], windowed.extents[window.output]
-    return window.dilation == 1 and window.stride == kernel and size == count * kernel

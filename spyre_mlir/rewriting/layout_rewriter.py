@@ -41,9 +41,10 @@ from spyre_mlir.layout_search.layout_candidates import (
     relayout_cost,
 )
 from spyre_mlir.layout_search.minimum_cost import Decision, LayoutPlan
-from spyre_mlir.layout_search.tensor_graph import ArgumentNode, Compute, Graph, IterArg, TensorNode, ViewNode
+from spyre_mlir.layout_search.tensor_graph import ArgumentNode, Compute, IterArg, TensorNode, ViewNode
 from spyre_mlir.mlir import ir
 from spyre_mlir.remarks import WARNING, RemarkEmitter
+from spyre_mlir.rewriting.tensor_builders import empty_like
 
 
 def has_arguments_by_price(source: LayoutGraph, plan: LayoutPlan, stick_outermost: bool) -> bool:
@@ -60,15 +61,31 @@ def _default(source: LayoutGraph, node: ArgumentNode, stick_outermost: bool) -> 
     return StickLayout.for_tensor(source.graph.target, node.shape, node.dtype, None, stick_outermost)
 
 
+#: Advice to the user for a restickify of numbers that do not have 16 bits.
+_REFUSED = (
+    "the back end takes it of 16-bit numbers alone and will likely refuse this one; compute the tensor in f16, or give "
+    "the argument that it comes from a layout with another dim in the stick"
+)
+
+
+def stick_text(stick_dim: int | None) -> str:
+    """Return the stick dim as text for remarks."""
+    return "nothing" if stick_dim is None else f"d{stick_dim}"
+
+
 class LayoutRewrite:
-    """One traversal of a function. Results: ``layouts`` of all buffers, and ``op_layouts`` of operations by result."""
+    """One traversal of a function. Results: ``layouts`` of all buffers, and ``op_layouts`` of operations by result.
+
+    ``by_tensor`` has the IR values of each tensor by layout candidate. A conversion is a clone that is created on
+    demand, before its first reader.
+    """
 
     def __init__(self, owner: RemarkEmitter, source: LayoutGraph, plan: LayoutPlan) -> None:
         self.owner = owner
         self.source = source
         self.plan = plan
-        self.values = LayoutValues(owner, source, plan)
-        self.layouts = self.values.layouts
+        self.layouts: dict[ir.Value, StickLayout] = {}
+        self.by_tensor: list[dict[LayoutCandidate, ir.Value]] = [{} for _ in plan.decisions]
         self.op_layouts: dict[ir.Value, OpLayout] = {}
 
     def run(self) -> None:
@@ -81,28 +98,35 @@ class LayoutRewrite:
 
     def _source(self, value: ir.Value) -> None:
         """Record an argument or constant; each additional layout of a free one is a copy that the host lays out."""
-        tensor, node, decision = self.values.decision(value)
+        tensor, node, decision = self.decision(value)
         assert isinstance(node, ArgumentNode)
         if not node.free:
             candidate = decision.state.produced.candidate
-            default = _default(self.source, node, self._outermost)
+            is_outermost = bool(getattr(self.owner, "stick_outermost", False))
+            default = _default(self.source, node, is_outermost)
             if node.by_price and candidate is not candidate_of(default):
-                self.values.record(value, candidate)
+                self.record(value, candidate)
                 order = ", ".join(f"d{dim}" for dim in candidate.order)
                 text = f"{node.name} comes with {stick_text(candidate.stick_dim)} in the stick, in the order {order}"
                 self.owner.remark(self.source.func, "argument layout", text, after=candidate.bytes)
                 return
-            self.values.record(value, candidate, node.pin or default)
+            self.record(value, candidate, node.pin or default)
             return
         first, *others = decision.state.base
-        self.values.record(value, first)
+        self.record(value, first)
         for candidate in others:
-            self.values.by_tensor[tensor][candidate] = _duplicated(value, self.source.func)
-            self.layouts[self.values.by_tensor[tensor][candidate]] = candidate.layout
-
-    @property
-    def _outermost(self) -> bool:
-        return bool(getattr(self.owner, "stick_outermost", False))
+            op = defining_op(value)
+            if op is not None:
+                duplicate = op.clone().operation.results[0]
+            else:
+                # A second argument with the same host array.
+                func = self.source.func
+                attrs = [ir.DictAttr(attribute) for attribute in func.attributes["arg_attrs"]]
+                duplicate = func.regions[0].blocks[0].add_argument(value.type, func.location)
+                attrs.append(sdsc.again(attrs, value.arg_number))
+                func.attributes["arg_attrs"] = ir.ArrayAttr.get(attrs)
+            self.by_tensor[tensor][candidate] = duplicate
+            self.layouts[duplicate] = candidate.layout
 
     # -- loops ----------------------------------------------------------------------------------------
 
@@ -110,13 +134,20 @@ class LayoutRewrite:
         """Rewrite a loop: all values of an iter_arg have the same layout, and the body is rewritten once."""
         carried = carried_values(op)
         for iter_arg in carried:
-            self._enter(op, iter_arg)
+            _, node, decision = self.decision(iter_arg.argument)
+            assert isinstance(node, IterArg)
+            candidate = decision.state.produced.candidate
+            layout = self.layout_of(node, candidate)
+            self.record(iter_arg.argument, candidate, layout)
+            buffer = self.plan.decisions[node.initial]
+            for read in zip(buffer.reads, buffer.in_place, strict=True):
+                self.write_destination(op, iter_arg.operand, read, layout)
         self._visit_all(body_block(op))
         end = terminator(body_block(op))
         for iter_arg in carried:
-            _, node, decision = self.values.decision(iter_arg.argument)
+            _, node, decision = self.decision(iter_arg.argument)
             assert isinstance(node, IterArg)
-            end.operands[iter_arg.operand - 3] = self.values.value(node.yielded, decision.reads[1], end)
+            end.operands[iter_arg.operand - 3] = self.value(node.yielded, decision.reads[1], end)
         arguments = list(body_block(op).arguments)
         # Read the values again, because conversions have replaced yielded values. Two iter_args that are swapped
         # would overwrite each other's buffer without a copy.
@@ -124,18 +155,11 @@ class LayoutRewrite:
             if iter_arg.yielded in arguments and iter_arg.yielded != iter_arg.argument:
                 self._yield_copy(op, iter_arg, "what another place of the loop carries goes on here")
         for iter_arg in carried:
-            self._copy_if_needed(op, iter_arg.operand)
-            _, _, decision = self.values.decision(iter_arg.argument)
-            self.values.record(
-                iter_arg.result, decision.state.produced.candidate, self.layouts[iter_arg.argument]
-            )
-
-    def _copy_if_needed(self, op: ir.Operation, operand: int) -> None:
-        """Copy a yielded value that cannot overwrite its iter_arg."""
-        iter_arg = next(iter_arg for iter_arg in carried_values(op) if iter_arg.operand == operand)
-        why = why_not_in_place(op, iter_arg)
-        if why is not None:
-            self._yield_copy(op, iter_arg, why)
+            current = next(other for other in carried_values(op) if other.operand == iter_arg.operand)
+            if (why := why_not_in_place(op, current)) is not None:
+                self._yield_copy(op, current, why)
+            _, _, decision = self.decision(iter_arg.argument)
+            self.record(iter_arg.result, decision.state.produced.candidate, self.layouts[iter_arg.argument])
 
     def _yield_copy(self, op: ir.Operation, iter_arg: CarriedValue, why: str) -> None:
         """Let a loop yield a copy, written at the end of the iteration."""
@@ -145,15 +169,6 @@ class LayoutRewrite:
         self.layouts[clone] = layout
         end.operands[iter_arg.operand - 3] = clone
         self.owner.remark(maker_of(clone), "copy", why, before=0, after=2 * layout.bytes)
-
-    def _enter(self, op: ir.Operation, iter_arg: CarriedValue) -> None:
-        _, node, decision = self.values.decision(iter_arg.argument)
-        assert isinstance(node, IterArg)
-        layout = self.values.layout_of(node, decision.state.produced.candidate)
-        self.values.record(iter_arg.argument, decision.state.produced.candidate, layout)
-        buffer = self.plan.decisions[node.initial]
-        for read in zip(buffer.reads, buffer.in_place, strict=True):
-            self.values.write_destination(op, iter_arg.operand, read, layout)
 
     # -- ops ------------------------------------------------------------------------------------------
 
@@ -167,7 +182,12 @@ class LayoutRewrite:
             self._loop(op)
             return
         if op.name in DESTINATION:
-            _give_own_destination(op)
+            # The destination becomes an empty tensor: insertions determine where the result is written.
+            old = defining_op(op.operands[len(op.operands) - 1])
+            if old is None or old.name not in ("tensor.empty", "linalg.fill"):
+                op.operands[len(op.operands) - 1] = empty_like(op.results[0])
+                if old is not None and use_empty(old.results[0]):
+                    old.erase()
         if not op.results or op.results[0] not in self.source.tensors:
             return
         if op.name in VIEWS:
@@ -185,19 +205,19 @@ class LayoutRewrite:
             self._source(op.results[0])
 
     def _compute(self, op: ir.Operation) -> None:
-        tensor, node, decision = self.values.decision(op.results[0])
+        tensor, node, decision = self.decision(op.results[0])
         produced = decision.state.produced
         assert isinstance(node, Compute)
         assert produced.op_layout is not None
         for position, (source, candidate) in enumerate(zip(node.operands, decision.reads, strict=True)):
-            op.operands[position] = self.values.value(source, candidate, op)
+            op.operands[position] = self.value(source, candidate, op)
         if produced.op_layout.assignment.opcode != node.signature.opcode:
             op.attributes[sdsc.OP] = sdsc.op_attr(produced.op_layout.assignment.opcode, sdsc.constants_of(op))
         result = op.results[0]
         if produced.op_layout.assignment.inputs != tuple(range(len(node.operands))):
             result = self._with_swapped_inputs(op, produced.op_layout)
-        self.values.by_tensor[tensor][produced.candidate] = result
-        self.layouts[result] = self.values.layout_of(node, produced.candidate)
+        self.by_tensor[tensor][produced.candidate] = result
+        self.layouts[result] = self.layout_of(node, produced.candidate)
         self.op_layouts[result] = produced.op_layout
         if decision.options > 1:
             opcode, stick = produced.op_layout.assignment.opcode, stick_text(produced.candidate.stick_dim)
@@ -226,96 +246,49 @@ class LayoutRewrite:
 
     def _view(self, op: ir.Operation) -> None:
         """Rewrite a view to the layout that its readers need; clone it if they need several."""
-        tensor, node, decision = self.values.decision(op.results[0])
+        tensor, node, decision = self.decision(op.results[0])
         assert isinstance(node, ViewNode)
         for base, candidate in zip(decision.state.base, decision.reads, strict=True):
-            source = self.values.value(node.source, candidate, op)
+            source = self.value(node.source, candidate, op)
             # The op itself is the view in the first layout; clones of the op are the views in other layouts.
-            view = op if not self.values.by_tensor[tensor] else op.clone().operation
+            view = op if not self.by_tensor[tensor] else op.clone().operation
             view.operands[0] = source
-            self.values.by_tensor[tensor][base] = view.results[0]
+            self.by_tensor[tensor][base] = view.results[0]
 
     def _copy(self, op: ir.Operation) -> None:
-        tensor, node, decision = self.values.decision(op.results[0])
+        tensor, node, decision = self.decision(op.results[0])
         produced, source = decision.state.produced.candidate, decision.reads[0]
-        op.operands[0] = self.values.value(self.source.tensors[op.operands[0]], source, op)
-        self.values.record(op.results[0], produced, self.values.layout_of(node, produced))
+        op.operands[0] = self.value(self.source.tensors[op.operands[0]], source, op)
+        self.record(op.results[0], produced, self.layout_of(node, produced))
         if op.name == "stick.restickify":
             del op.attributes[stick.TO]
             self.owner.remark(
                 op, "restickify", "the program asks for it", before=0, after=produced.bytes + source.bytes
             )
         elif produced.stick_dim != source.stick_dim:
-            self.values.mark(
-                op, source, produced, produced.bytes + source.bytes, self.values.reasons.of(tensor, produced)
-            )
+            self.mark(op, source, produced, produced.bytes + source.bytes, self._reason(tensor, produced))
 
     # -- destinations of insertions -----------------------------------------------------------------
 
     def _insertion(self, op: ir.Operation) -> None:
         """Rewrite an insertion: a slice computed in place gets the layout of its region, others are copied there."""
-        tensor, node, decision = self.values.decision(op.results[0])
+        tensor, node, decision = self.decision(op.results[0])
         produced, chain = decision.state.produced.candidate, self.source.insertions[tensor]
-        layout = self.values.layout_of(node, produced)
+        layout = self.layout_of(node, produced)
         reads = list(zip(decision.reads, decision.in_place, strict=True))
         before = reads[: len(reads) - len(chain)]
         for read in before if op == chain[0] else []:
-            self.values.write_destination(op, 1, read, layout)
+            self.write_destination(op, 1, read, layout)
         copied = any(not in_place for _, in_place in before)
         candidate, in_place = reads[len(before) + chain.index(op)]
         place = image(place_of(op), produced)
         assert place is not None
-        self.values.write_slice(op, 0, (candidate, in_place and not copied), place.view.layout)
+        self.write_slice(op, 0, (candidate, in_place and not copied), place.view.layout)
         self.layouts[op.results[0]] = layout
         if op == chain[-1]:
-            self.values.by_tensor[tensor][produced] = op.results[0]
+            self.by_tensor[tensor][produced] = op.results[0]
 
-
-def _duplicated(value: ir.Value, func: ir.Operation) -> ir.Value:
-    """Return a second copy of a constant, or a second argument with the same host array as ``value``."""
-    op = defining_op(value)
-    if op is not None:
-        return op.clone().operation.results[0]
-    attrs = [ir.DictAttr(attribute) for attribute in func.attributes["arg_attrs"]]
-    argument = func.regions[0].blocks[0].add_argument(value.type, func.location)
-    attrs.append(sdsc.again(attrs, value.arg_number))
-    func.attributes["arg_attrs"] = ir.ArrayAttr.get(attrs)
-    return argument
-
-
-def _give_own_destination(op: ir.Operation) -> None:
-    """Replace an op's destination slice with an empty tensor: insertions determine where the result is written."""
-    destination = len(op.operands) - 1
-    old = defining_op(op.operands[destination])
-    if old is not None and old.name in ("tensor.empty", "linalg.fill"):
-        return
-    op.operands[destination] = ir.Operation.create("tensor.empty", results=[op.results[0].type]).result
-    if old is not None and use_empty(old.results[0]):
-        old.erase()
-
-
-# Layout values: the values of tensors in each of their layouts, converted before the first reader that needs one.
-
-#: Advice to the user for a restickify of numbers that do not have 16 bits.
-_REFUSED = (
-    "the back end takes it of 16-bit numbers alone and will likely refuse this one; compute the tensor in f16, or give "
-    "the argument that it comes from a layout with another dim in the stick"
-)
-
-
-class LayoutValues:
-    """The IR values of each tensor, keyed by layout candidate, and the ``layouts`` of those that are buffers.
-
-    A conversion is a clone that is created on demand, before its first reader.
-    """
-
-    def __init__(self, owner: RemarkEmitter, source: LayoutGraph, plan: LayoutPlan) -> None:
-        self.owner = owner
-        self.source = source
-        self.plan = plan
-        self.layouts: dict[ir.Value, StickLayout] = {}
-        self.by_tensor: list[dict[LayoutCandidate, ir.Value]] = [{} for _ in plan.decisions]
-        self.reasons = Reasons(source.graph, plan)
+    # -- values of tensors in their layouts -----------------------------------------------------------
 
     def decision(self, value: ir.Value) -> tuple[int, TensorNode, Decision]:
         """Return the tensor of a value, the node of the tensor in the graph, and the decision about the tensor."""
@@ -343,7 +316,7 @@ class LayoutValues:
             conversion = next(relayout for relayout in decision.relayouts if relayout.target is candidate)
             source = self.value(tensor, conversion.source, reader)
             with ir.InsertionPoint(ancestor_in(block_of(source), reader)):
-                why = self.reasons.of(tensor, candidate)
+                why = self._reason(tensor, candidate)
                 known[candidate] = self._converted(source, conversion.source, candidate, conversion.cost, why)
         return known[candidate]
 
@@ -394,79 +367,54 @@ class LayoutValues:
         stick_dim = BufferView.of(layout).stick_dim
         if candidate.stick_dim != stick_dim:
             # Convert through a dense buffer: a slice may not consist of whole sticks of another stick dim.
-            target = candidate_of(
-                StickLayout.for_tensor(layout.target, layout.shape, layout.dtype, _order(layout, stick_dim))
-            )
+            order = [dim for dim in range(len(layout.shape)) if dim != stick_dim]
+            order.append(-1 if stick_dim is None else stick_dim)
+            target = candidate_of(StickLayout.for_tensor(layout.target, layout.shape, layout.dtype, order))
             why = "the buffer that it is put into has another stick"
             value = self._converted(value, candidate, target, candidate.bytes + target.bytes, why)
         clone = sdsc.clone(value, ir.Location.current)
         self.layouts[clone] = layout
         op.operands[operand] = clone
 
-
-def _order(layout: StickLayout, stick_dim: int | None) -> list[int]:
-    others = [dim for dim in range(len(layout.shape)) if dim != stick_dim]
-    return [*others, -1 if stick_dim is None else stick_dim]
-
-
-def stick_text(stick_dim: int | None) -> str:
-    """Return the stick dim as text for remarks."""
-    return "nothing" if stick_dim is None else f"d{stick_dim}"
-
-
-# Reasons of relayouts, for remarks: the first reader that does not accept the produced layout.
-
-
-class Reasons:
-    """The reasons of the relayouts in one plan, as texts for remarks."""
-
-    def __init__(self, graph: Graph, plan: LayoutPlan) -> None:
-        self.graph = graph
-        self.nodes = graph.nodes
-        self.decisions = plan.decisions
+    # -- reasons of relayouts: the first reader that does not accept the produced layout --------------
 
     # Computed on demand, not in __init__: most plans do not have a relayout, so no remark needs a reason.
     @functools.cached_property
     def readers(self) -> list[list[tuple[int, int]]]:
         """The readers of each tensor."""
-        return self.graph.readers()
+        return self.source.graph.readers()
 
-    def of(self, tensor: int, target: LayoutCandidate) -> str:
+    def _reason(self, tensor: int, target: LayoutCandidate) -> str:
         """Return why a reader needs ``tensor`` in layout ``target``: a stick rule or a view, as a clause."""
         return (
-            self._view(tensor, target)
-            or self._operation(tensor, target)
+            self._view_reason(tensor, target)
+            or self._operation_reason(tensor, target)
             or "it is put into a buffer with this stick"
         )
 
-    def _view(self, tensor: int, target: LayoutCandidate) -> str | None:
+    def _view_reason(self, tensor: int, target: LayoutCandidate) -> str | None:
         """Return the reason if a reader needs a view that the produced layout does not have; else None."""
-        produced = self.decisions[tensor].state.base[0]
+        produced = self.plan.decisions[tensor].state.base[0]
         for reader, _ in self.readers[tensor]:
-            node = self.nodes[reader]
-            if isinstance(node, ViewNode) and target in self.decisions[reader].reads:
+            node = self.source.graph.nodes[reader]
+            if isinstance(node, ViewNode) and target in self.plan.decisions[reader].reads:
                 try:
                     node.step.apply(produced.view)
                 except ViewError as error:
-                    return f"with {_dim(produced.stick_dim)} in the stick it has no such view: {error}"
+                    return f"with {stick_text(produced.stick_dim)} in the stick it has no such view: {error}"
         return None
 
-    def _operation(self, tensor: int, target: LayoutCandidate) -> str | None:
+    def _operation_reason(self, tensor: int, target: LayoutCandidate) -> str | None:
         """Return the rule of an operation that reads the target, directly or through views; else None."""
         for reader, position in self.readers[tensor]:
-            node, decision = self.nodes[reader], self.decisions[reader]
+            node, decision = self.source.graph.nodes[reader], self.plan.decisions[reader]
             if isinstance(node, Compute) and decision.reads[position] is target:
                 opcode = node.signature.opcode
-                return (
-                    f"'{opcode}' reads it with {_dim(target.stick_dim)} in the stick, for {sentence(opcode)}"
-                )
+                stick_dim = stick_text(target.stick_dim)
+                return f"'{opcode}' reads it with {stick_dim} in the stick, for {sentence(opcode)}"
             if isinstance(node, ViewNode) and target in decision.reads:
                 base = decision.state.base[decision.reads.index(target)]
-                reason = self._operation(reader, base)
+                reason = self._operation_reason(reader, base)
                 if reason is not None:
                     return reason
         return None
-
-
-def _dim(stick_dim: int | None) -> str:
-    return "nothing" if stick_dim is None else f"d{stick_dim}"

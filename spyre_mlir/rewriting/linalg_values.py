@@ -15,11 +15,12 @@ import numpy as np
 from spyre_mlir.analysis.loops import LOOP
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import Map, defining_op, device_op, shape_of, use_empty
+from spyre_mlir.dialects.structured import Map, defining_op, device_op, element_of, shape_of, use_empty
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.body_operations import scalar_constant
+from spyre_mlir.rewriting.body_operations import scalar_of
+from spyre_mlir.rewriting.tensor_builders import constant, elementwise, transposed
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.target.formats import fits_fp16
 
@@ -49,13 +50,10 @@ class Terms:
     def __init__(self) -> None:
         self._terms: dict[ir.Value, Term] = {}
         self._private: set[ir.Value] = set()
-        self._constants: dict[tuple[float, str], ir.Value] = {}
 
     def bind(self, old: ir.Value, new: ir.Value, is_private: bool = False) -> None:
         """Bind ``old`` to its device tensor ``new``; ``is_private``: no other value is in its buffer."""
-        self._terms[old] = Term(new, tuple(range(len(shape_of(new)))))
-        if is_private:
-            self._private.add(new)
+        self.bind_term(old, Term(new, tuple(range(len(shape_of(new))))), is_private)
 
     def bind_term(self, old: ir.Value, term: Term, is_private: bool = True) -> None:
         """Bind ``old`` to a term; ``is_private``: no other value is in its buffer."""
@@ -84,17 +82,16 @@ class Terms:
         # bf16 has a larger range than fp16: a constant outside the range of fp16 stays f32 until the device rounds it.
         is_wide = element == "f16" and not fits_fp16(array).all()
         element = "f32" if is_wide else element
-        dtype = ELEMENT_TYPES[element].storage
+        array = np.ascontiguousarray(array.astype(ELEMENT_TYPES[element].storage))
         device_type = ir.RankedTensorType.get(type_.shape, ir.Type.parse(element))
-        dense = ir.DenseElementsAttr.get(np.ascontiguousarray(array.astype(dtype)), type=device_type)
-        constant = ir.Operation.create("arith.constant", results=[device_type], attributes={"value": dense})
-        self.bind(op.results[0], _rounded(constant.result, op.location) if is_wide else constant.result)
+        tensor = constant(ir.DenseElementsAttr.get(array, type=device_type))
+        self.bind(op.results[0], _rounded(tensor, op.location) if is_wide else tensor)
 
     def __getitem__(self, value: ir.Value) -> Term:
         """Return the term of a linalg value or scalar."""
         if value in self._terms:
             return self._terms[value]
-        scalar = self.scalar(value)
+        scalar = scalar_of(value)
         if scalar is None:
             owner = defining_op(value)
             if owner is not None and owner.name == "tensor.empty":
@@ -104,24 +101,13 @@ class Terms:
             raise CompileError(f"a value of type {value.type} is not known on the device", where)
         return Term(None, splat=scalar)
 
-    def scalar(self, value: ir.Value) -> float | None:
-        """Return the value of a scalar constant; None for another value."""
-        owner = defining_op(value)
-        return None if owner is None else scalar_constant(owner)
-
-    def constant(self, value: float, element: str) -> ir.Value:
-        """Create a rank-0 tensor that holds a constant."""
-        type_ = ir.RankedTensorType.get([], ir.Type.parse(element))
-        number = ir.IntegerAttr.get(type_.element_type, int(value)) if element in ("i32", "i8") else None
-        attr = ir.DenseElementsAttr.get_splat(type_, number or ir.FloatAttr.get(type_.element_type, value))
-        return ir.Operation.create("arith.constant", results=[type_], attributes={"value": attr}).result
-
     def filled(self, shape: Sequence[int], element: str, value: float, location: ir.Location) -> ir.Value:
         """Create a device tensor whose elements are all ``value``."""
-        form = "f32" if element == "f16" and not fits_fp16(value) else element
-        tensor = device_op("identity", [self.constant(value, form)], [()], shape, form, location=location)
-        if form != element:
-            tensor = _rounded(tensor, location)
+        is_wide = element == "f16" and not fits_fp16(value)
+        element = "f32" if is_wide else element
+        number = number_tensor(value, element)
+        tensor = device_op("identity", [number], [()], shape, element, location=location)
+        tensor = _rounded(tensor, location) if is_wide else tensor
         self._private.add(tensor)
         return tensor
 
@@ -130,13 +116,12 @@ class Terms:
         term, shape = self[value], shape_of(value)
         if term.value is None:
             assert term.splat is not None
-            element = device_element(str(ir.RankedTensorType(value.type).element_type), location)
-            return self.filled(shape, element, term.splat, location)
+            return self.filled(shape, device_element(element_of(value), location), term.splat, location)
         if term.dims == tuple(range(len(shape))):
             return term.value
-        element = str(ir.RankedTensorType(term.value.type).element_type)
         if sorted(dim for dim in term.dims if dim is not None) == list(range(len(shape))):
-            return transpose(term.value, term.dims)
+            return transposed(term.value, [term.dims.index(dim) for dim in range(len(shape))])
+        element = element_of(term.value)
         tensor = device_op("identity", [term.value], [term.dims], shape, element, location=location)
         self._private.add(tensor)
         return tensor
@@ -154,15 +139,14 @@ class Terms:
         """
         tensor = self.materialize(value, location)
         root = buffer_of(tensor)
-        roots = {buffer_of(other) for other in unavailable}  # never None: each was returned by this method
-        if (
-            root is None
-            or root not in self._private
-            or root in roots
-            or (sole_reader and _is_shared(value, tensor, root))
-        ):
-            return self.copied(tensor, location)
-        return tensor
+        # Never None: each of these values was returned by this method.
+        roots = {buffer_of(other) for other in unavailable}
+        is_shared = root is None or root not in self._private or root in roots
+        if sole_reader and not is_shared:
+            several = root != tensor or sum(1 for _ in value.uses) > 1
+            # An iter_arg is its own tensor.
+            is_shared = several or (value != tensor and not use_empty(tensor))
+        return self.copied(tensor, location) if is_shared else tensor
 
     def copied(self, value: ir.Value, location: ir.Location) -> ir.Value:
         """Create a copy of a device tensor, in a buffer that no other value uses."""
@@ -171,10 +155,18 @@ class Terms:
         return copy
 
 
+def number_tensor(value: float, element: str) -> ir.Value:
+    """Create a rank-0 tensor that holds a constant."""
+    type_ = ir.RankedTensorType.get([], ir.Type.parse(element))
+    is_integer = element in ("i32", "i8")
+    kind = ir.IntegerAttr if is_integer else ir.FloatAttr
+    number = kind.get(type_.element_type, int(value) if is_integer else value)
+    return constant(ir.DenseElementsAttr.get_splat(type_, number))
+
+
 def _rounded(value: ir.Value, location: ir.Location) -> ir.Value:
     """Round an f32 tensor to the device's 16-bit format, for bf16 numbers that fp16 cannot represent."""
-    shape = shape_of(value)
-    return device_op("fp32todl16", [value], [tuple(range(len(shape)))], shape, "f16", location=location)
+    return elementwise("fp32todl16", value, "f16", location)
 
 
 def _numbers(attr: ir.DenseElementsAttr) -> np.ndarray:
@@ -187,14 +179,6 @@ def _numbers(attr: ir.DenseElementsAttr) -> np.ndarray:
         return (bits << 16).view(np.float32).reshape(type_.shape)
     text = re.sub(r"0x([0-9A-F]{4})\b", r"0x\g<1>0000", text)
     return np.array(ir.Attribute.parse(text.replace("xbf16>", "xf32>")))
-
-
-def _is_shared(value: ir.Value, tensor: ir.Value, root: ir.Value) -> bool:
-    """Return whether the buffer of ``tensor`` has other uses than one reader of ``value``."""
-    if root != tensor or sum(1 for _ in value.uses) > 1:
-        return True
-    # An iter_arg is its own tensor.
-    return value != tensor and not use_empty(tensor)
 
 
 def buffer_of(value: ir.Value) -> ir.Value | None:
@@ -211,22 +195,3 @@ def buffer_of(value: ir.Value) -> ir.Value | None:
         if owner.name not in _SHOW_THE_WHOLE:
             return value
         value = owner.operands[0]
-
-
-def transpose(source: ir.Value, dims: Map) -> ir.Value:
-    """Build ``linalg.transpose`` (a view): dim ``k`` of the source is dim ``dims[k]`` of the result."""
-    permutation = [dims.index(result) for result in range(len(dims))]
-    type_ = ir.RankedTensorType(source.type)
-    result_type = ir.RankedTensorType.get([type_.shape[dim] for dim in permutation], type_.element_type)
-    empty = ir.Operation.create("tensor.empty", results=[result_type]).result
-    op = ir.Operation.create(
-        "linalg.transpose",
-        results=[result_type],
-        operands=[source, empty],
-        attributes={"permutation": ir.DenseI64ArrayAttr.get(permutation)},
-        regions=1,
-    )
-    block = ir.Block.create_at_start(op.regions[0], [type_.element_type] * 2)
-    with ir.InsertionPoint(block):
-        ir.Operation.create("linalg.yield", operands=[block.arguments[0]])
-    return op.result

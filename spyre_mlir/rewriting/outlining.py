@@ -4,12 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from spyre_mlir.dialects import stick
-from spyre_mlir.dialects.hint_attributes import DIM_SIZES
-from spyre_mlir.dialects.structured import defining_op
+from spyre_mlir.analysis.aliasing import attributes_of, functions
+from spyre_mlir.analysis.loops import LOOP, body_block, induction, terminator, trip_count
+from spyre_mlir.analysis.tile_nests import RESCALED, RUNNING
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.hint_attributes import DIM_SIZES, TILING, tiling_attr
+from spyre_mlir.dialects.structured import defining_op, element_of
 from spyre_mlir.dialects.targets import empty_module
+from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir
+from spyre_mlir.rewriting.tensor_builders import index_constant
+from spyre_mlir.target.target import Target
+from spyre_mlir.tiling.hint_tree import TiledLoop
 
 #: Ops that cost nothing: each function that needs one gets a copy.
 _FREE = {"arith.constant", "tensor.empty"}
@@ -131,6 +139,14 @@ class Outlined:
             ir.Operation.create("func.return", operands=[values[value] for value in self.results])
         return func
 
+    def call(self, name: str, operands: Sequence[ir.Value]) -> ir.Operation:
+        """Build a call of the function ``name`` at the current insertion point."""
+        results, attributes = (
+            [value.type for value in self.results],
+            {"callee": ir.FlatSymbolRefAttr.get(name)},
+        )
+        return ir.Operation.create("func.call", results, list(operands), attributes)
+
 
 def program_of(ops: Sequence[ir.Operation]) -> ir.Module:
     """Build a program from a group of ops; its arguments are inputs of the program."""
@@ -172,3 +188,138 @@ def update_signature(func: ir.Operation) -> None:
 def dim_sizes_of(func: ir.Operation) -> dict[str, ir.Attribute]:
     """Return the attributes of a function that outlined functions inherit: the sizes of named dims."""
     return {DIM_SIZES: func.attributes[DIM_SIZES]} if DIM_SIZES in func.attributes else {}
+
+
+def set_function_type(func: ir.Operation) -> None:
+    """Update the type of a function from its arguments and returned values."""
+    block = func.regions[0].blocks[0]
+    types = [value.type for value in block.arguments], [value.type for value in terminator(block).operands]
+    func.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(*types))
+
+
+# Loops, and functions that are outlined loop bodies.
+
+
+CALL = "func.call"
+
+
+def loops_in(block: ir.Block) -> Iterator[ir.Operation]:
+    """Yield the loops of a block, inner loops before the loops around them."""
+    for op in [op.operation for op in block.operations]:
+        if op.name == LOOP:
+            yield from loops_in(body_block(op))
+            yield op
+
+
+def callee_of(call: ir.Operation) -> ir.Operation | None:
+    """Return the function of a call; None if it has no body."""
+    name, module = ir.FlatSymbolRefAttr(call.attributes["callee"]).value, call
+    while module.name != "builtin.module":
+        module = module.parent.operation
+    found = (func for func in functions(module) if ir.StringAttr(func.attributes["sym_name"]).value == name)
+    return next(found, None)
+
+
+def blocks_of(func: ir.Operation) -> list[ir.Block]:
+    """Return the block of a function, and the blocks of its loops."""
+    block = func.regions[0].blocks[0]
+    return [block, *map(body_block, loops_in(block))]
+
+
+def unroll(loop: ir.Operation) -> list[ir.Operation]:
+    """Unroll a loop with a known trip count; return the operations of all iterations."""
+    numbers = induction(loop)
+    block = body_block(loop)
+    *body, end = [op.operation for op in block.operations]
+    carried, copies = list(loop.operands)[3:], []
+    for trip in range(numbers.count):
+        with ir.InsertionPoint(loop), loop.location:
+            variable = index_constant(numbers.first + trip * numbers.step)
+            values = dict(zip(block.arguments, [variable, *carried], strict=True))
+            for op in body:
+                copies.append(op.clone().operation)
+                replace_operands(copies[-1], values)
+                values.update(zip(op.results, copies[-1].results, strict=True))
+            carried = [values.get(value, value) for value in end.operands]
+    for old, new in zip(loop.results, carried, strict=True):
+        old.replace_all_uses_with(new)
+    loop.erase()
+    return copies
+
+
+def unroll_loops(func: ir.Operation, most: int) -> None:
+    """Unroll the loops of a function that run at most ``most`` operations."""
+    for loop in list(loops_in(func.regions[0].blocks[0])):
+        if operations_run(loop) <= most:
+            unroll(loop)
+
+
+def operations_run(loop: ir.Operation) -> int:
+    """Return the number of operations that a loop with known trip counts runs, over all iterations."""
+    inner = (
+        operations_run(op.operation) if op.operation.name == LOOP else 1 for op in body_block(loop).operations
+    )
+    return trip_count(loop) * sum(inner)
+
+
+# Groups: operations of a function with some tiling, as separate programs that can be evaluated.
+
+
+#: The loops of each operation, keyed by its result; operations without an entry are not tiled.
+Tiling = Mapping[ir.Value, Sequence[TiledLoop]]
+
+
+def default_bytes(target: Target, shape: Sequence[int], dtype: str) -> int:
+    """Return the bytes of a tensor in its default layout, as an estimate before layouts are chosen."""
+    return StickLayout.for_tensor(target, tuple(shape), dtype).bytes
+
+
+def group_module(ops: Sequence[ir.Operation], tiling: Tiling) -> ir.Module:
+    """Build a module of one function with copies of operations of one block, in order, and the views that they read.
+
+    Values from outside become arguments, values read outside become results. Equal groups give equal text.
+    """
+    names: dict[str, int] = {}
+
+    def prepare(op: ir.Operation, copy: ir.Operation) -> None:
+        """Set the loops of a copy; names, which differ between groups that cost the same, become numbers or go."""
+        for name in (sdsc.NAME, sdsc.HISTORY, TILING):
+            if name in copy.attributes:
+                del copy.attributes[name]
+        for name in (RUNNING, RESCALED):
+            if name in copy.attributes:
+                label = ir.StringAttr(copy.attributes[name]).value
+                copy.attributes[name] = ir.StringAttr.get(_number(label, names))
+        loops = [replace(loop, loop=_number(loop.loop, names)) for loop in tiling.get(op.results[0], ())]
+        if loops:
+            copy.attributes[TILING] = tiling_attr(loops)
+
+    with ops[0].context, ir.Location.unknown():
+        outlined = Outlined(ops, copied=lambda op: sdsc.OP not in op.attributes)
+        module = empty_module(ops[0])
+        with ir.InsertionPoint(module.body):
+            outlined.build(
+                "group",
+                [_host(f"arg{number}", value) for number, value in enumerate(outlined.arguments)],
+                [_host(f"result{number}", value, "result") for number, value in enumerate(outlined.results)],
+                prepare=prepare,
+            )
+    return module
+
+
+def _number(name: str, names: dict[str, int]) -> str:
+    return str(names.setdefault(name, len(names)))
+
+
+def _host(label: str, value: ir.Value, kind: str = "") -> ir.DictAttr:
+    """Build the host attribute of an argument: of the program's argument, or of an intermediate of the program."""
+    owner = value.owner.owner if isinstance(value.owner, ir.Block) else None
+    is_argument = owner is not None and owner.operation.name == "func.func"
+    attributes = attributes_of(value) if is_argument else {}
+    host = attributes.get(sdsc.HOST)
+    kind = kind or ("intermediate" if host is None else ir.StringAttr(host.kind).value)
+    entries = {sdsc.HOST: sdsc.host_attr(label, kind, element_of(value))}
+    # The numbers of a mask determine the tiles that cost nothing.
+    if sdsc.RUNS in attributes:
+        entries |= {name: attributes[name] for name in (sdsc.RUNS, sdsc.HOST_VIEW) if name in attributes}
+    return ir.DictAttr.get(entries)

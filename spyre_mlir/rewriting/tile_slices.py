@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import field
 from typing import Any
 
@@ -14,9 +14,7 @@ from spyre_mlir.analysis.tile_nests import VIEWS, Nest, Tiled, source_dims, trac
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
-
-#: MLIR's ``ShapedType::kDynamic``: an offset that is an operand.
-_DYNAMIC = -(1 << 63)
+from spyre_mlir.rewriting.tensor_builders import affine_apply, element_type, empty, extracted, sliced
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,16 +88,19 @@ class TileSlices:
 
     def _view(self, op: ir.Operation, tiled_dims: dict[int, Nest]) -> ir.Value:
         """Build a view of the tile of a value that is computed in the nest."""
-        where = source_dims(op)
-        source = self.tile(op.operands[0], {_known(where[dim]): nest for dim, nest in tiled_dims.items()})
-        shape = self._tile_shape(op.results[0], tiled_dims)
-        type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(op.results[0].type).element_type)
-        empty = ir.Operation.create("tensor.empty", results=[type_]).result if len(op.operands) > 1 else None
+        where, source_tiles = source_dims(op), dict[int, Nest]()
+        for dim, nest in tiled_dims.items():
+            source_dim = where[dim]
+            assert source_dim is not None, "operations share a nest only where views keep tiles"
+            source_tiles[source_dim] = nest
+        source = self.tile(op.operands[0], source_tiles)
+        shape, element = self._tile_shape(op.results[0], tiled_dims), element_type(op.results[0])
+        destination = empty(shape, element) if len(op.operands) > 1 else None
         view = op.clone().operation
         view.operands[0] = source
-        view.results[0].set_type(type_)
-        if empty is not None:
-            view.operands[1] = empty
+        view.results[0].set_type(ir.RankedTensorType.get(shape, element))
+        if destination is not None:
+            view.operands[1] = destination
         if op.name == "tensor.expand_shape":
             view.attributes["static_output_shape"] = ir.DenseI64ArrayAttr.get(shape)
         return view.results[0]
@@ -109,22 +110,19 @@ class TileSlices:
         levels = {level.nest: depth for depth, level in enumerate(self.levels)}
         depth = max(levels[nest] for nest in tiled_dims.values())
         level = self.levels[depth]
-        key = (
-            value,
-            *((dim, id(nest)) for dim, nest in sorted(tiled_dims.items(), key=lambda item: item[0])),
-        )
+        key = (value, *((dim, id(tiled_dims[dim])) for dim in sorted(tiled_dims)))
         if key not in level.slices:
-            with self._at(depth):
+            # In an iteration of the level, before the inner loop that is being written, if any.
+            inner = next((inner.loop for inner in self.levels[depth + 1 :] if inner.loop is not None), None)
+            with ir.InsertionPoint(inner) if inner is not None else nullcontext():
                 level.slices[key] = self._cut(value, tiled_dims)
         return level.slices[key]
 
     def _cut(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> ir.Value:
         """Build the slice of a value in the current iteration of the nests that tile its dims."""
         levels = {level.nest: level for level in self.levels}
-        shape = self._tile_shape(value, tiled_dims)
-        type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
-        moving = {dim: levels[nest] for dim, nest in tiled_dims.items()}
-        return slice_op("tensor.extract_slice", [value], moving, type_)
+        type_ = ir.RankedTensorType.get(self._tile_shape(value, tiled_dims), element_type(value))
+        return slice_op([value], {dim: levels[nest] for dim, nest in tiled_dims.items()}, type_)
 
     def _tile_shape(self, value: ir.Value, tiled_dims: dict[int, Nest]) -> list[int]:
         """Return the shape of the tile of a value in the current iteration."""
@@ -134,50 +132,18 @@ class TileSlices:
             shape[dim] = levels[nest].extent(shape[dim])
         return shape
 
-    def _at(self, depth: int) -> AbstractContextManager:
-        """Return the insertion point in an iteration of a level: before the inner loop being written, if any."""
-        inner = next((level.loop for level in self.levels[depth + 1 :] if level.loop is not None), None)
-        return ir.InsertionPoint(inner) if inner is not None else nullcontext()
 
-
-def slice_op(
-    name: str,
-    operands: list[ir.Value],
-    moving: dict[int, LoopLevel],
-    type_: ir.Type,
-) -> ir.Value:
+def slice_op(operands: list[ir.Value], moving: dict[int, LoopLevel], type_: ir.Type) -> ir.Value:
     """Build the extraction or insertion of the tile that some levels move; the last operand is the whole tensor."""
     whole = shape_of(operands[-1])
     sizes = [moving[dim].extent(size) if dim in moving else size for dim, size in enumerate(whole)]
-    offsets: dict[int, int | ir.Value] = {}
+    offsets: list[int | ir.Value] = [0] * len(whole)
     for dim, level in sorted(moving.items()):
         if isinstance(level.variable, int):
             offsets[dim] = level.variable * level.nest.tile(whole[dim])
         else:
             offsets[dim] = _offset(level, level.variable, sizes[dim])
-    return _slice(name, operands, offsets, sizes, type_)
-
-
-def _slice(
-    name: str,
-    operands: Sequence[ir.Value],
-    at: Mapping[int, int | ir.Value],
-    sizes: Sequence[int],
-    type_: ir.Type,
-) -> ir.Value:
-    """Build a slice op with offsets ``at``, numbers or values, and with offset 0 in other dims."""
-    numbers = [at.get(dim, 0) for dim in range(len(sizes))]
-    offsets = [number if isinstance(number, int) else _DYNAMIC for number in numbers]
-    dynamic = [number for number in numbers if not isinstance(number, int)]
-    segments = [*(1 for _ in operands), len(dynamic), 0, 0]
-    attributes = {
-        "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
-        "static_sizes": ir.DenseI64ArrayAttr.get(list(sizes)),
-        "static_strides": ir.DenseI64ArrayAttr.get([1] * len(sizes)),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get(segments),
-    }
-    slice_ = ir.Operation.create(name, results=[type_], operands=[*operands, *dynamic], attributes=attributes)
-    return slice_.result
+    return sliced(operands, offsets, sizes, [1] * len(sizes), type_)
 
 
 def part_slice(value: ir.Value, dim: int, level: LoopLevel, first: int, size: int) -> ir.Value:
@@ -186,12 +152,11 @@ def part_slice(value: ir.Value, dim: int, level: LoopLevel, first: int, size: in
     tile = min(level.nest.tile(size), shape[dim])
     if tile == shape[dim]:
         return value
-    variable = level.variable
+    variable, offsets = level.variable, list[int | ir.Value]([0] * len(shape))
     is_known = isinstance(variable, int)
-    offset = (variable - first) * tile if is_known else _offset(level, variable, tile, first)
+    offsets[dim] = (variable - first) * tile if is_known else _offset(level, variable, tile, first)
     shape[dim] = tile
-    type_ = ir.RankedTensorType.get(shape, ir.RankedTensorType(value.type).element_type)
-    return _slice("tensor.extract_slice", [value], {dim: offset}, shape, type_)
+    return extracted(value, offsets, shape)
 
 
 def _offset(level: LoopLevel, variable: ir.Value, tile: int, first: int = 0) -> ir.Value:
@@ -199,15 +164,5 @@ def _offset(level: LoopLevel, variable: ir.Value, tile: int, first: int = 0) -> 
     if (tile, first) not in level.offsets:
         map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * tile - first * tile])
         with ir.InsertionPoint.at_block_begin(variable.owner):
-            level.offsets[tile, first] = ir.Operation.create(
-                "affine.apply",
-                results=[ir.IndexType.get()],
-                operands=[variable],
-                attributes={"map": ir.AffineMapAttr.get(map_)},
-            ).result
+            level.offsets[tile, first] = affine_apply(map_, [variable])
     return level.offsets[tile, first]
-
-
-def _known(dim: int | None) -> int:
-    assert dim is not None, "operations share a nest only where views keep tiles"
-    return dim

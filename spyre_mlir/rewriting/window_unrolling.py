@@ -7,25 +7,43 @@ import math
 from collections.abc import Sequence
 from typing import NoReturn
 
+from spyre_mlir.analysis.loops import terminator
 from spyre_mlir.analysis.windows import Window, Windowed
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import Map, defining_op, filled, shape_of, use_empty
+from spyre_mlir.dialects.structured import (
+    Map,
+    defining_op,
+    device_op,
+    element_of,
+    filled,
+    maker_of,
+    shape_of,
+    structured,
+    use_empty,
+)
 from spyre_mlir.layout.rules import RULES, Role
 from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting import body_operations as scalar
 from spyre_mlir.rewriting.im2col import Im2Col
 from spyre_mlir.rewriting.linalg_values import device_element
 from spyre_mlir.rewriting.tensor_builders import (
     collapsed,
+    constant,
     constant_pad,
+    element_type,
+    empty,
     empty_like,
     expanded,
     extracted,
     generic_op,
+    scalar_op,
     transposed,
+    with_body,
 )
 from spyre_mlir.target.ops import Kind
+from spyre_mlir.target.sliding import Sliding
 
 #: Maximum number of row dims that a matmul of the device accepts.
 MOST_ROWS = next(limit.maximum or 0 for limit in RULES[Kind.MATMUL].dim_counts if limit.role is Role.ROW)
@@ -71,11 +89,20 @@ class Unrolling:
         return self._finished(form.restored(matmul.results[0]))
 
     def _finished(self, result: ir.Value) -> ir.Value:
-        """Return the result of all taps, combined with the initial value of the destination."""
+        """Return the result of all taps, combined with the initial value of the destination unless that is neutral."""
         *_, destination = self.windowed.op.operands
-        if _is_neutral(destination, self.combine):
-            return result
-        return self._combined(result, *_spread(destination))
+        maker = defining_op(destination)
+        if maker is not None and maker.name == "linalg.fill":
+            number = scalar.scalar_of(maker.operands[0])
+            element = device_element(str(self.combine.results[0].type), self.combine.location)
+            if number is not None and scalar.is_neutral(self.combine.name, number, element):
+                return result
+        every = tuple(range(len(shape_of(destination))))
+        if maker is None or maker.name != "linalg.broadcast":
+            return self._combined(result, destination, every)
+        # A broadcast, as of a bias, is read by its dims instead of being written to memory.
+        added = list(ir.DenseI64ArrayAttr(maker.attributes["dimensions"]))
+        return self._combined(result, maker.operands[0], tuple(dim for dim in every if dim not in added))
 
     # -- the op ---------------------------------------------------------------------------------------
 
@@ -163,7 +190,7 @@ class Unrolling:
         offsets = [tap.get(dim, 0) if dim is not None else 0 for dim in dims]
         sizes = [1 if dim in tap else size for dim, size in zip(dims, shape, strict=True)]
         tap_shape = [size for dim, size in zip(dims, shape, strict=True) if dim not in tap]
-        return extracted(value, offsets, sizes, [1] * len(shape), tap_shape)
+        return extracted(value, offsets, sizes, reduced_shape=tap_shape)
 
     # -- taps -----------------------------------------------------------------------------------------
 
@@ -207,17 +234,11 @@ class Unrolling:
 
     def _neutral(self, shape: Sequence[int]) -> ir.Value:
         """Build a tensor of the neutral element, for the first tap of a row."""
-        element = ir.RankedTensorType(self.windowed.op.results[0].type).element_type
+        element = element_type(self.windowed.op.results[0])
         combination = scalar.combination(self.combine.name)
         assert combination is not None
-        value = ir.FloatAttr.get(element, combination.neutral)
-        constant = ir.Operation.create(
-            "arith.constant", results=[element], attributes={"value": value}
-        ).result
-        empty = ir.Operation.create(
-            "tensor.empty", results=[ir.RankedTensorType.get(list(shape), element)]
-        ).result
-        return filled(constant, empty)
+        number = constant(ir.FloatAttr.get(element, combination.neutral))
+        return filled(number, empty(shape, element))
 
     def _restored(self, result: ir.Value) -> ir.Value:
         """Return the result in the dims and order of the op."""
@@ -236,22 +257,16 @@ class Unrolling:
         every = tuple(range(len(shape_of(result))))
         maps = [every, every if dims is None else dims, every]
         combined = generic_op([result, other], empty_like(result), maps, len(every), 0)
-        element = ir.RankedTensorType(result.type).element_type
-        block = ir.Block.create_at_start(combined.regions[0], [element] * 3)
-        with ir.InsertionPoint(block):
-            operands = list(block.arguments)[:2]
-            value = ir.Operation.create(self.combine.name, results=[element], operands=operands).result
-            ir.Operation.create("linalg.yield", operands=[value])
-        return combined.results[0]
+        return with_body(combined, lambda arguments: scalar_op(self.combine.name, arguments[:2]))
 
 
 def _combining_op(windowed: Windowed) -> ir.Operation:
     """Return the scalar op that combines positions of the kernel."""
     body = windowed.op.regions[0].blocks[0]
-    *ops, terminator = [op.operation for op in body.operations]
-    yielded, accumulator = terminator.operands[0], list(body.arguments)[-1]
+    *ops, end = [op.operation for op in body.operations]
+    accumulator = list(body.arguments)[-1]
     uses = [use.owner.operation for use in accumulator.uses]
-    combine = next((op for op in ops if op.results[0] == yielded), None)
+    combine = next((op for op in ops if op.results[0] == end.operands[0]), None)
     # Another use of the accumulator would depend on the order of taps.
     if combine is None or uses != [combine] or scalar.combination(combine.name) is None:
         _refuse(windowed.op, "sums, products, minima and maxima")
@@ -270,27 +285,6 @@ def iterated_by(index: int | Window | None) -> int:
     return index.output if isinstance(index, Window) else index
 
 
-def _is_neutral(destination: ir.Value, combine: ir.Operation) -> bool:
-    """Return whether the initial value of an op is the neutral element of its combination."""
-    fill = defining_op(destination)
-    if fill is None or fill.name != "linalg.fill":
-        return False
-    source = defining_op(fill.operands[0])
-    number = scalar.scalar_constant(source) if source is not None else None
-    element = device_element(str(combine.results[0].type), combine.location)
-    return number is not None and scalar.is_neutral(combine.name, number, element)
-
-
-def _spread(destination: ir.Value) -> tuple[ir.Value, Map]:
-    """Return the source of a broadcast destination, and the dims of the destination that the source has."""
-    every = tuple(range(len(shape_of(destination))))
-    op = defining_op(destination)
-    if op is None or op.name != "linalg.broadcast":
-        return destination, every
-    added = list(ir.DenseI64ArrayAttr(op.attributes["dimensions"]))
-    return op.operands[0], tuple(dim for dim in every if dim not in added)
-
-
 def padded(value: ir.Value) -> tuple[ir.Value, ir.Operation, tuple[list[int], list[int]]] | None:
     """Return the source of a pad, its constant, and the low and high amounts; None for another value.
 
@@ -301,8 +295,10 @@ def padded(value: ir.Value) -> tuple[ir.Value, ir.Operation, tuple[list[int], li
     if op is not None and op.name == "tensor.expand_shape":
         groups = [[ir.IntegerAttr(dim).value for dim in group] for group in op.attributes["reassociation"]]
         op = defining_op(op.operands[0])
-    number = _number_of(op) if op is not None and op.name == "tensor.pad" and len(op.operands) == 1 else None
-    if op is None or number is None:
+    if op is None or op.name != "tensor.pad" or len(op.operands) != 1:
+        return None
+    number = defining_op(terminator(op.regions[0].blocks[0]).operands[0])
+    if number is None or number.name != "arith.constant":
         return None
     low, high = (list(ir.DenseI64ArrayAttr(op.attributes[name])) for name in ("static_low", "static_high"))
     if groups is None:
@@ -318,8 +314,248 @@ def padded(value: ir.Value) -> tuple[ir.Value, ir.Operation, tuple[list[int], li
     return expanded(op.operands[0], groups, shape), number, (low, high)
 
 
-def _number_of(pad: ir.Operation) -> ir.Operation | None:
-    """Return the constant that a ``tensor.pad`` pads with; None if the padding value is computed."""
-    terminator = list(pad.regions[0].blocks[0].operations)[-1].operation
-    op = defining_op(terminator.operands[0])
-    return op if op is not None and op.name == "arith.constant" else None
+# Native windows: convolutions and poolings as one device operation, which slides the windows itself.
+
+
+#: Device operations that combine the elements of windows without a weight, keyed by the combining scalar op.
+_POOLINGS = {"arith.maximumf": "maxpoolfwd", "arith.maxnumf": "maxpoolfwd", "arith.addf": "avgpoolfwd"}
+
+#: Maximum number of windows that an operation slides: along rows and along columns.
+_MOST_WINDOWS = 2
+
+
+@dataclass(frozen=True)
+class _Pad:
+    """The tensor that windows slide over, without padding, and the amount of padding before each dim of it."""
+
+    value: ir.Value
+    before: Sequence[int]
+
+
+class NativeWindows(Unrolling):
+    """One operation instead of the chain:
+
+        y[n, i, j, f] = sum over p, q, c of x[n, s*i + d*p - b, s*j + d*q - b, c] * w[p, q, c, f]
+
+    The operand is a view of the source as windows (``sdsc.windows``). The operation handles positions beyond the ends
+    of the source as padding, so no padded copy is needed in memory. Dims of one element are omitted.
+    """
+
+    def __init__(self, windowed: Windowed, opcode: str, pad: _Pad) -> None:
+        super().__init__(windowed)
+        self.opcode, self.pad = opcode, pad
+        extents = windowed.extents
+        #: Windows of more than one position; windows of one position become strided slices.
+        self.windows = [window for window in windowed.windows if extents[window.kernel] > 1]
+        outputs = [window.output for window in windowed.windows]
+        others = [dim for dim in windowed.result if dim is not None and dim not in outputs]
+        dims = [*others[:-1], *outputs, *others[-1:], *windowed.kernel, *windowed.reduced]
+        self.dims = [dim for dim in dims if extents[dim] > 1]
+
+    def run(self) -> ir.Value:
+        windowed, extents = self.windowed, self.windowed.extents
+        inputs, maps = [self._slid()], [self._numbered(self._slid_dims())]
+        for value, dims in zip(windowed.inputs, windowed.others, strict=True):
+            if dims is not None and self.opcode not in _POOLINGS.values():
+                weight, order = self._weight(value, dims)
+                inputs.append(weight)
+                maps.append(self._numbered(order))
+        reduced = {*windowed.kernel, *windowed.reduced}
+        result = device_op(
+            self.opcode,
+            inputs,
+            maps,
+            [extents[dim] for dim in self.dims],
+            element_of(windowed.op.results[0]),
+            location=windowed.op.location,
+            reduced=[number for number, dim in enumerate(self.dims) if dim in reduced],
+            constants={"nmap": 1.0} if self.opcode == "avgpoolfwd" else None,
+        )
+        sdsc.inherit(maker_of(result), windowed.op)
+        return self._finished(self._restored(result))
+
+    def _merged(self) -> tuple[int, ...]:
+        return ()
+
+    def _numbered(self, dims: Sequence[int]) -> Map:
+        return tuple(self.dims.index(dim) for dim in dims)
+
+    # -- the source -----------------------------------------------------------------------------------
+
+    def _order(self) -> tuple[int, ...]:
+        """Return the dims of the source in the order images, dims that windows slide along, channels."""
+        indices = self.windowed.indices
+        windows = [dim for dim, index in enumerate(indices) if isinstance(index, Window)]
+        others = [dim for dim in range(len(indices)) if dim not in windows]
+        # Channels are the contracted dim, or else the last dim without a window, which is mostly in the stick.
+        others.sort(key=lambda dim: indices[dim] in self.windowed.reduced)
+        return (*others[:-1], *windows, *others[-1:])
+
+    def _slid(self) -> ir.Value:
+        """Return the source as windows: transpose, drop dims of one element, then add the windows."""
+        indices, extents = self.windowed.indices, self.windowed.extents
+        value = transposed(self.pad.value, self.order)
+        shape, steps = list(shape_of(value)), [1] * len(self.order)
+        for place, dim in enumerate(self.order):
+            index = indices[dim]
+            if isinstance(index, Window) and index not in self.windows:
+                shape[place], steps[place] = extents[index.output], index.stride
+        reduced_shape = [size for size in shape if size > 1]
+        if reduced_shape != list(shape_of(value)):
+            value = extracted(value, [0] * len(shape), shape, steps, reduced_shape)
+        slid = [dim for dim in self._sized(shape) if indices[dim] in self.windows]
+        windows = [index for index in (indices[dim] for dim in slid) if isinstance(index, Window)]
+        sizes = [extents[dim] for dim in self._slid_dims()]
+        return sdsc.windows(
+            value,
+            sizes,
+            [self._sized(shape).index(dim) for dim in slid],
+            [window.stride for window in windows],
+            [window.dilation for window in windows],
+            [self.pad.before[dim] for dim in slid],
+        )
+
+    def _sized(self, shape: Sequence[int]) -> list[int]:
+        return [dim for dim, size in zip(self.order, shape, strict=True) if size > 1]
+
+    def _slid_dims(self) -> list[int]:
+        """Return the iteration dims of the source as windows."""
+        dims = []
+        for dim in self.order:
+            index = self.windowed.indices[dim]
+            dims.append(iterated_by(index))
+            if isinstance(index, Window):
+                dims.append(index.kernel)
+        return [dim for dim in dims if self.windowed.extents[dim] > 1]
+
+    # -- the weight and the result --------------------------------------------------------------------
+
+    def _weight(self, value: ir.Value, dims: Map) -> tuple[ir.Value, list[int]]:
+        """Return the weight in the order of the iteration dims, features last, without dims of one element."""
+        order = sorted(
+            (dim for dim in dims if dim is not None),
+            key=lambda dim: (dim in self.windowed.result, dim in self.windowed.reduced, dims.index(dim)),
+        )
+        value = transposed(value, [dims.index(dim) for dim in order])
+        sized = [dim for dim in order if self.windowed.extents[dim] > 1]
+        if sized != order:
+            shape = shape_of(value)
+            sizes = [self.windowed.extents[dim] for dim in sized]
+            value = extracted(value, [0] * len(shape), shape, reduced_shape=sizes)
+        return value, sized
+
+    def _restored(self, result: ir.Value) -> ir.Value:
+        windowed = self.windowed
+        dims = [dim for dim in self.dims if dim in windowed.result]
+        whole = [dim for dim in windowed.result if dim is not None]
+        # Dims of one element are split off the first of the other dims.
+        order = [*(dim for dim in whole if dim not in dims), *dims]
+        if len(order) > len(dims):
+            extra = len(order) - len(dims)
+            groups = [list(range(extra + 1)), *([dim] for dim in range(extra + 1, len(order)))]
+            result = expanded(result, groups, [windowed.extents[dim] for dim in order])
+        return transposed(result, [order.index(dim) for dim in whole])
+
+
+def native_windows(windowed: Windowed) -> NativeWindows | None:
+    """Return the builder of the device operation for an op with windows; None if the device does not have one."""
+    opcode = _opcode(windowed)
+    if opcode is None:
+        return None
+    pad = _pad(windowed, windowed.inputs[windowed.source])
+    if pad is None or element_of(pad.value) not in ("f16", "bf16"):
+        return None
+    windows = [window for window in windowed.windows if windowed.extents[window.kernel] > 1]
+    if not 1 <= len(windows) <= _MOST_WINDOWS:
+        return None
+    for window in windowed.windows:
+        dim, count = windowed.indices.index(window), windowed.extents[window.output]
+        steps = (window.stride, window.dilation, pad.before[dim], shape_of(pad.value)[dim])
+        sliding = Sliding(windowed.extents[window.kernel], *steps)
+        # A strided slice cannot have padding. Other forms handle a single position, and a window only of padding.
+        if window not in windows:
+            if sliding.is_padded(count):
+                return None
+        elif count == 1 or sliding.has_empty(count):
+            return None
+    return NativeWindows(windowed, opcode, pad)
+
+
+def _opcode(windowed: Windowed) -> str | None:
+    """Return the device operation that combines the elements of a window like the body; None if there is none."""
+    combine, term = _term(windowed)
+    if combine is None or term is None:
+        return None
+    arguments = list(windowed.op.regions[0].blocks[0].arguments)
+    source = arguments[windowed.source]
+    if term == source:
+        return None if windowed.reduced else _POOLINGS.get(combine)
+    product = defining_op(term)
+    if (
+        combine != "arith.addf"
+        or product is None
+        or product.name != "arith.mulf"
+        or len(windowed.inputs) != 2
+    ):
+        return None
+    if {_uncast(operand) for operand in product.operands} != set(arguments[:2]):
+        return None
+    # A sum of products with a weight: a convolution, unless its dims are of another kind.
+    weight = next(dims for dims in windowed.others if dims is not None)
+    extents, result = windowed.extents, set(windowed.result)
+    channels = {index for index in windowed.indices if isinstance(index, int)}
+    features = [dim for dim in weight if dim is not None and dim in result - channels and extents[dim] > 1]
+    groups = [dim for dim in channels & set(weight) & result if extents[dim] > 1]
+    contracted = [dim for dim in windowed.reduced if extents[dim] > 1]
+    known = {*windowed.kernel, *windowed.reduced, *features, *groups}
+    if any(dim not in known and extents[dim] > 1 for dim in weight if dim is not None):
+        return None
+    if not set(windowed.kernel) <= set(weight):
+        return None
+    if len(contracted) == 1 and len(features) == 1 and set(contracted) <= channels & set(weight):
+        return None if len(groups) > 1 else "conv2d"
+    return "depthwiseconv2dnative" if not contracted and not features and len(groups) == 1 else None
+
+
+def _term(windowed: Windowed) -> tuple[str | None, ir.Value | None]:
+    """Return the scalar op that combines positions, and the value that it combines, without casts."""
+    body = windowed.op.regions[0].blocks[0]
+    accumulator = list(body.arguments)[-1]
+    combine = defining_op(terminator(body).operands[0])
+    if combine is None or len(combine.operands) != 2 or accumulator not in list(combine.operands):
+        return None, None
+    (term,) = [operand for operand in combine.operands if operand != accumulator] or [None]
+    return combine.name, None if term is None else _uncast(term)
+
+
+def _uncast(value: ir.Value) -> ir.Value:
+    op = defining_op(value)
+    return op.operands[0] if op is not None and op.name == "arith.extf" else value
+
+
+def _pad(windowed: Windowed, source: ir.Value) -> _Pad | None:
+    """Return the source without its padding; None if the padding is not neutral or not along windows."""
+    pad = padded(source)
+    if pad is None:
+        return _Pad(_narrowed(source), [0] * len(windowed.indices))
+    inner, number, (low, high) = pad
+    combine, _ = _term(windowed)
+    assert combine is not None
+    value = scalar.scalar_constant(number)
+    element = device_element(element_of(source), windowed.op.location)
+    if value is None or not scalar.is_neutral(combine, value, element):
+        return None
+    slid = [isinstance(index, Window) for index in windowed.indices]
+    if any((low[dim] or high[dim]) and not slid[dim] for dim in range(len(slid))):
+        return None
+    return _Pad(_narrowed(inner), low)
+
+
+def _narrowed(value: ir.Value) -> ir.Value:
+    """Return the 16-bit source of an f32 tensor, if any: the device accumulates in more than 16 bits anyway."""
+    op = defining_op(value)
+    generic = None if op is None else structured(op)
+    if generic is None or len(generic.inputs) != 1 or generic.maps[0] != generic.maps[-1] or generic.reduced:
+        return value
+    body = [op.operation.name for op in generic.body.operations]
+    return generic.inputs[0] if body == ["arith.extf", "linalg.yield"] else value

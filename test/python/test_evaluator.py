@@ -25,7 +25,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run, run_pipeline
 from spyre_mlir.pipelines.run import PipelineEvaluator
-from spyre_mlir.rewriting.groups import group_module
+from spyre_mlir.rewriting.outlining import group_module
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tiling import TiledLoop
 
