@@ -18,13 +18,9 @@ from torch_mlir import fx
 
 from spyre_mlir.frontend import (
     convolutions,
-    embedding_bags,
     moving,
     pointwise,
-    poolings,
     products,
-    quantizing,
-    resampling,
     row_writes,
     selection,
     transformer_layers,
@@ -73,30 +69,15 @@ def sum_dims(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False,
     return _accumulated_sum(x, dim, keepdim).to(x.dtype)
 
 
-def sum_all(x: Tensor, dtype=None) -> Tensor:
-    """``sum`` over all dims of 16-bit numbers: accumulated in f32, rounded once. With bool: whether any is not 0."""
-    if dtype == torch.bool:
-        return torch.any(x.bool())
-    if x.dtype not in NARROW or dtype not in (None, x.dtype):
-        return NotImplemented
-    return _accumulated_sum(x, None, False).to(x.dtype)
-
-
-def mean_dims(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype=None) -> Tensor:
+def mean(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None) -> Tensor:
     """``mean`` over dims, rounded once."""
     return _mean(x if dtype is None else x.to(dtype), dim, keepdim)
-
-
-def mean_all(x: Tensor, dtype=None) -> Tensor:
-    """``mean`` over all dims, rounded once."""
-    return _mean(x if dtype is None else x.to(dtype), None, False)
 
 
 def accumulated(scan: Callable[..., Any]) -> Callable[..., Any]:
     """Form of ``cumsum`` or ``cumprod``: 16-bit numbers are scanned in f32; a tensor without dims is copied."""
 
     def form(x: Tensor, dim: int, dtype=None) -> Tensor:
-        """Scan along one dim."""
         if x.ndim == 0:
             natural = x.dtype if x.is_floating_point() or x.is_complex() else torch.int64
             return x.to(natural if dtype is None else dtype, copy=True)
@@ -116,7 +97,6 @@ def in_few_bits(
     """
 
     def in_32_bits(x: Tensor, *arguments, dtype=None, **options) -> Any:
-        """Apply the operation, with its result in ``dtype``."""
         if dtype not in (torch.uint8, torch.int8, torch.int16):
             return form(x, *arguments, dtype=dtype, **options)
         return operation(x.to(dtype).int(), *arguments, dtype=torch.int32, **options).to(dtype)
@@ -167,7 +147,6 @@ def in_f32(operation: torch._ops.OpOverload) -> Callable[..., Any]:
     """Form of an operation that PyTorch computes in f32 if its tensor has 16 bits."""
 
     def form(x: Tensor, *arguments, dtype=None, **options) -> Tensor:
-        """Apply the operation to the tensor in f32, and round the result to the type of the tensor."""
         if x.dtype not in NARROW or dtype not in (None, x.dtype):
             return NotImplemented
         return operation(x.float(), *arguments, **options).to(x.dtype)
@@ -207,11 +186,6 @@ def weight_norm(direction: Tensor, size: Tensor, dim: int = 0) -> tuple[Tensor, 
     return (wide * (_widened(size) / norm_)).to(direction.dtype), norm_
 
 
-def distance(x: Tensor, y: Tensor, order: float = 2) -> Tensor:
-    """``dist``: norm of the difference of two tensors."""
-    return aten.linalg_vector_norm.default(x - y, order)
-
-
 def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     """e / sum(e) with e = exp(x - max(x))."""
     x = x.float() if half_to_float else x
@@ -247,10 +221,6 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     return shifted - torch.log(_accumulated_sum(torch.exp(shifted), [dim], True).to(x.dtype))
 
 
-def _normalised_dims(shape: Sequence[int]) -> list[int]:
-    return list(range(-len(shape), 0))
-
-
 def layer_norm(
     x: Tensor, shape, weight=None, bias=None, eps: float = 1e-5, cudnn_enable: bool = True
 ) -> Tensor:
@@ -260,7 +230,7 @@ def layer_norm(
 
 def native_layer_norm(x: Tensor, shape, weight, bias, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """``layer_norm`` with the mean and 1 / deviation of each row, which the gradient reads."""
-    dims = _normalised_dims(shape)
+    dims = list(range(-len(shape), 0))
     centred = _centred(x, dims)
     scale = torch.rsqrt(_mean(centred * centred, dims) + eps)
     result = (centred * scale).to(x.dtype)
@@ -275,7 +245,7 @@ def rms_norm(x: Tensor, shape, weight=None, eps: float | None = None) -> Tensor:
     if eps is None:
         eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
     wide = _widened(x)
-    result = wide * torch.rsqrt(_mean(wide * wide, _normalised_dims(shape)) + eps)
+    result = wide * torch.rsqrt(_mean(wide * wide, list(range(-len(shape), 0))) + eps)
     result = result.to(x.dtype)
     return result if weight is None else (result * weight).to(x.dtype)
 
@@ -336,6 +306,22 @@ def _causal_mask(rows: int, columns: int, like: Tensor) -> Tensor:
     return torch.where(seen, 0.0, unseen).to(like.dtype)
 
 
+#: Number that absorbs any score added to it in float32; fp16 does not have a number as low.
+_SWALLOWING = -(2.0**28)
+
+
+def _less_common(mask: Tensor) -> Tensor:
+    """16-bit additive mask minus the largest number of each row.
+
+    A number that is added to all elements of a row does not change the softmax of the row. The mask of a fully masked
+    row, added to scores in 16 bits, would absorb the scores. PyTorch adds in float32, which absorbs much less.
+    """
+    common = torch.amax(mask, [-1], keepdim=True)
+    if mask.dtype == torch.bfloat16:
+        return mask - torch.where(common < _SWALLOWING, 0.0, common)
+    return mask - torch.clamp(common, min=_lowest(mask.dtype))
+
+
 def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Softmax under a boolean or an additive mask; fully masked rows are 0, as in PyTorch."""
     lowest = _lowest(scores.dtype)
@@ -353,28 +339,9 @@ def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
             weights = softmax(scores + mask_levels, -1)
     else:
         weights = softmax(torch.clamp(scores + mask, min=lowest), -1)
-    return torch.where(_is_finite(mask), weights, 0.0)
-
-
-def _is_finite(mask: Tensor) -> Tensor:
-    """Whether a mask leaves a score visible; the device has one code for -inf and the last bfloat16."""
-    return mask >= _lowest(mask.dtype) if mask.dtype == torch.bfloat16 else mask != -torch.inf
-
-
-def _less_common(mask: Tensor) -> Tensor:
-    """16-bit additive mask minus the largest number of each row.
-
-    A number that is added to all elements of a row does not change the softmax of the row. The mask of a fully masked
-    row, added to scores in 16 bits, would absorb the scores. PyTorch adds in float32, which absorbs much less.
-    """
-    common = torch.amax(mask, [-1], keepdim=True)
-    if mask.dtype == torch.bfloat16:
-        return mask - torch.where(common < _SWALLOWING, 0.0, common)
-    return mask - torch.clamp(common, min=_lowest(mask.dtype))
-
-
-#: Number that absorbs any score added to it in float32; fp16 does not have a number as low.
-_SWALLOWING = -(2.0**28)
+    # The device has one code for -inf and the last bfloat16.
+    is_visible = mask >= _lowest(mask.dtype) if mask.dtype == torch.bfloat16 else mask != -torch.inf
+    return torch.where(is_visible, weights, 0.0)
 
 
 def attention(
@@ -419,7 +386,13 @@ def strict_attention(
         attn_mask = _causal_mask(query.shape[-2], key.shape[-2], query)
     elif attn_mask is not None and attn_mask.dtype != torch.bool:
         attn_mask = _less_common(attn_mask) if attn_mask.numel() else attn_mask
-    largest = torch.amax(_masked(torch.matmul(query, key.transpose(-1, -2)), attn_mask), [-1], keepdim=True)
+    scores = torch.matmul(query, key.transpose(-1, -2))
+    if attn_mask is not None:
+        # Masked scores become a number far below all others.
+        lowest = _lowest(scores.dtype)
+        seen = attn_mask if attn_mask.dtype == torch.bool else attn_mask >= lowest / 4
+        scores = torch.where(seen, scores, lowest / 2)
+    largest = torch.amax(scores, [-1], keepdim=True)
     ones = torch.ones_like(key[..., :1])
     shifted = (
         torch.matmul(torch.cat([query, -largest], -1), torch.cat([key, ones], -1).transpose(-1, -2)) * after
@@ -431,15 +404,6 @@ def strict_attention(
     return torch.matmul(weights, value)
 
 
-def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Scores, with the masked scores replaced by a number far below all others."""
-    if mask is None:
-        return scores
-    lowest = _lowest(scores.dtype)
-    seen = mask if mask.dtype == torch.bool else mask >= lowest / 4
-    return torch.where(seen, scores, lowest / 2)
-
-
 FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten._softmax.default: softmax,
     aten.softmax.int: softmax_to,
@@ -449,10 +413,7 @@ FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     **selection.FORMS,
     **row_writes.FORMS,
     **moving.FORMS,
-    **resampling.FORMS,
     **products.FORMS,
-    **embedding_bags.FORMS,
-    **quantizing.FORMS,
     **transformer_layers.FORMS,
     aten.layer_norm.default: layer_norm,
     aten.native_layer_norm.default: native_layer_norm,
@@ -460,25 +421,32 @@ FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten._native_batch_norm_legit_no_training.default: batch_norm,
     aten.native_group_norm.default: group_norm,
     aten.sum.dim_IntList: in_few_bits(aten.sum.dim_IntList, sum_dims),
-    aten.sum.default: in_few_bits(aten.sum.default, sum_all),
+    aten.sum.default: in_few_bits(
+        aten.sum.default,
+        lambda x, dtype=None: torch.any(x.bool()) if dtype == torch.bool else sum_dims(x, dtype=dtype),
+    ),
     aten.prod.dim_int: in_few_bits(aten.prod.dim_int),
     aten.prod.default: in_few_bits(aten.prod.default),
-    aten.mean.dim: mean_dims,
-    aten.mean.default: mean_all,
+    aten.mean.dim: mean,
+    aten.mean.default: mean,
     aten.cumsum.default: in_few_bits(aten.cumsum.default, accumulated(torch.cumsum)),
     aten.cumprod.default: in_few_bits(aten.cumprod.default, accumulated(torch.cumprod)),
     aten.linalg_vector_norm.default: vector_norm,
     aten.norm.Scalar: norm,
     aten.norm.ScalarOpt_dim: norm,
-    aten.norm.ScalarOpt_dtype: lambda x, order, *, dtype: norm(x, order, dtype=dtype),
+    aten.norm.ScalarOpt_dtype: norm,
     aten.norm.ScalarOpt_dim_dtype: norm,
-    aten.dist.default: distance,
+    aten.dist.default: lambda x, y, order=2: aten.linalg_vector_norm.default(x - y, order),
     aten._is_all_true.default: torch.all,
     aten._is_any_true.default: torch.any,
     aten._weight_norm_interface.default: weight_norm,
     **convolutions.FORMS,
-    **poolings.FORMS,
-    **{pool: poolings.of_a_batch(pool, dims, in_f32(pool)) for dims, pool in poolings.AVERAGES.items()},
+    **{
+        pool: convolutions.of_a_batch(pool, dims, in_f32(pool))
+        for dims, pool in enumerate(
+            (aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default), 1
+        )
+    },
     aten.var.correction: variance,
     aten.std.correction: deviation,
     aten.var_mean.correction: variance_and_mean,
@@ -497,4 +465,4 @@ def decomposition_table(precision: str = "device") -> dict[torch._ops.OperatorBa
     }
     form = strict_attention if precision == "strict" else attention
     # The forms of quantizing depend on the operations registered so far.
-    return table | FORMS | quantizing.forms() | {aten.scaled_dot_product_attention.default: form}
+    return table | FORMS | products.quantizing_forms() | {aten.scaled_dot_product_attention.default: form}
