@@ -29,14 +29,12 @@ from spyre_mlir.frontend.assertions import recording_texts, write_assertions, wr
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_casts
 from spyre_mlir.frontend.batch_norms import fold_batch_norms
 from spyre_mlir.frontend.call_objects import CallInputs
-from spyre_mlir.frontend.complex_numbers import split_complex_numbers
-from spyre_mlir.frontend.complex_operations import is_complex
+from spyre_mlir.frontend.complex_numbers import is_complex, split_complex_numbers
 from spyre_mlir.frontend.control_flow import CONSTANT_DATA, inline_control_flow, is_inlined
-from spyre_mlir.frontend.decomposed import decomposed
+from spyre_mlir.frontend.decomposed import check_functional_form, decomposed
 from spyre_mlir.frontend.decompositions import decomposition_table
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
 from spyre_mlir.frontend.folding import ConstantFolder
-from spyre_mlir.frontend.functional import check_functional_form
 from spyre_mlir.frontend.graph_edits import call_before, metadata_for, operands_of, schema_name
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, resolve_hints
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
