@@ -40,6 +40,7 @@ from spyre_mlir.errors import Uncached
 from spyre_mlir.frontend.call_objects import CallInputs
 from spyre_mlir.frontend.content_reads import ContentReads
 from spyre_mlir.frontend.hints import HINT_PREFIX, dim_sizes, names_of
+from spyre_mlir.frontend.signature import without_repeats
 from spyre_mlir.frontend.torch_device import as_device_tensor
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -100,10 +101,7 @@ def content_digest(tensor: Tensor) -> str:
         raise Uncached(f"has a tensor of the class {type(tensor).__name__}")
     with torch.no_grad():
         # Repeated elements are hashed once: an expanded zero weight has as many elements as a real weight.
-        for dim, stride in enumerate(tensor.stride()):
-            if stride == 0 and tensor.shape[dim] > 1:
-                tensor = tensor.narrow(dim, 0, 1)
-        data = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        data = without_repeats(tensor).detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
         if data.stride() != (1,):
             data = data.new_empty(data.shape).copy_(data)  # a single element may have any stride
         return hashlib.sha256(data.view(torch.uint8).numpy().data).hexdigest()

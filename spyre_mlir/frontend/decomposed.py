@@ -350,8 +350,8 @@ def _rename(graph: Graph, specs: Sequence[InputSpec]) -> None:
 
 # Composite operations while a program is decomposed: their forms, registered as by ``run_decompositions``.
 #
-# For each program PyTorch lists its 500 composite operations and builds the kernels that replace them again. For a small
-# program this takes longer than the rest of the import. The list and the kernels depend only on the registered
+# For each program PyTorch lists its 500 composite operations and builds the kernels that replace them again. For a
+# small program this takes longer than the rest of the import. The list and the kernels depend only on the registered
 # operations, so the list and the kernels of the previous program are used unless a registration has changed.
 
 
@@ -451,8 +451,9 @@ def decomposing_again() -> Iterator[None]:
 
 # Check that PyTorch's functional form of in-place operations computes the same numbers as the model.
 #
-# PyTorch inverts views that are written through, and not all inverses are right. The views in ``_PROVEN`` are tested. If
-# a written tensor is seen through another view, model and functional form are run on the example inputs and compared.
+# PyTorch inverts views that are written through, and not all inverses are right. The views in ``_PROVEN`` are tested.
+# If a written tensor is seen through another view, model and functional form are run on the example inputs and
+# compared.
 
 
 #: Views with correct results: their inverse is exact, or ``address_storages`` writes through them.

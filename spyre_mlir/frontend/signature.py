@@ -395,6 +395,14 @@ def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
         raise CompileError(f"The input '{name}' is not an array: {str(error).rstrip('.')}.") from None
 
 
+def without_repeats(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a view of a tensor in which expanded dims (stride 0), whose elements are one, have size 1."""
+    for dim, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[dim] > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
+
+
 def to_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
     """Convert an array to a tensor, the inverse of ``to_numpy``; other arrays are converted to ``dtype``."""
     # A copy, because from_numpy shares the memory of the array.
