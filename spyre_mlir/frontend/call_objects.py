@@ -14,6 +14,7 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.object_graphs import (
     LEAVES,
     Key,
@@ -30,6 +31,21 @@ from spyre_mlir.frontend.object_graphs import (
     set_contents,
 )
 from spyre_mlir.records import dataclass
+
+#: Example inputs: a tuple, or a mapping from the names of keyword inputs.
+Inputs = Sequence[Any] | Mapping[str, Any]
+
+
+def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword inputs of a call, from example inputs."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, (tuple, list)):
+        return tuple(inputs), {}
+    raise CompileError(
+        "The example inputs are a tuple of tensors, or a mapping from the names of keyword inputs, "
+        f"not a {type(inputs).__name__}."
+    )
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,10 @@ from torch.fx.passes.shape_prop import TensorMetadata
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import Uncached
-from spyre_mlir.frontend.call_objects import CallInputs
+from spyre_mlir.frontend.call_objects import CallInputs, as_call
 from spyre_mlir.frontend.content_reads import ContentReads
 from spyre_mlir.frontend.hints import HINT_PREFIX, dim_sizes, names_of
-from spyre_mlir.frontend.signature import without_repeats
+from spyre_mlir.frontend.signature import state_of, without_repeats
 from spyre_mlir.frontend.torch_device import as_device_tensor
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -66,9 +66,7 @@ def captured_key(program: ExportedProgram) -> str:
 
 def input_layouts_key(inputs: Any) -> str:
     """Text of the layouts of the example inputs on the device; a capture contains only the data of these inputs."""
-    named = isinstance(inputs, Mapping)
-    walked = CallInputs(() if named else inputs, inputs if named else {})
-    leaves = pytree.tree_leaves(pytree.tree_map(as_device_tensor, walked.call))
+    leaves = pytree.tree_leaves(pytree.tree_map(as_device_tensor, CallInputs(*as_call(inputs)).call))
     return repr([
         (index, leaf.layout) for index, leaf in enumerate(leaves) if isinstance(leaf, DeviceTensor)
     ])  # fmt: skip
@@ -79,7 +77,7 @@ def content_digests(program: ExportedProgram, reads: ContentReads) -> dict[str, 
 
     A check on the example inputs runs the model, which reads its state.
     """
-    state, leaves = _state(program), pytree.tree_leaves(program.example_inputs)
+    state, leaves = state_of(program), pytree.tree_leaves(program.example_inputs)
     names = state.keys() if reads.example_inputs else reads.names
     missing = sorted(reads.names - state.keys())
     if missing:
@@ -105,10 +103,6 @@ def content_digest(tensor: Tensor) -> str:
         if data.stride() != (1,):
             data = data.new_empty(data.shape).copy_(data)  # a single element may have any stride
         return hashlib.sha256(data.view(torch.uint8).numpy().data).hexdigest()
-
-
-def _state(program: ExportedProgram) -> dict[str, Any]:
-    return {**program.constants, **program.state_dict}
 
 
 class _CaptureText:
@@ -137,7 +131,7 @@ class _CaptureText:
             for spec in self.program.graph_signature.input_specs
             if spec.kind is InputKind.PARAMETER
         }
-        for name, value in sorted(_state(self.program).items()):
+        for name, value in sorted(state_of(self.program).items()):
             if not isinstance(value, Tensor):
                 raise Uncached(f"has the constant '{name}' of the class {type(value).__name__}")
             content = "" if name in parameters else content_digest(value)

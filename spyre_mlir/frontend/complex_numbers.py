@@ -26,8 +26,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.content_reads import note_read
 from spyre_mlir.frontend.graph_edits import call_before, metadata_for, schema_name
 from spyre_mlir.frontend.locations import source_of
-from spyre_mlir.frontend.signature import INPUT, Argument
-from spyre_mlir.frontend.views import view_origin
+from spyre_mlir.frontend.signature import INPUT, Argument, view_origin
 
 aten = torch.ops.aten
 

@@ -60,6 +60,7 @@ from spyre_mlir.frontend.content_reads import note_read_of_inputs
 from spyre_mlir.frontend.graph_edits import argument_key, schema_name, tensor_key
 from spyre_mlir.frontend.outputs import UPDATES
 from spyre_mlir.frontend.refusals import refusal_at
+from spyre_mlir.frontend.signature import state_of
 from spyre_mlir.frontend.storage import EXACT_VIEWS, storages_of, written_by, written_storages
 from spyre_mlir.records import dataclass
 
@@ -471,7 +472,7 @@ def check_functional_form(program: ExportedProgram) -> None:
         return
     note_read_of_inputs()
     leaves = iter(pytree.tree_leaves(program.example_inputs))
-    state: Mapping[str, Any] = {**program.constants, **program.state_dict}
+    state = state_of(program)
     operands = [
         next(leaves) if spec.kind == InputKind.USER_INPUT else state[cast(str, spec.target)]
         for spec in program.graph_signature.input_specs

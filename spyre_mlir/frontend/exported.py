@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, cast
 
 import torch
@@ -27,7 +27,7 @@ from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
 from spyre_mlir.errors import CompileError, Uncached, UncapturedError
 from spyre_mlir.frontend.assertions import recording_texts, write_assertions, write_texts
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_casts
-from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, ModelEffect, plain_call
+from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, Inputs, ModelEffect, as_call, plain_call
 from spyre_mlir.frontend.capture_key import captured_key
 from spyre_mlir.frontend.complex_numbers import is_complex, split_complex_numbers
 from spyre_mlir.frontend.control_flow import CONSTANT_DATA, inline_control_flow, is_inlined
@@ -78,9 +78,6 @@ from spyre_mlir.frontend.torch_device import as_device_tensor
 from spyre_mlir.frontend.wider_forms import WiderForms
 from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor
-
-#: Example inputs: a tuple, or a mapping from the names of keyword inputs.
-Inputs = Sequence[Any] | Mapping[str, Any]
 
 _DTYPES = (
     torch.float16, torch.bfloat16, torch.float32,
@@ -145,18 +142,6 @@ def off_the_device(leaf: Any) -> Any:
     if names := names_of(leaf):
         name_tensor_dims(tensor, names)
     return tensor
-
-
-def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword inputs of a call, from example inputs."""
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    if isinstance(inputs, (tuple, list)):
-        return tuple(inputs), {}
-    raise CompileError(
-        "The example inputs are a tuple of tensors, or a mapping from the names of keyword inputs, "
-        f"not a {type(inputs).__name__}."
-    )
 
 
 def call_inputs(inputs: Inputs, model: Any = None) -> CallInputs:

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.frontend.importer import capture_torch, import_torch
-from spyre_mlir.frontend.padding_safety import check_padding_safety
+from spyre_mlir.frontend.module_pairs import check_padding_safety
 from spyre_mlir.tensors.device_tensor import DeviceTensor, to_device
 
 #: Maximum number of bytes of weights that are copied for an evaluation.
