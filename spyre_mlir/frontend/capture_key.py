@@ -158,22 +158,17 @@ class _CaptureText:
             meta = {
                 key: self._meta(key, value) for key, value in sorted(node.meta.items()) if key != _COUNTER
             }
-            yield f"{node.op} {node.name} {self._target(node)} {self._text([node.args, node.kwargs])} {meta}"
-            if node.op == "get_attr":
-                yield from self._attribute(operator.attrgetter(node.target)(module))
-
-    def _target(self, node: Node) -> str:
-        if node.op != "call_function":
-            return str(node.target)
-        return self._text(node.target)
-
-    def _attribute(self, value: Any) -> Iterator[str]:
-        if isinstance(value, GraphModule):
-            yield from self._graph(value)
-        elif isinstance(value, Tensor):
-            yield f"attribute {self._tensor(value)} {content_digest(value)}"
-        else:
-            raise Uncached(f"has an attribute of the class {type(value).__name__} in its graph")
+            target = self._text(node.target) if node.op == "call_function" else str(node.target)
+            yield f"{node.op} {node.name} {target} {self._text([node.args, node.kwargs])} {meta}"
+            if node.op != "get_attr":
+                continue
+            value = operator.attrgetter(node.target)(module)
+            if isinstance(value, GraphModule):
+                yield from self._graph(value)
+            elif isinstance(value, Tensor):
+                yield f"attribute {self._tensor(value)} {content_digest(value)}"
+            else:
+                raise Uncached(f"has an attribute of the class {type(value).__name__} in its graph")
 
     def _meta(self, key: str, value: Any) -> str:
         if key == "from_node":
@@ -198,11 +193,9 @@ class _CaptureText:
         if type(value) in (dict, immutable_dict):
             return f"{{{', '.join(f'{self._text(key)}: {self._text(item)}' for key, item in value.items())}}}"
         if isinstance(value, Tensor):
-            return _shape_text(value) if isinstance(value, FakeTensor) else self._constant(value)
+            is_fake = isinstance(value, FakeTensor)
+            return _shape_text(value) if is_fake else f"{self._tensor(value)} {content_digest(value)}"
         return _operation_text(value)
-
-    def _constant(self, value: Tensor) -> str:
-        return f"{self._tensor(value)} {content_digest(value)}"
 
 
 def _hint_numbers(module: GraphModule) -> dict[str, str]:

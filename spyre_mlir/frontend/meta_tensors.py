@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
@@ -72,3 +74,14 @@ def require_numbers(program: ExportedProgram) -> None:
                 f"The tensor '{name}' is on the meta device, without numbers: give compile the nn.Module whose "
                 "parameter or buffer it is, or numbers for it."
             )
+
+
+@contextlib.contextmanager
+def without_log_of_failures() -> Iterator[None]:
+    """Context without the tracebacks that PyTorch logs when operations on tensors without data fail."""
+    log = logging.getLogger(FakeTensorMode.__module__)
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before

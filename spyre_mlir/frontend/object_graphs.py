@@ -8,8 +8,10 @@ all other values are constants. Two calls with equal graphs are one program; a g
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import gc
+import operator
 import sys
 import types
 import weakref
@@ -37,18 +39,8 @@ _MAPPINGS = (OrderedDict, defaultdict, dict)
 _NATIVE = {tuple, list, dict, OrderedDict}
 LEAVES = (torch.Tensor, DeviceTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 _ATOMS = {
-    type(None),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.Size,
-}
+    type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.Size,
+}  # fmt: skip
 #: Types whose values are compared by equality; other values are equal if they are the same object.
 _COMPARED = (*_ATOMS, enum.Enum, slice, range, frozenset, torch.memory_format, types.EllipsisType)
 _OPAQUE = (type, types.ModuleType, BaseException, enum.Enum, torch.nn.Module, torch.Size)
@@ -65,13 +57,17 @@ def contents(value: Any) -> dict[Key, Any] | None:
     if kind in _ATOMS or isinstance(value, LEAVES) or isinstance(value, _OPAQUE):
         return None
     base = container_of(kind)
-    if base is None and not _is_open(kind):
-        return None
+    if base is None and kind is not types.SimpleNamespace:
+        is_of_library = kind.__module__.partition(".")[0] in _OPAQUE_LIBRARIES
+        if is_of_library and not kind.__module__.startswith(_OPEN_MODULES):
+            return None
     parts: dict[Key, Any] = {}
     if base in _MAPPINGS:
         parts.update(((ITEM, key), part) for key, part in base.items(value))
     elif base is set:
-        parts.update(((ITEM, index), part) for index, part in enumerate(sorted(value, key=_set_order)))
+        texts = ((type(part).__name__, repr(part) if isinstance(part, _COMPARED) else "") for part in value)
+        ordered = sorted(zip(texts, value, strict=True), key=operator.itemgetter(0))
+        parts.update(((ITEM, index), part) for index, (_, part) in enumerate(ordered))
     elif base is not None:
         parts.update(((ITEM, index), part) for index, part in enumerate(base.__iter__(value)))
     if kind is not base:
@@ -79,22 +75,9 @@ def contents(value: Any) -> dict[Key, Any] | None:
     return parts
 
 
-def _set_order(value: Any) -> tuple[str, str]:
-    return type(value).__name__, repr(value) if isinstance(value, _COMPARED) else ""
-
-
 def container_of(kind: type) -> type | None:
     """The Python container that a class is or extends; None for any other class."""
     return next((base for base in _CONTAINERS if issubclass(kind, base)), None)
-
-
-def _is_open(kind: type) -> bool:
-    """Return whether the attributes of an object determine it."""
-    if kind.__module__.partition(".")[0] in _OPAQUE_LIBRARIES and not kind.__module__.startswith(
-        _OPEN_MODULES
-    ):
-        return kind is types.SimpleNamespace
-    return True
 
 
 def _slots(kind: type) -> Iterator[tuple[str, Any]]:
@@ -110,10 +93,8 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     named = _named_attributes(value)
     yield from ((name, named[name]) for name in sorted(named, key=str))
     for name, descriptor in _slots(type(value)):
-        try:
+        with contextlib.suppress(AttributeError):  # a slot without a value
             yield name, descriptor.__get__(value)
-        except AttributeError:  # a slot without a value
-            continue
 
 
 def _named_attributes(value: Any) -> dict[str, Any]:
@@ -166,12 +147,8 @@ def is_same(one: Any, other: Any) -> bool:
         return True
     if contents(one) is None:
         return isinstance(one, types.MethodType) and one == other
-    (a, _), (b, _) = flat = [flatten([value]) for value in (one, other)]
-    return a == b and all(map(_is_one, *(leaves for _, leaves in flat)))
-
-
-def _is_one(one: Any, other: Any) -> bool:
-    return one is other
+    (graph, leaves), (other_graph, other_leaves) = flatten([one]), flatten([other])
+    return graph == other_graph and all(map(operator.is_, leaves, other_leaves))
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,11 +181,6 @@ class ObjectNode:
     option: Any = None
     attributes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
-    def parts_as_assigned(self) -> list[tuple[Key, ObjectReference]]:
-        """Return the parts, with attributes in the order of their assignments."""
-        places = {(ATTRIBUTE, name): place for place, name in enumerate(self.attributes)}
-        return sorted(self.parts, key=lambda part: places.get(part[0], -1))
-
 
 @dataclass(frozen=True)
 class ObjectGraph:
@@ -224,7 +196,47 @@ class ObjectGraph:
 
         ``inputs`` are the objects to which references of kind "input" refer.
         """
-        return _ObjectBuilder(self, leaves, inputs).build()
+        objects: dict[int, Any] = {}
+
+        def value_of(reference: ObjectReference) -> Any:
+            if reference.kind == "leaf":
+                return leaves[reference.value]
+            if reference.kind == "object":
+                return object_of(reference.value)
+            return inputs[reference.value] if reference.kind == "input" else reference.value
+
+        def object_of(index: int) -> Any:
+            if index in objects:
+                return objects[index]
+            node = self.nodes[index]
+            base = container_of(node.kind)
+            if base is tuple:
+                parts = {key: value_of(part) for key, part in node.parts}
+                items = [part for (kind, _), part in parts.items() if kind == ITEM]
+                made = objects[index] = new_tuple(node.kind, items)
+                for (kind, name), part in parts.items():
+                    if kind == ATTRIBUTE:
+                        object.__setattr__(made, name, part)
+                return made
+            # Without __init__, and without __new__ of the class if Python allows it.
+            kind: Any = node.kind
+            try:
+                made = (base or object).__new__(kind)
+            except TypeError:
+                made = kind.__new__(kind)
+            objects[index] = made
+            if base is defaultdict:
+                made.default_factory = node.option
+            elif base is deque:
+                deque.__init__(made, (), node.option)
+            # Attributes in the order of their assignments.
+            places = {(ATTRIBUTE, name): place for place, name in enumerate(node.attributes)}
+            parts_as_assigned = sorted(node.parts, key=lambda part: places.get(part[0], -1))
+            set_contents(made, {key: value_of(part) for key, part in parts_as_assigned})
+            return made
+
+        roots = [value_of(root) for root in self.roots]
+        return roots, [object_of(index) for index in range(len(self.nodes))]
 
     def difference(self, other: ObjectGraph) -> tuple[str, str, str] | None:
         """Path of the first constant that differs, with both values as text; None if the graphs differ elsewhere."""
@@ -247,53 +259,6 @@ class ObjectGraph:
             )
             for node in self.nodes
         )
-
-
-class _ObjectBuilder:
-    def __init__(self, graph: ObjectGraph, leaves: Sequence[Any], inputs: Sequence[Any]) -> None:
-        self._graph, self._leaves, self._inputs = graph, leaves, inputs
-        self._objects: dict[int, Any] = {}
-
-    def build(self) -> tuple[list[Any], list[Any]]:
-        roots = [self.value(root) for root in self._graph.roots]
-        return roots, [self._object(index) for index in range(len(self._graph.nodes))]
-
-    def value(self, reference: ObjectReference) -> Any:
-        """Return the value of a reference."""
-        if reference.kind == "leaf":
-            return self._leaves[reference.value]
-        if reference.kind == "object":
-            return self._object(reference.value)
-        return self._inputs[reference.value] if reference.kind == "input" else reference.value
-
-    def _object(self, index: int) -> Any:
-        if index in self._objects:
-            return self._objects[index]
-        node = self._graph.nodes[index]
-        base = container_of(node.kind)
-        if base is tuple:
-            parts = {key: self.value(part) for key, part in node.parts}
-            items = [part for (kind, _), part in parts.items() if kind == ITEM]
-            made = self._objects[index] = new_tuple(node.kind, items)
-            for (kind, name), part in parts.items():
-                if kind == ATTRIBUTE:
-                    object.__setattr__(made, name, part)
-            return made
-        made = self._objects[index] = _new(node.kind, base or object)
-        if base is defaultdict:
-            made.default_factory = node.option
-        elif base is deque:
-            deque.__init__(made, (), node.option)
-        set_contents(made, {key: self.value(part) for key, part in node.parts_as_assigned()})
-        return made
-
-
-def _new(kind: Any, base: Any) -> Any:
-    """Create an object of a class without its __init__, and without its __new__ if Python allows it."""
-    try:
-        return base.__new__(kind)
-    except TypeError:
-        return kind.__new__(kind)
 
 
 def new_tuple(kind: type, items: list[Any]) -> Any:

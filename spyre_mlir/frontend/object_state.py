@@ -21,6 +21,7 @@ from spyre_mlir.frontend.object_graphs import (
     container_of,
     contents,
     is_same,
+    new_tuple,
     part_path,
     refuse_hidden_tensors,
     set_contents,
@@ -32,6 +33,8 @@ _CELL, _GLOBAL, _METHOD = "cell", "global", "method"
 #: Attributes of a module that torch.export tracks itself.
 _REGISTERED = {"_parameters", "_buffers"}
 _MISSING = object()
+_WITHOUT_PARTS = (bool, int, float, str, bytes, torch.Tensor)
+_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
 
 
 class ObjectState:
@@ -47,18 +50,15 @@ class ObjectState:
         todo = [(root, "") for root in roots]
         while todo:
             value, path = todo.pop()
-            if id(value) in self._parts:
-                continue
-            parts = self._contents(value)
-            if parts is None:
+            if id(value) in self._parts or (parts := self._contents(value)) is None:
                 continue
             self._parts[id(value)] = value, parts, path
-            todo += [(part, _path(path, key)) for key, part in reversed(parts.items()) if _may_change(part)]
-
-    @property
-    def objects(self) -> dict[int, Any]:
-        """All objects by identity."""
-        return {key: value for key, (value, _, _) in self._parts.items()}
+            todo += [
+                (part, _path(path, key))
+                for key, part in reversed(parts.items())
+                # Most parts are numbers and strings.
+                if part is not None and not isinstance(part, _WITHOUT_PARTS)
+            ]
 
     def _contents(self, value: Any) -> dict[Key, Any] | None:
         if not self._code:
@@ -67,6 +67,11 @@ class ObjectState:
         if self._registered or parts is None or not isinstance(value, torch.nn.Module):
             return parts
         return {key: part for key, part in parts.items() if key[1] not in _REGISTERED}
+
+    @property
+    def objects(self) -> dict[int, Any]:
+        """All objects by identity."""
+        return {key: value for key, (value, _, _) in self._parts.items()}
 
     def changes(self) -> Iterator[StateChange]:
         """Yield the parts that have changed."""
@@ -89,7 +94,7 @@ class ObjectState:
         for value, before, _ in self._parts.values():
             if isinstance(value, tuple):
                 continue
-            parts = {key: replaced(part, function) for key, part in before.items()}
+            parts = {key: _replaced(part, function) for key, part in before.items()}
             if any(parts[key] is not part for key, part in before.items()):
                 _set(value, parts, before)
 
@@ -128,29 +133,35 @@ class StateChange(NamedTuple):
         _set(self.value, parts, now)
 
 
-_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
-
-
 def _parts_of(value: Any) -> dict[Key, Any] | None:
-    """Parts of an object, a module, a class or a function; None for a value without parts."""
+    """Parts of an object, a module, a user-defined class or a function; None for a value without parts."""
     if isinstance(value, torch.nn.Module):
         parts = {(ATTRIBUTE, name): part for name, part in vars(value).items()}
         return {(_METHOD, "__class__"): type(value), **parts}
-    if isinstance(value, type):
-        return _class_parts(value)
-    return _function_parts(value) if isinstance(value, _FUNCTIONS) else contents(value)
+    if isinstance(value, _FUNCTIONS):
+        return _function_parts(value)
+    if not isinstance(value, type):
+        return contents(value)
+    if not _is_users_module(value.__module__):
+        return None
+    parts = {
+        (ATTRIBUTE, name): part
+        for name, part in vars(value).items()
+        if not (name.startswith("__") and name.endswith("__")) or name == "__call__"
+    }
+    return {**parts, **{(_METHOD, base.__name__): base for base in value.__bases__}}
 
 
-def replaced(value: Any, function: Callable[[Any], Any]) -> Any:
+def _replaced(value: Any, function: Callable[[Any], Any]) -> Any:
     """Apply ``function`` to a leaf, or to the leaves of a tuple; return any other value unchanged."""
     if isinstance(value, (torch.Tensor, DeviceTensor)):
         return function(value)
     if not isinstance(value, tuple) or contents(value) is None:
         return value
-    items = [replaced(item, function) for item in value]
+    items = [_replaced(item, function) for item in value]
     if all(one is other for one, other in zip(items, value, strict=True)):
         return value
-    return type(value)(items) if hasattr(value, "n_sequence_fields") else tuple.__new__(type(value), items)
+    return new_tuple(type(value), items)
 
 
 def _path(path: str, key: Key) -> str:
@@ -164,38 +175,15 @@ def _path(path: str, key: Key) -> str:
     return part_path(path, key if kind == "item" else (ATTRIBUTE, name))
 
 
-def _may_change(value: Any) -> bool:
-    """Return whether a part may have parts; most parts are numbers and strings."""
-    return value is not None and not isinstance(value, (bool, int, float, str, bytes, torch.Tensor))
-
-
-def _class_parts(kind: type) -> dict[Key, Any] | None:
-    """Attributes and functions of a user-defined class; None for other classes."""
-    if not _is_users_module(kind.__module__):
-        return None
-    parts = {
-        (ATTRIBUTE, name): part
-        for name, part in vars(kind).items()
-        if not (name.startswith("__") and name.endswith("__")) or name == "__call__"
-    }
-    return {**parts, **{(_METHOD, base.__name__): base for base in kind.__bases__}}
-
-
 @functools.cache
 def _is_users_module(name: str) -> bool:
     """Return whether a Python module belongs to the user, and not to a library."""
     path = getattr(sys.modules.get(name), "__file__", None)
-    return name == "__main__" or (path is not None and _is_users(path))
+    return name == "__main__" or (path is not None and _is_users_path(path))
 
 
-def _is_users(path: str) -> bool:
+def _is_users_path(path: str) -> bool:
     return is_user_file(path) and "site-packages" not in path
-
-
-@functools.cache
-def _is_users_code(code: types.CodeType) -> bool:
-    """Return whether code belongs to the user. Its globals may be state; libraries of models have no such state."""
-    return _is_users(code.co_filename)
 
 
 def _function_parts(value: Any) -> dict[Key, Any] | None:
@@ -210,7 +198,8 @@ def _function_parts(value: Any) -> dict[Key, Any] | None:
             parts[_CELL, name] = cell.cell_contents
         except ValueError:  # an empty cell
             continue
-    if _is_users_code(value.__code__):
+    # The globals of a user may be state; libraries of models have no such state.
+    if _is_users_path(value.__code__.co_filename):
         names = (name for name in _names(value.__code__) if name in value.__globals__)
         parts.update(((_GLOBAL, name), value.__globals__[name]) for name in names)
         for index, default in enumerate(value.__defaults__ or ()):
