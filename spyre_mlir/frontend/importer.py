@@ -426,7 +426,7 @@ def _slice(
     dims: Sequence[int],
     positions: Sequence[ir.Value],
 ) -> ir.Value:
-    """Build a slice operation on a slice of ``shape``, at ``positions`` in the ascending ``dims``, and at 0 in others."""
+    """Build a slice operation on a slice of ``shape``, at ``positions`` in ``dims``, and at 0 in other dims."""
     dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
     offsets = [dynamic if dim in dims else 0 for dim in range(len(shape))]
     segments = [*(1 for _ in operands), len(positions), 0, 0]
