@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.control_flow import inlined_body, is_inlined
-from spyre_mlir.frontend.graph_edits import argument_key, metadata_for, tensor_key
+from spyre_mlir.frontend.graph_edits import argument_key, copy_calls, metadata_for, tensor_key
 from spyre_mlir.frontend.refusals import refusal_at
 
 _DEVICE = "cpu"
@@ -202,18 +202,7 @@ class _Casts:
 
     def _expand(self, node: Node, parts: GraphModule, operands: list[Node]) -> None:
         """Replace a call by the operations that it decomposes into."""
-        copies: dict[Node, Any] = {}
-        remaining = iter(operands)
-        results: Any = None
-        with node.graph.inserting_before(node):
-            for part in parts.graph.nodes:
-                if part.op == "placeholder":
-                    copies[part] = next(remaining)
-                elif part.op == "output":
-                    results = map_arg(part.args[0], copies.__getitem__)
-                else:
-                    copies[part] = node.graph.node_copy(part, copies.__getitem__)
-                    copies[part].meta = metadata_for(node, part.meta["val"])
+        results = copy_calls(node, parts.graph, operands)
         if isinstance(results, Node):
             self._replace(node, results)
             return
