@@ -60,7 +60,7 @@ from spyre_mlir.mlir import called_name
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
 
 #: Modules of the frontend with functions and modules for use inside a model.
-_IN_MODELS = ("eight_bit_checkpoints", "hints", "layout_factories", "loop_marks", "tile_loops")
+_IN_MODELS = ("eight_bit_checkpoints", "hints", "layout_factories", "tile_loops")
 
 
 def compiled(

@@ -39,7 +39,6 @@ from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, res
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
 from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.locations import recording_all_frames, source_of_error
-from spyre_mlir.frontend.loop_marks import check_loops, check_writes_in_loops, marking_loops
 from spyre_mlir.frontend.normal_forms import (
     compare_with_itself,
     convert_copied_values,
@@ -74,6 +73,7 @@ from spyre_mlir.frontend.signature import (
     to_tensor,
 )
 from spyre_mlir.frontend.storage import address_storages, own_written_results
+from spyre_mlir.frontend.tile_loops import check_loops, check_writes_in_loops, marking_loops
 from spyre_mlir.frontend.torch_device import as_device_tensor
 from spyre_mlir.frontend.wider_forms import WiderForms
 from spyre_mlir.records import dataclass

@@ -25,10 +25,10 @@ from torch.fx.node import map_arg
 from spyre_mlir.frontend.assertions import CHECK, settle_assertions
 from spyre_mlir.frontend.content_reads import note_read
 from spyre_mlir.frontend.graph_edits import argument_key, dtype_of, metadata_for
-from spyre_mlir.frontend.loop_marks import is_mark
 from spyre_mlir.frontend.normal_forms import is_empty
 from spyre_mlir.frontend.operators import is_layout_operator
 from spyre_mlir.frontend.signature import PARAMETER, Argument, without_repeats
+from spyre_mlir.frontend.tile_loops import is_mark
 from spyre_mlir.target.element_types import widening_block
 from spyre_mlir.target.target import default_target
 

@@ -65,12 +65,12 @@ from spyre_mlir.frontend.kernel_calls import (
     operands_of_call,
 )
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
-from spyre_mlir.frontend.loop_marks import BEGIN, end_of, is_mark_read
 from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
 from spyre_mlir.frontend.meta_tensors import require_numbers
 from spyre_mlir.frontend.operators import is_layout_operator, layout_operation
 from spyre_mlir.frontend.row_writes import INSERT_ROWS
 from spyre_mlir.frontend.signature import CONSTANT, INPUT, Argument, Call, Signature, View, to_numpy
+from spyre_mlir.frontend.tile_loops import BEGIN, end_of, is_mark_read
 from spyre_mlir.frontend.torch_device import SpyreTensor, as_device_tensor
 from spyre_mlir.frontend.wider_forms import WiderForms
 from spyre_mlir.layout import StickLayout
