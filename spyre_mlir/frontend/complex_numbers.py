@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
 from torch._subclasses.complex_tensor import ComplexTensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import Graph, Node
@@ -82,21 +83,20 @@ class _Splitting:
                 self.parts[node] = replacement
             if replacement is not None:
                 replaced.append(node)
-        self._split_output()
+        # Parts in place of complex results, except views of arguments, which a call returns as views.
+        output = self.graph.output_node()
+        output.args = (
+            tuple(
+                self.parts[value]
+                if value in self.parts and view_origin(value)[0].op != "placeholder"
+                else value
+                for value in cast(Sequence[Any], output.args[0])
+            ),
+        )
         # In reverse order, so that readers are erased before their operands.
         for node in reversed(replaced):
             if not node.users and node.op != "placeholder":
                 self.graph.erase_node(node)
-
-    def _split_output(self) -> None:
-        """Return parts in place of complex results, except views of arguments, which a call returns as views."""
-        output = self.graph.output_node()
-        output.args = (tuple(self._returned(value) for value in output.args[0]),)  # type: ignore[union-attr]
-
-    def _returned(self, value: Any) -> Any:
-        if value not in self.parts or view_origin(value)[0].op == "placeholder":
-            return value
-        return self.parts[value]
 
     def _call(self, target: Any, *args: Any, **named: Any) -> Node:
         assert self.insertion_point is not None
@@ -150,20 +150,17 @@ class _Splitting:
         if simple is not None:
             return simple
         if not node.all_input_nodes:
-            return self._constant(node)
+            # A tensor that contains one complex number.
+            if target not in (aten.full.default, aten.scalar_tensor.default):
+                raise CompileError(f"{target} of complex numbers is not supported.", source_of(node))
+            real = REAL_TYPES[node.meta["val"].dtype]
+            size, number = ([], *node.args)[-2:]
+            numbers = complex(number).real, complex(number).imag  # type: ignore[arg-type]
+            return ComplexParts(*(self._call(aten.full.default, size, part, dtype=real) for part in numbers))
         if target is operator.getitem:
             source = node.all_input_nodes[0].target
             raise CompileError(f"{source} gives complex numbers, which is not supported.", source_of(node))
         return expanded(node, self.parts, self.table)
-
-    def _constant(self, node: Node) -> ComplexParts:
-        """Parts of a tensor that contains one complex number."""
-        real = REAL_TYPES[node.meta["val"].dtype]
-        if node.target not in (aten.full.default, aten.scalar_tensor.default):
-            raise CompileError(f"{node.target} of complex numbers is not supported.", source_of(node))
-        size, number = ([], *node.args)[-2:]
-        numbers = complex(number).real, complex(number).imag  # type: ignore[arg-type]
-        return ComplexParts(*(self._call(aten.full.default, size, part, dtype=real) for part in numbers))
 
     def _split_simply(self, node: Node, args: list[Any]) -> ComplexParts | Node | None:
         """Parts of a result by the fewest operations; None for an operation without a simple rule."""
@@ -174,7 +171,14 @@ class _Splitting:
             )
         # ComplexParts is a pair: index 0 is the real part, index 1 the imaginary part.
         if target is _CONVERT:
-            return self._converted(*args)
+            parts, dtype = args
+            if dtype in REAL_TYPES:
+                return ComplexParts(*(self._call(_CONVERT, part, REAL_TYPES[dtype]) for part in parts))
+            if dtype == torch.bool:
+                not_zero = [self._call(aten.ne.Scalar, part, 0) for part in parts]
+                return self._call(aten.logical_or.default, *not_zero)
+            # A real type has the real part alone.
+            return self._call(_CONVERT, parts.real, dtype)
         if target in (aten.real.default, aten.imag.default):
             return args[0][target is aten.imag.default]
         if target is aten._conj.default:
@@ -186,16 +190,6 @@ class _Splitting:
         if target in _MOVES and isinstance(args[0], ComplexParts):
             return ComplexParts(*(self._call(target, part, *args[1:], **node.kwargs) for part in args[0]))
         return None
-
-    def _converted(self, parts: ComplexParts, dtype: torch.dtype) -> ComplexParts | Node:
-        """Convert parts: to a complex type both parts, in its type of parts; to a real type the real part alone."""
-        if dtype in REAL_TYPES:
-            return ComplexParts(*(self._call(_CONVERT, part, REAL_TYPES[dtype]) for part in parts))
-        if dtype == torch.bool:
-            return self._call(
-                aten.logical_or.default, *(self._call(aten.ne.Scalar, part, 0) for part in parts)
-            )
-        return self._call(_CONVERT, parts.real, dtype)
 
     def _product(self, node: Node, one: Any, other: Any) -> ComplexParts | None:
         """(a + bi) (c + di) = (ac - bd) + (ad + bc) i; a real factor scales both parts."""
@@ -252,24 +246,35 @@ def is_transform(node: Node) -> bool:
 def expanded(node: Node, parts: Mapping[Node, Any], table: Mapping[Any, Callable[..., Any]]) -> Any:
     """Insert the operations on parts that replace a node; return the result, with ``ComplexParts`` in it.
 
-    ``parts`` maps complex operands to their parts. ``CompileError`` if PyTorch does not have a rule.
+    The operations follow the rules of PyTorch's ``ComplexTensor``. ``parts`` maps complex operands to their parts.
+    ``CompileError`` if PyTorch does not have a rule.
     """
     sources = [part for source in node.all_input_nodes for part in _nodes(source, parts)]
-    mode = next(
-        value.fake_mode for value in pytree.tree_leaves(node.meta["val"]) if isinstance(value, FakeTensor)
-    )
-
+    fakes = (leaf for leaf in pytree.tree_leaves(node.meta["val"]) if isinstance(leaf, FakeTensor))
+    mode = next(fakes).fake_mode
     structure: list[pytree.TreeSpec] = []
 
     def function(*tensors: Tensor) -> list[Tensor]:
         """Return the parts of all results as a flat list."""
         rest = iter(tensors)
-        values = {
-            source: _joined([next(rest) for _ in _nodes(source, parts)]) for source in node.all_input_nodes
-        }
+        values: dict[Node, Tensor] = {}
+        for source in node.all_input_nodes:
+            pair = [next(rest) for _ in _nodes(source, parts)]
+            values[source] = pair[0] if len(pair) == 1 else ComplexTensor(*pair)
         args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
         with _Transforms():
-            result = _called(node, args, kwargs)
+            has_complex = any(isinstance(leaf, ComplexTensor) for leaf in pytree.tree_leaves((args, kwargs)))
+            if not has_complex and not schema_name(node).startswith(_OF_REAL):
+                # The operands are real and the result is complex.
+                dtype: torch.dtype = node.meta["val"].dtype
+                real = REAL_TYPES.get(dtype, dtype)
+
+                def as_complex(x: Tensor) -> Tensor:
+                    x = x.to(real)
+                    return ComplexTensor(x, torch.zeros_like(x))
+
+                args, kwargs = pytree.tree_map_only(Tensor, as_complex, (args, kwargs))
+            result = node.target(*args, **kwargs)  # type: ignore[operator]
         if isinstance(result, ComplexTensor) and not is_complex(node):
             # Norms and variances are real.
             result = result.re
@@ -293,28 +298,23 @@ def expanded(node: Node, parts: Mapping[Node, Any], table: Mapping[Any, Callable
         ) from error
     copies = dict(zip(traced.graph.find_nodes(op="placeholder"), sources, strict=True))
     for step in traced.graph.nodes:
-        if step.op in ("call_function", "get_attr"):
-            copies[step] = _copied(node, step, copies, traced)
+        if step.op == "get_attr":
+            constant = getattr(traced, cast(str, step.target))
+            copies[step] = call_before(node, aten.full.default, [], constant.item(), dtype=constant.dtype)
+        elif step.op == "call_function":
+            args, kwargs = cast(tuple, map_arg((step.args, step.kwargs), copies.__getitem__))
+            if step.target is not operator.getitem:
+                copies[step] = call_before(node, cast(OpOverload, step.target), *args, **kwargs)
+                continue
+            with node.graph.inserting_before(node):
+                copies[step] = node.graph.call_function(operator.getitem, args)
+            copies[step].meta = metadata_for(node, args[0].meta["val"][args[1]])
     results = cast(list, map_arg(traced.graph.output_node().args[0], copies.__getitem__))
     return pytree.tree_unflatten(results, structure[0])
 
 
 def _nodes(source: Node, parts: Mapping[Node, Any]) -> Sequence[Node]:
     return parts[source] if source in parts else (source,)
-
-
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    return tensors[0] if len(tensors) == 1 else ComplexTensor(*tensors)
-
-
-def _called(node: Node, args: Any, kwargs: Any) -> Any:
-    """Result of an operation. If the operands are real and the result is complex, they are converted to complex."""
-    has_complex = any(isinstance(leaf, ComplexTensor) for leaf in pytree.tree_leaves((args, kwargs)))
-    if not has_complex and not schema_name(node).startswith(_OF_REAL):
-        dtype: torch.dtype = node.meta["val"].dtype
-        real = REAL_TYPES.get(dtype, dtype)
-        args, kwargs = pytree.tree_map_only(Tensor, lambda x: _as_complex(x, real), (args, kwargs))
-    return node.target(*args, **kwargs)  # type: ignore[operator]
 
 
 class _Transforms(TorchDispatchMode):
@@ -326,32 +326,7 @@ class _Transforms(TorchDispatchMode):
         return cast(Callable[..., Any], TRANSFORMS.get(func, func))(*args, **(kwargs or {}))
 
 
-def _as_complex(x: Tensor, real: torch.dtype) -> Tensor:
-    x = x.to(real)
-    return ComplexTensor(x, torch.zeros_like(x))
-
-
-def _copied(node: Node, step: Node, copies: Mapping[Node, Node], traced: Any) -> Node:
-    """Copy one node of a traced call into the graph, before ``node``."""
-    if step.op == "get_attr":
-        constant = getattr(traced, cast(str, step.target))
-        return call_before(node, aten.full.default, [], constant.item(), dtype=constant.dtype)
-    args, kwargs = cast(tuple, map_arg((step.args, step.kwargs), copies.__getitem__))
-    if step.target is not operator.getitem:
-        return call_before(node, cast(torch._ops.OpOverload, step.target), *args, **kwargs)
-    with node.graph.inserting_before(node):
-        part = node.graph.call_function(operator.getitem, args)
-    part.meta = metadata_for(node, args[0].meta["val"][args[1]])
-    return part
-
-
 # -- Fourier transforms -------------------------------------------------------------------------------
-
-
-def _scale(x: Tensor, dims: Sequence[int], normalization: int, sizes: Sequence[int] | None = None) -> float:
-    """Scale factor of a transform: PyTorch encodes no factor as 0, 1 / sqrt(n) as 1 and 1 / n as 2."""
-    count = math.prod(sizes or (x.shape[dim] for dim in dims))
-    return (1.0, count**-0.5, 1.0 / count)[normalization]
 
 
 def _waves(size: int, count: int, sign: float, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -362,43 +337,48 @@ def _waves(size: int, count: int, sign: float, like: Tensor) -> tuple[Tensor, Te
     return torch.cos(angle).to(like.dtype), torch.sin(angle).to(like.dtype)
 
 
-def _transformed(re: Tensor, im: Tensor | None, dim: int, count: int, sign: float) -> tuple[Tensor, Tensor]:
-    """Transform along one dim: products with a matrix of waves."""
-    cosines, sines = _waves(re.shape[dim], count, sign, re)
-    re = re.movedim(dim, -1)
-    real, imaginary = re @ cosines, re @ sines
-    if im is not None:
-        im = im.movedim(dim, -1)
-        real, imaginary = real - im @ sines, imaginary + im @ cosines
-    return real.movedim(-1, dim), imaginary.movedim(-1, dim)
+def _factor(normalization: int, sizes: Iterable[int]) -> float:
+    """Scale factor of a transform: PyTorch encodes no factor as 0, 1 / sqrt(n) as 1 and 1 / n as 2."""
+    count = math.prod(sizes)
+    return (1.0, count**-0.5, 1.0 / count)[normalization]
 
 
-def transform_complex(x: Tensor, dims: Sequence[int], normalization: int, forward: bool) -> Tensor:
+def _transformed(
+    re: Tensor, im: Tensor | None, dims: Sequence[int], sign: float, count: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Transform along dims, to ``count`` results or to all: products with matrices of waves."""
+    for dim in dims:
+        cosines, sines = _waves(re.shape[dim], re.shape[dim] if count is None else count, sign, re)
+        re = re.movedim(dim, -1)
+        real, imaginary = re @ cosines, re @ sines
+        if im is not None:
+            im = im.movedim(dim, -1)
+            real, imaginary = real - im @ sines, imaginary + im @ cosines
+        re, im = real.movedim(-1, dim), imaginary.movedim(-1, dim)
+    return re, cast(Tensor, im)
+
+
+def _transform_complex(x: Tensor, dims: Sequence[int], normalization: int, forward: bool) -> Tensor:
     """``_fft_c2c`` as a product with a matrix of waves for each dim."""
     assert isinstance(x, ComplexTensor)
-    re, im = x.re, x.im
-    for dim in dims:
-        re, im = _transformed(re, im, dim, re.shape[dim], -1.0 if forward else 1.0)
-    factor = _scale(x, dims, normalization)
+    re, im = _transformed(x.re, x.im, dims, -1.0 if forward else 1.0)
+    factor = _factor(normalization, (x.shape[dim] for dim in dims))
     return ComplexTensor(re * factor, im * factor)
 
 
-def transform_real(x: Tensor, dims: Sequence[int], normalization: int, onesided: bool) -> Tensor:
+def _transform_real(x: Tensor, dims: Sequence[int], normalization: int, onesided: bool) -> Tensor:
     """``_fft_r2c``: the last dim is real, so the first half of its result determines the rest."""
     size = x.shape[dims[-1]]
-    re, im = _transformed(x, None, dims[-1], size // 2 + 1 if onesided else size, -1.0)
-    for dim in dims[:-1]:
-        re, im = _transformed(re, im, dim, re.shape[dim], -1.0)
-    factor = _scale(x, dims, normalization)
+    re, im = _transformed(x, None, dims[-1:], -1.0, size // 2 + 1 if onesided else size)
+    re, im = _transformed(re, im, dims[:-1], -1.0)
+    factor = _factor(normalization, (x.shape[dim] for dim in dims))
     return ComplexTensor(re * factor, im * factor)
 
 
-def transform_to_real(x: Tensor, dims: Sequence[int], normalization: int, last: int) -> Tensor:
+def _transform_to_real(x: Tensor, dims: Sequence[int], normalization: int, last: int) -> Tensor:
     """``_fft_c2r``: the last dim has ``last`` real results; its second half is the conjugate of the first half."""
     assert isinstance(x, ComplexTensor)
-    re, im = x.re, x.im
-    for dim in dims[:-1]:
-        re, im = _transformed(re, im, dim, re.shape[dim], 1.0)
+    re, im = _transformed(x.re, x.im, dims[:-1], 1.0)
     dim, count = dims[-1], last // 2 + 1
     re, im = re.narrow(dim, 0, count).movedim(dim, -1), im.narrow(dim, 0, count).movedim(dim, -1)
     cosines, sines = (wave[:count] for wave in _waves(last, last, 1.0, re))
@@ -406,12 +386,11 @@ def transform_to_real(x: Tensor, dims: Sequence[int], normalization: int, last: 
     index = torch.arange(count)
     weight = torch.where((index == 0) | (2 * index == last), 1.0, 2.0).to(re.dtype)[:, None]
     result = re @ (cosines * weight) - im @ (sines * weight)
-    sizes = [*(x.shape[other] for other in dims[:-1]), last]
-    return result.movedim(-1, dim) * _scale(x, dims, normalization, sizes)
+    return result.movedim(-1, dim) * _factor(normalization, (*(x.shape[other] for other in dims[:-1]), last))
 
 
 TRANSFORMS: dict[Any, Callable[..., Any]] = {
-    aten._fft_c2c.default: transform_complex,
-    aten._fft_r2c.default: transform_real,
-    aten._fft_c2r.default: transform_to_real,
+    aten._fft_c2c.default: _transform_complex,
+    aten._fft_r2c.default: _transform_real,
+    aten._fft_c2r.default: _transform_to_real,
 }

@@ -36,7 +36,9 @@ def dense_experts() -> contextlib.AbstractContextManager:
     registry_module = sys.modules.get(_REGISTRY_MODULE)
     if registry_module is None:
         return contextlib.nullcontext()
-    return mock.patch.object(registry_module.ExpertsInterface, "get_interface", lambda *_: _dense)
+    return mock.patch.object(
+        registry_module.ExpertsInterface, "get_interface", lambda registry, name, default: _dense
+    )
 
 
 def _dense(experts: Any, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:

@@ -47,29 +47,19 @@ class OperandResult:
     index: int
 
 
-@dataclass
 class _HostMemory:
     """Memory of the device, and the bytes of its copy on the host, which the operation may change."""
 
-    storage: Storage
-    before: torch.Tensor
-    bytes: torch.Tensor
-
-    @classmethod
-    def of(cls, storage: Storage) -> _HostMemory:
-        before = memory_of(storage).view(torch.uint8)
-        return cls(storage, before, before.clone())
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.before = memory_of(storage).view(torch.uint8)
+        self.bytes = self.before.clone()
 
     def tensor(self, tensor: DeviceTensor) -> torch.Tensor:
         """Return the host copy of a tensor in this memory."""
         dtype = getattr(torch, tensor.dtype)
         whole = self.bytes[: len(self.bytes) // dtype.itemsize * dtype.itemsize].view(dtype)
         return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-
-    def write_back(self) -> None:
-        """Copy the memory back to the device if the operation changed it."""
-        if not torch.equal(self.before, self.bytes):
-            write_memory(self.storage, self.bytes.view(getattr(torch, self.storage.dtype)))
 
     def device_tensor(self, view: torch.Tensor) -> DeviceTensor:
         """Return the device tensor for a view of the copy."""
@@ -97,7 +87,7 @@ def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> H
         if isinstance(leaf, DeviceTensor):
             memory = id(leaf.storage.data)
             if memory not in memories:
-                memories[memory] = _HostMemory.of(leaf.storage)
+                memories[memory] = _HostMemory(leaf.storage)
             # An operand that is passed twice is one tensor.
             if id(leaf) not in copies:
                 copies[id(leaf)] = memories[memory].tensor(leaf)
@@ -105,13 +95,13 @@ def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> H
     before = {index: _strided(operand) for index, operand in operands.items()}
     args, kwargs = tree.unflatten([operands.get(index, leaf) for index, leaf in enumerate(leaves)])
     results, structure = pytree.tree_flatten(operation(*args, **kwargs))
+    shared: dict[int, _HostMemory] = {}
     for memory in memories.values():
-        memory.write_back()
-    shared = {
-        memory.bytes.untyped_storage()._cdata: memory
-        for memory in memories.values()
-        if memory.bytes.untyped_storage().nbytes() == memory.before.nbytes
-    }
+        if not torch.equal(memory.before, memory.bytes):
+            write_memory(memory.storage, memory.bytes.view(getattr(torch, memory.storage.dtype)))
+        copy = memory.bytes.untyped_storage()
+        if copy.nbytes() == memory.before.nbytes:
+            shared[copy._cdata] = memory
     indices = {id(operand): index for index, operand in operands.items()}
     moved = _on_the_device(operation, [result for result in results if id(result) not in indices], shared)
     replaced = {
@@ -150,7 +140,7 @@ def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, 
         if key not in shared and len(group) > 1:
             memory = group[0].untyped_storage()
             elements = torch.empty(0, dtype=group[0].dtype).set_(memory)
-            memories[key] = _HostMemory.of(in_its_memory(elements).storage)
+            memories[key] = _HostMemory(in_its_memory(elements).storage)
     return [
         value
         if not isinstance(value, torch.Tensor)

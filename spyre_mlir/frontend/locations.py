@@ -159,12 +159,12 @@ def operation_of(node: Node) -> str:
     return name
 
 
-def _attribute_value(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Convert an annotation to types that attributes support; other values become their text."""
     if isinstance(value, (list, tuple)):
-        return [_attribute_value(item) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _attribute_value(item) for key, item in value.items()}
+        return {str(key): _plain(item) for key, item in value.items()}
     return value if isinstance(value, (bool, int, float, str)) else str(value)
 
 
@@ -175,31 +175,23 @@ class SourceLocations(ContextCache):
         """Fused location of a node, which torch-mlir's importer attaches to the ops of the node."""
         if node.op == "output":
             return super().get_node_location(node)
+        metadata: dict[str, Any] = {"node": node.name}
+        if node.op != "placeholder":
+            if operation := operation_of(node):
+                metadata["aten"] = operation
+            if module := module_of(node):
+                metadata["module"] = module
+            # Dynamo and spyre_hint store their own annotations in the same dictionary.
+            custom = {key: value for key, value in (node.meta.get("custom") or {}).items() if key[0] != "_"}
+            if custom:
+                metadata["hint"] = _plain(custom)
         with self._c:
-            location = ir.Location.fused(
-                [self._source(node)], metadata=to_attribute(_attribute_value(_metadata(node)))
-            )
+            # The call stack in the user code, innermost frame first.
+            frames = [ir.Location.file(name, line, 0) for name, line in user_frames(node)]
+            source = frames[-1] if frames else ir.Location.unknown()
+            if len(frames) > 1:
+                source = ir.Location.callsite(source, frames[-2::-1])
+            location = ir.Location.fused([source], metadata=to_attribute(metadata))
             if HINTS not in node.meta:
                 return location
             return with_hints(location, hints_attr(node.meta[HINTS]))
-
-    def _source(self, node: Node) -> ir.Location:
-        """Call stack of a node in the user code, innermost frame first."""
-        frames = [ir.Location.file(name, line, 0) for name, line in user_frames(node)]
-        if not frames:
-            return ir.Location.unknown()
-        return ir.Location.callsite(frames[-1], frames[-2::-1]) if len(frames) > 1 else frames[0]
-
-
-def _metadata(node: Node) -> dict[str, Any]:
-    """Metadata of the fused location of a node."""
-    metadata: dict[str, Any] = {"node": node.name}
-    if node.op == "placeholder":
-        return metadata
-    if operation := operation_of(node):
-        metadata["aten"] = operation
-    if module := module_of(node):
-        metadata["module"] = module
-    # Dynamo and spyre_hint store their own annotations in the same dictionary.
-    custom = {key: value for key, value in (node.meta.get("custom") or {}).items() if key[0] != "_"}
-    return metadata | ({"hint": custom} if custom else {})

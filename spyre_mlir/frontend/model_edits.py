@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import sys
-import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -110,13 +109,12 @@ class _WithoutTransposes(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if function in _TRANSPOSES and self._has_line(sys._getframe(1).f_code):
-            return args[0]
+        if function in _TRANSPOSES:
+            code = sys._getframe(1).f_code
+            numbers = {line for _, _, line in code.co_lines()}
+            if any(file == code.co_filename and line in numbers for file, line in self._lines):
+                return args[0]
         return function(*args, **(kwargs or {}))
-
-    def _has_line(self, code: types.CodeType) -> bool:
-        numbers = {line for _, _, line in code.co_lines()}
-        return any(file == code.co_filename and line in numbers for file, line in self._lines)
 
 
 def batched(model: Any, inputs: Any, size: int, times: int) -> tuple[Any, Any]:

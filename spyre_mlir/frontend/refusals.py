@@ -93,7 +93,12 @@ def check_product_types(node: Node) -> None:
 
 def refusal_of_error(error: Exception, model: Any) -> UncapturedError:
     """Convert an error that PyTorch, or the model itself, raised while the model was traced."""
-    where, module = source_of_error(error), _module_of_error(error, model)
+    where, module = source_of_error(error), ""
+    if isinstance(model, torch.nn.Module):
+        # The innermost module whose code the exception went through.
+        paths = {id(module): name for name, module in model.named_modules()}
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            module = paths.get(id(frame.f_locals.get("self")), module)
     if isinstance(error, GuardOnDataDependentSymNode):
         return UncapturedError(
             f"A branch or a shape depends on the values of a tensor: it {_VALUES}.", where, "", module
@@ -101,11 +106,7 @@ def refusal_of_error(error: Exception, model: Any) -> UncapturedError:
     if isinstance(error, DataDependentOutputException | UnsupportedOperatorException):
         called = called_name(str(error.func))
         return UncapturedError(f"What it gives {_VALUES}.", where, called, module)
-    return UncapturedError(_sentence(error), where, "", module)
-
-
-def _sentence(error: Exception) -> str:
-    """Sentence about an error of the model or of PyTorch, with the first line of the error's message."""
+    # The first line of the error's message, in the words of a user.
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     reason = lines[0].rstrip(".") if lines else ""
     name = type(error).__name__
@@ -113,21 +114,11 @@ def _sentence(error: Exception) -> str:
         reason = reason.replace(words, ours)
     frames = traceback.extract_tb(error.__traceback__)
     if frames and is_user_file(frames[-1].filename):
-        return f"The model raises {name}: {reason}." if reason else f"The model raises {name}."
-    if not any(is_user_file(frame.filename) for frame in frames) and isinstance(error, TypeError):
-        return f"The model cannot be called with these example inputs: {reason or name}."
-    if "dtype" in reason or "scalar type" in reason:
-        reason = _DTYPE_WORDS.sub(lambda word: _DTYPE_NAMES[word[0]], reason)
-    return f"PyTorch cannot run this: {reason or name}."
-
-
-def _module_of_error(error: BaseException, model: Any) -> str:
-    """Path of the innermost module of a model whose code an exception went through."""
-    if not isinstance(model, torch.nn.Module):
-        return ""
-    names = {id(module): name for name, module in model.named_modules()}
-    path, frame = "", error.__traceback__
-    while frame is not None:
-        path = names.get(id(frame.tb_frame.f_locals.get("self")), path)
-        frame = frame.tb_next
-    return path
+        sentence = f"The model raises {name}: {reason}." if reason else f"The model raises {name}."
+    elif not any(is_user_file(frame.filename) for frame in frames) and isinstance(error, TypeError):
+        sentence = f"The model cannot be called with these example inputs: {reason or name}."
+    else:
+        if "dtype" in reason or "scalar type" in reason:
+            reason = _DTYPE_WORDS.sub(lambda word: _DTYPE_NAMES[word[0]], reason)
+        sentence = f"PyTorch cannot run this: {reason or name}."
+    return UncapturedError(sentence, where, "", module)
