@@ -22,8 +22,7 @@ from torch.fx.node import has_side_effect
 
 from spyre_mlir.errors import ALWAYS_FAILS, FailedAssertionError, UncapturedError
 from spyre_mlir.frontend.graph_edits import call_before, operands_of
-from spyre_mlir.frontend.locations import module_of, source_of
-from spyre_mlir.frontend.refusals import refusal_at
+from spyre_mlir.frontend.locations import module_of, refusal_at, source_of
 
 aten = torch.ops.aten
 

@@ -30,7 +30,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.control_flow import inlined_body, is_inlined
 from spyre_mlir.frontend.graph_edits import argument_key, copy_calls, metadata_for, tensor_key
-from spyre_mlir.frontend.refusals import refusal_at
+from spyre_mlir.frontend.locations import refusal_at
 
 _DEVICE = "cpu"
 _REGION = torch.ops.higher_order.wrap_with_autocast

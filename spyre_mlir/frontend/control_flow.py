@@ -19,8 +19,8 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import UncapturedError
 from spyre_mlir.frontend.assertions import CHECK, guard
+from spyre_mlir.frontend.locations import refusal_at
 from spyre_mlir.frontend.random_numbers import is_random
-from spyre_mlir.frontend.refusals import refusal_at
 from spyre_mlir.frontend.tile_loops import BEGIN, END
 
 aten = torch.ops.aten

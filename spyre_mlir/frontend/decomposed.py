@@ -58,8 +58,8 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.frontend.content_reads import note_read_of_inputs
 from spyre_mlir.frontend.graph_edits import argument_key, schema_name, tensor_key
+from spyre_mlir.frontend.locations import refusal_at
 from spyre_mlir.frontend.outputs import UPDATES
-from spyre_mlir.frontend.refusals import refusal_at
 from spyre_mlir.frontend.signature import state_of
 from spyre_mlir.frontend.storage import EXACT_VIEWS, storages_of, written_by, written_storages
 from spyre_mlir.records import dataclass

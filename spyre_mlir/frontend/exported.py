@@ -11,11 +11,14 @@ import itertools
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table as pytorch_forms
+from torch._export.utils import _get_decomp_for_cia
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
 from torch.fx import Graph, GraphModule, Node
@@ -32,13 +35,21 @@ from spyre_mlir.frontend.capture_key import captured_key
 from spyre_mlir.frontend.complex_numbers import is_complex, split_complex_numbers
 from spyre_mlir.frontend.control_flow import CONSTANT_DATA, inline_control_flow, is_inlined
 from spyre_mlir.frontend.decomposed import check_functional_form, decomposed
-from spyre_mlir.frontend.decompositions import decomposition_table
+from spyre_mlir.frontend.decompositions import CHECKED_BY_KERNELS, decomposition_table
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
 from spyre_mlir.frontend.folding import ConstantFolder, cast_parameters, fold_batch_norms
+from spyre_mlir.frontend.graph_edits import call_key
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, resolve_hints
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
 from spyre_mlir.frontend.inference import inferring_once
-from spyre_mlir.frontend.locations import recording_all_frames, source_of_error
+from spyre_mlir.frontend.locations import (
+    check_inputs,
+    check_product_types,
+    recording_all_frames,
+    refusal_at,
+    refusal_of_error,
+    source_of_error,
+)
 from spyre_mlir.frontend.normal_forms import (
     compare_with_itself,
     convert_copied_values,
@@ -54,14 +65,14 @@ from spyre_mlir.frontend.normal_forms import (
     widen_narrow_integers,
 )
 from spyre_mlir.frontend.object_graphs import (
+    ObjectState,
+    StateChange,
     container_of,
     contents,
     flatten,
 )
-from spyre_mlir.frontend.object_state import ObjectState, StateChange
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
-from spyre_mlir.frontend.refusals import check_inputs, check_product_types, refusal_at, refusal_of_error
 from spyre_mlir.frontend.row_writes import write_rows
 from spyre_mlir.frontend.signature import (
     CONSTANT,
@@ -75,7 +86,6 @@ from spyre_mlir.frontend.signature import (
 from spyre_mlir.frontend.storage import address_storages, own_written_results
 from spyre_mlir.frontend.tile_loops import check_loops, check_writes_in_loops, marking_loops
 from spyre_mlir.frontend.torch_device import as_device_tensor
-from spyre_mlir.frontend.wider_forms import WiderForms
 from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -575,3 +585,55 @@ def export_graph(
     random = [argument for argument in arguments.values() if argument.draw is not None]
     signature = Signature(ordered, results, leaves, updates, numbers, random, *trees)
     return ExportedGraph(program.graph_module, signature, sizes)
+
+
+#: Decompositions by operation.
+Forms = Mapping[Any, Callable[..., Any]]
+
+
+class WiderForms:
+    """Decompositions of rejected calls, on top of the decompositions of the rest of a program."""
+
+    def __init__(self) -> None:
+        self._calls: dict[OpOverload, set[Hashable]] = {}
+
+    def add(self, graph: Graph, names: Collection[str]) -> bool:
+        """Add the calls of nodes that PyTorch decomposes; return whether any call is new."""
+        is_new = False
+        for node in graph.nodes:
+            if node.name in names and isinstance(node.target, OpOverload) and _is_decomposed(node.target):
+                calls = self._calls.setdefault(node.target, set())
+                key = call_key(node.target, node.args, node.kwargs)
+                is_new = is_new or key not in calls
+                calls.add(key)
+        return is_new
+
+    def over(self, forms: Forms) -> Forms:
+        """Return decompositions in which the added calls use PyTorch's decomposition."""
+        return {**forms, **{operator: self._form(operator, forms.get(operator)) for operator in self._calls}}
+
+    def _form(self, operator: OpOverload, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+        # A composite operation does not have a kernel, or a form that it could keep.
+        if _is_composite(operator):
+            return _get_decomp_for_cia(operator)
+        calls = self._calls[operator]
+
+        def form(*args: Any, **kwargs: Any) -> Any:
+            """PyTorch's decomposition of an added call; for other calls the previous form, or the call unchanged."""
+            if call_key(operator, args, kwargs) in calls:
+                return pytorch_forms[operator](*args, **kwargs)
+            return NotImplemented if otherwise is None else otherwise(*args, **kwargs)
+
+        return form
+
+
+def _is_decomposed(operator: OpOverload) -> bool:
+    """Return whether to use PyTorch's decomposition, except for pointwise operators, which stay one operator."""
+    if operator._overloadpacket in CHECKED_BY_KERNELS:
+        return False
+    is_pointwise = torch.Tag.pointwise in operator.tags
+    return _is_composite(operator) or (operator in pytorch_forms and not is_pointwise)
+
+
+def _is_composite(operator: OpOverload) -> bool:
+    return operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)

@@ -45,6 +45,7 @@ from spyre_mlir.frontend.assertions import CHECK, asserts
 from spyre_mlir.frontend.exported import (
     ExportedGraph,
     Inputs,
+    WiderForms,
     as_call,
     call_inputs,
     capture,
@@ -72,7 +73,6 @@ from spyre_mlir.frontend.row_writes import INSERT_ROWS
 from spyre_mlir.frontend.signature import CONSTANT, INPUT, Argument, Call, Signature, View, to_numpy
 from spyre_mlir.frontend.tile_loops import BEGIN, end_of, is_mark_read
 from spyre_mlir.frontend.torch_device import SpyreTensor, as_device_tensor
-from spyre_mlir.frontend.wider_forms import WiderForms
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.records import dataclass

@@ -43,7 +43,7 @@ from spyre_mlir.frontend.exported import off_the_device
 from spyre_mlir.frontend.graph_edits import is_plain
 from spyre_mlir.frontend.locations import model_frames
 from spyre_mlir.frontend.meta_tensors import without_log_of_failures
-from spyre_mlir.frontend.object_state import ObjectState
+from spyre_mlir.frontend.object_graphs import ObjectState
 from spyre_mlir.frontend.piece import Cause, ChangingNumbers, ModelPiece, PieceBuilder, tensors_in
 from spyre_mlir.records import dataclass
 

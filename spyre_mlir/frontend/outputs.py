@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.complex_numbers import ComplexParts
-from spyre_mlir.frontend.refusals import refusal_at
+from spyre_mlir.frontend.locations import refusal_at
 from spyre_mlir.frontend.signature import Argument, Complex, Fixed, Leaf, Number, Update, View, view_origin
 
 aten = torch.ops.aten

@@ -24,8 +24,8 @@ from torch.utils import _pytree as pytree
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.assertions import CHECK
 from spyre_mlir.frontend.graph_edits import operands_of
+from spyre_mlir.frontend.locations import refusal_at
 from spyre_mlir.frontend.random_numbers import is_random
-from spyre_mlir.frontend.refusals import refusal_at
 
 Dims = int | Sequence[int]
 
