@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import itertools
 import operator
 import sys
 from collections.abc import Iterator, Mapping
@@ -111,11 +110,29 @@ class _CaptureText:
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
         self._memories: dict[int, int] = {}
-        self._hints = _hint_numbers(program.graph_module)
+        # The keys of hints, numbered over all hints of a process, are numbered within this program.
+        modules = [part for part in program.graph_module.modules() if isinstance(part, GraphModule)]
+        notes = (node.meta.get("custom") or {} for module in modules for node in module.graph.nodes)
+        keys = {key for note in notes for key in note if key.startswith(HINT_PREFIX)}
+        ordered = sorted(keys, key=lambda key: int(key.removeprefix(HINT_PREFIX)))
+        self._hints = {key: f"{HINT_PREFIX}{number}" for number, key in enumerate(ordered, 1)}
 
     def lines(self) -> Iterator[str]:
         """Yield all lines; equal captures yield equal lines in the same order."""
-        yield from _settings()
+        # PyTorch settings on which decompositions and the folding of constants depend.
+        if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+            raise Uncached("is compiled while a mode of PyTorch changes its operations")
+        for name, table in global_decomposition_table.items():
+            for operation, form in table.items():
+                if getattr(form, "__module__", "torch").partition(".")[0] not in ("torch", "spyre_mlir"):
+                    raise Uncached(f"is compiled with a decomposition of {operation} of the user's ({name})")
+        cpu, cuda, mkldnn = torch.backends.cpu, torch.backends.cuda, torch.backends.mkldnn
+        yield str([
+            torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(),
+            torch.get_float32_matmul_precision(), torch.is_autocast_enabled("cpu"), mkldnn.enabled,
+            cpu.get_cpu_capability(), cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(),
+            cuda.mem_efficient_sdp_enabled(), "transformers.integrations.moe" in sys.modules,
+        ])  # fmt: skip
         if self.program.range_constraints:
             raise Uncached("has dynamic shapes")
         yield f"dims {sorted(dim_sizes().items())}"
@@ -195,20 +212,16 @@ class _CaptureText:
         if isinstance(value, Tensor):
             is_fake = isinstance(value, FakeTensor)
             return _shape_text(value) if is_fake else f"{self._tensor(value)} {content_digest(value)}"
-        return _operation_text(value)
-
-
-def _hint_numbers(module: GraphModule) -> dict[str, str]:
-    """Map the keys of hints, numbered over all hints of a process, to keys numbered within this program."""
-    graphs = [part.graph for part in module.modules() if isinstance(part, GraphModule)]
-    keys = {
-        key
-        for node in itertools.chain.from_iterable(graph.nodes for graph in graphs)
-        for key in (node.meta.get("custom") or {})
-        if key.startswith(HINT_PREFIX)
-    }
-    ordered = sorted(keys, key=lambda key: int(key.removeprefix(HINT_PREFIX)))
-    return {key: f"{HINT_PREFIX}{number}" for number, key in enumerate(ordered, 1)}
+        # The name of an operation of a known library.
+        if isinstance(value, torch._ops.OpOverload):
+            if value.namespace not in _LIBRARIES:
+                raise Uncached(f"calls {value}, an operation of a library that may change")
+            return f"operation {value}"
+        if isinstance(value, torch._ops.HigherOrderOperator):
+            return f"operator {value.name()}"
+        if getattr(value, "__module__", "") in ("_operator", "math", "builtins") and callable(value):
+            return f"function {value.__module__}.{value.__qualname__}"
+        raise Uncached(f"has a value of the class {type(value).__qualname__} in its graph")
 
 
 def _sources(source: Any) -> list[Any]:
@@ -224,33 +237,3 @@ def _shape_text(tensor: Tensor) -> str:
     if any(type(size) is not int for size in sizes):
         raise Uncached("has dynamic shapes")
     return f"{tensor.dtype} {sizes} {tensor.device} {tensor.requires_grad}"
-
-
-def _operation_text(value: Any) -> str:
-    """Name of an operation that a graph calls, from a known library; ``Uncached`` for any other value."""
-    if isinstance(value, torch._ops.OpOverload):
-        if value.namespace not in _LIBRARIES:
-            raise Uncached(f"calls {value}, an operation of a library that may change")
-        return f"operation {value}"
-    if isinstance(value, torch._ops.HigherOrderOperator):
-        return f"operator {value.name()}"
-    if getattr(value, "__module__", "") in ("_operator", "math", "builtins") and callable(value):
-        return f"function {value.__module__}.{value.__qualname__}"
-    raise Uncached(f"has a value of the class {type(value).__qualname__} in its graph")
-
-
-def _settings() -> Iterator[str]:
-    """PyTorch settings on which decompositions and the folding of constants depend."""
-    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
-        raise Uncached("is compiled while a mode of PyTorch changes its operations")
-    for name, table in global_decomposition_table.items():
-        for operation, form in table.items():
-            if getattr(form, "__module__", "torch").partition(".")[0] not in ("torch", "spyre_mlir"):
-                raise Uncached(f"is compiled with a decomposition of {operation} of the user's ({name})")
-    cpu, cuda, mkldnn = torch.backends.cpu, torch.backends.cuda, torch.backends.mkldnn
-    yield str([
-        torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(),
-        torch.get_float32_matmul_precision(), torch.is_autocast_enabled("cpu"), mkldnn.enabled,
-        cpu.get_cpu_capability(), cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(), cuda.mem_efficient_sdp_enabled(),
-        "transformers.integrations.moe" in sys.modules,
-    ])  # fmt: skip

@@ -136,8 +136,13 @@ class Application:
             if isinstance(leaf, DeviceTensor):
                 # Names belong to a tensor and not to its storage, so a named view is a separate storage.
                 tensor = leaf.contiguous() if names_of(leaf) else leaf
-                if names_of(tensor) or id(tensor.storage) not in storages:
-                    storages[id(tensor.storage)] = _whole(tensor)
+                names = names_of(tensor)
+                if names or id(tensor.storage) not in storages:
+                    # The storage as a tensor, with the names of the tensor if it is not a view.
+                    whole = DeviceTensor.of(tensor.storage) if names or tensor.steps else tensor
+                    if names:
+                        name_tensor_dims(whole, names)
+                    storages[id(tensor.storage)] = whole
                 index = indices.setdefault(id(tensor.storage), len(indices))
                 if tensor.storage is not leaf.storage:
                     copied.add(index)
@@ -386,15 +391,6 @@ def _geometry(leaf: Any) -> Any:
 def _memory_order(strides: Sequence[int], shape: Sequence[int]) -> list[int]:
     """Dims sorted by stride, outermost first; among dims of equal stride, dims of size 1 are last."""
     return sorted(range(len(shape)), key=lambda dim: (-strides[dim], shape[dim] == 1))
-
-
-def _whole(tensor: DeviceTensor) -> DeviceTensor:
-    """The storage of a tensor as a tensor, with the names of the tensor if it is not a view."""
-    if not (names := names_of(tensor)):
-        return tensor if not tensor.steps else DeviceTensor.of(tensor.storage)
-    whole = DeviceTensor.of(tensor.storage)
-    name_tensor_dims(whole, names)
-    return whole
 
 
 def memory_of(storage: Storage) -> Tensor:

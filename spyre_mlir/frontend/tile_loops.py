@@ -62,7 +62,7 @@ def for_each_tile(
         CompileError: The tensors cannot be cut into such tiles, or ``body`` returns another structure.
     """
     dims = [dim] * len(tensors) if isinstance(dim, int) else list(dim)
-    cut = _Cut.of(tensors, dims, tile, tiles)
+    cut = _Cut(tensors, dims, tile, tiles)
     has_carried = carried is not None
     state, tree = pytree.tree_flatten(carried if has_carried else [])
     state = [value if isinstance(value, Tensor) else torch.as_tensor(value) for value in state]
@@ -101,19 +101,14 @@ def _flattened(results: Any) -> tuple[list[Tensor], Any]:
 
 
 class _Cut:
-    """Tensors and how they are cut: ``full`` tiles of ``sizes``, and one smaller tile if ``has_rest``."""
+    """Tensors and how they are cut: ``full`` tiles of ``sizes``, and one smaller tile if ``has_rest``.
+
+    ``CompileError`` if they cannot be cut.
+    """
 
     def __init__(
-        self, tensors: Sequence[Tensor], dims: Sequence[int], sizes: Sequence[int], full: int
+        self, tensors: Sequence[Tensor], dims: Sequence[int], tile: int | None, tiles: int | None
     ) -> None:
-        self.tensors, self.dims, self.sizes, self.full = tensors, dims, sizes, full
-        self.rests = [
-            tensor.shape[dim] - full * size for tensor, dim, size in zip(tensors, dims, sizes, strict=True)
-        ]
-
-    @classmethod
-    def of(cls, tensors: Sequence[Tensor], dims: list[int], tile: int | None, tiles: int | None) -> _Cut:
-        """Cut tensors; ``CompileError`` if they cannot be cut."""
         if (tile is None) == (tiles is None):
             raise CompileError("for_each_tile takes either 'tile', elements, or 'tiles', a number of tiles.")
         if not tensors or len(dims) != len(tensors):
@@ -125,26 +120,25 @@ class _Cut:
                 raise CompileError(
                     f"Tensor {position} of for_each_tile has {tensor.ndim} dims, no dim {dim}."
                 )
-        dims = [dim % tensor.ndim for tensor, dim in zip(tensors, dims, strict=True)]
-        extents = [tensor.shape[dim] for tensor, dim in zip(tensors, dims, strict=True)]
+        self.tensors = tensors
+        self.dims = [dim % tensor.ndim for tensor, dim in zip(tensors, dims, strict=True)]
+        extents = [tensor.shape[dim] for tensor, dim in zip(tensors, self.dims, strict=True)]
         wanted = tile if tile is not None else tiles
         if not isinstance(wanted, int) or wanted < 1 or 0 in extents:
             raise CompileError(
                 "for_each_tile takes tiles of at least one element, of tensors that have elements."
             )
-        sizes = [min(wanted, size) if tile is not None else -(-size // wanted) for size in extents]
-        counts = {-(-extent // size) for extent, size in zip(extents, sizes, strict=True)}
-        fulls = {extent // size for extent, size in zip(extents, sizes, strict=True)}
+        self.sizes = [min(wanted, size) if tile is not None else -(-size // wanted) for size in extents]
+        pairs = list(zip(extents, self.sizes, strict=True))
+        counts = {-(-extent // size) for extent, size in pairs}
+        fulls = {extent // size for extent, size in pairs}
         if len(counts) > 1 or len(fulls) > 1:
             raise CompileError(
                 f"The tensors of for_each_tile have {sorted(counts | fulls)} tiles; all need as many."
             )
-        return cls(tensors, dims, sizes, fulls.pop())
-
-    @property
-    def has_rest(self) -> bool:
-        """Return whether the last tile is smaller."""
-        return any(self.rests)
+        self.full = fulls.pop()
+        self.rests = [extent - self.full * size for extent, size in pairs]
+        self.has_rest = any(self.rests)
 
     def tile(self, index: int) -> list[Tensor]:
         """Return the tile of each tensor at an index."""
