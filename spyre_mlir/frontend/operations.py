@@ -20,7 +20,7 @@ from spyre_mlir.frontend import operators  # noqa: F401  registers torch.ops.spy
 from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of
 from spyre_mlir.frontend.meta_tensors import without_log_of_failures
-from spyre_mlir.frontend.signature import to_numpy, to_tensor
+from spyre_mlir.frontend.signature import dtype_name, to_numpy, to_tensor
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
@@ -357,10 +357,14 @@ class _ResultPart(NamedTuple):
     layout: StickLayout | None
 
 
+def strided_of(tensor: Tensor) -> StridedView:
+    """Return the sizes, strides and offset of a tensor."""
+    return StridedView(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+
+
 def _place(leaf: Tensor, bases: Sequence[Tensor], storages: dict[int, int]) -> ResultPlace:
     """Place of a tensor; a storage that is not in ``storages`` is added."""
-    strided = StridedView(tuple(leaf.shape), leaf.stride(), int(leaf.storage_offset()))
-    memory = leaf.untyped_storage()
+    strided, memory = strided_of(leaf), leaf.untyped_storage()
     index = storages.setdefault(memory._cdata, len(storages))
     if index < len(bases):
         if leaf.dtype != bases[index].dtype or leaf.is_neg() or leaf.is_conj():
@@ -433,53 +437,30 @@ def bits(tensor: Tensor) -> np.ndarray:
     return to_numpy(tensor)
 
 
+def _in_memory_order(strided: StridedView) -> tuple[list[int], StridedView, bool]:
+    """Dims of a view in memory order, the dense tensor in this order as a view, and whether the view is dense."""
+    order = _memory_order(strided.strides, strided.shape)
+    stored = StridedView.whole(strided.shape).permute(order)
+    return order, stored, strided.permute(order).elements == StridedView.whole(stored.shape).elements
+
+
 def _storage_of(parts: Sequence[_ResultPart]) -> Storage:
     """New storage with the data of computed tensors, each in its place; other elements are 0."""
     place, tensor, layout = parts[0]
-    shape, dtype = place.shape, str(tensor.dtype).removeprefix("torch.")
-    order = _memory_order(place.strided.strides, place.strided.shape)
-    stored = StridedView.whole(tensor.shape).permute(order)
-    if (
-        place.strided.permute(order).elements == StridedView.whole(stored.shape).elements
-        and math.prod(shape) == tensor.numel()
-    ):
-        host = tensor.detach().permute(order)
-        written = (
-            layout_of_view(layout, stored) if layout is not None and layout.shape == tensor.shape else None
-        )
-        shape = stored.shape
+    shape, dtype = place.shape, dtype_name(tensor.dtype)
+    order, stored, is_dense = _in_memory_order(place.strided)
+    if is_dense and math.prod(shape) == tensor.numel():
+        host, shape = tensor.detach().permute(order), stored.shape
+        is_known = layout is not None and layout.shape == tensor.shape
+        layout = layout_of_view(layout, stored) if is_known else None
     else:
-        host, written = torch.zeros(shape, dtype=tensor.dtype), None
+        host, layout = torch.zeros(shape, dtype=tensor.dtype), None
         for part in parts:
             strided = part.place.strided
             once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strided.strides)
             target = host.as_strided(strided.shape, strided.strides, strided.offset)
             target[once].copy_(part.tensor[once])
-    return _stored(host, shape, dtype, written)
-
-
-def dense_layout(place: ResultPlace, layout: StickLayout) -> tuple[StickLayout, list[int]] | None:
-    """Layout of the storage that a result fills, and its dims in memory order; None if the result is only a part.
-
-    ``layout`` is the layout in which the device wrote the result.
-    """
-    shape = place.strided.shape
-    order = _memory_order(place.strided.strides, shape)
-    stored = StridedView.whole(shape).permute(order)
-    is_dense = place.strided.permute(order).elements == StridedView.whole(stored.shape).elements
-    if (
-        not is_dense
-        or not math.prod(shape)
-        or math.prod(place.shape) != math.prod(shape)
-        or layout.shape != shape
-    ):
-        return None
-    form = layout_of_view(layout, stored)
-    return None if form is None else (form, order)
-
-
-def _stored(host: Tensor, shape: tuple[int, ...], dtype: str, layout: StickLayout | None) -> Storage:
-    """New storage of a dense tensor: in a layout, or without a layout in the bytes of the host."""
+    # In a layout, or without a layout in the bytes of the host.
     if host.numel() and has_form(dtype):
         layout = layout or LayoutRequest().layout(default_target(), shape, element_type(dtype), "the result")
         try:
@@ -493,11 +474,24 @@ def _stored(host: Tensor, shape: tuple[int, ...], dtype: str, layout: StickLayou
     return storage
 
 
+def dense_layout(place: ResultPlace, layout: StickLayout) -> tuple[StickLayout, list[int]] | None:
+    """Layout of the storage that a result fills, and its dims in memory order; None if the result is only a part.
+
+    ``layout`` is the layout in which the device wrote the result.
+    """
+    shape = place.strided.shape
+    order, stored, is_dense = _in_memory_order(place.strided)
+    elements = math.prod(shape)
+    if not is_dense or not elements or math.prod(place.shape) != elements or layout.shape != shape:
+        return None
+    form = layout_of_view(layout, stored)
+    return None if form is None else (form, order)
+
+
 def in_its_memory(tensor: Tensor) -> DeviceTensor:
     """Copy a host tensor to the device with the same strides, in the smallest possible storage."""
     strided = StridedView(tuple(tensor.shape), tensor.stride())
-    stored = strided.permute(_memory_order(strided.strides, strided.shape))
-    is_dense = stored.elements == StridedView.whole(stored.shape).elements
+    _, stored, is_dense = _in_memory_order(strided)
     place = ResultPlace(0, True, stored.shape if is_dense else (strided.end,), strided)
     return DeviceTensor.of(_storage_of([_ResultPart(place, tensor, None)]), strided)
 
