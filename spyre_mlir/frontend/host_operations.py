@@ -16,8 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError, FallbackWarning
-from spyre_mlir.frontend.operations import in_its_memory, memory_of, write_memory
-from spyre_mlir.layout.strided import StridedView
+from spyre_mlir.frontend.operations import in_its_memory, memory_of, strided_of, viewed, write_memory
 from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage
 
@@ -59,7 +58,7 @@ class _HostMemory:
         """Return the host copy of a tensor in this memory."""
         dtype = getattr(torch, tensor.dtype)
         whole = self.bytes[: len(self.bytes) // dtype.itemsize * dtype.itemsize].view(dtype)
-        return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+        return viewed(whole, tensor)
 
     def device_tensor(self, view: torch.Tensor) -> DeviceTensor:
         """Return the device tensor for a view of the copy."""
@@ -69,7 +68,7 @@ class _HostMemory:
             # Views of several dtypes read the same bytes, in the byte order of the host.
             storage.give_up_layout()
             storage = Storage(None, dtype, storage.data, (storage.data.nbytes // view.itemsize,))
-        return DeviceTensor.of(storage, _strided(view))
+        return DeviceTensor.of(storage, strided_of(view))
 
 
 def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> HostRun:
@@ -92,7 +91,7 @@ def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> H
             if id(leaf) not in copies:
                 copies[id(leaf)] = memories[memory].tensor(leaf)
             operands[index] = copies[id(leaf)]
-    before = {index: _strided(operand) for index, operand in operands.items()}
+    before = {index: strided_of(operand) for index, operand in operands.items()}
     args, kwargs = tree.unflatten([operands.get(index, leaf) for index, leaf in enumerate(leaves)])
     results, structure = pytree.tree_flatten(operation(*args, **kwargs))
     shared: dict[int, _HostMemory] = {}
@@ -107,17 +106,13 @@ def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> H
     replaced = {
         index: _on_the_device(operation, [operand], shared)[0]
         for index, operand in operands.items()
-        if _strided(operand) != before[index] or operand.untyped_storage()._cdata not in shared
+        if strided_of(operand) != before[index] or operand.untyped_storage()._cdata not in shared
     }
     values = iter(moved)
     placed = [
         OperandResult(indices[id(result)]) if id(result) in indices else next(values) for result in results
     ]
     return HostRun(structure.unflatten(placed), replaced)
-
-
-def _strided(tensor: torch.Tensor) -> StridedView:
-    return StridedView(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
 
 def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, _HostMemory]) -> list[Any]:
