@@ -63,7 +63,7 @@ FAULTS = (
           "return dims + rank if dims < 0", "return dims + rank - 1 if dims < 0"),
     Fault("reach of a window", "frontend/convolutions.py",
           "reach = [step * (size - 1)", "reach = [step * size"),
-    Fault("rows scattered in part", "frontend/exported.py",
+    Fault("rows scattered in part", "frontend/normal_forms.py",
           "return source if is_whole and is_single", "return source if is_single"),
     Fault("last offset of a sequence", "layout/view_transforms.py",
           "return self.first + self.step * (self.count - 1)", "return self.first + self.step * self.count"),

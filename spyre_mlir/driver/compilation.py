@@ -48,7 +48,7 @@ from spyre_mlir.target.target import compiling_for, default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 if TYPE_CHECKING:
-    from spyre_mlir.frontend.dynamic_marks import DynamicMarks
+    from spyre_mlir.frontend.dynamic_inputs import DynamicMarks
     from spyre_mlir.frontend.importer import Imported
 
 
@@ -324,7 +324,7 @@ def _dynamic_marks(
     model: Any, inputs: Sequence[Any] | Mapping[str, Any], dynamic: Any
 ) -> DynamicMarks | None:
     """Return the dynamic dims that PyTorch objects declare, in the option or else in the model and its inputs."""
-    from spyre_mlir.frontend.dynamic_marks import marks_of_inputs, marks_of_shapes
+    from spyre_mlir.frontend.dynamic_inputs import marks_of_inputs, marks_of_shapes
 
     if dynamic is None:
         return marks_of_inputs(model, inputs)

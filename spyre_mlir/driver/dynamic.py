@@ -3,7 +3,7 @@
 
 If the model is the same program at every size, one bundle takes the sizes as parameters (``SymbolicProgram``).
 Otherwise each multiple of the granularity has its own program, compiled when a call first needs it. A call with another
-size is padded to the next multiple if padding is proven not to change the result (``frontend/padding_safety.py``), and
+size is padded to the next multiple if padding is proven not to change the result (``frontend/module_pairs.py``), and
 is an error otherwise.
 """
 
@@ -353,7 +353,7 @@ def _by_opcode(program: ProgramFigures) -> dict[str, tuple[float, int]]:
 # Symbolic programs: a model as one bundle whose dims are run-time sizes, compiled at the largest sizes.
 #
 # The model is imported at the largest and at the smallest sizes; everything that differs between the two imports
-# depends on a size (``frontend/symbolic_modules.py``). At the first call with another size the model is imported again,
+# depends on a size (``frontend/module_pairs.py``). At the first call with another size the model is imported again,
 # because its code may branch on a size. The bundle runs that size only if the import is the same program.
 
 
@@ -392,7 +392,7 @@ class SymbolicProgram:
         """Return the program at ``sizes``, called like the model; raise ``DifferentPrograms`` if the model differs."""
         # These import torch.
         from spyre_mlir.driver.model_program import bind_inputs
-        from spyre_mlir.frontend.symbolic_modules import check_symbolic
+        from spyre_mlir.frontend.module_pairs import check_symbolic
 
         assert self._largest is not None and self._largest.module is not None
         imported = self._largest
@@ -407,7 +407,7 @@ class SymbolicProgram:
 
     def _mark(self, largest: Imported, state: Collection[str]) -> None:
         """Mark the parts of the imported model that depend on a size; ``state`` names the state of the program."""
-        from spyre_mlir.frontend.symbolic_modules import mark_symbolic
+        from spyre_mlir.frontend.module_pairs import mark_symbolic
 
         if largest.module is None:
             raise CompileError("the model computes nothing on the device")
@@ -428,7 +428,7 @@ class SymbolicProgram:
         return {name: getattr(dim, which) for name, dim in self._dims.items()}
 
     def _pairs(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        from spyre_mlir.frontend.symbolic_modules import SizePair
+        from spyre_mlir.frontend.module_pairs import SizePair
 
         return {
             name: SizePair(dim.granularity, sizes[name], dim.max_value) for name, dim in self._dims.items()
@@ -496,8 +496,7 @@ class PaddingProofs:
         Return False for sizes at which a result is empty, because the device program does not return empty results.
         """
         from spyre_mlir.frontend import capture_torch, import_torch
-        from spyre_mlir.frontend.module_pairs import DifferentPrograms
-        from spyre_mlir.frontend.padding_safety import check_padding_safety
+        from spyre_mlir.frontend.module_pairs import DifferentPrograms, check_padding_safety
 
         key = frozenset(sizes.items())
         if key in self._imports:

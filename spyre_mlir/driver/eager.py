@@ -25,8 +25,17 @@ from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import host_operations, operations
 from spyre_mlir.frontend.call_objects import CallOutcome, CallOutcomeForm
-from spyre_mlir.frontend.number_inputs import Number, are_exact, is_near, is_same, number_inputs, number_types
-from spyre_mlir.frontend.operations import OperationResults, ResultPlace, dense_layout
+from spyre_mlir.frontend.operations import (
+    Number,
+    OperationResults,
+    ResultPlace,
+    are_exact,
+    dense_layout,
+    is_near,
+    is_same,
+    number_inputs,
+    number_types,
+)
 from spyre_mlir.frontend.signature import Signature, View, to_numpy
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.padding import is_scattered

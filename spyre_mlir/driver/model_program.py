@@ -15,8 +15,13 @@ from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import Uncached
 from spyre_mlir.frontend.capture_key import captured_key, content_digests, input_layouts_key
 from spyre_mlir.frontend.content_reads import ContentReads
-from spyre_mlir.frontend.signature import Argument, Signature, to_numpy
-from spyre_mlir.frontend.stored_signature import signature_from_plain, signature_to_plain
+from spyre_mlir.frontend.signature import (
+    Argument,
+    Signature,
+    signature_from_plain,
+    signature_to_plain,
+    to_numpy,
+)
 from spyre_mlir.records import dataclass
 
 

@@ -2,7 +2,7 @@
 """Models whose shapes or branches depend on values: one program for each piece between two such points.
 
 ``compile`` returns a ``PiecewiseProgram`` for a model that torch.export cannot capture as one graph of static shapes.
-Each call runs the model's Python code on tensors without values (``frontend/call_recorder.py``). When Python needs a
+Each call runs the model's Python code on tensors without values (``frontend/model_calls.py``). When Python needs a
 value, the piece up to that point runs on the device, and PyTorch runs the deciding function on the host. The next piece
 is then compiled for the actual sizes and branch. Equal pieces share a program.
 """

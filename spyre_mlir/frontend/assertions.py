@@ -11,7 +11,6 @@ import contextlib
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, cast
 from unittest import mock
 
@@ -23,8 +22,7 @@ from torch.fx.node import has_side_effect
 
 from spyre_mlir.errors import ALWAYS_FAILS, FailedAssertionError, UncapturedError
 from spyre_mlir.frontend.graph_edits import call_before, operands_of
-from spyre_mlir.frontend.locations import module_of, source_of
-from spyre_mlir.frontend.refusals import refusal_at
+from spyre_mlir.frontend.locations import module_of, refusal_at, source_of
 
 aten = torch.ops.aten
 
@@ -44,14 +42,9 @@ CHECK = torch.ops.spyre.check.default
 has_side_effect(CHECK)
 
 
-def _computed(target: Any, position: Node, *operands: Node) -> Node:
-    """Return an operation on numbers as tensors, inserted before the node ``position``."""
-    return call_before(position, target, *operands)
-
-
 #: Functions of numbers, with the operations on tensors without dims that compute them.
 _FUNCTIONS: dict[Any, Callable[..., Node]] = {
-    function: partial(_computed, target)
+    function: lambda position, *operands, target=target: call_before(position, target, *operands)
     for function, target in {
         operator.add: aten.add.Tensor, operator.sub: aten.sub.Tensor, operator.mul: aten.mul.Tensor,
         operator.truediv: aten.div.Tensor, operator.mod: aten.remainder.Tensor, operator.neg: aten.neg.default,
@@ -156,13 +149,6 @@ def _of_tensor(node: Node) -> Iterator[tuple[Node, str]]:
     yield condition, operands.get("assert_msg") or "The value of the asserted tensor is 0"
 
 
-def _of_number(node: Node) -> Iterator[tuple[Node, str]]:
-    """Condition and text of an assertion on a number; none if the number is known and the assertion holds."""
-    condition, text = cast(Sequence[Any], node.args)[:2]
-    if (tensor := _as_condition(node, condition)) is not None:
-        yield tensor, text
-
-
 def _of_range(node: Node) -> Iterator[tuple[Node, str]]:
     """Conditions and texts of an assertion that a number lies between two known bounds."""
     operands = operands_of(node)
@@ -170,9 +156,17 @@ def _of_range(node: Node) -> Iterator[tuple[Node, str]]:
         number, bound = operands["size"], operands.get(name)
         if bound is None or not isinstance(number, Node):
             continue
-        value = _as_tensor(node, number)
-        condition = _FUNCTIONS[function](node, value, _as_tensor(node, bound))
+        condition = _FUNCTIONS[function](node, _as_tensor(node, number), _as_tensor(node, bound))
         yield condition, f"A number is not {'at least' if name == 'min' else 'at most'} {bound}"
+
+
+def _of_number(node: Node) -> Iterator[tuple[Node, str]]:
+    """Condition and text of an assertion on a number; none if the number is known and the assertion holds."""
+    condition, text = cast(Sequence[Any], node.args)[:2]
+    if isinstance(condition, Node) or not condition:
+        tensor = _as_tensor(node, condition)
+        is_bool = tensor.meta["val"].dtype == torch.bool
+        yield tensor if is_bool else call_before(node, aten.ne.Scalar, tensor, 0), text
 
 
 _ASSERTIONS: dict[Any, Callable[[Node], Iterator[tuple[Node, str]]]] = {
@@ -187,27 +181,12 @@ _ASSERTIONS: dict[Any, Callable[[Node], Iterator[tuple[Node, str]]]] = {
 }
 
 
-def _as_condition(node: Node, condition: Any) -> Node | None:
-    """Condition of the assertion ``node`` as a bool without dims; None for a known condition that holds."""
-    if not isinstance(condition, Node) and condition:
-        return None
-    tensor = _as_tensor(node, condition)
-    is_bool = tensor.meta["val"].dtype == torch.bool
-    return tensor if is_bool else call_before(node, aten.ne.Scalar, tensor, 0)
-
-
 def _as_tensor(node: Node, number: Any) -> Node:
     """A number of the assertion ``node`` as a tensor without dims, computed before the assertion."""
     value = number.meta.get("val") if isinstance(number, Node) else number
     if isinstance(value, (bool, int, float)):
-        dtype = (
-            torch.bool
-            if isinstance(value, bool)
-            else torch.int64
-            if isinstance(value, int)
-            else torch.float64
-        )
-        return call_before(node, aten.full.default, [], value, dtype=dtype)
+        dtypes = {bool: torch.bool, int: torch.int64, float: torch.float64}
+        return call_before(node, aten.full.default, [], value, dtype=dtypes[type(value)])
     if number.target in _READS:
         tensor = cast(Node, number.args[0])
         dtype = tensor.meta["val"].dtype

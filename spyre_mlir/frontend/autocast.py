@@ -29,8 +29,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.control_flow import inlined_body, is_inlined
-from spyre_mlir.frontend.graph_edits import argument_key, metadata_for, tensor_key
-from spyre_mlir.frontend.refusals import refusal_at
+from spyre_mlir.frontend.graph_edits import argument_key, copy_calls, metadata_for, tensor_key
+from spyre_mlir.frontend.locations import refusal_at
 
 _DEVICE = "cpu"
 _REGION = torch.ops.higher_order.wrap_with_autocast
@@ -64,15 +64,14 @@ def autocasting(dtype: torch.dtype | None) -> torch.autocast:
 
 def write_casts(program: ExportedProgram, dtype: torch.dtype | None) -> None:
     """Insert the casts of an autocast to ``dtype`` into a program that was captured under the autocast, in place."""
-    if dtype is None and not any(_has_regions(node) for node in program.graph.nodes):
+    if dtype is None and not any(
+        # Control flow may contain a region of autocast in its body.
+        node.target is _REGION or is_inlined(node)
+        for node in program.graph.nodes
+    ):
         return
     _Casts(autocasting(dtype), program.graph_signature.replace_all_uses).write(program.graph_module)
     program.graph_module.recompile()
-
-
-def _has_regions(node: Node) -> bool:
-    """Return whether a node is a region of autocast, or control flow whose body may contain such a region."""
-    return node.target is _REGION or is_inlined(node)
 
 
 def cast_types(
@@ -121,11 +120,10 @@ class _Casts:
                 self._inline_region(module, node)
             elif is_inlined(node):
                 for body in node.all_input_nodes:
-                    if body.op == "get_attr" and isinstance(
-                        inner := getattr(module, str(body.target)), GraphModule
-                    ):
+                    inner = getattr(module, str(body.target)) if body.op == "get_attr" else None
+                    if isinstance(inner, GraphModule):
                         self.write(inner)
-            elif self._autocast._enabled and isinstance(node.target, OpOverload) and _may_be_cast(node):
+            elif self._autocast._enabled and isinstance(node.target, OpOverload):
                 self._cast_operands(node)
 
     def _inline_region(self, module: GraphModule, node: Node) -> None:
@@ -144,12 +142,21 @@ class _Casts:
         module.delete_submodule(str(body.target))
 
     def _cast_operands(self, node: Node) -> None:
-        """Cast the operands of a call as autocast does, or expand the call if autocast casts inside it."""
-        operands = list(node.all_input_nodes)
+        """Cast the operands of a call as autocast does, or expand the call if autocast casts inside it.
+
+        Only operations on floats are cast, that are listed or decompose into others.
+        """
+        target, operands = cast(OpOverload, node.target), list(node.all_input_nodes)
+        values = [operand.meta.get("val") for operand in operands]
+        results = pytree.tree_leaves(node.meta.get("val"))
+        if not all(isinstance(value, FakeTensor) for value in (*results, *values)):
+            return
+        is_composite = _has_kernel(target, "CompositeImplicitAutograd") and not target.is_view
+        if not (_has_kernel(target) or is_composite) or not any(map(torch.is_floating_point, values)):
+            return
         numbers = {operand: number for number, operand in enumerate(operands)}
-        values = [operand.meta["val"] for operand in operands]
         key = (
-            node.target, argument_key(node.args, Node, numbers.__getitem__),
+            target, argument_key(node.args, Node, numbers.__getitem__),
             argument_key(node.kwargs, Node, numbers.__getitem__), *map(tensor_key, values),
         )  # fmt: skip
         if key not in self._known:
@@ -158,61 +165,44 @@ class _Casts:
         if isinstance(needed, GraphModule):
             self._expand(node, needed, operands)
             return
-        for operand, dtype in zip(operands, needed, strict=True):
+        for operand, value, dtype in zip(operands, values, needed, strict=True):
             if dtype is not None:
-                node.replace_input_with(operand, _cast_before(node, operand, dtype))
+                with node.graph.inserting_before(node):
+                    added = node.graph.call_function(_CAST, (operand,), {"dtype": dtype})
+                with value.fake_mode:
+                    added.meta = metadata_for(node, value.to(dtype))
+                node.replace_input_with(operand, added)
 
     def _needed(self, node: Node, operands: list[Node]) -> Sequence[torch.dtype | None] | GraphModule:
         """Types that autocast casts the operands of a call to, or the graph of the parts of the call."""
         values = [operand.meta["val"] for operand in operands]
+        mode = values[0].fake_mode
+
+        def call(tensors: Sequence[Tensor]) -> Any:
+            replaced = dict(zip(operands, tensors, strict=True))
+            args, kwargs = map_arg((node.args, node.kwargs), replaced.__getitem__)
+            return cast(Callable[..., Any], node.target)(*args, **kwargs)
+
         if _has_kernel(cast(OpOverload, node.target)):
-            return self._listed(node, operands, values)
-        if (
-            self._recorded(node, operands, values).calls
-            == _Casts(autocasting(None))._recorded(node, operands, values).calls
-        ):
+            return cast_types(call, values, self._autocast, mode)
+        recorded = []
+        for autocast in (self._autocast, autocasting(None)):
+            with mode, torch.no_grad(), autocast, _Record(values) as record:
+                call(values)
+            recorded.append(record.calls)
+        if recorded[0] == recorded[1]:
             return [None] * len(operands)
-
-        def function(*tensors: Tensor) -> Any:
-            """Call the operation on its operands, in the order of the nodes."""
-            return _call(node, dict(zip(operands, tensors, strict=True)))
-
-        with _mode_of(operands), torch.no_grad(), self._autocast:
-            parts = make_fx(function)(*values)
+        with mode, torch.no_grad(), self._autocast:
+            parts = make_fx(lambda *tensors: call(tensors))(*values)
         if any(part.op == "get_attr" for part in parts.graph.nodes):
             raise refusal_at(
                 node, "Autocast takes it apart into operations on constants; call these themselves."
             )
         return parts
 
-    def _listed(self, node: Node, operands: list[Node], values: list[Tensor]) -> list[torch.dtype | None]:
-        """Casts of the operands of a call that is on an autocast list."""
-
-        def call(tensors: Sequence[Tensor]) -> Any:
-            return _call(node, dict(zip(operands, tensors, strict=True)))
-
-        return cast_types(call, values, self._autocast, _mode_of(operands))
-
-    def _recorded(self, node: Node, operands: list[Node], values: list[Tensor]) -> _Record:
-        """Record what PyTorch does under this autocast in a call on other operands."""
-        with _mode_of(operands), torch.no_grad(), self._autocast, _Record(values) as record:
-            _call(node, dict(zip(operands, values, strict=True)))
-        return record
-
     def _expand(self, node: Node, parts: GraphModule, operands: list[Node]) -> None:
         """Replace a call by the operations that it decomposes into."""
-        copies: dict[Node, Any] = {}
-        remaining = iter(operands)
-        results: Any = None
-        with node.graph.inserting_before(node):
-            for part in parts.graph.nodes:
-                if part.op == "placeholder":
-                    copies[part] = next(remaining)
-                elif part.op == "output":
-                    results = map_arg(part.args[0], copies.__getitem__)
-                else:
-                    copies[part] = node.graph.node_copy(part, copies.__getitem__)
-                    copies[part].meta = metadata_for(node, part.meta["val"])
+        results = copy_calls(node, parts.graph, operands)
         if isinstance(results, Node):
             self._replace(node, results)
             return
@@ -227,39 +217,8 @@ class _Casts:
         old.graph.erase_node(old)
 
 
-def _may_be_cast(node: Node) -> bool:
-    """Return whether autocast may change an operation on floats: it is listed, or decomposes into others."""
-    target = cast(OpOverload, node.target)
-    results = pytree.tree_leaves(node.meta.get("val"))
-    operands: list[Any] = [operand.meta.get("val") for operand in node.all_input_nodes]
-    if not all(isinstance(value, FakeTensor) for value in (*results, *operands)):
-        return False
-    is_composite = _has_kernel(target, "CompositeImplicitAutograd") and not target.is_view
-    return (_has_kernel(target) or is_composite) and any(value.is_floating_point() for value in operands)
-
-
 def _has_kernel(operation: OpOverload, key: str = "AutocastCPU") -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(operation.name(), key)
-
-
-def _mode_of(operands: list[Node]) -> FakeTensorMode:
-    return operands[0].meta["val"].fake_mode
-
-
-def _call(node: Node, values: dict[Node, Tensor]) -> Any:
-    """Call the operation of a node on other operands."""
-    args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
-    return cast(Callable[..., Any], node.target)(*args, **kwargs)
-
-
-def _cast_before(node: Node, operand: Node, dtype: torch.dtype) -> Node:
-    """New cast of an operand before a call, with the source line of the call."""
-    with node.graph.inserting_before(node):
-        added = node.graph.call_function(_CAST, (operand,), {"dtype": dtype})
-    value = operand.meta["val"]
-    with value.fake_mode:
-        added.meta = metadata_for(node, value.to(dtype))
-    return added
 
 
 class _Record(TorchDispatchMode):

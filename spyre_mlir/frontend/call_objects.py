@@ -14,6 +14,7 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.object_graphs import (
     LEAVES,
     Key,
@@ -30,6 +31,21 @@ from spyre_mlir.frontend.object_graphs import (
     set_contents,
 )
 from spyre_mlir.records import dataclass
+
+#: Example inputs: a tuple, or a mapping from the names of keyword inputs.
+Inputs = Sequence[Any] | Mapping[str, Any]
+
+
+def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword inputs of a call, from example inputs."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, (tuple, list)):
+        return tuple(inputs), {}
+    raise CompileError(
+        "The example inputs are a tuple of tensors, or a mapping from the names of keyword inputs, "
+        f"not a {type(inputs).__name__}."
+    )
 
 
 @dataclass(frozen=True)
@@ -58,16 +74,14 @@ class ObjectParts:
         return repr(self.form)
 
 
-def _named_parts(parts: ObjectParts) -> tuple[list[tuple[Any, Any]], _ObjectForm]:
-    pairs = zip(parts.form.names, parts.leaves, strict=True)
-    return [(pytree.GetAttrKey(name), leaf) for name, leaf in pairs], parts.form
-
-
 pytree.register_pytree_node(
     ObjectParts,
     lambda parts: (list(parts.leaves), parts.form),
     lambda leaves, form: ObjectParts(tuple(leaves), form),
-    flatten_with_keys_fn=_named_parts,
+    flatten_with_keys_fn=lambda parts: (
+        [(pytree.GetAttrKey(name), leaf) for name, leaf in zip(parts.form.names, parts.leaves, strict=True)],
+        parts.form,
+    ),
 )
 
 
@@ -116,24 +130,17 @@ class CallInputs:
             items = [(key, self._carried(part, seen)) for (_, key), part in node.parts]
             if issubclass(node.kind, dict):
                 return node.kind(items)
-            return set_tuple(node.kind, [item for _, item in items])
+            values = [item for _, item in items]
+            return values if node.kind is list else new_tuple(node.kind, values)
         if index in seen:
             return ObjectParts((), _ObjectForm(reference, (), ()))
         first, end, last = self._spans[index]
         seen.update(range(index, end))
         prefix = self.graph.paths[index]
-        names = (path.removeprefix(prefix) for path in self.graph.leaf_paths[first:last])
-        form = _ObjectForm(reference, self.graph.nodes[index:end], tuple(map(_identifier, names)))
+        paths = (path.removeprefix(prefix) for path in self.graph.leaf_paths[first:last])
+        names = tuple(re.sub(r"[^a-zA-Z0-9]+", "_", path).strip("_") or "value" for path in paths)
+        form = _ObjectForm(reference, self.graph.nodes[index:end], names)
         return ObjectParts(tuple(self.leaves[first:last]), form)
-
-
-def set_tuple(kind: type, items: list[Any]) -> Any:
-    """Return a list or a tuple of class ``kind``."""
-    return items if kind is list else new_tuple(kind, items)
-
-
-def _identifier(path: str) -> str:
-    return re.sub(r"[^a-zA-Z0-9]+", "_", path).strip("_") or "value"
 
 
 def input_path(path: str, names: Sequence[str] = ()) -> str:
@@ -230,11 +237,7 @@ class CallOutcome:
         ``known`` maps identities to the objects of the model, which results share with the model.
         """
         references = {key: ObjectReference("constant", value) for key, value in known.items()}
-        references |= {
-            id(value): ObjectReference("input", index)
-            for index, value in enumerate(objects)
-            if index in before
-        }
+        references |= {id(objects[index]): ObjectReference("input", index) for index in sorted(before)}
         leaf_indices = {id(leaf): index for index, leaf in enumerate(input_leaves)}
         walk = ObjectWalk(references)
         root = walk.reference(result, "result")
@@ -244,24 +247,24 @@ class CallOutcome:
             if list(now) == list(parts) and all(is_same(now[key], part) for key, part in parts.items()):
                 continue
             old = {id(part): key for key, part in parts.items()}
-            changes.append(
-                InputChange(
-                    index,
-                    tuple(
-                        (
-                            key,
-                            ObjectReference("kept", old[id(part)])
-                            if id(part) in old
-                            else ObjectReference("input leaf", leaf_indices[id(part)])
-                            if id(part) in leaf_indices
-                            else walk.reference(part, part_path(inputs.graph.paths[index], key)),
-                        )
-                        for key, part in now.items()
-                    ),
-                )
-            )
+            changed = []
+            for key, part in now.items():
+                if id(part) in old:
+                    reference = ObjectReference("kept", old[id(part)])
+                elif id(part) in leaf_indices:
+                    reference = ObjectReference("input leaf", leaf_indices[id(part)])
+                else:
+                    reference = walk.reference(part, part_path(inputs.graph.paths[index], key))
+                changed.append((key, reference))
+            changes.append(InputChange(index, tuple(changed)))
         graph = walk.graph(root)
-        _refuse_hidden_tensors(graph, changes)
+        # A constant may contain a tensor of the call, such as a generator or a function.
+        named = [(path, node.parts) for path, node in zip(graph.paths, graph.nodes, strict=True)]
+        named += [("an input", change.parts) for change in changes]
+        pairs = [(part_path(path, key), part) for path, parts in named for key, part in parts]
+        for path, part in (("the result", root), *pairs):
+            if part.kind == "constant":
+                refuse_hidden_tensors(part.value, path)
         return cls(tuple(walk.leaves), CallOutcomeForm(graph, tuple(changes), inputs.graph))
 
     def finish(self, inputs: CallInputs) -> Any:
@@ -286,24 +289,12 @@ class CallOutcome:
         return result
 
 
-def _named_leaves(outcome: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    return [(pytree.SequenceKey(index), leaf) for index, leaf in enumerate(outcome.leaves)], outcome.form
-
-
 pytree.register_pytree_node(
     CallOutcome,
     lambda outcome: (list(outcome.leaves), outcome.form),
     lambda leaves, form: CallOutcome(tuple(leaves), form),
-    flatten_with_keys_fn=_named_leaves,
+    flatten_with_keys_fn=lambda outcome: (
+        [(pytree.SequenceKey(index), leaf) for index, leaf in enumerate(outcome.leaves)],
+        outcome.form,
+    ),
 )
-
-
-def _refuse_hidden_tensors(graph: ObjectGraph, changes: Sequence[InputChange]) -> None:
-    """Raise ``CompileError`` for a constant that contains a tensor of the call, such as a generator or a function."""
-    parts = [(path, node.parts) for path, node in zip(graph.paths, graph.nodes, strict=True)]
-    parts += [("an input", change.parts) for change in changes]
-    roots = [("the result", root) for root in graph.roots]
-    pairs = [(part_path(path, key), part) for path, pairs in parts for key, part in pairs]
-    for path, part in (*roots, *pairs):
-        if part.kind == "constant":
-            refuse_hidden_tensors(part.value, path)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import enum
 import hashlib
-import itertools
 import operator
 import sys
 from collections.abc import Iterator, Mapping
@@ -37,9 +36,10 @@ from torch.fx.passes.shape_prop import TensorMetadata
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import Uncached
-from spyre_mlir.frontend.call_objects import CallInputs
+from spyre_mlir.frontend.call_objects import CallInputs, as_call
 from spyre_mlir.frontend.content_reads import ContentReads
 from spyre_mlir.frontend.hints import HINT_PREFIX, dim_sizes, names_of
+from spyre_mlir.frontend.signature import state_of, without_repeats
 from spyre_mlir.frontend.torch_device import as_device_tensor
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -65,9 +65,7 @@ def captured_key(program: ExportedProgram) -> str:
 
 def input_layouts_key(inputs: Any) -> str:
     """Text of the layouts of the example inputs on the device; a capture contains only the data of these inputs."""
-    named = isinstance(inputs, Mapping)
-    walked = CallInputs(() if named else inputs, inputs if named else {})
-    leaves = pytree.tree_leaves(pytree.tree_map(as_device_tensor, walked.call))
+    leaves = pytree.tree_leaves(pytree.tree_map(as_device_tensor, CallInputs(*as_call(inputs)).call))
     return repr([
         (index, leaf.layout) for index, leaf in enumerate(leaves) if isinstance(leaf, DeviceTensor)
     ])  # fmt: skip
@@ -78,7 +76,7 @@ def content_digests(program: ExportedProgram, reads: ContentReads) -> dict[str, 
 
     A check on the example inputs runs the model, which reads its state.
     """
-    state, leaves = _state(program), pytree.tree_leaves(program.example_inputs)
+    state, leaves = state_of(program), pytree.tree_leaves(program.example_inputs)
     names = state.keys() if reads.example_inputs else reads.names
     missing = sorted(reads.names - state.keys())
     if missing:
@@ -100,17 +98,10 @@ def content_digest(tensor: Tensor) -> str:
         raise Uncached(f"has a tensor of the class {type(tensor).__name__}")
     with torch.no_grad():
         # Repeated elements are hashed once: an expanded zero weight has as many elements as a real weight.
-        for dim, stride in enumerate(tensor.stride()):
-            if stride == 0 and tensor.shape[dim] > 1:
-                tensor = tensor.narrow(dim, 0, 1)
-        data = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+        data = without_repeats(tensor).detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
         if data.stride() != (1,):
             data = data.new_empty(data.shape).copy_(data)  # a single element may have any stride
         return hashlib.sha256(data.view(torch.uint8).numpy().data).hexdigest()
-
-
-def _state(program: ExportedProgram) -> dict[str, Any]:
-    return {**program.constants, **program.state_dict}
 
 
 class _CaptureText:
@@ -119,11 +110,29 @@ class _CaptureText:
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
         self._memories: dict[int, int] = {}
-        self._hints = _hint_numbers(program.graph_module)
+        # The keys of hints, numbered over all hints of a process, are numbered within this program.
+        modules = [part for part in program.graph_module.modules() if isinstance(part, GraphModule)]
+        notes = (node.meta.get("custom") or {} for module in modules for node in module.graph.nodes)
+        keys = {key for note in notes for key in note if key.startswith(HINT_PREFIX)}
+        ordered = sorted(keys, key=lambda key: int(key.removeprefix(HINT_PREFIX)))
+        self._hints = {key: f"{HINT_PREFIX}{number}" for number, key in enumerate(ordered, 1)}
 
     def lines(self) -> Iterator[str]:
         """Yield all lines; equal captures yield equal lines in the same order."""
-        yield from _settings()
+        # PyTorch settings on which decompositions and the folding of constants depend.
+        if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+            raise Uncached("is compiled while a mode of PyTorch changes its operations")
+        for name, table in global_decomposition_table.items():
+            for operation, form in table.items():
+                if getattr(form, "__module__", "torch").partition(".")[0] not in ("torch", "spyre_mlir"):
+                    raise Uncached(f"is compiled with a decomposition of {operation} of the user's ({name})")
+        cpu, cuda, mkldnn = torch.backends.cpu, torch.backends.cuda, torch.backends.mkldnn
+        yield str([
+            torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(),
+            torch.get_float32_matmul_precision(), torch.is_autocast_enabled("cpu"), mkldnn.enabled,
+            cpu.get_cpu_capability(), cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(),
+            cuda.mem_efficient_sdp_enabled(), "transformers.integrations.moe" in sys.modules,
+        ])  # fmt: skip
         if self.program.range_constraints:
             raise Uncached("has dynamic shapes")
         yield f"dims {sorted(dim_sizes().items())}"
@@ -139,7 +148,7 @@ class _CaptureText:
             for spec in self.program.graph_signature.input_specs
             if spec.kind is InputKind.PARAMETER
         }
-        for name, value in sorted(_state(self.program).items()):
+        for name, value in sorted(state_of(self.program).items()):
             if not isinstance(value, Tensor):
                 raise Uncached(f"has the constant '{name}' of the class {type(value).__name__}")
             content = "" if name in parameters else content_digest(value)
@@ -166,22 +175,17 @@ class _CaptureText:
             meta = {
                 key: self._meta(key, value) for key, value in sorted(node.meta.items()) if key != _COUNTER
             }
-            yield f"{node.op} {node.name} {self._target(node)} {self._text([node.args, node.kwargs])} {meta}"
-            if node.op == "get_attr":
-                yield from self._attribute(operator.attrgetter(node.target)(module))
-
-    def _target(self, node: Node) -> str:
-        if node.op != "call_function":
-            return str(node.target)
-        return self._text(node.target)
-
-    def _attribute(self, value: Any) -> Iterator[str]:
-        if isinstance(value, GraphModule):
-            yield from self._graph(value)
-        elif isinstance(value, Tensor):
-            yield f"attribute {self._tensor(value)} {content_digest(value)}"
-        else:
-            raise Uncached(f"has an attribute of the class {type(value).__name__} in its graph")
+            target = self._text(node.target) if node.op == "call_function" else str(node.target)
+            yield f"{node.op} {node.name} {target} {self._text([node.args, node.kwargs])} {meta}"
+            if node.op != "get_attr":
+                continue
+            value = operator.attrgetter(node.target)(module)
+            if isinstance(value, GraphModule):
+                yield from self._graph(value)
+            elif isinstance(value, Tensor):
+                yield f"attribute {self._tensor(value)} {content_digest(value)}"
+            else:
+                raise Uncached(f"has an attribute of the class {type(value).__name__} in its graph")
 
     def _meta(self, key: str, value: Any) -> str:
         if key == "from_node":
@@ -206,24 +210,18 @@ class _CaptureText:
         if type(value) in (dict, immutable_dict):
             return f"{{{', '.join(f'{self._text(key)}: {self._text(item)}' for key, item in value.items())}}}"
         if isinstance(value, Tensor):
-            return _shape_text(value) if isinstance(value, FakeTensor) else self._constant(value)
-        return _operation_text(value)
-
-    def _constant(self, value: Tensor) -> str:
-        return f"{self._tensor(value)} {content_digest(value)}"
-
-
-def _hint_numbers(module: GraphModule) -> dict[str, str]:
-    """Map the keys of hints, numbered over all hints of a process, to keys numbered within this program."""
-    graphs = [part.graph for part in module.modules() if isinstance(part, GraphModule)]
-    keys = {
-        key
-        for node in itertools.chain.from_iterable(graph.nodes for graph in graphs)
-        for key in (node.meta.get("custom") or {})
-        if key.startswith(HINT_PREFIX)
-    }
-    ordered = sorted(keys, key=lambda key: int(key.removeprefix(HINT_PREFIX)))
-    return {key: f"{HINT_PREFIX}{number}" for number, key in enumerate(ordered, 1)}
+            is_fake = isinstance(value, FakeTensor)
+            return _shape_text(value) if is_fake else f"{self._tensor(value)} {content_digest(value)}"
+        # The name of an operation of a known library.
+        if isinstance(value, torch._ops.OpOverload):
+            if value.namespace not in _LIBRARIES:
+                raise Uncached(f"calls {value}, an operation of a library that may change")
+            return f"operation {value}"
+        if isinstance(value, torch._ops.HigherOrderOperator):
+            return f"operator {value.name()}"
+        if getattr(value, "__module__", "") in ("_operator", "math", "builtins") and callable(value):
+            return f"function {value.__module__}.{value.__qualname__}"
+        raise Uncached(f"has a value of the class {type(value).__qualname__} in its graph")
 
 
 def _sources(source: Any) -> list[Any]:
@@ -239,33 +237,3 @@ def _shape_text(tensor: Tensor) -> str:
     if any(type(size) is not int for size in sizes):
         raise Uncached("has dynamic shapes")
     return f"{tensor.dtype} {sizes} {tensor.device} {tensor.requires_grad}"
-
-
-def _operation_text(value: Any) -> str:
-    """Name of an operation that a graph calls, from a known library; ``Uncached`` for any other value."""
-    if isinstance(value, torch._ops.OpOverload):
-        if value.namespace not in _LIBRARIES:
-            raise Uncached(f"calls {value}, an operation of a library that may change")
-        return f"operation {value}"
-    if isinstance(value, torch._ops.HigherOrderOperator):
-        return f"operator {value.name()}"
-    if getattr(value, "__module__", "") in ("_operator", "math", "builtins") and callable(value):
-        return f"function {value.__module__}.{value.__qualname__}"
-    raise Uncached(f"has a value of the class {type(value).__qualname__} in its graph")
-
-
-def _settings() -> Iterator[str]:
-    """PyTorch settings on which decompositions and the folding of constants depend."""
-    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
-        raise Uncached("is compiled while a mode of PyTorch changes its operations")
-    for name, table in global_decomposition_table.items():
-        for operation, form in table.items():
-            if getattr(form, "__module__", "torch").partition(".")[0] not in ("torch", "spyre_mlir"):
-                raise Uncached(f"is compiled with a decomposition of {operation} of the user's ({name})")
-    cpu, cuda, mkldnn = torch.backends.cpu, torch.backends.cuda, torch.backends.mkldnn
-    yield str([
-        torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(),
-        torch.get_float32_matmul_precision(), torch.is_autocast_enabled("cpu"), mkldnn.enabled,
-        cpu.get_cpu_capability(), cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(), cuda.mem_efficient_sdp_enabled(),
-        "transformers.integrations.moe" in sys.modules,
-    ])  # fmt: skip

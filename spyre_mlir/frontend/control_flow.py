@@ -19,10 +19,9 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import UncapturedError
 from spyre_mlir.frontend.assertions import CHECK, guard
-from spyre_mlir.frontend.loop_marks import BEGIN, END
+from spyre_mlir.frontend.locations import refusal_at
 from spyre_mlir.frontend.random_numbers import is_random
-from spyre_mlir.frontend.refusals import refusal_at
-from spyre_mlir.records import dataclass
+from spyre_mlir.frontend.tile_loops import BEGIN, END
 
 aten = torch.ops.aten
 higher_order = torch.ops.higher_order
@@ -43,10 +42,9 @@ def inline_control_flow(graph_module: GraphModule) -> None:
             user.replace_all_uses_with(results[user.args[1]], propagate_meta=False)
             graph.erase_node(user)
         graph.erase_node(node)
-    if not inlined:
-        return
-    graph.eliminate_dead_code()
-    graph_module.delete_all_unused_submodules()
+    if inlined:
+        graph.eliminate_dead_code()
+        graph_module.delete_all_unused_submodules()
 
 
 def is_inlined(node: Node) -> bool:
@@ -84,22 +82,21 @@ def _scan(
     others: Sequence[Node],
 ) -> list[Node]:
     """Final carried values and stacked results of a body that runs once for each row of ``scanned``."""
-    if _is_written_out(graph_module, body):
-        return _unrolled_scan(graph_module, node, body, carried, scanned, others)
     trips = scanned[0].meta["val"].shape[0]
 
     def iteration(carried: Sequence[Node], rows: Sequence[Node]) -> list[Node]:
-        """Return the results of the body for one row."""
         return inlined_body(graph_module, body, [*carried, *rows, *others])
 
-    return _loop(node, iteration, carried, scanned, trips)
-
-
-def _map(
-    graph_module: GraphModule, node: Node, body: Node, mapped: Sequence[Node], others: Sequence[Node]
-) -> list[Node]:
-    """Stacked results of a body that runs once for each row of ``mapped``: a scan without carried values."""
-    return _scan(graph_module, node, body, [], mapped, others)
+    if not _is_written_out(graph_module, body):
+        return _loop(node, iteration, carried, scanned, trips)
+    # Every step is written out, because each step draws random numbers or asserts.
+    rows: list[list[Node]] = []
+    for row_index in range(trips):
+        step = [_add(node, aten.select.int, tensor, 0, row_index) for tensor in scanned]
+        results = iteration(carried, step)
+        carried, row = results[: len(carried)], results[len(carried) :]
+        rows.append([_add(node, aten.unsqueeze.default, tensor, 0) for tensor in row])
+    return [*carried, *(_add(node, aten.cat.default, list(parts), 0) for parts in zip(*rows, strict=True))]
 
 
 def _while_loop(
@@ -112,31 +109,43 @@ def _while_loop(
 ) -> list[Node]:
     """Final carried values of a loop whose counters are known: the loop scans the values of the counters as rows."""
     test, step = (getattr(graph_module, str(graph.target)) for graph in (condition, body))
-    counted = counters(test, step, carried, others, _known(graph_module))
-    if counted is None or _is_written_out(graph_module, body):
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    known = {each: each.meta[CONSTANT_DATA] for each in placeholders if CONSTANT_DATA in each.meta}
+    counters = _counters(test, step, carried, others, known)
+    if counters is None or _is_written_out(graph_module, body):
         raise refusal_at(
             node,
             "How often this loop runs depends on data, or its body draws random numbers or asserts; count in a tensor "
             "that begins as a constant to make it one loop on the device.",
             UncapturedError,
         )
-    if not counted.trips:
+    trips, values = counters
+    if not trips:
         return list(carried)
-    types = {index: _dtype(operand) for index, operand in enumerate(carried)}
-    rows = [_constant_rows(node, values[:-1], types[index]) for index, values in counted.values.items()]
+
+    def constant(index: int, value: Number, *shape: int) -> Node:
+        """A known number of a counter, in its type; folding turns it into data."""
+        first = carried[index].meta["val"] if isinstance(carried[index], Node) else carried[index]
+        dtype = first.dtype if isinstance(first, Tensor) else torch.tensor(first).dtype
+        return _add(node, aten.full.default, list(shape), value, dtype=dtype)
+
+    rows = [
+        _add(node, aten.cat.default, [constant(index, value, 1) for value in numbers[:-1]], 0)
+        for index, numbers in values.items()
+    ]
 
     def iteration(rest: Sequence[Node], rows: Sequence[Node]) -> list[Node]:
         """Return the next carried values, except the counters."""
-        known = dict(zip(counted.values, rows, strict=True))
+        known = dict(zip(values, rows, strict=True))
         remaining = iter(rest)
         operands = [known[index] if index in known else next(remaining) for index in range(len(carried))]
         results = inlined_body(graph_module, body, [*operands, *others])
         return [result for index, result in enumerate(results) if index not in known]
 
-    rest = [operand for index, operand in enumerate(carried) if index not in counted.values]
-    finals = iter(_loop(node, iteration, rest, rows, counted.trips))
+    rest = [operand for index, operand in enumerate(carried) if index not in values]
+    finals = iter(_loop(node, iteration, rest, rows, trips))
     return [
-        _constant(node, counted.values[index][-1], types[index]) if index in counted.values else next(finals)
+        constant(index, values[index][-1]) if index in values else next(finals)
         for index in range(len(carried))
     ]
 
@@ -162,24 +171,6 @@ def _loop(
     return _items(_add(node, END, values[-1], finals, tiles, [0] * len(tiles), trips))
 
 
-def _unrolled_scan(
-    graph_module: GraphModule,
-    node: Node,
-    body: Node,
-    carried: Sequence[Node],
-    scanned: Sequence[Node],
-    others: Sequence[Node],
-) -> list[Node]:
-    """Results of a scan whose every step is written out, because each step draws random numbers or asserts."""
-    rows: list[list[Node]] = []
-    for row_index in range(scanned[0].meta["val"].shape[0]):
-        step = [_add(node, aten.select.int, tensor, 0, row_index) for tensor in scanned]
-        results = inlined_body(graph_module, body, [*carried, *step, *others])
-        carried, row = results[: len(carried)], results[len(carried) :]
-        rows.append([_add(node, aten.unsqueeze.default, tensor, 0) for tensor in row])
-    return [*carried, *(_add(node, aten.cat.default, list(parts), 0) for parts in zip(*rows, strict=True))]
-
-
 def _is_written_out(graph_module: GraphModule, body: Node) -> bool:
     """Return whether a body or a nested body draws random numbers or asserts, which loops on the device cannot."""
     inner = getattr(graph_module, str(body.target))
@@ -195,30 +186,6 @@ def _is_written_out(graph_module: GraphModule, body: Node) -> bool:
     )
 
 
-def _known(graph_module: GraphModule) -> dict[Node, torch.Tensor]:
-    """Return the constants among the placeholders of a graph."""
-    return {
-        node: node.meta[CONSTANT_DATA]
-        for node in graph_module.graph.find_nodes(op="placeholder")
-        if CONSTANT_DATA in node.meta
-    }
-
-
-def _dtype(operand: Any) -> torch.dtype:
-    value = operand.meta["val"] if isinstance(operand, Node) else operand
-    return value.dtype if isinstance(value, torch.Tensor) else torch.tensor(value).dtype
-
-
-def _constant_rows(node: Node, values: Sequence[Number], dtype: torch.dtype) -> Node:
-    """Return known numbers as a tensor, which folding turns into data."""
-    rows = [_add(node, aten.full.default, [1], value, dtype=dtype) for value in values]
-    return _add(node, aten.cat.default, rows, 0)
-
-
-def _constant(node: Node, value: Number, dtype: torch.dtype) -> Node:
-    return _add(node, aten.full.default, [], value, dtype=dtype)
-
-
 def _items(node: Node) -> list[Node]:
     """The tensors of a node whose result is a list of tensors."""
     items = []
@@ -232,7 +199,10 @@ def _items(node: Node) -> list[Node]:
 _FORMS: dict[Any, Callable[..., list[Node]]] = {
     higher_order.cond: _condition,
     higher_order.scan: _scan,
-    higher_order.map_impl: _map,
+    # A scan without carried values.
+    higher_order.map_impl: lambda graph_module, node, body, mapped, others: _scan(
+        graph_module, node, body, [], mapped, others
+    ),
     higher_order.while_loop: _while_loop,
 }
 
@@ -289,59 +259,47 @@ class UnknownError(Exception):
     """Raised for a number that depends on data."""
 
 
-@dataclass(frozen=True)
-class Counters:
-    """The counters of a loop: by index among the carried values, the values before each trip and at the end."""
-
-    trips: int
-    values: Mapping[int, Sequence[Number]]
-
-
-def counters(
+def _counters(
     condition: GraphModule,
     body: GraphModule,
     carried: Sequence[Any],
     others: Sequence[Any],
     known: Mapping[Node, Any],
-) -> Counters | None:
-    """The counters that the condition of a loop reads; None if the trip count depends on data.
+) -> tuple[int, dict[int, list[Number]]] | None:
+    """The trip count of a loop, and the values of its counters before each trip and at the end, by index.
 
-    Counters are scalars whose first values are known numbers, and whose next values depend on counters alone. ``known``
-    contains the values of placeholders.
+    Counters are scalars that the condition reads, whose first values are known numbers, and whose next values depend on
+    counters alone. ``known`` contains the values of placeholders. None if the trip count depends on data.
     """
     operands = [*carried, *others]
-    needed = _closed(condition, body, len(carried))
-    try:
-        values = {index: _number(operands[index], known) for index in sorted(needed)}
-        return _run(condition, body, values, len(carried))
-    except UnknownError:
-        return None
-
-
-def _closed(condition: GraphModule, body: GraphModule, carried: int) -> set[int]:
-    """Indices of the operands that a condition depends on, in any trip."""
+    test, steps = _outputs(condition)[0], _outputs(body)
+    # The operands that the condition depends on, in any trip.
     needed: set[int] = set()
-    pending = _operands_behind(condition, _outputs(condition)[0])
+    pending = _operands_behind(condition, test)
     while pending:
         index = pending.pop()
         if index not in needed:
             needed.add(index)
-            if index < carried:
-                pending |= _operands_behind(body, _outputs(body)[index])
-    return needed
+            if index < len(carried):
+                pending |= _operands_behind(body, steps[index])
 
+    def evaluated(graph_module: GraphModule, output: Any, values: Mapping[int, Number]) -> Number:
+        placeholders = enumerate(graph_module.graph.find_nodes(op="placeholder"))
+        return _number(
+            output, {node: _typed(node, values[index]) for index, node in placeholders if index in values}
+        )
 
-def _run(
-    condition: GraphModule, body: GraphModule, values: dict[int, Number], carried: int
-) -> Counters | None:
-    history: dict[int, list[Number]] = {index: [value] for index, value in values.items() if index < carried}
-    for trips in range(MOST_TRIPS + 1):
-        if not _evaluated(condition, _outputs(condition)[0], values):
-            return Counters(trips, history)
-        outputs = _outputs(body)
-        values = values | {index: _evaluated(body, outputs[index], values) for index in history}
-        for index, numbers in history.items():
-            numbers.append(values[index])
+    try:
+        values = {index: _number(operands[index], known) for index in sorted(needed)}
+        history = {index: [value] for index, value in values.items() if index < len(carried)}
+        for trips in range(MOST_TRIPS + 1):
+            if not evaluated(condition, test, values):
+                return trips, history
+            values = values | {index: evaluated(body, steps[index], values) for index in history}
+            for index, numbers in history.items():
+                numbers.append(values[index])
+    except UnknownError:
+        pass
     return None
 
 
@@ -360,13 +318,6 @@ def _operands_behind(graph_module: GraphModule, output: Any) -> set[int]:
             seen.add(node)
             pending += node.all_input_nodes
     return {positions[node] for node in seen if node in positions}
-
-
-def _evaluated(graph_module: GraphModule, output: Any, values: Mapping[int, Number]) -> Number:
-    """Evaluate an output from the numbers of the placeholders that it depends on."""
-    placeholders = graph_module.graph.find_nodes(op="placeholder")
-    known = {node: _typed(node, values[index]) for index, node in enumerate(placeholders) if index in values}
-    return _number(output, known)
 
 
 def _number(value: Any, known: Mapping[Node, Any]) -> Number:

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decompositions of transposed convolutions, and of convolutions whose groups fill only a small part of a stick.
-
-``FORMS`` contains their entries of the decomposition table.
-"""
+"""Decompositions of convolutions, poolings and interpolations; ``FORMS`` contains their entries of the table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from spyre_mlir.errors import CompileError
 
 aten = torch.ops.aten
 
@@ -19,16 +20,9 @@ LANES = 64
 
 
 def convolution(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-):
+    x: Tensor, weight: Tensor, bias: Tensor | None, stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+):  # fmt: skip
     """Return a convolution as a non-transposed one with larger groups; ``NotImplemented`` if it already is one.
 
     Several small groups become one group, whose weight is zero for the inputs of other small groups.
@@ -53,12 +47,17 @@ def convolution(
     if is_tiled and max(dilation) == 1:
         result = _tiled(x, weight)
     else:
+        source = _spread(x, stride)
         reach = [step * (size - 1) for step, size in zip(dilation, kernel, strict=True)]
         ends = [
             (most - amount, most - amount + more)
             for most, amount, more in zip(reach, padding, output_padding, strict=True)
         ]
-        source = _padded(_spread(x, stride), ends)
+        # A negative amount of padding removes elements.
+        for dim, (low, high) in enumerate(ends, 2):
+            source = source.narrow(dim, max(-low, 0), source.shape[dim] + min(low, 0) + min(high, 0))
+        amounts = [max(amount, 0) for pair in reversed(ends) for amount in pair]
+        source = aten.constant_pad_nd(source, amounts, 0.0) if any(amounts) else source
         result = _plain(source, _mirrored(weight, groups), dilation, groups)
     return result if bias is None else result + bias.reshape(-1, *[1] * dims)
 
@@ -109,15 +108,6 @@ def _spread(x: Tensor, stride: Sequence[int]) -> Tensor:
     return x
 
 
-def _padded(x: Tensor, ends: Sequence[tuple[int, int]]) -> Tensor:
-    """Pad with zeros; a negative amount removes elements."""
-    for dim, (low, high) in enumerate(ends, 2):
-        first, count = max(-low, 0), x.shape[dim] + min(low, 0) + min(high, 0)
-        x = x.narrow(dim, first, count)
-    amounts = [max(amount, 0) for pair in reversed(ends) for amount in pair]
-    return aten.constant_pad_nd(x, amounts, 0.0) if any(amounts) else x
-
-
 def _mirrored(weight: Tensor, groups: int) -> Tensor:
     channels, features, *kernel = weight.shape
     split = weight.reshape(groups, channels // groups, features, *kernel).transpose(1, 2)
@@ -132,4 +122,119 @@ def _plain(x: Tensor, weight: Tensor, dilation: Sequence[int], groups: int) -> T
     return aten.convolution(x, weight, None, ones, zeros, list(dilation), False, zeros, groups)
 
 
-FORMS = {aten.convolution.default: convolution}
+def of_a_batch(
+    pool: torch._ops.OpOverload, dims: int, batched: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """Form of a pooling over ``dims`` dims: an image becomes a batch of one; ``batched`` is the form for a batch.
+
+    torch-mlir's passes expect a batch, and abort on some other poolings.
+    """
+
+    def form(x: Tensor, *arguments, **options):
+        if x.ndim == dims + 1:
+            results = pool(x.unsqueeze(0), *arguments, **options)
+            return pytree.tree_map(lambda result: result.squeeze(0), results)
+        return batched(x, *arguments, **options) if batched else NotImplemented
+
+    return form
+
+
+def largest_of_a_volume(x: Tensor, *arguments, **options) -> tuple[Tensor, Tensor]:
+    """Reject ``max_pool3d_with_indices`` of integers with a ``CompileError``."""
+    if not x.is_floating_point():
+        raise CompileError("A max_pool3d of integers is not supported; give it as a float.")
+    return NotImplemented
+
+
+# Interpolation and adaptive pooling: a matmul per dim with a constant matrix, or copies.
+
+
+def _along(x: Tensor, weights: Tensor, dim: int) -> Tensor:
+    """Sums along the last dim or the dim before it, weighted by the rows of ``weights`` [results, size]."""
+    weights = weights.to(x.dtype)
+    return torch.matmul(x, weights.T) if dim == -1 else torch.matmul(weights, x)
+
+
+def _step(size: int, results: int, factor: float | None) -> float:
+    """Distance between neighboring results, in elements of the source."""
+    return 1 / factor if factor else size / results
+
+
+def _sizes(x: Tensor, size: Sequence[int] | None, factors: Any) -> list[int]:
+    """Sizes of the spatial dims of the result."""
+    if size is not None:
+        return list(size)
+    return [int(extent * factor) for extent, factor in zip(x.shape[2:], factors, strict=True)]
+
+
+def linear(x: Tensor, size, align_corners: bool, factors=None) -> Tensor:
+    """``upsample_linear1d`` and ``upsample_bilinear2d``.
+
+    A weight is 1 - the distance of a source from the place of a result, or 0 if negative.
+    """
+    sizes = _sizes(x, size, factors)
+    if not x.is_floating_point() or len(sizes) > 2:
+        return NotImplemented
+    scales = factors if factors else [None] * len(sizes)
+    for dim, results, factor in zip(range(-1, -1 - len(sizes), -1), sizes[::-1], scales[::-1], strict=True):
+        extent = x.shape[dim]
+        if results == extent:
+            continue
+        # In f32, because fp16 cannot represent all integers above 2048.
+        place = torch.arange(results, dtype=torch.float32, device=x.device)
+        if align_corners:
+            place = place * ((extent - 1) / max(results - 1, 1))
+        else:
+            # Align the centers of elements, half a step from the border.
+            place = (place + 0.5) * _step(extent, results, factor) - 0.5
+        sources = torch.arange(extent, dtype=torch.float32, device=x.device)
+        distance = torch.abs(torch.clamp(place, 0, extent - 1)[:, None] - sources[None, :])
+        x = _along(x, torch.clamp(1 - distance, min=0), dim)
+    return x
+
+
+def nearest(x: Tensor, size, factors=None) -> Tensor:
+    """``upsample_nearest``: repeat each element, or take each k-th element."""
+    for index, results in enumerate(_sizes(x, size, factors)):
+        dim, source = index + 2, x.shape[index + 2]
+        if factors and _step(source, results, factors[index]) != source / results:
+            return NotImplemented
+        if results % source == 0:
+            x = x.repeat_interleave(results // source, dim)
+        elif source % results == 0:
+            x = aten.slice(x, dim, 0, source, source // results)
+        else:
+            return NotImplemented
+    return x
+
+
+def adaptive_average(x: Tensor, size: Sequence[int]) -> Tensor:
+    """``adaptive_avg_pool2d`` over ranges of different lengths; for equal lengths PyTorch's own form is better.
+
+    A weight is 1 / length from floor(i * size / results) up to ceil((i + 1) * size / results).
+    """
+    is_regular = all(source % results == 0 for source, results in zip(x.shape[-2:], size, strict=True))
+    if not x.is_floating_point() or is_regular:
+        return NotImplemented
+    for dim, results in ((-1, size[1]), (-2, size[0])):
+        extent = x.shape[dim]
+        result = torch.arange(results, device=x.device)[:, None]
+        first, last = result * extent // results, -((-(result + 1) * extent) // results)
+        source = torch.arange(extent, device=x.device)[None, :]
+        inside = (source >= first) & (source < last)
+        x = _along(x, torch.where(inside, 1 / (last - first).to(torch.float32), 0.0), dim)
+    return x
+
+
+FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
+    aten.convolution.default: convolution,
+    aten.max_pool2d_with_indices.default: of_a_batch(aten.max_pool2d_with_indices.default, 2),
+    aten.max_pool3d_with_indices.default: of_a_batch(
+        aten.max_pool3d_with_indices.default, 3, largest_of_a_volume
+    ),
+    aten.upsample_linear1d.vec: linear,
+    aten.upsample_bilinear2d.vec: linear,
+    aten.upsample_nearest1d.vec: nearest,
+    aten.upsample_nearest2d.vec: nearest,
+    aten._adaptive_avg_pool2d.default: adaptive_average,
+}

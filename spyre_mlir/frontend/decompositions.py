@@ -18,13 +18,8 @@ from torch_mlir import fx
 
 from spyre_mlir.frontend import (
     convolutions,
-    embedding_bags,
     moving,
     pointwise,
-    poolings,
-    products,
-    quantizing,
-    resampling,
     row_writes,
     selection,
     transformer_layers,
@@ -73,30 +68,15 @@ def sum_dims(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False,
     return _accumulated_sum(x, dim, keepdim).to(x.dtype)
 
 
-def sum_all(x: Tensor, dtype=None) -> Tensor:
-    """``sum`` over all dims of 16-bit numbers: accumulated in f32, rounded once. With bool: whether any is not 0."""
-    if dtype == torch.bool:
-        return torch.any(x.bool())
-    if x.dtype not in NARROW or dtype not in (None, x.dtype):
-        return NotImplemented
-    return _accumulated_sum(x, None, False).to(x.dtype)
-
-
-def mean_dims(x: Tensor, dim: Sequence[int] | None, keepdim: bool = False, dtype=None) -> Tensor:
+def mean(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype=None) -> Tensor:
     """``mean`` over dims, rounded once."""
     return _mean(x if dtype is None else x.to(dtype), dim, keepdim)
-
-
-def mean_all(x: Tensor, dtype=None) -> Tensor:
-    """``mean`` over all dims, rounded once."""
-    return _mean(x if dtype is None else x.to(dtype), None, False)
 
 
 def accumulated(scan: Callable[..., Any]) -> Callable[..., Any]:
     """Form of ``cumsum`` or ``cumprod``: 16-bit numbers are scanned in f32; a tensor without dims is copied."""
 
     def form(x: Tensor, dim: int, dtype=None) -> Tensor:
-        """Scan along one dim."""
         if x.ndim == 0:
             natural = x.dtype if x.is_floating_point() or x.is_complex() else torch.int64
             return x.to(natural if dtype is None else dtype, copy=True)
@@ -116,7 +96,6 @@ def in_few_bits(
     """
 
     def in_32_bits(x: Tensor, *arguments, dtype=None, **options) -> Any:
-        """Apply the operation, with its result in ``dtype``."""
         if dtype not in (torch.uint8, torch.int8, torch.int16):
             return form(x, *arguments, dtype=dtype, **options)
         return operation(x.to(dtype).int(), *arguments, dtype=torch.int32, **options).to(dtype)
@@ -156,18 +135,10 @@ def deviation(
     return torch.sqrt(_variance(x, dim, correction, keepdim)).to(x.dtype)
 
 
-def variance_and_mean(
-    x: Tensor, dim=None, *, correction=None, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
-    """``var_mean``, both in the type of ``x``."""
-    return aten.var.correction(x, dim, correction=correction, keepdim=keepdim), _mean(x, dim, keepdim)
-
-
 def in_f32(operation: torch._ops.OpOverload) -> Callable[..., Any]:
     """Form of an operation that PyTorch computes in f32 if its tensor has 16 bits."""
 
     def form(x: Tensor, *arguments, dtype=None, **options) -> Tensor:
-        """Apply the operation to the tensor in f32, and round the result to the type of the tensor."""
         if x.dtype not in NARROW or dtype not in (None, x.dtype):
             return NotImplemented
         return operation(x.float(), *arguments, **options).to(x.dtype)
@@ -207,11 +178,6 @@ def weight_norm(direction: Tensor, size: Tensor, dim: int = 0) -> tuple[Tensor, 
     return (wide * (_widened(size) / norm_)).to(direction.dtype), norm_
 
 
-def distance(x: Tensor, y: Tensor, order: float = 2) -> Tensor:
-    """``dist``: norm of the difference of two tensors."""
-    return aten.linalg_vector_norm.default(x - y, order)
-
-
 def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     """e / sum(e) with e = exp(x - max(x))."""
     x = x.float() if half_to_float else x
@@ -224,11 +190,6 @@ def softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
 def _normalised_exponential(x: Tensor, dim: int) -> Tensor:
     exponential = torch.exp(x)
     return (_widened(exponential) / _accumulated_sum(exponential, [dim], True)).to(x.dtype)
-
-
-def softmax_to(x: Tensor, dim: int, dtype=None) -> Tensor:
-    """``softmax`` with an element type for the result."""
-    return softmax(x if dtype is None else x.to(dtype), dim)
 
 
 def safe_softmax(x: Tensor, dim: int, dtype=None) -> Tensor:
@@ -247,20 +208,9 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool = False) -> Tensor:
     return shifted - torch.log(_accumulated_sum(torch.exp(shifted), [dim], True).to(x.dtype))
 
 
-def _normalised_dims(shape: Sequence[int]) -> list[int]:
-    return list(range(-len(shape), 0))
-
-
-def layer_norm(
-    x: Tensor, shape, weight=None, bias=None, eps: float = 1e-5, cudnn_enable: bool = True
-) -> Tensor:
-    """(x - mean) * rsqrt(mean((x - mean)^2) + eps) * weight + bias."""
-    return native_layer_norm(x, shape, weight, bias, eps)[0]
-
-
 def native_layer_norm(x: Tensor, shape, weight, bias, eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """``layer_norm`` with the mean and 1 / deviation of each row, which the gradient reads."""
-    dims = _normalised_dims(shape)
+    """(x - mean) * rsqrt(mean((x - mean)^2) + eps) * weight + bias; also mean and 1 / deviation for the gradient."""
+    dims = list(range(-len(shape), 0))
     centred = _centred(x, dims)
     scale = torch.rsqrt(_mean(centred * centred, dims) + eps)
     result = (centred * scale).to(x.dtype)
@@ -275,7 +225,7 @@ def rms_norm(x: Tensor, shape, weight=None, eps: float | None = None) -> Tensor:
     if eps is None:
         eps = torch.finfo(torch.float64 if x.dtype == torch.float64 else torch.float32).eps
     wide = _widened(x)
-    result = wide * torch.rsqrt(_mean(wide * wide, _normalised_dims(shape)) + eps)
+    result = wide * torch.rsqrt(_mean(wide * wide, list(range(-len(shape), 0))) + eps)
     result = result.to(x.dtype)
     return result if weight is None else (result * weight).to(x.dtype)
 
@@ -336,6 +286,22 @@ def _causal_mask(rows: int, columns: int, like: Tensor) -> Tensor:
     return torch.where(seen, 0.0, unseen).to(like.dtype)
 
 
+#: Number that absorbs any score added to it in float32; fp16 does not have a number as low.
+_SWALLOWING = -(2.0**28)
+
+
+def _less_common(mask: Tensor) -> Tensor:
+    """16-bit additive mask minus the largest number of each row.
+
+    A number that is added to all elements of a row does not change the softmax of the row. The mask of a fully masked
+    row, added to scores in 16 bits, would absorb the scores. PyTorch adds in float32, which absorbs much less.
+    """
+    common = torch.amax(mask, [-1], keepdim=True)
+    if mask.dtype == torch.bfloat16:
+        return mask - torch.where(common < _SWALLOWING, 0.0, common)
+    return mask - torch.clamp(common, min=_lowest(mask.dtype))
+
+
 def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
     """Softmax under a boolean or an additive mask; fully masked rows are 0, as in PyTorch."""
     lowest = _lowest(scores.dtype)
@@ -353,28 +319,9 @@ def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
             weights = softmax(scores + mask_levels, -1)
     else:
         weights = softmax(torch.clamp(scores + mask, min=lowest), -1)
-    return torch.where(_is_finite(mask), weights, 0.0)
-
-
-def _is_finite(mask: Tensor) -> Tensor:
-    """Whether a mask leaves a score visible; the device has one code for -inf and the last bfloat16."""
-    return mask >= _lowest(mask.dtype) if mask.dtype == torch.bfloat16 else mask != -torch.inf
-
-
-def _less_common(mask: Tensor) -> Tensor:
-    """16-bit additive mask minus the largest number of each row.
-
-    A number that is added to all elements of a row does not change the softmax of the row. The mask of a fully masked
-    row, added to scores in 16 bits, would absorb the scores. PyTorch adds in float32, which absorbs much less.
-    """
-    common = torch.amax(mask, [-1], keepdim=True)
-    if mask.dtype == torch.bfloat16:
-        return mask - torch.where(common < _SWALLOWING, 0.0, common)
-    return mask - torch.clamp(common, min=_lowest(mask.dtype))
-
-
-#: Number that absorbs any score added to it in float32; fp16 does not have a number as low.
-_SWALLOWING = -(2.0**28)
+    # The device has one code for -inf and the last bfloat16.
+    is_visible = mask >= _lowest(mask.dtype) if mask.dtype == torch.bfloat16 else mask != -torch.inf
+    return torch.where(is_visible, weights, 0.0)
 
 
 def attention(
@@ -419,7 +366,13 @@ def strict_attention(
         attn_mask = _causal_mask(query.shape[-2], key.shape[-2], query)
     elif attn_mask is not None and attn_mask.dtype != torch.bool:
         attn_mask = _less_common(attn_mask) if attn_mask.numel() else attn_mask
-    largest = torch.amax(_masked(torch.matmul(query, key.transpose(-1, -2)), attn_mask), [-1], keepdim=True)
+    scores = torch.matmul(query, key.transpose(-1, -2))
+    if attn_mask is not None:
+        # Masked scores become a number far below all others.
+        lowest = _lowest(scores.dtype)
+        seen = attn_mask if attn_mask.dtype == torch.bool else attn_mask >= lowest / 4
+        scores = torch.where(seen, scores, lowest / 2)
+    largest = torch.amax(scores, [-1], keepdim=True)
     ones = torch.ones_like(key[..., :1])
     shifted = (
         torch.matmul(torch.cat([query, -largest], -1), torch.cat([key, ones], -1).transpose(-1, -2)) * after
@@ -431,58 +384,230 @@ def strict_attention(
     return torch.matmul(weights, value)
 
 
-def _masked(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Scores, with the masked scores replaced by a number far below all others."""
-    if mask is None:
-        return scores
-    lowest = _lowest(scores.dtype)
-    seen = mask if mask.dtype == torch.bool else mask >= lowest / 4
-    return torch.where(seen, scores, lowest / 2)
+# Matrix products with a sum, 8-bit products with scales, rounding and quantizing.
+
+
+aten = torch.ops.aten
+
+
+def _sum(added: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    """beta * added + alpha * product in the type of the product; with beta = 0 ``added`` is ignored, even NaN."""
+    if not product.is_floating_point():
+        # A float factor would make the product a float.
+        beta, alpha = int(beta), int(alpha)
+    product = product if alpha == 1 else product * alpha
+    if beta == 0:
+        return product
+    return product + (added if beta == 1 else added * beta)
+
+
+def matrix_vector(matrix: Tensor, vector: Tensor) -> Tensor:
+    """``mv``: a matmul with one column."""
+    return torch.mm(matrix, vector.unsqueeze(1)).squeeze(1)
+
+
+def _scaled_products(added: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``baddbmm``: beta * added + alpha * (x @ y), in the type of the factors."""
+    return _sum(added, torch.bmm(x, y), beta, alpha)
+
+
+def _scaled_product(added: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``addmm`` in the cases that torch-mlir does not lower: integers, no elements, or beta = 0."""
+    if x.is_floating_point() and x.numel() and y.numel() and beta != 0:
+        return NotImplemented
+    # torch-mlir lowers all other calls itself.
+    return _sum(added, torch.mm(x, y), beta, alpha)
+
+
+def _scaled_sum_of_products(
+    added: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Tensor:
+    """``addbmm``: beta * added + alpha * the sum of the products of a batch, as one product of longer rows."""
+    rows, columns = x.shape[1], y.shape[2]
+    product = torch.mm(x.transpose(0, 1).reshape(rows, -1), y.reshape(-1, columns))
+    return _sum(added, product, beta, alpha)
+
+
+# 8-bit operations. Quantizing is in f32, because torch-mlir's form scales fp16 in fp16 and is off by one.
+
+
+_FP8 = torch.float8_e4m3fn
+_LARGEST = torch.finfo(_FP8).max
+
+#: In float32 numbers from 2^23 on are integers, and the spacing of numbers from 2^23 to 2^24 is 1.
+_INTEGERS = 2.0**23
+
+
+def rounded(x: Tensor) -> Tensor:
+    """Round to integers, ties to even, by f32 sums: the device cannot round, torch-mlir's form has 12 operations."""
+    if x.dtype not in (torch.float16, torch.bfloat16, torch.float32):
+        return NotImplemented
+    if x.dtype == torch.float32:
+        size = x.abs()
+        near = (size + _INTEGERS) - _INTEGERS
+        return torch.where(size < _INTEGERS, torch.where(x < 0, -near, near), x)
+    # Numbers of 16 bits are integers from 2^22 on, and a sum of a smaller one lies between 2^23 and 2^24.
+    wide, shift = x.float(), 1.5 * _INTEGERS
+    return torch.where(wide.abs() < _INTEGERS / 2, (wide + shift) - shift, wide).to(x.dtype)
+
+
+def rounded_to_decimals(x: Tensor, *, decimals: int) -> Tensor:
+    """``round`` to a power of ten, in f32 and rounded to the type of ``x`` once, as PyTorch computes it."""
+    power = 10.0 ** abs(decimals)
+    if (
+        x.dtype not in (torch.float16, torch.bfloat16, torch.float32)
+        or power > torch.finfo(torch.float32).max
+    ):
+        return NotImplemented
+    wide = x.float()
+    rounded = torch.round(wide * power) / power if decimals > 0 else torch.round(wide / power) * power
+    return rounded.to(x.dtype)
+
+
+def scaled_matmul(
+    left: Tensor, right: Tensor, scale_left: Tensor, scale_right: Tensor, bias: Tensor | None = None,
+    scale_result: Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    """left @ right * scale_left * scale_right + bias of fp8, in f32; the device rounds the product to 16 bits."""
+    if left.dtype != _FP8 or right.dtype != _FP8 or scale_result is not None:
+        return NotImplemented
+    result = torch.mm(left.float(), right.float()) * scale_left * scale_right
+    result = result if bias is None else result + bias.float()
+    is_narrow = out_dtype in (None, _FP8)
+    return result.clamp(-_LARGEST, _LARGEST).to(_FP8) if is_narrow else result.to(out_dtype)
+
+
+def scaled_matmul_by_recipe(
+    left: Tensor, right: Tensor, scale_left, recipe_left, swizzle_left, scale_right, recipe_right, swizzle_right,
+    bias: Tensor | None, out_dtype: torch.dtype | None, contraction_dim=(), use_fast_accum: bool = False,
+) -> Tensor:  # fmt: skip
+    """``scaled_matmul`` with lists of scales: one scale per operand, for the whole operand or per row (column)."""
+    if {*recipe_left, *recipe_right} - {0, 1} or len(scale_left) != 1 or len(scale_right) != 1:
+        return NotImplemented
+    row, column = scale_left[0], scale_right[0]
+    row = row.reshape(-1, 1) if recipe_left[0] == 1 else row
+    column = column.reshape(1, -1) if recipe_right[0] == 1 else column
+    return scaled_matmul(left, right, row, column, bias, None, out_dtype)
+
+
+def packed_matmul(x: Tensor, weight: Tensor, scales: Tensor) -> Tensor:
+    """x @ weight^T of int8 weights with a scale per row, applied before the product, whose sums could overflow."""
+    return torch.mm(x, (weight.to(x.dtype) * scales.to(x.dtype).reshape(-1, 1)).t())
+
+
+def quantized(x: Tensor, scale, zero_point, quant_min: int, quant_max: int, dtype: torch.dtype) -> Tensor:
+    """round(x / scale) + zero_point, clamped; uint8 is reached through int32, because casts to 8 bits are signed."""
+    # Times the reciprocal, as in PyTorch: the quotient may round differently.
+    result = torch.clamp(torch.round(x.float() * (1.0 / scale)) + zero_point, quant_min, quant_max)
+    return result.to(dtype) if dtype == torch.int8 else result.to(torch.int32).to(dtype)
+
+
+def dequantized(
+    x: Tensor, scale, zero_point, quant_min: int, quant_max: int, dtype: torch.dtype, *,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:  # fmt: skip
+    """(x - zero_point) * scale, in f32."""
+    return ((x.float() if zero_point is None else x.float() - zero_point) * scale).to(
+        out_dtype or torch.float32
+    )
+
+
+def per_channel(form: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Form with a scale and a zero point for each position along ``axis``."""
+
+    def along_axis(x: Tensor, scales: Tensor, zero_points: Tensor | None, axis: int, *arguments, **options):
+        shape = [-1 if dim == axis % x.ndim else 1 for dim in range(x.ndim)]
+        points = None if zero_points is None else zero_points.reshape(shape)
+        return form(x, scales.reshape(shape), points, *arguments, **options)
+
+    return along_axis
+
+
+def quantizing_forms() -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
+    """Decompositions of the quantizing operations that ``torch.ao.quantization`` has registered."""
+    library = torch.ops.quantized_decomposed
+    named = {
+        "quantize_per_tensor.default": quantized,
+        "quantize_per_tensor.tensor": quantized,
+        "quantize_per_channel.default": per_channel(quantized),
+        "dequantize_per_tensor.tensor": dequantized,
+        "dequantize_per_channel.default": per_channel(dequantized),
+    }
+    pairs = [(name.split("."), form) for name, form in named.items()]
+    return {
+        getattr(getattr(library, name), overload): form
+        for (name, overload), form in pairs
+        if hasattr(library, name)
+    }
 
 
 FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten._softmax.default: softmax,
-    aten.softmax.int: softmax_to,
+    aten.softmax.int: lambda x, dim, dtype=None: softmax(x if dtype is None else x.to(dtype), dim),
     aten._safe_softmax.default: safe_softmax,
     aten._log_softmax.default: log_softmax,
     **pointwise.FORMS,
     **selection.FORMS,
     **row_writes.FORMS,
     **moving.FORMS,
-    **resampling.FORMS,
-    **products.FORMS,
-    **embedding_bags.FORMS,
-    **quantizing.FORMS,
+    aten.baddbmm.default: _scaled_products,
+    aten.addmm.default: _scaled_product,
+    aten.addbmm.default: _scaled_sum_of_products,
+    aten.addmv.default: lambda added, matrix, vector, *, beta=1, alpha=1: _sum(
+        added, matrix_vector(matrix, vector), beta, alpha
+    ),
+    aten.mv.default: matrix_vector,
+    # A matmul with one row and one column.
+    aten.dot.default: lambda x, y: torch.mm(x.unsqueeze(0), y.unsqueeze(1)).reshape(()),
+    aten.round.default: rounded,
+    aten.round.decimals: rounded_to_decimals,
+    aten._scaled_mm.default: scaled_matmul,
+    aten._weight_int8pack_mm.default: packed_matmul,
     **transformer_layers.FORMS,
-    aten.layer_norm.default: layer_norm,
+    aten.layer_norm.default: lambda x, shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True: (
+        native_layer_norm(x, shape, weight, bias, eps)[0]
+    ),
     aten.native_layer_norm.default: native_layer_norm,
     aten.rms_norm.default: rms_norm,
     aten._native_batch_norm_legit_no_training.default: batch_norm,
     aten.native_group_norm.default: group_norm,
     aten.sum.dim_IntList: in_few_bits(aten.sum.dim_IntList, sum_dims),
-    aten.sum.default: in_few_bits(aten.sum.default, sum_all),
+    aten.sum.default: in_few_bits(
+        aten.sum.default,
+        lambda x, dtype=None: torch.any(x.bool()) if dtype == torch.bool else sum_dims(x, dtype=dtype),
+    ),
     aten.prod.dim_int: in_few_bits(aten.prod.dim_int),
     aten.prod.default: in_few_bits(aten.prod.default),
-    aten.mean.dim: mean_dims,
-    aten.mean.default: mean_all,
+    aten.mean.dim: mean,
+    aten.mean.default: mean,
     aten.cumsum.default: in_few_bits(aten.cumsum.default, accumulated(torch.cumsum)),
     aten.cumprod.default: in_few_bits(aten.cumprod.default, accumulated(torch.cumprod)),
     aten.linalg_vector_norm.default: vector_norm,
     aten.norm.Scalar: norm,
     aten.norm.ScalarOpt_dim: norm,
-    aten.norm.ScalarOpt_dtype: lambda x, order, *, dtype: norm(x, order, dtype=dtype),
+    aten.norm.ScalarOpt_dtype: norm,
     aten.norm.ScalarOpt_dim_dtype: norm,
-    aten.dist.default: distance,
+    aten.dist.default: lambda x, y, order=2: aten.linalg_vector_norm.default(x - y, order),
     aten._is_all_true.default: torch.all,
     aten._is_any_true.default: torch.any,
     aten._weight_norm_interface.default: weight_norm,
     **convolutions.FORMS,
-    **poolings.FORMS,
-    **{pool: poolings.of_a_batch(pool, dims, in_f32(pool)) for dims, pool in poolings.AVERAGES.items()},
+    **{
+        pool: convolutions.of_a_batch(pool, dims, in_f32(pool))
+        for dims, pool in enumerate(
+            (aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default), 1
+        )
+    },
     aten.var.correction: variance,
     aten.std.correction: deviation,
-    aten.var_mean.correction: variance_and_mean,
+    aten.var_mean.correction: lambda x, dim=None, *, correction=None, keepdim=False: (
+        aten.var.correction(x, dim, correction=correction, keepdim=keepdim),
+        _mean(x, dim, keepdim),
+    ),
 }
+# Only in newer versions of PyTorch.
+if hasattr(aten, "_scaled_mm_v2"):
+    FORMS[aten._scaled_mm_v2.default] = scaled_matmul_by_recipe
 
 
 def decomposition_table(precision: str = "device") -> dict[torch._ops.OperatorBase, Callable[..., Any]]:
@@ -497,4 +622,4 @@ def decomposition_table(precision: str = "device") -> dict[torch._ops.OperatorBa
     }
     form = strict_attention if precision == "strict" else attention
     # The forms of quantizing depend on the operations registered so far.
-    return table | FORMS | quantizing.forms() | {aten.scaled_dot_product_attention.default: form}
+    return table | FORMS | quantizing_forms() | {aten.scaled_dot_product_attention.default: form}

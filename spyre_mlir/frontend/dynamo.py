@@ -42,7 +42,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from spyre_mlir import faults
 from spyre_mlir.errors import CompileError, UncapturedError
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
-from spyre_mlir.frontend.dynamic_marks import ignoring_marks
+from spyre_mlir.frontend.dynamic_inputs import SizedGraph, ignoring_marks
 from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
 from spyre_mlir.frontend.hints import dim_sizes, names_of
 from spyre_mlir.frontend.host_operations import report
@@ -54,14 +54,13 @@ from spyre_mlir.frontend.operations import (
     UnknownResultsError,
     UnsharedMemoryError,
 )
-from spyre_mlir.frontend.sized_graph import SizedGraph
 from spyre_mlir.frontend.storage import inexact_write
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, histc, operand
 from spyre_mlir.mlir import called_name
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
 
 #: Modules of the frontend with functions and modules for use inside a model.
-_IN_MODELS = ("eight_bit_checkpoints", "hints", "layout_factories", "loop_marks", "tile_loops")
+_IN_MODELS = ("eight_bit_checkpoints", "hints", "layout_factories", "tile_loops")
 
 
 def compiled(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -145,11 +144,30 @@ def load_eight_bits(
     # safetensors raises its own errors for a file that is not a checkpoint.
     except Exception as error:
         raise CompileError(f"The checkpoint '{path}' cannot be read: {str(error).rstrip('.')}.") from error
+    modules = dict(model.named_modules())
     for name in [name for name, tensor in tensors.items() if tensor.dtype in _LARGEST]:
         layer = name.removesuffix(".weight")
         parent, _, last = layer.rpartition(".")
-        old = _layer(model, layer, name)
-        setattr(model.get_submodule(parent), last, _eight_bit(tensors, layer, old, activations))
+        old = modules.get(layer)
+        if not isinstance(old, nn.Linear) or not name.endswith(".weight"):
+            raise CompileError(
+                f"The checkpoint has '{name}' in 8 bits, but the model has no linear layer '{layer}'."
+            )
+        # The tensors of the layer are removed, so that ``load_state_dict`` loads the others.
+        weight = tensors.pop(name)
+        if weight.shape != old.weight.shape:
+            raise CompileError(
+                f"'{name}' is {list(weight.shape)} in the checkpoint and {list(old.weight.shape)} in the model."
+            )
+        scales = [scale for scale in _SCALES if f"{layer}.{scale}" in tensors]
+        if len(scales) != 1:
+            raise CompileError(f"The checkpoint has '{name}' in 8 bits, but no '{layer}.weight_scale'.")
+        scale, input_scale = tensors.pop(f"{layer}.{scales[0]}"), tensors.pop(f"{layer}.input_scale", None)
+        if old.bias is not None and f"{layer}.bias" not in tensors:
+            raise CompileError(f"The checkpoint lacks '{layer}.bias'.")
+        bias = None if old.bias is None else tensors[f"{layer}.bias"]
+        new = EightBitLinear(weight, scale, bias, activations, input_scale)
+        setattr(model.get_submodule(parent), last, new)
     missing, unexpected = model.load_state_dict(tensors, strict=False, assign=True)
     replaced = {name for name, module in model.named_modules() if isinstance(module, EightBitLinear)}
     missing = [name for name in missing if name.rpartition(".")[0] not in replaced]
@@ -157,38 +175,3 @@ def load_eight_bits(
         what, names = ("lacks", missing) if missing else ("has, and the model lacks,", unexpected)
         raise CompileError(f"The checkpoint {what} {', '.join(sorted(names)[:5])}.")
     return model
-
-
-def _layer(model: nn.Module, layer: str, name: str) -> nn.Linear:
-    """Return the linear layer whose weight has this name."""
-    module = dict(model.named_modules()).get(layer)
-    if not isinstance(module, nn.Linear) or not name.endswith(".weight"):
-        raise CompileError(
-            f"The checkpoint has '{name}' in 8 bits, but the model has no linear layer '{layer}'."
-        )
-    return module
-
-
-def _eight_bit(
-    tensors: dict[str, Tensor], layer: str, old: nn.Linear, activations: Literal["token"] | None
-) -> EightBitLinear:
-    """Return the layer for an 8-bit weight, and remove the tensors of the layer from ``tensors``."""
-    weight = tensors.pop(f"{layer}.weight")
-    if weight.shape != old.weight.shape:
-        raise CompileError(
-            f"'{layer}.weight' is {list(weight.shape)} in the checkpoint and {list(old.weight.shape)} in the model."
-        )
-    names = [name for name in _SCALES if f"{layer}.{name}" in tensors]
-    if len(names) != 1:
-        raise CompileError(f"The checkpoint has '{layer}.weight' in 8 bits, but no '{layer}.weight_scale'.")
-    scale, input_scale = tensors.pop(f"{layer}.{names[0]}"), tensors.pop(f"{layer}.input_scale", None)
-    return EightBitLinear(weight, scale, _bias(tensors, layer, old), activations, input_scale)
-
-
-def _bias(tensors: Mapping[str, Tensor], layer: str, old: nn.Linear) -> Tensor | None:
-    """Return the bias of a layer, or None if the layer does not have one."""
-    if old.bias is None:
-        return None
-    if f"{layer}.bias" not in tensors:
-        raise CompileError(f"The checkpoint lacks '{layer}.bias'.")
-    return tensors[f"{layer}.bias"]

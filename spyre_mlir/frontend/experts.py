@@ -36,11 +36,9 @@ def dense_experts() -> contextlib.AbstractContextManager:
     registry_module = sys.modules.get(_REGISTRY_MODULE)
     if registry_module is None:
         return contextlib.nullcontext()
-    return mock.patch.object(registry_module.ExpertsInterface, "get_interface", _always_dense)
-
-
-def _always_dense(registry: Any, name: str, default: Callable[..., Any]) -> Callable[..., Any]:
-    return _dense
+    return mock.patch.object(
+        registry_module.ExpertsInterface, "get_interface", lambda registry, name, default: _dense
+    )
 
 
 def _dense(experts: Any, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
@@ -49,19 +47,28 @@ def _dense(experts: Any, tokens: Tensor, chosen: Tensor, weights: Tensor) -> Ten
     ``experts`` is a module as described by ``use_experts_implementation`` of transformers. A chosen expert that another
     process has does not get a gate.
     """
-    gates = _gates(chosen, weights.to(tokens.dtype), experts.num_experts)
-    if _weight_bytes(experts) > MOST_TOGETHER_BYTES * experts.num_experts:
+    weights = weights.to(tokens.dtype)
+    # Weight of each expert for each token, [tokens, experts, 1]; the device cannot compare integers.
+    every = torch.arange(experts.num_experts, device=chosen.device).to(torch.float32)
+    is_chosen = chosen[:, :, None].to(torch.float32) == every
+    gates = torch.where(is_chosen, weights[:, :, None], 0.0).sum(1)[:, :, None]
+    name = "gate_up_proj" if experts.has_gate else "up_proj"
+    up, down = getattr(experts, name), experts.down_proj
+    if up.nbytes + down.nbytes > MOST_TOGETHER_BYTES * experts.num_experts:
         return _in_turn(experts, tokens, gates)
-    inner = _up(experts, tokens)
+    up = up if experts.is_transposed else up.transpose(1, 2)
+    # First product of all experts in one matmul: [tokens, experts, width].
+    inner = (tokens @ up.transpose(0, 1).flatten(1)).unflatten(1, (experts.num_experts, -1))
+    inner = inner + getattr(experts, f"{name}_bias") if experts.has_bias else inner
     inner = experts._apply_gate(inner) if experts.has_gate else experts.act_fn(inner)
+    down = down if experts.is_transposed else down.transpose(1, 2)
     if experts.has_post_expert_norm:
-        return (experts.post_expert_norm(_down(experts, inner)) * gates).sum(1)
-    return _gated_down(experts, inner, gates)
-
-
-def _weight_bytes(experts: Any) -> int:
-    """Return the bytes of the matrices of all experts."""
-    return (experts.gate_up_proj if experts.has_gate else experts.up_proj).nbytes + experts.down_proj.nbytes
+        product = torch.bmm(inner.transpose(0, 1), down).transpose(0, 1)
+        product = product + experts.down_proj_bias if experts.has_bias else product
+        return (experts.post_expert_norm(product) * gates).sum(1)
+    # Second products, weighted and summed over the experts, as one matmul: [tokens, hidden].
+    product = (inner * gates).flatten(1) @ down.flatten(0, 1)
+    return product + gates.squeeze(2) @ experts.down_proj_bias if experts.has_bias else product
 
 
 def _in_turn(experts: Any, tokens: Tensor, gates: Tensor) -> Tensor:
@@ -82,47 +89,11 @@ def _in_turn(experts: Any, tokens: Tensor, gates: Tensor) -> Tensor:
     return for_each_tile(expert, *operands, tile=1, carried=torch.zeros_like(tokens))[0]
 
 
-def _gates(chosen: Tensor, weights: Tensor, experts: int) -> Tensor:
-    """Weight of each expert for each token, [tokens, experts, 1]; 0 for experts that the token did not choose."""
-    # The device cannot compare integers.
-    every = torch.arange(experts, device=chosen.device).to(torch.float32)
-    return torch.where(chosen[:, :, None].to(torch.float32) == every, weights[:, :, None], 0.0).sum(1)[
-        :, :, None
-    ]
-
-
-def _up(experts: Any, tokens: Tensor) -> Tensor:
-    """First product of all experts in one matmul: [tokens, experts, width]."""
-    name = "gate_up_proj" if experts.has_gate else "up_proj"
-    matrix = getattr(experts, name)
-    matrix = matrix if experts.is_transposed else matrix.transpose(1, 2)
-    product = tokens @ matrix.transpose(0, 1).flatten(1)
-    product = product.unflatten(1, (experts.num_experts, -1))
-    return product + getattr(experts, f"{name}_bias") if experts.has_bias else product
-
-
-def _down_matrix(experts: Any) -> Tensor:
-    """Matrices of the second products: [experts, width, hidden]."""
-    return experts.down_proj if experts.is_transposed else experts.down_proj.transpose(1, 2)
-
-
-def _down(experts: Any, inner: Tensor) -> Tensor:
-    """Second product of each expert: [tokens, experts, hidden]."""
-    product = torch.bmm(inner.transpose(0, 1), _down_matrix(experts)).transpose(0, 1)
-    return product + experts.down_proj_bias if experts.has_bias else product
-
-
-def _gated_down(experts: Any, inner: Tensor, gates: Tensor) -> Tensor:
-    """Second products, weighted and summed over the experts, as one matmul: [tokens, hidden]."""
-    product = (inner * gates).flatten(1) @ _down_matrix(experts).flatten(0, 1)
-    return product + gates.squeeze(2) @ experts.down_proj_bias if experts.has_bias else product
-
-
 def grouped_products() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """Decompositions of operations on sorted tokens, including transformers' own operation if it is imported."""
     table: dict[torch._ops.OpOverload, Callable[..., Any]] = {
         torch.ops.aten.histc.default: _histogram,
-        torch.ops.aten._grouped_mm.default: _grouped_mm,
+        torch.ops.aten._grouped_mm.default: _grouped_product,
     }
     if _REGISTRY_MODULE in sys.modules:
         table[torch.ops.transformers.grouped_mm_fallback.default] = _grouped_product
@@ -141,22 +112,18 @@ def _histogram(x: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Te
     return counted.sum(0).to(x.dtype)
 
 
-def _grouped_mm(
+def _grouped_product(
     rows: Tensor, matrices: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype=None
 ) -> Tensor:
-    """``_grouped_mm`` for groups of rows; other kinds are not decomposed."""
+    """``_grouped_mm`` for groups of rows: group e has the rows from offs[e - 1] to offs[e].
+
+    Computed as one matmul: each row has its numbers in the columns of its group, and zeros in all other columns. Other
+    kinds are not decomposed.
+    """
     if rows.ndim != 2 or matrices.ndim != 3 or offs is None or bias is not None or out_dtype is not None:
         return NotImplemented
-    return _grouped_product(rows, matrices, offs)
-
-
-def _grouped_product(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
-    """Product of each row and the matrix of its group: group e has the rows from ends[e - 1] to ends[e].
-
-    Computed as one matmul: each row has its numbers in the columns of its group, and zeros in all other columns.
-    """
     row = torch.arange(rows.shape[0])[:, None]
-    starts = torch.cat((torch.zeros_like(ends[:1]), ends[:-1]))
-    is_member = (row >= starts) & (row < ends)
+    starts = torch.cat((torch.zeros_like(offs[:1]), offs[:-1]))
+    is_member = (row >= starts) & (row < offs)
     spread = torch.where(is_member[:, :, None], rows[:, None, :], 0.0)
     return spread.flatten(1) @ matrices.flatten(0, 1)

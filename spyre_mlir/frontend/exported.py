@@ -4,58 +4,75 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import io
 import itertools
 import logging
-import operator
+import threading
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch._decomp import decomposition_table as pytorch_forms
+from torch._export.utils import _get_decomp_for_cia
+from torch._ops import OpOverload
 from torch.export import ExportedProgram
-from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, TensorArgument
+from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
-from torch.fx.node import map_arg
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
-from spyre_mlir.errors import CompileError, UncapturedError
+from spyre_mlir.errors import CompileError, Uncached, UncapturedError
 from spyre_mlir.frontend.assertions import recording_texts, write_assertions, write_texts
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_casts
-from spyre_mlir.frontend.batch_norms import fold_batch_norms
-from spyre_mlir.frontend.call_objects import CallInputs
-from spyre_mlir.frontend.complex_numbers import split_complex_numbers
-from spyre_mlir.frontend.complex_operations import is_complex
+from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, Inputs, ModelEffect, as_call, plain_call
+from spyre_mlir.frontend.capture_key import captured_key
+from spyre_mlir.frontend.complex_numbers import is_complex, split_complex_numbers
 from spyre_mlir.frontend.control_flow import CONSTANT_DATA, inline_control_flow, is_inlined
-from spyre_mlir.frontend.decomposed import decomposed
-from spyre_mlir.frontend.decompositions import decomposition_table
+from spyre_mlir.frontend.decomposed import check_functional_form, decomposed
+from spyre_mlir.frontend.decompositions import CHECKED_BY_KERNELS, decomposition_table
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
-from spyre_mlir.frontend.folding import ConstantFolder
-from spyre_mlir.frontend.functional import check_functional_form
-from spyre_mlir.frontend.graph_edits import call_before, metadata_for, operands_of, schema_name
+from spyre_mlir.frontend.folding import ConstantFolder, cast_parameters, fold_batch_norms
+from spyre_mlir.frontend.graph_edits import call_key
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, resolve_hints
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
 from spyre_mlir.frontend.inference import inferring_once
-from spyre_mlir.frontend.locations import recording_all_frames, source_of_error
-from spyre_mlir.frontend.loop_marks import check_loops, check_writes_in_loops, marking_loops
-from spyre_mlir.frontend.narrow_integers import widen_narrow_integers
+from spyre_mlir.frontend.locations import (
+    check_inputs,
+    check_product_types,
+    recording_all_frames,
+    refusal_at,
+    refusal_of_error,
+    source_of_error,
+)
 from spyre_mlir.frontend.normal_forms import (
     compare_with_itself,
     convert_copied_values,
+    copy_scattered_rows,
     count_dims_from_the_front,
     count_indices_from_the_front,
     drop_empty_operands,
+    drop_empty_parts,
+    fold_uniform_lookups,
+    give_scalars_a_dim,
     is_empty,
+    look_up_before_pointwise,
+    widen_narrow_integers,
+)
+from spyre_mlir.frontend.object_graphs import (
+    ObjectState,
+    StateChange,
+    container_of,
+    contents,
+    flatten,
 )
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
-from spyre_mlir.frontend.parameter_casts import cast_parameters
 from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
-from spyre_mlir.frontend.refusals import check_inputs, check_product_types, refusal_at, refusal_of_error
 from spyre_mlir.frontend.row_writes import write_rows
 from spyre_mlir.frontend.signature import (
     CONSTANT,
@@ -67,14 +84,10 @@ from spyre_mlir.frontend.signature import (
     to_tensor,
 )
 from spyre_mlir.frontend.storage import address_storages, own_written_results
+from spyre_mlir.frontend.tile_loops import check_loops, check_writes_in_loops, marking_loops
 from spyre_mlir.frontend.torch_device import as_device_tensor
-from spyre_mlir.frontend.traced_calls import export_call, forget_notes_on_inputs, separated
-from spyre_mlir.frontend.wider_forms import WiderForms
 from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor
-
-#: Example inputs: a tuple, or a mapping from the names of keyword inputs.
-Inputs = Sequence[Any] | Mapping[str, Any]
 
 _DTYPES = (
     torch.float16, torch.bfloat16, torch.float32,
@@ -130,27 +143,6 @@ def quiet() -> Iterator[None]:
         logging.disable(disabled)
 
 
-def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> ExportedProgram:
-    """Capture a model under an autocast to ``dtype``; an exported program is returned with its casts written."""
-    if isinstance(model, ExportedProgram):
-        write_casts(model, None)
-        return model
-    if not callable(model):
-        raise CompileError(
-            f"A model is an nn.Module, a function or an ExportedProgram, not a {type(model).__name__}."
-        )
-    module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
-    walked = call_inputs(inputs, model)
-    call = separated(pytree.tree_map(off_the_device, walked.call))
-    # The graph is not called, so its Python code is not written.
-    with inferring_once(), _use_lazy_graph_module(True):
-        with autocasting(dtype), recording_texts() as texts:
-            program = export_call(module, walked, call)
-        write_texts(program.graph, texts)
-        write_casts(program, dtype)
-        return program
-
-
 def off_the_device(leaf: Any) -> Any:
     """Convert an example input to a PyTorch tensor on the host, with the names of its dims."""
     leaf = as_device_tensor(leaf)
@@ -162,24 +154,204 @@ def off_the_device(leaf: Any) -> Any:
     return tensor
 
 
-def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword inputs of a call, from example inputs."""
-    if isinstance(inputs, Mapping):
-        return (), dict(inputs)
-    if isinstance(inputs, (tuple, list)):
-        return tuple(inputs), {}
-    raise CompileError(
-        "The example inputs are a tuple of tensors, or a mapping from the names of keyword inputs, "
-        f"not a {type(inputs).__name__}."
-    )
-
-
 def call_inputs(inputs: Inputs, model: Any = None) -> CallInputs:
     """Example inputs as a graph of objects; messages use the input names of ``model``."""
     names: list[str] = []
     with contextlib.suppress(ValueError, TypeError):
         names += inspect.signature(getattr(model, "forward", model)).parameters
     return CallInputs(*as_call(inputs), names)
+
+
+# Calls of a model by a tracer: objects of any class as inputs and results, and Python changes during the call.
+#
+# A tracer accepts pytrees of tensors. ``_ModelTrace`` lets the tracer call the model with inputs built from its
+# tensors, and returns the ``CallOutcome`` of the call, which includes changes of the inputs. The model and everything
+# that it reaches are restored. A program cannot repeat state changes of the call: the model then runs in pieces.
+
+_REMEDY = "keep it in a buffer, or take it as an input and return it"
+
+
+def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> ExportedProgram:
+    """Capture a model under an autocast to ``dtype``; an exported program is returned with its casts written."""
+    if isinstance(model, ExportedProgram):
+        write_casts(model, None)
+        return model
+    if not callable(model):
+        raise CompileError(
+            f"A model is an nn.Module, a function or an ExportedProgram, not a {type(model).__name__}."
+        )
+    module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
+    walked = call_inputs(inputs, model)
+    call = _separated(pytree.tree_map(off_the_device, walked.call))
+    # The graph is not called, so its Python code is not written.
+    with inferring_once(), _use_lazy_graph_module(True):
+        with autocasting(dtype), recording_texts() as texts:
+            program = _export_call(module, walked, call)
+        write_texts(program.graph, texts)
+        write_casts(program, dtype)
+        return program
+
+
+def _separated(call: Any) -> Any:
+    """Operands of a call, with repeated tensors as separate inputs, which torch.export would otherwise merge."""
+    seen: set[int] = set()
+
+    def separate(tensor: Tensor) -> Tensor:
+        # Parameters stay shared.
+        if id(tensor) not in seen or isinstance(tensor, torch.nn.Parameter):
+            seen.add(id(tensor))
+            return tensor
+        alias = tensor.detach()
+        if names := names_of(tensor):
+            name_tensor_dims(alias, names)
+        return alias
+
+    return pytree.tree_map_only(Tensor, separate, call)
+
+
+def _export_call(
+    module: torch.nn.Module, inputs: CallInputs, call: tuple[tuple[Any, ...], dict[str, Any]]
+) -> ExportedProgram:
+    """Export a module called with ``inputs``, which torch.export receives as the pytrees ``call``.
+
+    A model that sets something in its first call only, such as a cache, is traced again: it is one program if both
+    traces have the same key.
+    """
+    first, second = _ModelTrace(module, inputs), _ModelTrace(module, inputs)
+    program = first.exported(call)
+    if first.effect is None:
+        return program
+    again = second.exported(call, after=first.effect)
+    specs = [cast(pytree.TreeSpec, one.call_spec.out_spec) for one in (program, again)]
+    is_one_program = second.effect is None and specs[0] == specs[1]
+    with contextlib.suppress(Uncached):
+        if is_one_program and captured_key(program) == captured_key(again):
+            object.__setattr__(specs[0].context, "effect", ModelEffect(first.effect))
+            return program
+    raise UncapturedError(
+        f"The model {first.change} in a call, so the next call computes something else; {_REMEDY}."
+    )
+
+
+class _ModelTrace:
+    """One trace: ``change`` describes what the model has changed, and ``effect`` applies the changes again."""
+
+    def __init__(self, module: torch.nn.Module, inputs: CallInputs) -> None:
+        self.change = ""
+        self.effect: Callable[[], None] | None = None
+        self._module, self._inputs = module, inputs
+        self._registered = self._names_of_tensors()
+
+    def _names_of_tensors(self) -> dict[int, str]:
+        """Names of the parameters and buffers of the module by identity."""
+        named = itertools.chain(self._module.named_parameters(), self._module.named_buffers())
+        return {id(tensor): name for name, tensor in named}
+
+    def exported(self, call: Any, after: Callable[[], None] | None = None) -> ExportedProgram:
+        """Export the module through another ``forward``, in the state that ``after`` sets."""
+        # A tracer replaces containers of the model by equal containers.
+        untouched = ObjectState([self._module])
+        original = self._module.forward
+        has_its_own = "forward" in vars(self._module)
+        tracer, is_running = threading.get_ident(), False
+
+        @functools.wraps(original)
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            nonlocal is_running
+            # During the trace another thread may call the model, and the model may call itself.
+            if threading.get_ident() != tracer or is_running:
+                return original(*args, **kwargs)
+            is_running = True
+            try:
+                return self._run(original, args, kwargs, after)
+            finally:
+                is_running = False
+
+        self._module.forward = forward
+        try:
+            # The last annotations of one trace must not appear on the first nodes of the next trace.
+            with preserve_node_meta():
+                program = torch.export.export(self._module, *call)
+            _forget_notes_on_inputs(program)
+            return program
+        finally:
+            if has_its_own:
+                self._module.forward = original
+            else:
+                del self._module.forward
+            untouched.restore()
+
+    def _run(
+        self, model: Callable[..., Any], args: Any, kwargs: Any, after: Callable[[], None] | None
+    ) -> CallOutcome:
+        (args, kwargs), objects, leaves = plain_call((args, kwargs), self._inputs.graph)
+        before = {
+            index: parts
+            for index, value in enumerate(objects)
+            if container_of(type(value)) is not tuple and (parts := contents(value)) is not None
+        }
+        kept = state = ObjectState([self._module, model], registered=False)
+        try:
+            if after is not None:
+                after()
+                state = ObjectState([self._module, model], registered=False)
+            result = model(*args, **kwargs)
+            self._note([change for change in state.changes() if not self._is_mirrored(change)])
+        finally:
+            kept.restore()
+        self._check_inputs(args, kwargs, leaves)
+        return CallOutcome.of(result, self._inputs, objects, before, leaves, state.objects)
+
+    def _note(self, changes: list[StateChange]) -> None:
+        """Record changes of the model's state; ``UncapturedError`` if the changed state contains tensors."""
+        self.effect = None
+        if not changes:
+            return
+        self.change = changes[0].sentence
+        if any(isinstance(leaf, Tensor) for change in changes for leaf in flatten([change.now])[1]):
+            raise UncapturedError(
+                f"The model {self.change} in a call, and one program returns tensors alone; {_REMEDY}."
+            )
+
+        def effect() -> None:
+            for change in changes:
+                change.apply()
+
+        self.effect = effect
+
+    def _is_mirrored(self, change: StateChange) -> bool:
+        """Return whether a part holds the same parameters and buffers as before, up to a tracer's replacements.
+
+        A recurrent layer has a list of its parameters, which it renews in a call.
+        """
+        (before, old), (now, new) = flatten([change.before]), flatten([change.now])
+        if before != now or not new:
+            return False
+        names = self._names_of_tensors()
+        pairs = (
+            (self._registered.get(id(one)), names.get(id(other))) for one, other in zip(old, new, strict=True)
+        )
+        return all(one is not None and one == other for one, other in pairs)
+
+    def _check_inputs(self, args: Any, kwargs: Any, leaves: list[Any]) -> None:
+        """Raise ``UncapturedError`` if the next call with the same inputs would need another program."""
+        after = CallInputs(args, kwargs, list(inspect.signature(self._module.forward).parameters))
+        before = self._inputs.graph
+        if after.graph == before or after.graph.shape() != before.shape():
+            return
+        if any(one.shape != other.shape for one, other in zip(leaves, after.leaves, strict=True)):
+            return
+        path, old, new = before.difference(after.graph) or ("an input", "one value", "another")
+        raise UncapturedError(
+            f"The model changes '{path}' from {old} to {new} in a call, so the next call is another program; keep "
+            "it in a tensor."
+        )
+
+
+def _forget_notes_on_inputs(program: ExportedProgram) -> None:
+    """Drop Dynamo's annotation on the inputs of a traced function: Dynamo rejects a different one in a subgraph."""
+    for node in program.graph.find_nodes(op="placeholder"):
+        node.meta.pop("custom", None)
 
 
 @contextlib.contextmanager
@@ -227,7 +399,7 @@ def export(
     with _tracing(model):
         program = _program(model, inputs)
         _check_nodes(program)
-        forget_notes_on_inputs(program)
+        _forget_notes_on_inputs(program)
         write_assertions(program.graph_module)
         copy_scattered_rows(program.graph)
         # Before decomposition, when an index still belongs to the operation that the model calls.
@@ -242,15 +414,23 @@ def export(
         table = decomposition_table(precision) | grouped_products() | random_forms()
         own_written_results(program.graph, table)
         program = decomposed(program, table if wider is None else wider.over(table))
-        for node in program.graph.find_nodes(op="placeholder"):
+        placeholders = program.graph.find_nodes(op="placeholder")
+        for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
             # By name, because decomposition has built a new graph.
             node.meta[INDEX_BOUNDS] = bounds.get(node.name)
+            # A loop may start to count at a constant.
+            if spec.kind == InputKind.CONSTANT_TENSOR:
+                node.meta[CONSTANT_DATA] = program.constants[cast(str, spec.target)]
         # Before the checks, so that they also see the operations of the branches.
-        _note_constants(program)
         inline_control_flow(program.graph_module)
         check_loops(program.graph)
         _check_nodes(program)
-        _check_random(program)
+        for node in program.graph.nodes:
+            if is_random(node) and draw_of(node) is None:
+                raise refusal_at(
+                    node,
+                    "Its random numbers cannot be drawn before a call; draw them outside and give them as an input.",
+                )
         widen_narrow_integers(program.graph)
         write_rows(program)
         compare_with_itself(program.graph)
@@ -259,108 +439,58 @@ def export(
         return program
 
 
-def _note_constants(program: ExportedProgram) -> None:
-    """Store the data of constants at their placeholders: a loop may start to count at a constant."""
-    for node, spec in zip(
-        program.graph.find_nodes(op="placeholder"), program.graph_signature.input_specs, strict=True
-    ):
-        if spec.kind == InputKind.CONSTANT_TENSOR:
-            node.meta[CONSTANT_DATA] = program.constants[cast(str, spec.target)]
-
-
 def _check_nodes(program: ExportedProgram) -> None:
     """Raise ``CompileError`` for a dynamic shape, types that do not match, or control flow that is not inlined."""
     for node in program.graph.nodes:
         check_product_types(node)
-        for tensor in _tensors_of(node):
-            _check_static(node, tensor)
+        for tensor, described in _described_tensors(node):
+            for dim, size in enumerate(tensor.shape):
+                if isinstance(size, torch.SymInt):
+                    message = (
+                        f"The size of dim {dim} of {described} depends on values; shapes must be known when "
+                        "compiling: compute with a mask, as torch.where does."
+                    )
+                    raise refusal_at(node, message, UncapturedError)
         if isinstance(node.target, torch._ops.HigherOrderOperator) and not is_inlined(node):
             message = f"Control flow by torch's '{node.target}' is not supported."
             raise refusal_at(node, message, UncapturedError)
 
 
-def _check_random(program: ExportedProgram) -> None:
-    """Raise ``CompileError`` for random numbers that a call cannot draw in advance."""
-    for node in program.graph.nodes:
-        if is_random(node) and draw_of(node) is None:
-            raise refusal_at(
-                node,
-                "Its random numbers cannot be drawn before a call; draw them outside and give them as an input.",
-            )
-
-
-def _tensors_of(node: Node) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
-
-
-def _description(node: Node) -> str:
-    return f"input '{node.name}'" if node.op == "placeholder" else "the result"
-
-
-def _check_static(node: Node, tensor: torch.Tensor) -> None:
-    for dim, size in enumerate(tensor.shape):
-        if isinstance(size, torch.SymInt):
-            raise refusal_at(
-                node,
-                f"The size of dim {dim} of {_description(node)} depends on values; shapes must be known when "
-                "compiling: compute with a mask, as torch.where does.",
-                UncapturedError,
-            )
-
-
-def _check_dtypes(graph_module: GraphModule) -> None:
-    """Raise ``CompileError`` for a tensor of an element type that no later stage supports."""
-    for node in graph_module.graph.nodes:
-        for tensor in _tensors_of(node):
-            if tensor.dtype not in _DTYPES:
-                name = str(tensor.dtype).removeprefix("torch.")
-                message = (
-                    f"The element type {name} of {_description(node)} is not supported; cast to another one."
-                )
-                raise refusal_at(node, message)
-
-
-def _state_argument(program: ExportedProgram, spec: InputSpec, kind: str) -> Argument:
-    """Argument for a parameter, a buffer (also a non-persistent one) or a lifted constant."""
-    target = cast(str, spec.target)
-    data = program.state_dict[target] if target in program.state_dict else program.constants[target]
-    return Argument(target, kind, cast(torch.Tensor, data), dims=names_of(data))
-
-
-def _input_argument(name: str, leaf: int, example: Any, is_changed: bool) -> Argument:
-    """Argument that each call passes.
-
-    A parameter is still a parameter, because Dynamo makes the parameters of a model inputs.
-    """
-    if isinstance(example, torch.nn.Parameter) and not is_changed:
-        return Argument(name, PARAMETER, example.detach(), leaf, names_of(example))
-    return Argument(name, INPUT, None, leaf, names_of(example))
-
-
-def _mutated_names(program: ExportedProgram) -> set[str]:
-    """Names of values that change in place: names of inputs in the graph, targets of buffers and parameters."""
-    return {cast(str, spec.target) for spec in program.graph_signature.output_specs if spec.kind in UPDATES}
+def _described_tensors(node: Node) -> Iterator[tuple[Tensor, str]]:
+    """The tensors that a node returns, with a description for a message."""
+    described = f"input '{node.name}'" if node.op == "placeholder" else "the result"
+    for leaf in pytree.tree_leaves(node.meta.get("val")):
+        if isinstance(leaf, Tensor):
+            yield leaf, described
 
 
 def _arguments(
     program: ExportedProgram, state: Collection[str]
 ) -> tuple[dict[Node, Argument], dict[int, Any]]:
     """Argument of every placeholder, and the leaves that are not tensors, whose values are fixed in the graph."""
-    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    signature = program.graph_signature
     examples = pytree.tree_leaves(program.example_inputs)
-    changed = _mutated_names(program)
+    # Names of inputs in the graph, targets of buffers and parameters.
+    changed = {cast(str, spec.target) for spec in signature.output_specs if spec.kind in UPDATES}
     leaves = itertools.count()
     arguments: dict[Node, Argument] = {}
     numbers: dict[int, Any] = {}
-    for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
+    for node, spec in zip(program.graph.find_nodes(op="placeholder"), signature.input_specs, strict=True):
         leaf = next(leaves) if spec.kind == InputKind.USER_INPUT else None
         if leaf is not None and isinstance(spec.arg, ConstantArgument):
             numbers[leaf] = spec.arg.value
         elif leaf is not None and isinstance(spec.arg, TensorArgument):
-            arguments[node] = _input_argument(node.name, leaf, examples[leaf], node.name in changed)
+            example = examples[leaf]
+            # Dynamo makes the parameters of a model inputs.
+            is_parameter = isinstance(example, torch.nn.Parameter) and node.name not in changed
+            kind, data = (PARAMETER, example.detach()) if is_parameter else (INPUT, None)
+            arguments[node] = Argument(node.name, kind, data, leaf, names_of(example))
         elif spec.kind in _STATE_KINDS and isinstance(spec.arg, TensorArgument):
-            kind = INPUT if spec.target in changed or spec.target in state else _STATE_KINDS[spec.kind]
-            arguments[node] = _state_argument(program, spec, kind)
+            # A parameter, a buffer (also a non-persistent one) or a lifted constant.
+            name = cast(str, spec.target)
+            kind = INPUT if name in changed or name in state else _STATE_KINDS[spec.kind]
+            data = program.state_dict[name] if name in program.state_dict else program.constants[name]
+            arguments[node] = Argument(name, kind, cast(Tensor, data), dims=names_of(data))
         else:
             raise refusal_at(
                 node, f"The input '{spec.arg.name}' is no tensor and no number; give it as a tensor."
@@ -370,52 +500,14 @@ def _arguments(
             check_known_indices(node, arguments[node])
     for node, draw in draw_outside(program.graph).items():
         arguments[node] = Argument(node.name, INPUT, draw=draw)
-    return _with_unique_names(arguments), numbers
-
-
-def _with_unique_names(arguments: dict[Node, Argument]) -> dict[Node, Argument]:
-    """Rename inputs that have the name of a parameter or a buffer."""
+    # An input may have the name of a parameter or a buffer.
     state_names = {argument.name for argument in arguments.values() if argument.leaf is None}
     for node, argument in arguments.items():
         name = argument.name
         while argument.leaf is not None and name in state_names:
             name += "_input"
         arguments[node] = argument._replace(name=name)
-    return arguments
-
-
-def _fold(program: ExportedProgram, arguments: dict[Node, Argument]) -> ConstantFolder:
-    """Fold constants, and add the remaining constants to the arguments."""
-    known = {
-        node: argument.tensor
-        for node, argument in arguments.items()
-        if argument.kind == CONSTANT and argument.tensor is not None
-    }
-    folder = ConstantFolder(program.graph, known)
-    folder.run()
-    for node, data in folder.arguments.items():
-        arguments[node] = Argument(node.name, CONSTANT, data, source_bytes=folder.source_bytes[node])
-    return folder
-
-
-def _drop_empty_parts(graph: Graph) -> None:
-    """Remove operands without elements from concatenations, such as the first keys of an empty cache."""
-    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default):
-        parts = [part for part in cast(Sequence[Node], node.args[0]) if part.meta["val"].numel()]
-        if len(parts) == 1:
-            node.replace_all_uses_with(parts[0])
-        elif parts:
-            node.args = (parts, *node.args[1:])
-
-
-def _drop_complex_arguments(arguments: dict[Node, Argument]) -> None:
-    """Remove complex arguments that are split: the program has arguments for their parts."""
-    split = {
-        (argument.leaf, argument.name.rpartition(".")[0]) for argument in arguments.values() if argument.part
-    }
-    for node, argument in list(arguments.items()):
-        if is_complex(node) and (argument.leaf, argument.name) in split:
-            del arguments[node]
+    return arguments, numbers
 
 
 def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
@@ -423,21 +515,19 @@ def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
 
     Placeholders of fixed values, of data that is unused after folding, and of empty tensors are dropped.
     """
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    if not placeholders:
-        return []
-    last = placeholders[-1]
+    placeholders = graph.find_nodes(op="placeholder")
+    last = placeholders[-1] if placeholders else None
     for node in placeholders:
         argument = arguments.get(node)
-        is_from_a_call = argument is not None and argument.kind == INPUT and argument.leaf is not None
-        is_from_a_call = is_from_a_call and not is_empty(node)
+        is_input = argument is not None and argument.kind == INPUT
+        is_from_a_call = is_input and argument.leaf is not None and not is_empty(node)
         if not is_from_a_call and (argument is None or not node.users):
             graph.erase_node(node)
-        elif argument is not None and argument.kind == INPUT and argument.leaf is None:
+        elif is_input and argument.leaf is None:
             # Node.append moves a node that is already in the graph.
             last.append(node)
             last = node
-    return [arguments[node] for node in graph.nodes if node.op == "placeholder"]
+    return [arguments[node] for node in graph.find_nodes(op="placeholder")]
 
 
 def export_graph(
@@ -452,24 +542,43 @@ def export_graph(
     ``wider`` has decompositions of rejected calls. ``state`` names buffers that are inputs, changed or not.
     """
     program = export(model, inputs, precision, wider)
-    _drop_empty_parts(program.graph)
+    graph = program.graph
+    drop_empty_parts(graph)
     arguments, numbers = _arguments(program, state)
     # Before folding, so that the parts of a complex constant fold like other tensors.
-    table = decomposition_table(precision)
-    split_complex_numbers(program.graph, arguments, table)
-    cast_parameters(program.graph, arguments)
-    fold_batch_norms(program.graph, arguments)
-    folder = _fold(program, arguments)
-    drop_empty_operands(program.graph, folder.values)
+    split_complex_numbers(graph, arguments, decomposition_table(precision))
+    cast_parameters(graph, arguments)
+    fold_batch_norms(graph, arguments)
+    known = {
+        node: argument.tensor
+        for node, argument in arguments.items()
+        if argument.kind == CONSTANT and argument.tensor is not None
+    }
+    folder = ConstantFolder(graph, known)
+    folder.run()
+    for node, data in folder.arguments.items():
+        arguments[node] = Argument(node.name, CONSTANT, data, source_bytes=folder.source_bytes[node])
+    drop_empty_operands(graph, folder.values)
     # After folding, which turns a uniform index into an ``aten.full``.
-    fold_uniform_lookups(program.graph)
-    look_up_before_pointwise(program.graph)
+    fold_uniform_lookups(graph)
+    look_up_before_pointwise(graph)
     nodes, leaves, updates = split_outputs(program, arguments, folder.values)
-    _drop_complex_arguments(arguments)
-    program.graph.eliminate_dead_code()
-    ordered = _arrange(program.graph, arguments)
-    _check_dtypes(program.graph_module)
-    is_hinted = resolve_hints(program.graph)
+    # The program has arguments for the parts of a complex argument that is split.
+    split = {
+        (argument.leaf, argument.name.rpartition(".")[0]) for argument in arguments.values() if argument.part
+    }
+    for node, argument in list(arguments.items()):
+        if is_complex(node) and (argument.leaf, argument.name) in split:
+            del arguments[node]
+    graph.eliminate_dead_code()
+    ordered = _arrange(graph, arguments)
+    for node in graph.nodes:
+        for tensor, described in _described_tensors(node):
+            if tensor.dtype not in _DTYPES:
+                name = str(tensor.dtype).removeprefix("torch.")
+                message = f"The element type {name} of {described} is not supported; cast to another one."
+                raise refusal_at(node, message)
+    is_hinted = resolve_hints(graph)
     sizes = dim_sizes() if is_hinted or any(argument.dims for argument in ordered) else {}
     results = [ResultType(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in nodes]
     trees = (cast(pytree.TreeSpec, tree) for tree in (program.call_spec.in_spec, program.call_spec.out_spec))
@@ -478,193 +587,53 @@ def export_graph(
     return ExportedGraph(program.graph_module, signature, sizes)
 
 
-# Scatters of whole rows, like ``index_copy``: the index is repeated for all elements of a row.
-
-aten = torch.ops.aten
-
-_COPIES = {
-    aten.scatter.src: aten.index_copy.default,
-    aten.scatter_.src: aten.index_copy_.default,
-}
+#: Decompositions by operation.
+Forms = Mapping[Any, Callable[..., Any]]
 
 
-def copy_scattered_rows(graph: Graph) -> None:
-    """Rewrite scatter(x, dim, expand(index), rows) as index_copy(x, dim, index, rows), with one index per row.
+class WiderForms:
+    """Decompositions of rejected calls, on top of the decompositions of the rest of a program."""
 
-    This runs before decomposition, which compares the elements of an index.
-    """
-    for node in list(graph.nodes):
-        if node.op != "call_function" or node.target not in _COPIES:
-            continue
-        operands = operands_of(node)
-        index = _index_of_rows(operands["self"], operands["dim"], operands["index"], operands["src"])
-        if index is None:
-            continue
-        flat = call_before(node, aten.reshape.default, index, [-1])
-        node.target = _COPIES[node.target]
-        node.args = (operands["self"], operands["dim"], flat, operands["src"])
-        node.kwargs = {}
+    def __init__(self) -> None:
+        self._calls: dict[OpOverload, set[Hashable]] = {}
 
+    def add(self, graph: Graph, names: Collection[str]) -> bool:
+        """Add the calls of nodes that PyTorch decomposes; return whether any call is new."""
+        is_new = False
+        for node in graph.nodes:
+            if node.name in names and isinstance(node.target, OpOverload) and _is_decomposed(node.target):
+                calls = self._calls.setdefault(node.target, set())
+                key = call_key(node.target, node.args, node.kwargs)
+                is_new = is_new or key not in calls
+                calls.add(key)
+        return is_new
 
-def _index_of_rows(x: Node, dim: int, index: Node, rows: Node) -> Node | None:
-    """Return the tensor that an index repeats for all elements of each row; None for another index."""
-    if index.op != "call_function" or index.target not in (aten.expand.default, aten.expand_as.default):
-        return None
-    source = cast(Node, index.args[0])
-    shapes = [list(node.meta["val"].shape) for node in (x, index, rows, source)]
-    shape, repeated, values, single = shapes
-    if not shape or values != repeated or len(repeated) != len(shape):
-        return None
-    dim %= len(shape)
-    single = [1] * (len(shape) - len(single)) + single
-    is_whole = all(size == shape[d] for d, size in enumerate(repeated) if d != dim)
-    is_single = all(size == 1 for d, size in enumerate(single) if d != dim) and single[dim] == repeated[dim]
-    return source if is_whole and is_single else None
+    def over(self, forms: Forms) -> Forms:
+        """Return decompositions in which the added calls use PyTorch's decomposition."""
+        return {**forms, **{operator: self._form(operator, forms.get(operator)) for operator in self._calls}}
 
+    def _form(self, operator: OpOverload, otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+        # A composite operation does not have a kernel, or a form that it could keep.
+        if _is_composite(operator):
+            return _get_decomp_for_cia(operator)
+        calls = self._calls[operator]
 
-# Tensors without dims as tensors of one dim of size 1, for operations along a dim: PyTorch accepts both.
-#
-# Decompositions and torch-mlir look only at the rank of an operand, and do not find a dim 0 in a scalar.
+        def form(*args: Any, **kwargs: Any) -> Any:
+            """PyTorch's decomposition of an added call; for other calls the previous form, or the call unchanged."""
+            if call_key(operator, args, kwargs) in calls:
+                return pytorch_forms[operator](*args, **kwargs)
+            return NotImplemented if otherwise is None else otherwise(*args, **kwargs)
 
-#: Names of operands that are dims.
-_DIMS = ("dim", "dims")
-#: Operations along a dim whose schema does not have such a name, or that reduce all dims.
-_ALONG_ALL = {"median", "nanmedian"}
+        return form
 
 
-def give_scalars_a_dim(graph: Graph) -> None:
-    """Rewrite operations along a dim of tensors without dims to use tensors of one dim of size 1, in place."""
-    for node in list(graph.nodes):
-        if node.op == "call_function" and _has_dim_argument(node):
-            _give_a_dim(node)
-
-
-def _has_dim_argument(node: Node) -> bool:
-    """Return whether all operands and results of an operation are without dims, and it works along a dim."""
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.is_view or target._schema.is_mutable:
+def _is_decomposed(operator: OpOverload) -> bool:
+    """Return whether to use PyTorch's decomposition, except for pointwise operators, which stay one operator."""
+    if operator._overloadpacket in CHECKED_BY_KERNELS:
         return False
-    along = any(argument.name in _DIMS for argument in target._schema.arguments)
-    if not node.all_input_nodes or not (along or schema_name(node) in _ALONG_ALL):
-        return False
-    values = [source.meta.get("val") for source in node.all_input_nodes]
-    results = node.meta["val"] if isinstance(node.meta["val"], (tuple, list)) else [node.meta["val"]]
-    return all(isinstance(value, Tensor) and value.ndim == 0 for value in (*values, *results))
+    is_pointwise = torch.Tag.pointwise in operator.tags
+    return _is_composite(operator) or (operator in pytorch_forms and not is_pointwise)
 
 
-def _give_a_dim(node: Node) -> None:
-    """Replace an operation by the same operation on tensors of one dim, and its results by their only elements."""
-    sources = {
-        source: call_before(node, aten.reshape.default, source, [1]) for source in node.all_input_nodes
-    }
-    args = map_arg(node.args, sources.__getitem__)
-    kwargs = map_arg(node.kwargs, sources.__getitem__)
-    result = call_before(node, node.target, *args, **kwargs)  # type: ignore[arg-type]
-    if isinstance(node.meta["val"], Tensor):
-        _replace(node, call_before(node, aten.reshape.default, result, []))
-        return
-    for user in list(node.users):
-        index = user.args[1]
-        with node.graph.inserting_before(node):
-            part = node.graph.call_function(operator.getitem, (result, index))
-        part.meta = metadata_for(user, result.meta["val"][index])
-        _replace(user, call_before(node, aten.reshape.default, part, []))
-    node.graph.erase_node(node)
-
-
-def _replace(node: Node, value: Node) -> None:
-    """Replace a node by a value that takes over the name of the node, to which the signature of a program refers."""
-    name = node.name
-    node.replace_all_uses_with(value)
-    node.graph.erase_node(node)
-    value._rename(name)
-
-
-# Lookups that become cheaper: embeddings by one known number, and gathers of pointwise results.
-
-
-def fold_uniform_lookups(graph: Graph) -> None:
-    """Rewrite embedding(table, full(shape, row)) as expand(slice(table, row), shape): a view instead of a gather.
-
-    This runs after constant folding, which writes a tensor of equal elements as ``aten.full``.
-    """
-    for node in graph.find_nodes(op="call_function", target=aten.embedding.default):
-        table, index = node.args[:2]
-        if isinstance(index, Node) and index.target is aten.full.default:
-            row = cast(int, index.args[1])
-            part = call_before(node, aten.slice.Tensor, table, 0, row, row + 1)
-            shape = list(node.meta["val"].shape)
-            # A dim of size 1 for each dim of the index, along which expand repeats the row.
-            part = call_before(node, aten.view.default, part, [1] * (len(shape) - 1) + shape[-1:])
-            node.replace_all_uses_with(call_before(node, aten.expand.default, part, shape))
-            graph.erase_node(node)
-
-
-def look_up_before_pointwise(graph: Graph) -> None:
-    """Rewrite gather(f(a, b), index) as f(gather(a, index), gather(b, index)), where f is a pointwise operation.
-
-    The host looks up single elements. For log probabilities, as in a cross entropy, the host then looks up logits,
-    which it has, and the device does not compute and write all others. ``b`` may be the same for all positions.
-    """
-    gathers = list(graph.find_nodes(op="call_function", target=aten.gather.default))
-    while gathers:
-        gather = gathers.pop()
-        source, dim, index = cast(tuple[Node, int, Node], gather.args[:3])
-        if not _selects(index, source, dim) or not _moves(source, dim):
-            continue
-        operands = [
-            call_before(gather, aten.gather.default, operand, dim, index)
-            if operand in _whole_operands(source)
-            else operand
-            for operand in source.args
-        ]
-        gathers += [
-            operand for operand in operands if isinstance(operand, Node) and operand not in source.args
-        ]
-        operation = cast(torch._ops.OpOverload, source.target)
-        gather.replace_all_uses_with(call_before(gather, operation, *operands, **source.kwargs))
-        graph.erase_node(gather)
-
-
-def _moves(source: Node, dim: int) -> bool:
-    """Return whether a gather along a dim may move before the pointwise operation that it reads."""
-    if not _is_pointwise(source):
-        return False
-    shape, whole = source.meta["val"].shape, _whole_operands(source)
-    others = (operand for operand in source.all_input_nodes if operand not in whole)
-    if not whole or any(_varies_along(operand, dim - len(shape)) for operand in others):
-        return False
-    return all(
-        operand.op == "placeholder" or len(operand.users) > 1 or _moves(operand, dim) for operand in whole
-    )
-
-
-def _whole_operands(node: Node) -> list[Node]:
-    """Return the operands that have the same shape as the result."""
-    shape = node.meta["val"].shape
-    return [operand for operand in node.all_input_nodes if operand.meta["val"].shape == shape]
-
-
-def _varies_along(operand: Node, axis: int) -> bool:
-    """Return whether a smaller operand has several positions along an axis, which is negative."""
-    sizes = operand.meta["val"].shape
-    return len(sizes) >= -axis and sizes[axis] != 1
-
-
-def _is_pointwise(node: Node) -> bool:
-    """Return whether a node computes each element of one tensor from the operand elements at the same index."""
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or not isinstance(node.meta["val"], torch.Tensor):
-        return False
-    # Random numbers would differ in another shape.
-    return torch.Tag.pointwise in target.tags and torch.Tag.nondeterministic_seeded not in target.tags
-
-
-def _selects(index: Node, source: Node, dim: int) -> bool:
-    """Return whether an index selects fewer positions of ``dim`` than exist, and all positions of the other dims."""
-    sizes, extents = (tuple(node.meta["val"].shape) for node in (index, source))
-    return bool(extents) and sizes[dim] < extents[dim] and _without(sizes, dim) == _without(extents, dim)
-
-
-def _without(sizes: tuple[int, ...], dim: int) -> tuple[int, ...]:
-    return (*sizes[:dim], *sizes[dim + 1 :])
+def _is_composite(operator: OpOverload) -> bool:
+    return operator.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd)

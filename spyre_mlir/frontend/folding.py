@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Constant folding on the FX graph: nodes that do not depend on an input or a parameter become data.
+"""Values computed when a model is imported: constants, casts of parameters, batch norms.
 
-Attention masks, position ids and rotary tables are computed once, by PyTorch, and reach MLIR as function arguments of
-kind ``constant`` (as ``aten.full`` if all elements are equal), never as text. A tensor without elements is always
-known, whatever it depends on.
+Nodes that do not depend on an input or a parameter become data. Attention masks, position ids and rotary tables are
+computed once, by PyTorch, and reach MLIR as function arguments of kind ``constant`` (as ``aten.full`` if all elements
+are equal), never as text. A tensor without elements is always known, whatever it depends on.
 """
 
 from __future__ import annotations
@@ -11,21 +11,28 @@ from __future__ import annotations
 import hashlib
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
+from torch import Tensor
+from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from spyre_mlir.frontend.assertions import CHECK, settle_assertions
+from spyre_mlir.frontend.content_reads import note_read
 from spyre_mlir.frontend.graph_edits import argument_key, dtype_of, metadata_for
-from spyre_mlir.frontend.loop_marks import is_mark
 from spyre_mlir.frontend.normal_forms import is_empty
 from spyre_mlir.frontend.operators import is_layout_operator
+from spyre_mlir.frontend.signature import PARAMETER, Argument, without_repeats
+from spyre_mlir.frontend.tile_loops import is_mark
 from spyre_mlir.target.element_types import widening_block
 from spyre_mlir.target.target import default_target
+
+aten = torch.ops.aten
 
 #: Larger results are computed by the program: computing them again is cheaper than storing them.
 #: A mask of 8192 tokens is kept.
@@ -43,29 +50,26 @@ def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
         return False
     if node.target is operator.getitem:
         return True
-    if not isinstance(node.target, torch._ops.OpOverload) or "empty" in node.target.name():
+    if not isinstance(node.target, OpOverload) or "empty" in node.target.name():
         return False
     # Random numbers differ between calls; a layout operator computes nothing but requests a layout.
     if torch.Tag.nondeterministic_seeded in node.target.tags or is_layout_operator(node) or is_mark(node):
         return False
     result = node.meta.get("val")
-    if _widens_fp8(node) and all(_multiplies_fp8(user) for user in node.users):
-        # A matmul reads the fp8 tensor directly.
+    # A matmul of tensors that are widened from fp8 reads the fp8 tensors directly.
+    if _widens_fp8(node) and all(
+        user.target is aten.mm.default and all(map(_widens_fp8, user.all_input_nodes)) for user in node.users
+    ):
         return False
     if is_narrow_weight(node):
         return False
-    return not isinstance(result, torch.Tensor) or result.numel() <= LARGEST_ELEMENTS
+    return not isinstance(result, Tensor) or result.numel() <= LARGEST_ELEMENTS
 
 
 def _widens_fp8(node: Node) -> bool:
     """Return whether a node converts an fp8 tensor to another type."""
     types = [dtype_of(operand) for operand in (*node.all_input_nodes, node)]
     return types[0] == torch.float8_e4m3fn and types[-1] != types[0]
-
-
-def _multiplies_fp8(node: Node) -> bool:
-    """Return whether a node is a matmul of tensors that are widened from fp8."""
-    return node.target is torch.ops.aten.mm.default and all(map(_widens_fp8, node.all_input_nodes))
 
 
 def _evaluate(graph: Graph, values: dict[Node, Any]) -> None:
@@ -103,21 +107,19 @@ class _EqualCalls:
         self._calls: list[list[Node]] = []
         self._readers: list[int] = []
         numbers: dict[Hashable, int] = {}
+        number_of = self._numbers.__getitem__
         for node in graph.nodes:
-            key = self._key(node)
+            # The key of a call is its operation and its arguments; a node of another kind is its own key.
+            key: Hashable = node
+            if node.op == "call_function":
+                arguments = (argument_key(values, Node, number_of) for values in (node.args, node.kwargs))
+                key = node.target, *arguments
             self._numbers[node] = number = numbers.setdefault(key, len(numbers))
             if number == len(self._calls):
                 self._calls.append([])
                 self._readers.append(0)
             self._calls[number].append(node)
             self._readers[number] += len(node.users)
-
-    def _key(self, node: Node) -> Hashable:
-        """Key of a call: its operation and its arguments. A node of another kind is its own key."""
-        if node.op != "call_function":
-            return node
-        number = self._numbers.__getitem__
-        return node.target, argument_key(node.args, Node, number), argument_key(node.kwargs, Node, number)
 
     def equal_to(self, node: Node) -> Sequence[Node]:
         """Calls with the same result as a node, including the node."""
@@ -132,22 +134,9 @@ class _EqualCalls:
                 yield from self._calls[number]
 
 
-def _memory(tensor: torch.Tensor) -> int:
+def _memory(tensor: Tensor) -> int:
     """Address of the storage of a tensor."""
     return tensor.untyped_storage().data_ptr()
-
-
-def _is_uniform(tensor: torch.Tensor) -> bool:
-    """Return whether all elements of a tensor are equal."""
-    return tensor.numel() > 0 and bool((tensor == tensor.flatten()[0]).all())
-
-
-def _without_broadcast(tensor: torch.Tensor) -> torch.Tensor:
-    """Dense copy of a tensor with expanded dims (stride 0) shrunk to 1."""
-    for dim, stride in enumerate(tensor.stride()):
-        if stride == 0 and tensor.shape[dim] > 1:
-            tensor = tensor.narrow(dim, 0, 1)
-    return tensor.contiguous()
 
 
 def _is_computed(node: Node, values: dict[Node, Any]) -> bool:
@@ -162,13 +151,13 @@ class ConstantFolder:
     for a mask of positions. Nodes that the graph returns are not replaced.
     """
 
-    def __init__(self, graph: Graph, known: dict[Node, torch.Tensor]) -> None:
+    def __init__(self, graph: Graph, known: dict[Node, Tensor]) -> None:
         self.graph = graph
         self.values: dict[Node, Any] = {
             node: value for node, value in known.items()
             if value.device.type != "meta" and not isinstance(value, FakeTensor)
         }  # fmt: skip
-        self.arguments: dict[Node, torch.Tensor] = {}
+        self.arguments: dict[Node, Tensor] = {}
         self.source_bytes: dict[Node, int] = {}
         self._by_content: dict[tuple, Node] = {}
         #: By identity of a value, which equal calls share: whether its elements are equal, and its placeholder.
@@ -181,35 +170,40 @@ class ConstantFolder:
         _evaluate(self.graph, self.values)
         settle_assertions(self.graph, self.values)
         for node in list(self.graph.nodes):
-            if node.op == "call_function" and isinstance(self.values.get(node), torch.Tensor):
-                if self._is_large_view(self.values[node], storages):
-                    del self.values[node]
-                elif any(_is_computed(user, self.values) for user in node.users):
-                    self._replace(node, self.values[node])
-        self._erase_unused()
-
-    def _is_large_view(self, value: torch.Tensor, storages: set[int]) -> bool:
-        """Return whether a value is a view of known data that is too large to be copied."""
-        strides = zip(value.shape, value.stride(), strict=True)
-        elements = math.prod(size for size, stride in strides if stride)
-        return elements > LARGEST_VIEW_ELEMENTS and _memory(value) in storages
-
-    def _erase_unused(self) -> None:
-        """Erase known nodes without users, including nodes that Graph.eliminate_dead_code keeps."""
+            value = self.values.get(node)
+            if node.op != "call_function" or not isinstance(value, Tensor):
+                continue
+            strides = zip(value.shape, value.stride(), strict=True)
+            elements = math.prod(size for size, stride in strides if stride)
+            # A view of known data that is too large to be copied.
+            if elements > LARGEST_VIEW_ELEMENTS and _memory(value) in storages:
+                del self.values[node]
+            elif any(_is_computed(user, self.values) for user in node.users):
+                self._replace(node, value)
+        # Known nodes without users, including nodes that Graph.eliminate_dead_code keeps.
         for node in reversed(self.graph.nodes):
             if node.op == "call_function" and node in self.values and not node.users:
                 self.graph.erase_node(node)
         self.graph.eliminate_dead_code()
 
-    def _replace(self, node: Node, value: torch.Tensor) -> None:
-        """Replace a known node by ``aten.full`` or by a new placeholder with its data."""
+    def _replace(self, node: Node, value: Tensor) -> None:
+        """Replace a known node by ``aten.full`` if its elements are equal, or by a placeholder of distinct elements."""
         with self.graph.inserting_before(node), unset_fake_temporarily():
             if id(value) not in self._uniform:
-                self._uniform[id(value)] = _is_uniform(value)
+                self._uniform[id(value)] = value.numel() > 0 and bool((value == value.flatten()[0]).all())
+            call: tuple[Any, ...] = ()
             if self._uniform[id(value)]:
-                replacement = self._full(node, value)
+                number = value.flatten()[0].item()
+                number = int(number) if isinstance(number, bool) else number
+                options = {"dtype": value.dtype, "device": value.device, "pin_memory": False}
+                call = aten.full.default, (list(value.shape), number), options
             else:
                 replacement = self._placeholder(node, value)
+                if self.arguments[replacement].shape != value.shape:
+                    call = aten.expand.default, (replacement, list(value.shape))
+            if call:
+                replacement = self.graph.call_function(*call)
+                replacement.meta = dict(node.meta)
         node.replace_all_uses_with(
             # The output keeps its known nodes: split_outputs returns their values.
             replacement,
@@ -217,50 +211,29 @@ class ConstantFolder:
             propagate_meta=False,
         )
 
-    def _full(self, node: Node, value: torch.Tensor) -> Node:
-        number = value.flatten()[0].item()
-        number = int(number) if isinstance(number, bool) else number
-        full = self.graph.call_function(
-            torch.ops.aten.full.default,
-            (list(value.shape), number),
-            {"dtype": value.dtype, "device": value.device, "pin_memory": False},
-        )
-        full.meta = dict(node.meta)
-        return full
+    def _placeholder(self, node: Node, value: Tensor) -> Node:
+        """Placeholder with the distinct elements of a value, before the first operation.
 
-    def _placeholder(self, node: Node, value: torch.Tensor) -> Node:
-        """Node with this value: a placeholder of its distinct elements, expanded to its shape."""
-        if id(value) not in self._placeholders:
-            self._placeholders[id(value)] = self._with_content(node, value)
-        source = self._placeholders[id(value)]
-        if self.arguments[source].shape == value.shape:
-            return source
-        expanded = self.graph.call_function(torch.ops.aten.expand.default, (source, list(value.shape)))
-        expanded.meta = dict(node.meta)
-        return expanded
-
-    def _with_content(self, node: Node, value: torch.Tensor) -> Node:
-        """Placeholder with the distinct elements of a value; values with equal elements share a placeholder."""
+        Layers compute the same masks and tables: values with equal content share a placeholder.
+        """
+        if id(value) in self._placeholders:
+            return self._placeholders[id(value)]
         # A mask is often expanded over heads: its distinct elements are enough.
-        data = _without_broadcast(value)
+        data = without_repeats(value).contiguous()
         # By bits, because numpy does not support bfloat16 and fp8.
         bits = data.reshape(-1).view(torch.uint8).numpy()
-        # Layers compute the same masks and tables: data with equal content is one argument.
         key = (data.dtype, data.shape, hashlib.sha256(bits.data).digest())
         if key not in self._by_content:
-            self._by_content[key] = self._new_placeholder(node, data)
-        return self._by_content[key]
-
-    def _new_placeholder(self, node: Node, data: torch.Tensor) -> Node:
-        """Add a placeholder for data before the first operation."""
-        first_operation = next(other for other in self.graph.nodes if other.op != "placeholder")
-        with self.graph.inserting_before(first_operation):
-            placeholder = self.graph.placeholder(f"constant_{node.name}")
-        value = node.meta["val"].fake_mode.from_tensor(data, static_shapes=True)
-        placeholder.meta = metadata_for(node, value)
-        self.arguments[placeholder] = data
-        self.source_bytes[placeholder] = self._bytes_behind(node)
-        return placeholder
+            first_operation = next(other for other in self.graph.nodes if other.op != "placeholder")
+            with self.graph.inserting_before(first_operation):
+                placeholder = self.graph.placeholder(f"constant_{node.name}")
+            fake = node.meta["val"].fake_mode.from_tensor(data, static_shapes=True)
+            placeholder.meta = metadata_for(node, fake)
+            self.arguments[placeholder] = data
+            self.source_bytes[placeholder] = self._bytes_behind(node)
+            self._by_content[key] = placeholder
+        self._placeholders[id(value)] = self._by_content[key]
+        return self._placeholders[id(value)]
 
     def _bytes_behind(self, node: Node) -> int:
         """Count the bytes of the known placeholders that a folded node is computed from."""
@@ -282,19 +255,17 @@ class ConstantFolder:
 #: Smaller weights are widened ahead of time: the operation takes longer than reading the saved bytes.
 SMALLEST_ELEMENTS = 1 << 16
 
-_ATEN = torch.ops.aten
-
 _PRODUCTS = {
-    _ATEN.mm.default, _ATEN.bmm.default, _ATEN.addmm.default, _ATEN.baddbmm.default, _ATEN.linear.default,
-    _ATEN.matmul.default,
+    aten.mm.default, aten.bmm.default, aten.addmm.default, aten.baddbmm.default, aten.linear.default,
+    aten.matmul.default,
 }  # fmt: skip
 
 #: Operations between a stored weight and the matmul: scales, offsets, casts, shape changes.
 _DEQUANTISING = {
-    _ATEN.mul.Tensor, _ATEN.mul.Scalar, _ATEN.div.Tensor, _ATEN.sub.Tensor, _ATEN.sub.Scalar, _ATEN.add.Tensor,
-    _ATEN._to_copy.default, _ATEN.to.dtype, _ATEN.t.default, _ATEN.transpose.int, _ATEN.permute.default,
-    _ATEN.view.default, _ATEN.reshape.default, _ATEN._unsafe_view.default, _ATEN.expand.default,
-    _ATEN.unsqueeze.default, _ATEN.squeeze.dim, _ATEN.squeeze.default, _ATEN.clone.default,
+    aten.mul.Tensor, aten.mul.Scalar, aten.div.Tensor, aten.sub.Tensor, aten.sub.Scalar, aten.add.Tensor,
+    aten._to_copy.default, aten.to.dtype, aten.t.default, aten.transpose.int, aten.permute.default,
+    aten.view.default, aten.reshape.default, aten._unsafe_view.default, aten.expand.default,
+    aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.default, aten.clone.default,
     torch.ops.prims.convert_element_type.default,
 }  # fmt: skip
 
@@ -307,7 +278,7 @@ def is_narrow_weight(node: Node) -> bool:
     ):
         return False
     value, source = node.meta.get("val"), node.all_input_nodes[0].meta["val"]
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or value.itemsize == 1:
+    if not isinstance(value, Tensor) or not value.is_floating_point() or value.itemsize == 1:
         return False
     if value.numel() < SMALLEST_ELEMENTS or not _is_multiplied(node):
         return False
@@ -328,3 +299,220 @@ def _is_multiplied(node: Node) -> bool:
             seen.add(user)
             waiting.append(user)
     return len(node.users) > 0
+
+
+# Casts of parameters to a shorter type, computed once when the model is imported, not in each call.
+#
+#     mm(x, permute(convert(w: f32, f16)))  ->  mm(x, permute(w16)),  w16 = w.to(f16)
+#
+# A parameter that the program reads in both types becomes two arguments. Parameters that each call gives are unchanged.
+
+
+_CASTS = (torch.ops.prims.convert_element_type.default, aten._to_copy.default)
+
+
+def cast_parameters(graph: Graph, arguments: dict[Node, Argument]) -> None:
+    """Replace every cast of a parameter to a shorter float type by a parameter of that type."""
+    shorter: dict[tuple[Node, torch.dtype], Node] = {}
+    for node in list(graph.nodes):
+        dtype = _shorter_type(node)
+        if dtype is None:
+            continue
+        # The views between the cast and their base, the last view first.
+        views, source = [], node.all_input_nodes[0]
+        while (
+            isinstance(source.target, OpOverload)
+            and source.target.is_view
+            and len(source.all_input_nodes) == 1
+        ):
+            views.append(source)
+            source = source.all_input_nodes[0]
+        argument = arguments.get(source)
+        if argument is None or argument.kind != PARAMETER or argument.leaf is not None:
+            continue
+        if (source, dtype) not in shorter:
+            assert argument.tensor is not None
+            suffix = str(dtype).removeprefix("torch.")
+            with graph.inserting_after(source):
+                placeholder = shorter[source, dtype] = graph.placeholder(f"{source.name}_{suffix}")
+            with unset_fake_temporarily(), torch.no_grad():
+                data = argument.tensor.detach().to(dtype)
+            with source.meta["val"].fake_mode:
+                placeholder.meta = metadata_for(source, source.meta["val"].to(dtype))
+            arguments[placeholder] = argument._replace(
+                name=f"{argument.name}.{suffix}", tensor=data, cast_from=argument.name
+            )
+        _replace_cast(node, views, shorter[source, dtype])
+    # A parameter that the program reads only in one other type has the model's name.
+    types = Counter(source for source, _ in shorter)
+    for (source, _), placeholder in shorter.items():
+        if types[source] == 1 and not source.users:
+            arguments[placeholder] = arguments[placeholder]._replace(name=arguments[source].name)
+
+
+def _shorter_type(node: Node) -> torch.dtype | None:
+    """16-bit type to which a node casts wider floats; None if the node is not such a cast."""
+    if node.target not in _CASTS or set(node.kwargs) - {"dtype"}:
+        return None
+    source, target = dtype_of(node.all_input_nodes[0]), dtype_of(node)
+    if source is None or target is None or not source.is_floating_point or not target.is_floating_point:
+        return None
+    return target if source.itemsize > target.itemsize == 2 else None
+
+
+def _replace_cast(node: Node, views: list[Node], source: Node) -> None:
+    """Replace the cast of a chain of views by the same views of a cast tensor."""
+    graph = node.graph
+    with graph.inserting_before(node):
+        for view in reversed(views):
+            copy = graph.node_copy(view, lambda _, source=source: source)
+            with source.meta["val"].fake_mode:
+                value = cast(Callable[..., Any], view.target)(
+                    source.meta["val"], *view.args[1:], **view.kwargs
+                )
+            copy.meta = metadata_for(view, value)
+            source = copy
+    node.replace_all_uses_with(source, propagate_meta=False)
+    graph.erase_node(node)
+    for view in views:
+        if not view.users:
+            graph.erase_node(view)
+
+
+# Batch norms folded into the convolutions before them.
+#
+# A batch norm in evaluation is a scale and a shift per channel, computed from parameters alone:
+#
+#     (conv(x, w) + b - mean) * scale + shift  =  conv(x, w * scale) + (b - mean) * scale + shift
+#
+# The same holds for every chain of sums and products of a convolution with numbers per channel. The products of
+# parameters are computed in f32 at import and rounded once. Parameters that each call gives do not change.
+
+
+_CHAIN: dict[Any, Callable[..., Any]] = {
+    aten.add.Tensor: operator.add, aten.sub.Tensor: operator.sub,
+    aten.mul.Tensor: operator.mul, aten.div.Tensor: operator.truediv,
+}  # fmt: skip
+_CONVERT = torch.ops.prims.convert_element_type.default
+
+
+def fold_batch_norms(graph: Graph, arguments: dict[Node, Argument]) -> None:
+    """Fold every chain of per-channel sums and products after a convolution into its weight and bias, in place.
+
+    New arguments are ``<weight>.folded`` and ``<weight>.folded_bias``; the old arguments stay, without a use.
+    """
+    for node in list(graph.nodes):
+        if node.op == "call_function" and node.target is aten.convolution.default and not node.args[6]:
+            _BatchNormFolding(graph, arguments, node).run()
+
+
+class _BatchNormFolding:
+    """One convolution and the chain after it."""
+
+    def __init__(self, graph: Graph, arguments: dict[Node, Argument], convolution: Node) -> None:
+        self.graph = graph
+        self.arguments = arguments
+        self.convolution = convolution
+        self.channels = convolution.meta["val"].shape[1]
+        self.values: dict[Node, Any] = {}
+
+    def run(self) -> None:
+        """Replace the convolution and the chain by one convolution with folded parameters, if all are known."""
+        source, weight, bias, *rest = self.convolution.args
+        if not isinstance(weight, Node) or not self._is_known(weight):
+            return
+        if isinstance(bias, Node) and not self._is_known(bias):
+            return
+        last, dtype = self.convolution, self.convolution.meta["val"].dtype
+        with unset_fake_temporarily(), torch.no_grad():
+            scale = torch.ones(self.channels)
+            shift = self._number(bias) if isinstance(bias, Node) else torch.zeros(self.channels)
+            folded = scale, shift
+            for node, operand in self._chain():
+                if operand is not None:
+                    step = _CHAIN[node.target]
+                    shift = step(shift, operand)
+                    scale = step(scale, operand) if step in (operator.mul, operator.truediv) else scale
+                # Only a node of the convolution's type can be replaced, not a node between wider operations.
+                if node.meta["val"].dtype == dtype:
+                    last, folded = node, (scale, shift)
+            if last is self.convolution:
+                return
+            # Weights of small groups are computed from the parameter (``convolutions.py``), their first input.
+            root = weight
+            while root not in self.arguments and root.all_input_nodes:
+                root = root.all_input_nodes[0]
+            name = self.arguments[root].name if root in self.arguments else weight.name
+            (scale, shift), value = folded, self.values[weight]
+            product = value.float() * scale.reshape(-1, *(1,) * (value.ndim - 1))
+            new = [
+                self._argument(f"{name}.folded", product.to(value.dtype)),
+                self._argument(f"{name}.folded_bias", shift.to(value.dtype)),
+            ]
+            self.convolution.args = (source, *new, *rest)
+            last.replace_all_uses_with(self.convolution)
+
+    def _chain(self) -> Iterator[tuple[Node, Tensor | None]]:
+        """Operations after the convolution, each the only reader of the previous one, with their factor per channel.
+
+        They may be wider than the convolution, as parameters are under autocast; a cast does not have a factor.
+        """
+        node = self.convolution
+        while len(node.users) == 1:
+            (user,) = node.users
+            # A narrower type would round between operations; an operation with several results has no type.
+            if dtype_of(user) not in (self.convolution.meta["val"].dtype, torch.float32):
+                return
+            if user.target is _CONVERT:
+                yield user, None
+                node = user
+                continue
+            # An alpha is a keyword argument.
+            if user.target not in _CHAIN or user.kwargs:
+                return
+            operand, factor = user.args
+            # Sums and products may have the convolution on either side, differences and quotients only on the left.
+            if factor is node and user.target in (aten.add.Tensor, aten.mul.Tensor):
+                operand, factor = factor, operand
+            if operand is not node or not isinstance(factor, Node):
+                return
+            # Broadcasting aligns shapes at their last dim.
+            rank, shape = self.convolution.meta["val"].ndim, factor.meta["val"].shape
+            padded = (1,) * (rank - len(shape)) + tuple(shape)
+            if padded != (1, self.channels, *(1,) * (rank - 2)) or not self._is_known(factor):
+                return
+            yield user, self._number(factor)
+            node = user
+
+    def _is_known(self, node: Node) -> bool:
+        """Return whether a node has the same value in every call. If so, store the value in ``values``."""
+        if node in self.values:
+            return True
+        if node.op == "placeholder":
+            argument = self.arguments.get(node)
+            data = argument.tensor if argument is not None and argument.kind != "input" else None
+            # Each call gives the value of a leaf, and a model on the device "meta" does not have numbers.
+            if argument is None or argument.leaf is not None or data is None or data.device.type == "meta":
+                return False
+            note_read(argument.cast_from or argument.name)
+            self.values[node] = data
+            return True
+        if not isinstance(node.target, OpOverload) or not all(map(self._is_known, node.all_input_nodes)):
+            return False
+        with unset_fake_temporarily(), torch.no_grad():
+            args, kwargs = map_arg((node.args, node.kwargs), lambda source: self.values[source])
+            self.values[node] = node.target(*args, **kwargs)
+        return True
+
+    def _number(self, node: Node) -> Tensor:
+        return self.values[node].float().reshape(self.channels)
+
+    def _argument(self, name: str, data: Tensor) -> Node:
+        """New parameter of the program, after the existing placeholders."""
+        last = [node for node in self.graph.nodes if node.op == "placeholder"][-1]
+        with self.graph.inserting_after(last):
+            placeholder = self.graph.placeholder("folded_" + name.replace(".", "_"))
+        mode = self.convolution.meta["val"].fake_mode
+        placeholder.meta["val"] = mode.from_tensor(data, static_shapes=True)
+        self.arguments[placeholder] = Argument(name, "parameter", data)
+        return placeholder

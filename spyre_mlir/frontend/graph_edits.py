@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, cast
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx import Node
+from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
@@ -121,3 +121,14 @@ def call_before(position: Node, target: torch._ops.OpOverload, *args: Any, **nam
     with tensor.fake_mode:
         node.meta = metadata_for(position, target(*values[0], **values[1]))
     return node
+
+
+def copy_calls(position: Node, graph: Graph, operands: Iterable[Node]) -> Any:
+    """Copy the calls of a traced graph before the node ``position``, with its source line; return the results."""
+    copies = dict(zip(graph.find_nodes(op="placeholder"), operands, strict=True))
+    with position.graph.inserting_before(position):
+        for node in graph.nodes:
+            if node.op not in ("placeholder", "output"):
+                copies[node] = position.graph.node_copy(node, copies.__getitem__)
+                copies[node].meta = metadata_for(position, node.meta["val"])
+    return map_arg(graph.output_node().args[0], copies.__getitem__)

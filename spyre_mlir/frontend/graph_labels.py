@@ -7,10 +7,8 @@ import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
-import torch
 from torch._dynamo.utils import graph_break_reasons
 from torch._guards import CompileContext
 from torch.fx import GraphModule
@@ -53,7 +51,12 @@ class GraphLabel:
 
     def for_inputs(self, inputs: Sequence[Any]) -> GraphLabel:
         """Return the label of a program for these inputs."""
-        return replace(self, inputs=tuple(map(_input_text, inputs)))
+        texts = []
+        for value in inputs:
+            shape = getattr(value, "shape", None)
+            dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+            texts.append(repr(value) if shape is None else f"{dtype} {list(shape)}")
+        return replace(self, inputs=tuple(texts))
 
     def name(self, options: str) -> str:
         """Return a name for files: the same name for the same graph, inputs and options in any process."""
@@ -67,26 +70,15 @@ Keep = Callable[[GraphLabel, Any], None]
 
 def keeping(compile: Callable[..., Any], label: GraphLabel, keep: Keep | None) -> Callable[..., Any]:
     """Wrap ``compile`` so that ``keep`` is called with the label and the program of each compilation."""
-    return compile if keep is None else partial(_compiled_and_kept, compile, label, keep)
+    if keep is None:
+        return compile
 
+    def compile_and_keep(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+        program = compile(function, inputs)
+        keep(label.for_inputs(inputs), program)
+        return program
 
-def _compiled_and_kept(
-    compile: Callable[..., Any],
-    label: GraphLabel,
-    keep: Keep,
-    function: Callable[..., Any],
-    inputs: Sequence[Any],
-) -> Any:
-    program = compile(function, inputs)
-    keep(label.for_inputs(inputs), program)
-    return program
-
-
-def _input_text(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
-    shape = getattr(value, "shape", None)
-    return repr(value) if shape is None else f"{getattr(value, 'dtype', '')} {list(shape)}"
+    return compile_and_keep
 
 
 def _first_place(graph: GraphModule) -> tuple[str, str]:

@@ -101,12 +101,6 @@ def name_tensor_dims(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) 
         raise CompileError(f"Only the dims of tensors have names, not those of a {type(tensor).__name__}.")
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise CompileError(f"The names of dims are a list of texts, not {names!r}.")
-    _check_names(tensor, names)
-    _names[tensor] = tuple(names)
-
-
-def _check_names(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) -> None:
-    """Raise ``CompileError`` for names that are not declared, occur twice or do not match the size of the tensor."""
     for position, name in enumerate(names):
         if not isinstance(name, str) or name not in _sizes:
             raise CompileError(
@@ -118,6 +112,7 @@ def _check_names(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) -> N
     if math.prod(shape) != math.prod(_sizes[name] for name in names):
         sizes = ", ".join(f"{name} = {_sizes[name]}" for name in names)
         raise CompileError(f"The dims {sizes or 'none'} do not make up a tensor of shape {list(shape)}.")
+    _names[tensor] = tuple(names)
 
 
 # Dynamo calls this function at trace time: an exception in traced code would only cause a graph break.
@@ -149,6 +144,13 @@ def spyre_hint(*, tiles: Mapping[str, int]) -> contextlib.AbstractContextManager
     return annotation if torch.compiler.is_dynamo_compiling() else _recorded(annotation)
 
 
+@contextlib.contextmanager
+def _recorded(annotation: contextlib.AbstractContextManager[Any]) -> Iterator[None]:
+    """Annotation that torch.export keeps even if its caller does not request it, as Dynamo does."""
+    with annotation, preserve_node_meta():
+        yield
+
+
 # After a graph break Dynamo would compile this function alone, and cannot return an annotation from it.
 skip_code(spyre_hint.__code__)
 
@@ -159,51 +161,30 @@ def _new_annotation_key() -> str:
     return f"{HINT_PREFIX}{next(_numbers)}"
 
 
-@contextlib.contextmanager
-def _recorded(annotation: contextlib.AbstractContextManager[Any]) -> Iterator[None]:
-    """Annotation that torch.export keeps even if its caller does not request it, as Dynamo does."""
-    with annotation, preserve_node_meta():
-        yield
-
-
 def resolve_hints(graph: Graph) -> bool:
     """Set ``node.meta["sdsc.hints"]``, the hints around an operation, outermost first; return whether any exist.
 
     Hint ids are numbered within one graph, from 1, so they do not depend on earlier compilations.
     """
-    hinted = {
-        node: annotated
-        for node in graph.nodes
-        if node.op != "placeholder" and (annotated := _annotated(node))
-    }
+    # The tiles of every hint around a node, by the number of the hint.
+    hinted: dict[Node, dict[int, Any]] = {}
+    for node in graph.nodes:
+        for key, tiles in (node.meta.get("custom") or {}).items():
+            if node.op != "placeholder" and key.startswith(HINT_PREFIX):
+                hinted.setdefault(node, {})[int(key.removeprefix(HINT_PREFIX))] = tiles
     numbers = sorted({number for annotated in hinted.values() for number in annotated})
     ids = {number: hint_id for hint_id, number in enumerate(numbers, start=1)}
     for node, annotated in hinted.items():
+        for name, count in itertools.chain(*(annotated[number].items() for number in sorted(annotated))):
+            if not isinstance(name, str) or not _is_positive(count):
+                raise CompileError(
+                    f"A hint gives names of dims and positive numbers of tiles, not {name!r}: {count!r}.",
+                    source_of(node),
+                )
         node.meta[HINTS] = tuple(
-            Hint(ids[number], _tiles(annotated[number], node)) for number in sorted(annotated)
+            Hint(ids[number], tuple(annotated[number].items())) for number in sorted(annotated)
         )
     return bool(hinted)
-
-
-def _annotated(node: Node) -> dict[int, Any]:
-    """Tiles of every hint around a node, by the number of the hint."""
-    custom = node.meta.get("custom") or {}
-    return {
-        int(key.removeprefix(HINT_PREFIX)): tiles
-        for key, tiles in custom.items()
-        if key.startswith(HINT_PREFIX)
-    }
-
-
-def _tiles(tiles: Mapping[str, int], node: Node) -> tuple[tuple[str, int], ...]:
-    """Tile counts of a hint, checked, in the order of the hint."""
-    for name, count in tiles.items():
-        if not isinstance(name, str) or not _is_positive(count):
-            raise CompileError(
-                f"A hint gives names of dims and positive numbers of tiles, not {name!r}: {count!r}.",
-                source_of(node),
-            )
-    return tuple(tiles.items())
 
 
 def _is_positive(number: Any) -> bool:

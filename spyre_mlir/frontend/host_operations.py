@@ -16,8 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError, FallbackWarning
-from spyre_mlir.frontend.operations import in_its_memory, memory_of, write_memory
-from spyre_mlir.layout.strided import StridedView
+from spyre_mlir.frontend.operations import in_its_memory, memory_of, strided_of, viewed, write_memory
 from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage
 
@@ -47,29 +46,19 @@ class OperandResult:
     index: int
 
 
-@dataclass
 class _HostMemory:
     """Memory of the device, and the bytes of its copy on the host, which the operation may change."""
 
-    storage: Storage
-    before: torch.Tensor
-    bytes: torch.Tensor
-
-    @classmethod
-    def of(cls, storage: Storage) -> _HostMemory:
-        before = memory_of(storage).view(torch.uint8)
-        return cls(storage, before, before.clone())
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.before = memory_of(storage).view(torch.uint8)
+        self.bytes = self.before.clone()
 
     def tensor(self, tensor: DeviceTensor) -> torch.Tensor:
         """Return the host copy of a tensor in this memory."""
         dtype = getattr(torch, tensor.dtype)
         whole = self.bytes[: len(self.bytes) // dtype.itemsize * dtype.itemsize].view(dtype)
-        return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-
-    def write_back(self) -> None:
-        """Copy the memory back to the device if the operation changed it."""
-        if not torch.equal(self.before, self.bytes):
-            write_memory(self.storage, self.bytes.view(getattr(torch, self.storage.dtype)))
+        return viewed(whole, tensor)
 
     def device_tensor(self, view: torch.Tensor) -> DeviceTensor:
         """Return the device tensor for a view of the copy."""
@@ -79,7 +68,7 @@ class _HostMemory:
             # Views of several dtypes read the same bytes, in the byte order of the host.
             storage.give_up_layout()
             storage = Storage(None, dtype, storage.data, (storage.data.nbytes // view.itemsize,))
-        return DeviceTensor.of(storage, _strided(view))
+        return DeviceTensor.of(storage, strided_of(view))
 
 
 def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> HostRun:
@@ -97,37 +86,33 @@ def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> H
         if isinstance(leaf, DeviceTensor):
             memory = id(leaf.storage.data)
             if memory not in memories:
-                memories[memory] = _HostMemory.of(leaf.storage)
+                memories[memory] = _HostMemory(leaf.storage)
             # An operand that is passed twice is one tensor.
             if id(leaf) not in copies:
                 copies[id(leaf)] = memories[memory].tensor(leaf)
             operands[index] = copies[id(leaf)]
-    before = {index: _strided(operand) for index, operand in operands.items()}
+    before = {index: strided_of(operand) for index, operand in operands.items()}
     args, kwargs = tree.unflatten([operands.get(index, leaf) for index, leaf in enumerate(leaves)])
     results, structure = pytree.tree_flatten(operation(*args, **kwargs))
+    shared: dict[int, _HostMemory] = {}
     for memory in memories.values():
-        memory.write_back()
-    shared = {
-        memory.bytes.untyped_storage()._cdata: memory
-        for memory in memories.values()
-        if memory.bytes.untyped_storage().nbytes() == memory.before.nbytes
-    }
+        if not torch.equal(memory.before, memory.bytes):
+            write_memory(memory.storage, memory.bytes.view(getattr(torch, memory.storage.dtype)))
+        copy = memory.bytes.untyped_storage()
+        if copy.nbytes() == memory.before.nbytes:
+            shared[copy._cdata] = memory
     indices = {id(operand): index for index, operand in operands.items()}
     moved = _on_the_device(operation, [result for result in results if id(result) not in indices], shared)
     replaced = {
         index: _on_the_device(operation, [operand], shared)[0]
         for index, operand in operands.items()
-        if _strided(operand) != before[index] or operand.untyped_storage()._cdata not in shared
+        if strided_of(operand) != before[index] or operand.untyped_storage()._cdata not in shared
     }
     values = iter(moved)
     placed = [
         OperandResult(indices[id(result)]) if id(result) in indices else next(values) for result in results
     ]
     return HostRun(structure.unflatten(placed), replaced)
-
-
-def _strided(tensor: torch.Tensor) -> StridedView:
-    return StridedView(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
 
 def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, _HostMemory]) -> list[Any]:
@@ -150,7 +135,7 @@ def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, 
         if key not in shared and len(group) > 1:
             memory = group[0].untyped_storage()
             elements = torch.empty(0, dtype=group[0].dtype).set_(memory)
-            memories[key] = _HostMemory.of(in_its_memory(elements).storage)
+            memories[key] = _HostMemory(in_its_memory(elements).storage)
     return [
         value
         if not isinstance(value, torch.Tensor)

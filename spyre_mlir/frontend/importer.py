@@ -15,7 +15,7 @@ import gc
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -45,6 +45,7 @@ from spyre_mlir.frontend.assertions import CHECK, asserts
 from spyre_mlir.frontend.exported import (
     ExportedGraph,
     Inputs,
+    WiderForms,
     as_call,
     call_inputs,
     capture,
@@ -65,14 +66,13 @@ from spyre_mlir.frontend.kernel_calls import (
     operands_of_call,
 )
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
-from spyre_mlir.frontend.loop_marks import BEGIN, end_of, is_mark_read
 from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
 from spyre_mlir.frontend.meta_tensors import require_numbers
 from spyre_mlir.frontend.operators import is_layout_operator, layout_operation
 from spyre_mlir.frontend.row_writes import INSERT_ROWS
 from spyre_mlir.frontend.signature import CONSTANT, INPUT, Argument, Call, Signature, View, to_numpy
+from spyre_mlir.frontend.tile_loops import BEGIN, end_of, is_mark_read
 from spyre_mlir.frontend.torch_device import SpyreTensor, as_device_tensor
-from spyre_mlir.frontend.wider_forms import WiderForms
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.records import dataclass
@@ -154,7 +154,17 @@ def import_torch(
         # The model computes nothing, so it does not need a program.
         if module is None:
             return Imported(None, exported.signature, {})
-    return Imported(module, exported.signature, _layouts(inputs, exported.signature))
+    signature, layouts = exported.signature, {}
+    leaves = map(as_device_tensor, call_inputs(inputs).leaves)
+    # Inputs may be missing: an exported program has its own example inputs.
+    if any(isinstance(leaf, DeviceTensor) for leaf in leaves):
+        leaves, _ = signature.leaves_of(*as_call(inputs))
+        taken = [argument.leaf for argument in signature.arguments if argument.kind == INPUT]
+        tensors = [None if leaf is None else leaves[leaf] for leaf in taken]
+        layouts = {
+            index: tensor.layout for index, tensor in enumerate(tensors) if isinstance(tensor, DeviceTensor)
+        }
+    return Imported(module, signature, layouts)
 
 
 def capture_torch(
@@ -234,18 +244,6 @@ def _without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _layouts(inputs: Inputs, signature: Signature) -> dict[int, StickLayout]:
-    """Layouts of the inputs that are on the device, by input index."""
-    leaves = map(as_device_tensor, call_inputs(inputs).leaves)
-    if not any(isinstance(leaf, DeviceTensor) for leaf in leaves):
-        # Inputs may be missing: an exported program has its own example inputs.
-        return {}
-    input_arguments = [argument for argument in signature.arguments if argument.kind == INPUT]
-    leaves, _ = signature.leaves_of(*as_call(inputs))
-    tensors = [None if argument.leaf is None else leaves[argument.leaf] for argument in input_arguments]
-    return {index: tensor.layout for index, tensor in enumerate(tensors) if isinstance(tensor, DeviceTensor)}
-
-
 class _NodeImporter(GraphNodeImporter):
     """torch-mlir's node importer, extended by the operators of ``operators.py`` and by calls of PyTorch's kernels.
 
@@ -303,9 +301,9 @@ class _NodeImporter(GraphNodeImporter):
             self._import_kernel_call(loc, node)
         elif is_layout_operator(node):
             self._import_layout_operator(loc, node)
-        elif inserts_rows(node):
+        elif node.target is INSERT_ROWS:
             with loc:
-                self.bind_node_value(node, import_rows(node, self.resolve_node_value))
+                self.bind_node_value(node, _import_rows(node, self.resolve_node_value))
         else:
             try:
                 super()._import_torch_op_overload(loc, node, concrete_target)
@@ -330,25 +328,17 @@ class _NodeImporter(GraphNodeImporter):
         condition, text = cast(tuple[Node, str], node.args)
         value = self.resolve_node_value(condition)
         with loc:
+            tensor = _to_builtin(condition, value)
             boolean = ir.IntegerType.get_signless(1)
-            scalar = ir.RankedTensorType.get([], boolean)
-            tensor = ir.Operation.create(
-                "torch_c.to_builtin_tensor", results=[scalar], operands=[value]
-            ).result
             element = ir.Operation.create("tensor.extract", results=[boolean], operands=[tensor]).result
             ir.Operation.create("cf.assert", operands=[element], attributes={"msg": ir.StringAttr.get(text)})
 
     def _import_layout_operator(self, loc: ir.Location, node: Node) -> None:
-        build, source, layout, element = layout_operation(node)
+        build, source, layout = layout_operation(node)
         value = self.resolve_node_value(source)
         with loc:
-            type_ = ir.RankedTensorType.get(layout.shape, ir.Type.parse(element))
-            tensor = ir.Operation.create(
-                "torch_c.to_builtin_tensor", results=[type_], operands=[value]
-            ).result
-            result = build(tensor, layout, loc)
-            back = ir.Operation.create("torch_c.from_builtin_tensor", results=[value.type], operands=[result])
-        self.bind_node_value(node, back.result)
+            result = build(_to_builtin(source, value), layout, loc)
+            self.bind_node_value(node, _from_builtin(result, value.type))
 
 
 class _Hooks(FxImporterHooks):
@@ -382,47 +372,71 @@ def _import_graph(exported: ExportedGraph, context: ir.Context) -> ir.Module:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CompileError(f"torch-mlir cannot import the model: {reason}", source_of_error(error)) from error
     updated = {
-        update.argument.name: {UPDATED: update.value.base}
+        update.argument.name: update.value.base
         for update in exported.signature.updates
         if isinstance(update.value, View) and isinstance(update.value.base, int) and not update.value.steps
     }
     with context:
-        function.arg_attrs = [
-            _with_runs(to_attribute(_attributes(argument) | updated.get(argument.name, {})), argument)
-            for argument in exported.signature.arguments
-        ]
+        function.arg_attrs = [_attributes(argument, updated) for argument in exported.signature.arguments]
         if exported.dim_sizes:
             function.attributes[DIM_SIZES] = to_attribute(exported.dim_sizes)
     return importer.module
 
 
-def _attributes(argument: Argument) -> dict[str, Any]:
-    """Attributes of an argument of @main."""
+def _attributes(argument: Argument, updated: Mapping[str, int]) -> ir.DictAttr:
+    """Attributes of an argument of @main, and run lengths of a constant that may be a mask. Needs a current context."""
     attributes: dict[str, Any] = {"spyre.name": argument.name, "spyre.kind": argument.kind}
-    bounds = {INDEX_BOUNDS: asdict(argument.index_bounds)} if argument.index_bounds else {}
     if argument.source_bytes is not None:
         attributes[SOURCE_BYTES] = argument.source_bytes
-    return attributes | bounds | ({DIMS: argument.dims} if argument.dims else {})
-
-
-def _with_runs(attributes: ir.DictAttr, argument: Argument) -> ir.DictAttr:
-    """Add the run lengths of a constant that may be a mask. Needs a current context."""
-    runs = _runs(argument)
-    if runs is None:
-        return attributes
-    return ir.DictAttr.get({**{entry.name: entry.attr for entry in attributes}, RUNS: runs_attr(runs)})
-
-
-def _runs(argument: Argument) -> RunLengths | None:
-    """Run lengths of equal elements in a constant that may be a mask; None for another argument."""
-    tensor = argument.tensor
+    if argument.index_bounds:
+        attributes[INDEX_BOUNDS] = asdict(argument.index_bounds)
+    if argument.dims:
+        attributes[DIMS] = argument.dims
+    if argument.name in updated:
+        attributes[UPDATED] = updated[argument.name]
+    named, tensor = to_attribute(attributes), argument.tensor
     if argument.kind != CONSTANT or tensor is None or tensor.ndim < 2 or tensor.numel() < _LEAST_MASK:
-        return None
+        return named
     # Numpy does not support bfloat16: its bits would be read as numbers.
     if tensor.dtype not in (torch.bool, torch.float16, torch.float32):
-        return None
+        return named
     rows = tensor.numel() // tensor.shape[-1]
-    return RunLengths.of(to_numpy(tensor.contiguous()), _MOST_RUNS * rows)
+    runs = RunLengths.of(to_numpy(tensor.contiguous()), _MOST_RUNS * rows)
+    if runs is None:
+        return named
+    return ir.DictAttr.get({**{entry.name: entry.attr for entry in named}, RUNS: runs_attr(runs)})
+
+
+def _to_builtin(node: Node, value: ir.Value) -> ir.Value:
+    """Build the cast of the value of a node from the torch dialect to a builtin tensor."""
+    types = [builtin_type(node.meta["val"])]
+    return ir.Operation.create("torch_c.to_builtin_tensor", results=types, operands=[value]).result
+
+
+def _from_builtin(value: ir.Value, type_: ir.Type) -> ir.Value:
+    """Build the cast of a builtin tensor to a type of the torch dialect."""
+    return ir.Operation.create("torch_c.from_builtin_tensor", results=[type_], operands=[value]).result
+
+
+def _slice(
+    name: str,
+    operands: Sequence[ir.Value],
+    result: ir.Type,
+    shape: Sequence[int],
+    dims: Sequence[int],
+    positions: Sequence[ir.Value],
+) -> ir.Value:
+    """Build a slice operation on a slice of ``shape``, at ``positions`` in ``dims``, and at 0 in other dims."""
+    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
+    offsets = [dynamic if dim in dims else 0 for dim in range(len(shape))]
+    segments = [*(1 for _ in operands), len(positions), 0, 0]
+    attributes = {
+        "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
+        "static_sizes": ir.DenseI64ArrayAttr.get(list(shape)),
+        "static_strides": ir.DenseI64ArrayAttr.get([1] * len(shape)),
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get(segments),
+    }
+    return ir.Operation.create(name, [result], [*operands, *positions], attributes).result
 
 
 # One trace at a time per process, of an import or of Dynamo: PyTorch keeps the state of a trace in globals.
@@ -461,50 +475,34 @@ def _register(kind: type) -> None:
     """
 
     def unflatten(parts: Any, context: tuple[tuple[str, ...], dict[str, Any]]) -> Any:
-        """Return an object of the class with these attributes."""
         names, others = context
         # Without __init__, which requires a configuration and may allocate tensors.
         cache = object.__new__(kind)
         vars(cache).update(others, **dict(zip(names, parts, strict=True)))
         return cache
 
-    pytree.register_pytree_node(kind, _parts, unflatten, flatten_with_keys_fn=_named_parts)
+    def named_parts(value: Any) -> tuple[list[tuple[Any, Any]], Any]:
+        parts, context = _parts(value)
+        return [
+            (pytree.GetAttrKey(name), part) for name, part in zip(context[0], parts, strict=True)
+        ], context
+
+    pytree.register_pytree_node(kind, _parts, unflatten, flatten_with_keys_fn=named_parts)
 
 
 def _parts(value: Any) -> tuple[list[Any], tuple[tuple[str, ...], dict[str, Any]]]:
     """Children of a cache; their names, and all other attributes, which must be equal in each call."""
-    parts = {name: part for name, part in vars(value).items() if _is_part(part)}
-    others = {name: part for name, part in vars(value).items() if name not in parts}
+    parts, others = {}, {}
+    for name, part in vars(value).items():
+        is_part = isinstance(part, (torch.Tensor, list)) or type(part) in pytree.SUPPORTED_NODES
+        (parts if is_part else others)[name] = part
     return list(parts.values()), (tuple(parts), others)
-
-
-def _named_parts(value: Any) -> tuple[list[tuple[Any, Any]], Any]:
-    parts, context = _parts(value)
-    return [(pytree.GetAttrKey(name), part) for name, part in zip(context[0], parts, strict=True)], context
-
-
-def _is_part(value: Any) -> bool:
-    return isinstance(value, (torch.Tensor, list)) or type(value) in pytree.SUPPORTED_NODES
 
 
 # Import of ``spyre::insert_rows`` as insertions of slices at indices that the host reads.
 
-#: MLIR's ``ShapedType::kDynamic``, which marks an operand among static offsets.
-_DYNAMIC = -(1 << 63)
 
-_NAMES = {
-    getattr(torch, element.host): name
-    for name, element in ELEMENT_TYPES.items()
-    if element.storage is not None and hasattr(torch, element.host)
-}
-
-
-def inserts_rows(node: Node) -> bool:
-    """Return whether a node inserts rows."""
-    return node.target is INSERT_ROWS
-
-
-def import_rows(node: Node, value_of: Callable[[Node], ir.Value]) -> ir.Value:
+def _import_rows(node: Node, value_of: Callable[[Node], ir.Value]) -> ir.Value:
     """Build the insertions of a node at the current insertion point, one after the other.
 
     ``value_of`` returns the value of a node in the torch dialect. The result is also in the torch dialect.
@@ -512,48 +510,21 @@ def import_rows(node: Node, value_of: Callable[[Node], ir.Value]) -> ir.Value:
     operands = operands_of(node)
     dims, elements, rows = operands["dims"], operands["elements"], operands["rows"]
     shape = tuple(operands["x"].meta["val"].shape)
-    result = _tensor(operands["x"], value_of)
-    tensors = [_tensor(index, value_of) for index in operands["indices"]]
-    for number, row in enumerate(rows):
-        positions = [
-            read_index(tensor, elements[axis * len(rows) + number], _bounds(shape[dim], operands))
-            for axis, (dim, tensor) in enumerate(zip(dims, tensors, strict=True))
-        ]
-        result = _inserted(_tensor(row, value_of), result, dims, positions)
-    type_ = value_of(operands["x"]).type
-    return ir.Operation.create("torch_c.from_builtin_tensor", results=[type_], operands=[result]).result
-
-
-def _tensor(node: Node, value_of: Callable[[Node], ir.Value]) -> ir.Value:
-    """Build the cast from a value of the torch dialect to a builtin tensor."""
-    tensor = node.meta["val"]
-    type_ = ir.RankedTensorType.get(tuple(tensor.shape), ir.Type.parse(_NAMES[tensor.dtype]))
-    return ir.Operation.create("torch_c.to_builtin_tensor", results=[type_], operands=[value_of(node)]).result
-
-
-def _bounds(size: int, operands: dict[str, Any]) -> dict[str, int | str]:
-    lower = -size if operands["negative"] else 0
-    return {"lower": lower, "upper": size, "operation": operands["operation"]}
-
-
-def _inserted(row: ir.Value, whole: ir.Value, dims: Sequence[int], positions: Sequence[ir.Value]) -> ir.Value:
-    """Build the insertion of a row at ``positions`` in ``dims``, where it has size 1; ``dims`` are ascending."""
-    sizes = list(ir.RankedTensorType(row.type).shape)
-    attributes = {
-        "static_offsets": ir.DenseI64ArrayAttr.get(
-            [_DYNAMIC if dim in dims else 0 for dim in range(len(sizes))]
-        ),
-        "static_sizes": ir.DenseI64ArrayAttr.get(sizes),
-        "static_strides": ir.DenseI64ArrayAttr.get([1] * len(sizes)),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, len(positions), 0, 0]),
-    }
-    operands = [row, whole, *positions]
-    return ir.Operation.create("tensor.insert_slice", [whole.type], operands, attributes).result
+    result = _to_builtin(operands["x"], value_of(operands["x"]))
+    tensors = [_to_builtin(index, value_of(index)) for index in operands["indices"]]
+    for number, node_of_row in enumerate(rows):
+        positions = []
+        for axis, (dim, tensor) in enumerate(zip(dims, tensors, strict=True)):
+            lower = -shape[dim] if operands["negative"] else 0
+            bounds = {"lower": lower, "upper": shape[dim], "operation": operands["operation"]}
+            positions.append(read_index(tensor, elements[axis * len(rows) + number], bounds))
+        row = _to_builtin(node_of_row, value_of(node_of_row))
+        sizes = ir.RankedTensorType(row.type).shape
+        result = _slice("tensor.insert_slice", [row, result], result.type, sizes, dims, positions)
+    return _from_builtin(result, value_of(operands["x"]).type)
 
 
 # Loops of a graph as ``scf.for`` on tensors, built while torch-mlir imports the operations around and inside them.
-
-_INDEX = "affine_map<(d0) -> (d0 * {})>"
 
 
 class LoopImport:
@@ -568,103 +539,60 @@ class LoopImport:
         self.begin, self.end = operands_of(begin), operands_of(end)
         self.tensors = begin.meta["val"]
         self.resolve, self.type_of = resolve, type_of
-        self.loop = self._loop(end.meta["val"])
-        self.block = ir.Block.create_at_start(
-            self.loop.regions[0], [ir.IndexType.get(), *(value.type for value in self.loop.results)]
-        )
-
-    def _loop(self, results: Sequence[Any]) -> ir.Operation:
         carried = [self._tensor(node) for node in self.begin["carried"]]
         wholes = [
             ir.Operation.create("tensor.empty", results=[builtin_type(tensor)]).result
-            for tensor in results[len(carried) :]
+            for tensor in end.meta["val"][len(carried) :]
         ]
         #: The tiled tensors, outside the loop.
         self.wholes = [self._tensor(node) for node in self.begin["wholes"]]
+        index = ir.IndexType.get()
+        bounds = []
+        for number in (0, self.begin["trips"], 1):
+            attributes = {"value": ir.IntegerAttr.get(index, number)}
+            bounds.append(ir.Operation.create("arith.constant", [index], attributes=attributes).result)
         initial = [*carried, *wholes]
-        bounds = [_index(number) for number in (0, self.begin["trips"], 1)]
         types = [value.type for value in initial]
-        return ir.Operation.create("scf.for", results=types, operands=[*bounds, *initial], regions=1)
+        self.loop = ir.Operation.create("scf.for", results=types, operands=[*bounds, *initial], regions=1)
+        self.block = ir.Block.create_at_start(self.loop.regions[0], [index, *types])
 
     def begin_values(self) -> list[ir.Value]:
         """The values of the begin mark at the start of an iteration, except the mark itself."""
         carried = len(self.begin["carried"])
         values = list(self.block.arguments)[1 : 1 + carried]
         for whole, dim, size in zip(self.wholes, self.begin["dims"], self.begin["sizes"], strict=True):
-            values.append(self._slice(whole, dim, size))
+            type_ = ir.RankedTensorType(whole.type)
+            shape = list(type_.shape)
+            shape[dim] = size
+            tile = ir.RankedTensorType.get(shape, type_.element_type)
+            values.append(self._slice("tensor.extract_slice", [whole], tile, tile, dim))
         return [self._torch(value, tensor) for value, tensor in zip(values, self.tensors, strict=False)]
 
     def finish(self) -> None:
         """End the iteration: yield the carried values, and the whole tensors with the new tiles inserted."""
         values = [self._tensor(node) for node in self.end["carried"]]
         buffers = list(self.block.arguments)[1 + len(values) :]
-        for node, dim, buffer in zip(self.end["tiles"], self.end["dims"], buffers, strict=True):
-            values.append(self._inserted(self._tensor(node), buffer, dim))
+        for node, dim, whole in zip(self.end["tiles"], self.end["dims"], buffers, strict=True):
+            tile = self._tensor(node)
+            values.append(self._slice("tensor.insert_slice", [tile, whole], whole.type, tile.type, dim))
         ir.Operation.create("scf.yield", operands=values)
 
     def results(self, tensors: Sequence[Any]) -> list[ir.Value]:
         """The values of the end mark, after the loop."""
         return [self._torch(value, tensor) for value, tensor in zip(self.loop.results, tensors, strict=True)]
 
-    def _slice(self, whole: ir.Value, dim: int, size: int) -> ir.Value:
-        type_ = ir.RankedTensorType(whole.type)
-        shape = list(type_.shape)
-        shape[dim] = size
-        tile = ir.RankedTensorType.get(shape, type_.element_type)
-        segments = [1, 1, 0, 0]
-        return self._slice_op("tensor.extract_slice", [whole], tile, shape, dim, segments)
-
-    def _inserted(self, tile: ir.Value, whole: ir.Value, dim: int) -> ir.Value:
-        shape = list(ir.RankedTensorType(tile.type).shape)
-        segments = [1, 1, 1, 0, 0]
-        return self._slice_op("tensor.insert_slice", [tile, whole], whole.type, shape, dim, segments)
-
-    def _slice_op(
-        self,
-        name: str,
-        operands: list[ir.Value],
-        result: ir.Type,
-        shape: list[int],
-        dim: int,
-        segments: list[int],
+    def _slice(
+        self, name: str, operands: Sequence[ir.Value], result: ir.Type, tile: ir.Type, dim: int
     ) -> ir.Value:
-        offsets = [0] * len(shape)
-        offsets[dim] = ir.ShapedType.get_dynamic_stride_or_offset()
-        attributes = {
-            "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
-            "static_sizes": ir.DenseI64ArrayAttr.get(shape),
-            "static_strides": ir.DenseI64ArrayAttr.get([1] * len(shape)),
-            "operandSegmentSizes": ir.DenseI32ArrayAttr.get(segments),
-        }
-        position = self._position(shape[dim])
-        return ir.Operation.create(
-            name, results=[result], operands=[*operands, position], attributes=attributes
-        ).result
-
-    def _position(self, size: int) -> ir.Value:
-        """Return the offset of the tile of an iteration."""
-        variable = self.block.arguments[0]
-        if size == 1:
-            return variable
-        map_ = ir.Attribute.parse(_INDEX.format(size))
-        return ir.Operation.create(
-            "affine.apply", results=[variable.type], operands=[variable], attributes={"map": map_}
-        ).result
+        """Build a slice operation at the offset of the tile of an iteration."""
+        shape, position = ir.RankedTensorType(tile).shape, self.block.arguments[0]
+        if shape[dim] != 1:
+            attributes = {"map": ir.Attribute.parse(f"affine_map<(d0) -> (d0 * {shape[dim]})>")}
+            position = ir.Operation.create("affine.apply", [position.type], [position], attributes).result
+        return _slice(name, operands, result, shape, [dim], [position])
 
     def _tensor(self, node: Any) -> ir.Value:
-        return ir.Operation.create(
-            "torch_c.to_builtin_tensor",
-            results=[builtin_type(cast(Node, node).meta["val"])],
-            operands=[self.resolve(node)],
-        ).result
+        return _to_builtin(node, self.resolve(node))
 
     def _torch(self, value: ir.Value, tensor: Any) -> ir.Value:
-        return ir.Operation.create(
-            "torch_c.from_builtin_tensor", results=[self.type_of(tensor)], operands=[value]
-        ).result
-
-
-def _index(number: int) -> ir.Value:
-    index = ir.IndexType.get()
-    attributes = {"value": ir.IntegerAttr.get(index, number)}
-    return ir.Operation.create("arith.constant", results=[index], attributes=attributes).result
+        return _from_builtin(value, self.type_of(tensor))

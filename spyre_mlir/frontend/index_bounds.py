@@ -43,16 +43,12 @@ def _per_dim(node: Node) -> Iterator[IndexUse]:
             yield index, (-size, size)
 
 
-def _of_table(node: Node) -> Iterator[IndexUse]:
-    """Index of ``embedding(weight, indices)``, with its range."""
+def _of_table_or_classes(node: Node) -> Iterator[IndexUse]:
+    """Index of ``embedding(weight, indices)`` or ``one_hot(self, num_classes)``, if the number of classes is known."""
     operands = operands_of(node)
-    yield operands["indices"], (0, operands["weight"].meta["val"].shape[0])
-
-
-def _of_classes(node: Node) -> Iterator[IndexUse]:
-    """Index of ``one_hot(self, num_classes)``, with its range, if the number of classes is known."""
-    operands = operands_of(node)
-    if operands.get("num_classes", -1) >= 0:
+    if "weight" in operands:
+        yield operands["indices"], (0, operands["weight"].meta["val"].shape[0])
+    elif operands.get("num_classes", -1) >= 0:
         yield operands["self"], (0, operands["num_classes"])
 
 
@@ -61,8 +57,8 @@ _USES: dict[str, Callable[[Node], Iterator[IndexUse]]] = {
     **dict.fromkeys(("gather", "scatter", "scatter_add", "scatter_reduce", "index_select"), _along_dim),
     **dict.fromkeys(("index_add", "index_copy", "index_reduce"), _along_dim),
     "index_fill": lambda node: _along_dim(node, negative=True),
-    "embedding": _of_table,
-    "one_hot": _of_classes,
+    "embedding": _of_table_or_classes,
+    "one_hot": _of_table_or_classes,
 }
 
 
@@ -95,7 +91,11 @@ def check_computed_indices(graph: Graph) -> None:
 
     The table contains all positions, so that an index maps to itself; integer operations run on the host.
     """
-    ranges = integer_ranges(graph)
+    #: Ranges of the elements of the nodes that the analysis can bound.
+    ranges: dict[Node, Interval] = {}
+    for node in graph.nodes:
+        if node.op == "call_function" and (computed := _range(node, ranges)) is not None:
+            ranges[node] = computed
     # A list, because look-ups are inserted during the iteration.
     for node, index, lower, upper in list(_uses(graph)):
         if operation_name(node) not in _COMPARISONS or _origin(index).op == "placeholder":
@@ -103,25 +103,19 @@ def check_computed_indices(graph: Graph) -> None:
         computed = ranges.get(index)
         if computed is not None and lower <= computed.lower and computed.upper < upper:
             continue
-        node.replace_input_with(index, _looked_up(node, index, lower, upper))
-
-
-def _looked_up(node: Node, index: Node, lower: int, upper: int) -> Node:
-    """Look up an index of ``node`` in the positions below ``upper``, with negative indices converted first."""
-    position = index
-    if lower:
-        # The operation accepts negative indices, which count from the end.
-        is_from_end = call_before(node, aten.lt.Scalar, index, 0)
-        position = call_before(
-            node, aten.where.self, is_from_end, call_before(node, aten.add.Tensor, index, upper), index
-        )
-    positions = call_before(node, aten.arange.default, upper)
-    # A table of one dim requires an index of one dim.
-    flat = call_before(node, aten.reshape.default, position, [-1])
-    # Unlike index, gather does not accept indices that count from the end.
-    checked = call_before(node, aten.gather.default, positions, 0, flat)
-    checked = call_before(node, aten.reshape.default, checked, list(index.meta["val"].shape))
-    return call_before(node, aten._to_copy.default, checked, dtype=index.meta["val"].dtype)
+        position = index
+        if lower:
+            # The operation accepts negative indices, which count from the end; gather does not.
+            is_from_end = call_before(node, aten.lt.Scalar, index, 0)
+            from_start = call_before(node, aten.add.Tensor, index, upper)
+            position = call_before(node, aten.where.self, is_from_end, from_start, index)
+        positions = call_before(node, aten.arange.default, upper)
+        # A table of one dim requires an index of one dim.
+        flat = call_before(node, aten.reshape.default, position, [-1])
+        checked = call_before(node, aten.gather.default, positions, 0, flat)
+        checked = call_before(node, aten.reshape.default, checked, list(index.meta["val"].shape))
+        checked = call_before(node, aten._to_copy.default, checked, dtype=index.meta["val"].dtype)
+        node.replace_input_with(index, checked)
 
 
 def _uses(graph: Graph) -> Iterator[tuple[Node, Node, int, int]]:
@@ -166,20 +160,7 @@ class Interval(NamedTuple):
     upper: int
 
 
-Ranges = Mapping[Node, Interval]
-
-
-def integer_ranges(graph: Graph) -> dict[Node, Interval]:
-    """Ranges of the elements of nodes, for the nodes that the analysis can bound."""
-    ranges: dict[Node, Interval] = {}
-    for node in graph.nodes:
-        computed = _range(node, ranges) if node.op == "call_function" else None
-        if computed is not None:
-            ranges[node] = computed
-    return ranges
-
-
-def _range(node: Node, ranges: Ranges) -> Interval | None:
+def _range(node: Node, ranges: Mapping[Node, Interval]) -> Interval | None:
     """Range of a node's elements from the ranges of its operands; None if unknown."""
     if node.target is operator.getitem:
         source, number = cast(Node, node.args[0]), node.args[1]
@@ -196,7 +177,7 @@ def _range(node: Node, ranges: Ranges) -> Interval | None:
     return None if rule is None else rule(node, ranges)
 
 
-def _of(value: object, ranges: Ranges) -> Interval | None:
+def _of(value: object, ranges: Mapping[Node, Interval]) -> Interval | None:
     """Range of an operand, which is a node or a number; None if unknown."""
     if isinstance(value, bool | int):
         return Interval(int(value), int(value))
@@ -209,7 +190,7 @@ def _is_integer(value: object) -> bool:
     return isinstance(tensor, torch.Tensor) and not (tensor.is_floating_point() or tensor.is_complex())
 
 
-def _sum(node: Node, ranges: Ranges, sign: int = 1) -> Interval | None:
+def _sum(node: Node, ranges: Mapping[Node, Interval], sign: int = 1) -> Interval | None:
     """Range of ``add``; with a ``sign`` of -1 the range of ``sub``."""
     lhs, rhs = (_of(operand, ranges) for operand in node.args[:2])
     if lhs is None or rhs is None or node.kwargs.get("alpha", 1) != 1:
@@ -218,42 +199,34 @@ def _sum(node: Node, ranges: Ranges, sign: int = 1) -> Interval | None:
     return Interval(lhs.lower + least, lhs.upper + greatest)
 
 
-def _product(node: Node, ranges: Ranges) -> Interval | None:
-    """Range of ``mul``: its bounds are products of the operands' bounds."""
-    lhs, rhs = (_of(operand, ranges) for operand in node.args[:2])
-    if lhs is None or rhs is None:
-        return None
+def _of_operands(
+    combine: Callable[..., Interval | None], first: int, last: int
+) -> Callable[[Node, Mapping[Node, Interval]], Interval | None]:
+    """Range of an operation from the known ranges of its operands ``first`` up to ``last``."""
+
+    def rule(node: Node, ranges: Mapping[Node, Interval]) -> Interval | None:
+        operands = [_of(operand, ranges) for operand in node.args[first:last]]
+        return None if None in operands else combine(*operands)
+
+    return rule
+
+
+def _product(lhs: Interval, rhs: Interval) -> Interval:
     ends = [one * other for one in lhs for other in rhs]
     return Interval(min(ends), max(ends))
 
 
-def _remainder(node: Node, ranges: Ranges) -> Interval | None:
-    """Range of ``remainder`` by a positive divisor; the result has the sign of the divisor."""
-    divisor = _of(node.args[1], ranges)
-    return Interval(0, divisor.upper - 1) if divisor is not None and divisor.lower > 0 else None
-
-
-def _clamped(node: Node, ranges: Ranges) -> Interval | None:
+def _clamped(node: Node, ranges: Mapping[Node, Interval]) -> Interval | None:
     """Range of ``clamp``, from its limits or from the range of its operand."""
-    operands = operands_of(node)
-    lower, upper = _of(operands.get("min"), ranges), _of(operands.get("max"), ranges)
-    source = _of(node.args[0], ranges)
-    least = lower or source
-    greatest = upper or source
-    return (
-        None
-        if least is None or greatest is None or least.lower > greatest.upper
-        else Interval(least[0], greatest[1])
-    )
+    operands, source = operands_of(node), _of(node.args[0], ranges)
+    least = _of(operands.get("min"), ranges) or source
+    greatest = _of(operands.get("max"), ranges) or source
+    if least is None or greatest is None or least.lower > greatest.upper:
+        return None
+    return Interval(least.lower, greatest.upper)
 
 
-def _selected(node: Node, ranges: Ranges) -> Interval | None:
-    """Range of ``where``: the union of the ranges of both operands."""
-    one, other = (_of(operand, ranges) for operand in node.args[1:3])
-    return None if one is None or other is None else Interval(min(one[0], other[0]), max(one[1], other[1]))
-
-
-def _positions(node: Node, ranges: Ranges) -> Interval | None:
+def _positions(node: Node, ranges: Mapping[Node, Interval]) -> Interval | None:
     """Range of ``arange``."""
     operands = operands_of(node)
     start, end, step = operands.get("start", 0), operands["end"], operands.get("step", 1)
@@ -264,7 +237,7 @@ def _positions(node: Node, ranges: Ranges) -> Interval | None:
     return Interval(min(start, last), max(start, last))
 
 
-def _of_dim(node: Node, ranges: Ranges) -> Interval | None:
+def _of_dim(node: Node, ranges: Mapping[Node, Interval]) -> Interval | None:
     """Range of the position of an element along a dim, or in the whole tensor."""
     operands = operands_of(node)
     # Without a dim these operations use the last dim, other operations the flattened tensor.
@@ -273,13 +246,18 @@ def _of_dim(node: Node, ranges: Ranges) -> Interval | None:
     return Interval(0, (math.prod(shape) if dim is None else shape[dim] if shape else 1) - 1)
 
 
-_RULES: dict[str, Callable[[Node, Ranges], Interval | None]] = {
+_RULES: dict[str, Callable[[Node, Mapping[Node, Interval]], Interval | None]] = {
     "add": _sum,
     "sub": lambda node, ranges: _sum(node, ranges, -1),
-    "mul": _product,
-    "remainder": _remainder,
+    "mul": _of_operands(_product, 0, 2),
+    # The result has the sign of the divisor.
+    "remainder": _of_operands(
+        lambda divisor: Interval(0, divisor.upper - 1) if divisor.lower > 0 else None, 1, 2
+    ),
     "clamp": _clamped,
-    "where": _selected,
+    "where": _of_operands(
+        lambda one, other: Interval(min(one.lower, other.lower), max(one.upper, other.upper)), 1, 3
+    ),
     "arange": _positions,
     "argmax": _of_dim,
     "argmin": _of_dim,

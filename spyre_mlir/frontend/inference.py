@@ -107,11 +107,12 @@ def _key(
     tracer: Any, target: OpOverload, args: Any, kwargs: Any, operands: dict[int, Tensor]
 ) -> Hashable | None:
     """Key of a call, whose operands are added to ``operands``; None if the key does not determine the call."""
-    if target._schema.is_mutable or _is_in_another_mode():
+    # Anything but the trace may record or change the calls of a model.
+    is_changed = torch._C._is_any_autocast_enabled() or peek_interpreter_stack() is not None
+    if target._schema.is_mutable or is_changed or is_in_torch_dispatch_mode(include_infra_modes=False):
         return None
 
     def index(tensor: Tensor) -> int:
-        """Index of an operand among the operands of the call."""
         operands.setdefault(id(tensor), tensor)
         return list(operands).index(id(tensor))
 
@@ -120,22 +121,12 @@ def _key(
         return None
     storages = [_storage(tensor) for tensor in operands.values()]
     shared = tuple(map(storages.index, storages))
-    return tracer, target, *call, shared, *map(tensor_key, operands.values()), *_settings()
-
-
-def _is_in_another_mode() -> bool:
-    """Return whether anything but the trace records or changes the calls of a model."""
-    has_transforms = peek_interpreter_stack() is not None
-    is_cast = torch._C._is_any_autocast_enabled()
-    return is_cast or has_transforms or is_in_torch_dispatch_mode(include_infra_modes=False)
-
-
-def _settings() -> tuple[Hashable, ...]:
-    """PyTorch settings that the result of a call depends on, and that a model may change."""
-    attention = (
+    # Settings that the result of a call depends on, and that a model may change.
+    settings = (
+        torch.get_default_dtype(), torch.is_grad_enabled(), torch.is_inference_mode_enabled(),
         torch._C._get_flash_sdp_enabled(), torch._C._get_mem_efficient_sdp_enabled(), torch._C._get_math_sdp_enabled(),
     )  # fmt: skip
-    return torch.get_default_dtype(), torch.is_grad_enabled(), torch.is_inference_mode_enabled(), *attention
+    return tracer, target, *call, shared, *map(tensor_key, operands.values()), *settings
 
 
 def _is_known(tensor: Any, tracer: Any) -> bool:
@@ -161,32 +152,33 @@ def _traced_call(
     """Record of a traced call; None unless it is one node whose results are new tensors or views of operands."""
     kind = None if isinstance(returned, Tensor) else type(returned)
     tensors = [returned] if kind is None else returned
-    if kind not in (None, tuple, list) or not all(_is_known(tensor, tracer) for tensor in tensors):
+    if kind not in (None, tuple, list) or not tensors:
         return None
-    nodes = [_node(tensor, tracer) for tensor in tensors]
-    results = [_result(tensor, node, operands) for tensor, node in zip(tensors, nodes, strict=True)]
-    own = [_storage(result.tensor) for result in results if result is not None and result.base is None]
-    if not nodes or None in results or len(set(own)) < len(own):
-        return None
-    call = nodes[0] if kind is None else nodes[0].args[0]
+    storages, results, own = [_storage(operand) for operand in operands], [], set()
+    for tensor in tensors:
+        if not _is_known(tensor, tracer) or any(tensor is operand for operand in operands):
+            return None
+        node, storage = _node(tensor, tracer), _storage(tensor)
+        base = storages.index(storage) if storage in storages else None
+        # Not the tensor itself: PyTorch would copy the result of a factory if it had another reference.
+        result = _TracedTensor(node.meta["val"], base, node.meta.get("tensor_meta"))
+        # An equal tensor can be created, in a storage of its own or in the storage of an operand.
+        if tensor.requires_grad or tensor_key(result.fake(operands)) != tensor_key(tensor):
+            return None
+        if base is None:
+            if _storage(result.tensor) in own:
+                return None
+            own.add(_storage(result.tensor))
+        results.append(result)
+    first = _node(tensors[0], tracer)
+    call = first if kind is None else first.args[0]
     sources = tuple(_node(operand, tracer) for operand in operands)
     if not isinstance(call, Node) or call.target is not target or len(set(sources)) < len(sources):
         return None
     if set(sources) != set(call.all_input_nodes):
         return None
     name = tracer.graph._target_to_str(target.overloadpacket.__name__)
-    return _TracedCall(call, name, sources, tuple(filter(None, results)), kind)
-
-
-def _result(tensor: Tensor, node: Node, operands: Sequence[Tensor]) -> _TracedTensor | None:
-    """Record of a tensor that a call returns; None if an equal tensor cannot be created."""
-    if any(tensor is operand for operand in operands) or tensor.requires_grad:
-        return None
-    storages = [_storage(operand) for operand in operands]
-    base = storages.index(_storage(tensor)) if _storage(tensor) in storages else None
-    # Not the tensor itself: PyTorch would copy the result of a factory if it had another reference.
-    result = _TracedTensor(node.meta["val"], base, node.meta.get("tensor_meta"))
-    return result if tensor_key(result.fake(operands)) == tensor_key(tensor) else None
+    return _TracedCall(call, name, sources, tuple(results), kind)
 
 
 def _repeated(tracer: Any, traced: _TracedCall, operands: Sequence[Tensor]) -> Any:
@@ -195,18 +187,14 @@ def _repeated(tracer: Any, traced: _TracedCall, operands: Sequence[Tensor]) -> A
     args, kwargs = map_arg((traced.node.args, traced.node.kwargs), nodes.__getitem__)
     call = tracer.create_node("call_function", traced.node.target, args, kwargs, traced.name)
     tensors = [result.fake(operands) for result in traced.results]
-    if traced.kind is None:
-        return _tracked(tracer, call, traced.results[0], tensors[0])
-    call.meta["val"] = traced.kind(fast_detach(tensor.fake_mode, tensor) for tensor in tensors)
+    if traced.kind is not None:
+        call.meta["val"] = traced.kind(fast_detach(tensor.fake_mode, tensor) for tensor in tensors)
     for index, (result, tensor) in enumerate(zip(traced.results, tensors, strict=True)):
-        part = tracer.create_node("call_function", operator.getitem, (call, index), {})
-        _tracked(tracer, part, result, tensor)
-    return traced.kind(tensors)
-
-
-def _tracked(tracer: Any, node: Node, result: _TracedTensor, tensor: FakeTensor) -> FakeTensor:
-    """Register a node and its tensor with each other, and return the tensor."""
-    node.meta["val"] = fast_detach(tensor.fake_mode, tensor)
-    node.meta["tensor_meta"] = result.tensor_meta
-    set_proxy_slot(tensor, tracer, proxy_tensor._ProxyTensor(tracer.proxy(node), None))
-    return tensor
+        node = call
+        if traced.kind is not None:
+            node = tracer.create_node("call_function", operator.getitem, (call, index), {})
+        # The node and its tensor know each other.
+        node.meta["val"] = fast_detach(tensor.fake_mode, tensor)
+        node.meta["tensor_meta"] = result.tensor_meta
+        set_proxy_slot(tensor, tracer, proxy_tensor._ProxyTensor(tracer.proxy(node), None))
+    return tensors[0] if traced.kind is None else traced.kind(tensors)

@@ -44,17 +44,22 @@ def lower_to_linalg(module: ir.Module) -> ir.Module:
     ]
     if unlowered:
         name, first = unlowered[0]
-        nodes = frozenset(node for _, operation in unlowered for node in nodes_of(operation.location))
-        unlowered = UnloweredError(
-            f"The PyTorch operation {name} has no form in linalg.", location_of(first.location), nodes
+        error = _unlowered(
+            f"The PyTorch operation {name} has no form in linalg.", *(operation for _, operation in unlowered)
         )
-        unlowered.module = source_note(first.location, "module")
-        raise unlowered
+        error.module = source_note(first.location, "module")
+        raise error
     _run(module, _FINISH)
     clean(module)
     # Cleaning folds constants into others, and leaves the folded constants without a use.
     _run(module, ("func.func(canonicalize,cse)",))
     return module
+
+
+def _unlowered(message: str, *at: ir.Operation) -> UnloweredError:
+    """Create an error about operations, at the location of the first one."""
+    nodes = frozenset(node for operation in at for node in nodes_of(operation.location))
+    return UnloweredError(message, location_of(at[0].location), nodes)
 
 
 def load_conversion_dialect(context: ir.Context) -> None:
@@ -91,18 +96,13 @@ def _named_operation(error: ir.MLIRError) -> UnloweredError:
         message = f"The PyTorch operation {named[1]} has no form in linalg."
     else:
         message = f"The model cannot be lowered to linalg: {_IR.split(diagnostic.message)[0]}."
-    unlowered = UnloweredError(message, diagnostic.location, _nodes_of_error(error))
+    nodes: frozenset[str] = frozenset()
+    for first in error.error_diagnostics[:1]:
+        # The bindings return a location of the base class; built from its attribute, it has its derived class.
+        nodes = frozenset(nodes_of(ir.Location.from_attr(first.location.attr, first.location.context)))
+    unlowered = UnloweredError(message, diagnostic.location, nodes)
     unlowered.operation, unlowered.module = diagnostic.operation, diagnostic.module
     return unlowered
-
-
-def _nodes_of_error(error: ir.MLIRError) -> frozenset[str]:
-    """Names of the nodes that the first diagnostic refers to."""
-    for diagnostic in error.error_diagnostics[:1]:
-        # The bindings return a location of the base class; built from its attribute, it has its derived class.
-        location = ir.Location.from_attr(diagnostic.location.attr, diagnostic.location.context)
-        return frozenset(nodes_of(location))
-    return frozenset()
 
 
 # Cleanup of torch-mlir's linalg: settled assertions, scalars in f64 and tensors of one number are removed.
@@ -132,13 +132,27 @@ def clean(module: ir.Module) -> None:
     """Reject dynamic shapes, fold scalars, build min and max ops, drop torch attributes and settled assertions."""
     # A list, because operations are erased during the iteration.
     for operation in list(operations(module.operation)):
-        _check_static(operation)
+        for value in operation.results:
+            if isinstance(value.type, ir.RankedTensorType) and not value.type.has_static_shape:
+                raise _unlowered(f"The shape of {value.type} is not static.", operation)
         for name in [name for name in operation.attributes if name.startswith("torch.")]:
             del operation.attributes[name]
         if operation.name == "cf.assert":
-            _settle_assertion(operation)
+            # torch-mlir guards forms that suit only some operands. An assertion that depends on values is kept.
+            parent = operation.parent
+            is_in_body = parent is not None and parent.name.startswith(("linalg.", "tensor.", "tm_tensor."))
+            constant = _constant(operation.operands[0])
+            text = ir.StringAttr(operation.attributes["msg"]).value
+            holds = constant is not None and bool(ir.IntegerAttr(constant.attributes["value"]).value)
+            if holds or (is_in_body and text in _NEEDLESS):
+                operation.erase()
+            elif constant is not None or is_in_body:
+                raise _unlowered(f"The form in linalg is not right for these operands: {text}.", operation)
         elif operation.name == "tensor.extract_slice":
-            _slice_undefined(operation)
+            source = operation.operands[0].owner
+            # Other operations write only a part of the source, and nobody has written this slice.
+            if not isinstance(source, ir.Block) and source.name == "tensor.empty":
+                _replace(operation, "tensor.empty", [])
         elif operation.name in ("arith.truncf", "math.sqrt"):
             _fold_scalar(operation)
         elif operation.name == "arith.select":
@@ -150,35 +164,13 @@ def clean(module: ir.Module) -> None:
         _inline_uniform_operands(_BodyNumbers(generic).as_operands())
 
 
-def _settle_assertion(operation: ir.Operation) -> None:
-    """Erase a ``cf.assert`` that holds; ``UnloweredError`` if it fails or is in the body of an operation.
-
-    torch-mlir guards forms that suit only some operands. An assertion that depends on values is kept for the run.
-    """
-    parent = operation.parent
-    is_in_body = parent is not None and parent.name.startswith(("linalg.", "tensor.", "tm_tensor."))
-    constant = _constant(operation.operands[0])
-    text = ir.StringAttr(operation.attributes["msg"]).value
-    holds = constant is not None and bool(ir.IntegerAttr(constant.attributes["value"]).value)
-    if holds or (is_in_body and text in _NEEDLESS):
-        operation.erase()
-    elif constant is not None or is_in_body:
-        nodes = frozenset(nodes_of(operation.location))
-        raise UnloweredError(
-            f"The form in linalg is not right for these operands: {text}.",
-            location_of(operation.location),
-            nodes,
-        )
-
-
-def _check_static(operation: ir.Operation) -> None:
-    """Raise ``UnloweredError`` for a result of dynamic shape."""
-    for value in operation.results:
-        if isinstance(value.type, ir.RankedTensorType) and not value.type.has_static_shape:
-            nodes = frozenset(nodes_of(operation.location))
-            raise UnloweredError(
-                f"The shape of {value.type} is not static.", location_of(operation.location), nodes
-            )
+def _replace(operation: ir.Operation, name: str, operands: list[ir.Value]) -> None:
+    """Replace an operation by an operation with a result of the same type."""
+    result = operation.results[0]
+    with operation.location, ir.InsertionPoint(operation):
+        new = ir.Operation.create(name, results=[result.type], operands=operands)
+    result.replace_all_uses_with(new.result)
+    operation.erase()
 
 
 def _constant(value: ir.Value) -> ir.Operation | None:
@@ -220,20 +212,7 @@ def _write_as_extreme(select: ir.Operation) -> None:
     if not (is_greater or is_lesser) or not (is_swapped or list(compare.operands) == [first, second]):
         return
     name = "arith.maximumf" if is_greater != is_swapped else "arith.minimumf"
-    with select.location, ir.InsertionPoint(select):
-        extreme = ir.Operation.create(name, results=[first.type], operands=[first, second])
-    select.results[0].replace_all_uses_with(extreme.result)
-    select.erase()
-
-
-def _slice_undefined(operation: ir.Operation) -> None:
-    """Replace a slice of a ``tensor.empty``, of which other operations write only a part, by a new ``tensor.empty``."""
-    source = operation.operands[0].owner
-    if not isinstance(source, ir.Block) and source.name == "tensor.empty":
-        with operation.location, ir.InsertionPoint(operation):
-            empty = ir.Operation.create("tensor.empty", results=[operation.results[0].type])
-        operation.results[0].replace_all_uses_with(empty.result)
-        operation.erase()
+    _replace(select, name, [first, second])
 
 
 def _splat(value: ir.Value) -> ir.Attribute | None:
@@ -325,24 +304,27 @@ def _fill_in_body(fill: ir.Operation) -> None:
     number, output = fill.operands
     rank = ir.RankedTensorType(output.type).rank
     with fill.location, ir.InsertionPoint(fill):
-        generic = ir.Operation.create(
-            "linalg.generic",
-            results=[output.type],
-            operands=[output],
-            attributes={
-                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))]),
-                "iterator_types": ir.ArrayAttr.get(
-                    [ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank
-                ),
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([0, 1]),
-            },
-            regions=1,
-        )
+        maps = [ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))]
+        parallel = ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank)
+        generic = _generic([output], [output.type], maps, parallel)
         body = generic.regions[0].blocks.append(number.type, arg_locs=[fill.location])
         with ir.InsertionPoint(body):
             ir.Operation.create("linalg.yield", operands=[number])
     fill.results[0].replace_all_uses_with(generic.results[0])
     fill.erase()
+
+
+def _generic(
+    operands: list[ir.Value], results: list[ir.Type], maps: list[ir.Attribute], iterator_types: ir.Attribute
+) -> ir.Operation:
+    """Build a linalg.generic without a body."""
+    segments = [len(operands) - len(results), len(results)]
+    attributes = {
+        "indexing_maps": ir.ArrayAttr.get(maps),
+        "iterator_types": iterator_types,
+        "operandSegmentSizes": ir.DenseI32ArrayAttr.get(segments),
+    }
+    return ir.Operation.create("linalg.generic", results, operands, attributes, regions=1)
 
 
 def _is_in(operation: ir.Operation, outer: ir.Operation) -> bool:
@@ -368,16 +350,11 @@ def _inline_uniform_operands(generic: ir.Operation) -> None:
         argument = block.arguments[index]
         with generic.location, ir.InsertionPoint(generic):
             argument.replace_all_uses_with(arith.ConstantOp(argument.type, number).result)
-    _drop_inputs(generic, set(numbers))
-
-
-def _drop_inputs(generic: ir.Operation, dropped: set[int]) -> None:
-    """Replace a linalg.generic by an operation without these inputs, whose block arguments are unused."""
-    remaining = [index for index in range(len(generic.operands)) if index not in dropped]
+    remaining = [index for index in range(len(generic.operands)) if index not in numbers]
     maps = ir.ArrayAttr(generic.attributes["indexing_maps"])
     # In reverse order, because erasing an argument renumbers the arguments after it.
-    for index in sorted(dropped, reverse=True):
-        generic.regions[0].blocks[0].erase_argument(index)
+    for index in sorted(numbers, reverse=True):
+        block.erase_argument(index)
     _with_operands(
         generic, [generic.operands[index] for index in remaining], [maps[index] for index in remaining]
     )
@@ -385,19 +362,9 @@ def _drop_inputs(generic: ir.Operation, dropped: set[int]) -> None:
 
 def _with_operands(generic: ir.Operation, operands: list[ir.Value], maps: list[ir.Attribute]) -> ir.Operation:
     """Replace a linalg.generic by an operation with the same body and other operands."""
-    results = len(generic.results)
+    types = [result.type for result in generic.results]
     with generic.location, ir.InsertionPoint(generic):
-        new = ir.Operation.create(
-            "linalg.generic",
-            results=[result.type for result in generic.results],
-            operands=operands,
-            attributes={
-                "indexing_maps": ir.ArrayAttr.get(maps),
-                "iterator_types": generic.attributes["iterator_types"],
-                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands) - results, results]),
-            },
-            regions=1,
-        )
+        new = _generic(operands, types, maps, generic.attributes["iterator_types"])
     generic.regions[0].blocks[0].append_to(new.regions[0])
     for old_result, new_result in zip(generic.results, new.results, strict=True):
         old_result.replace_all_uses_with(new_result)

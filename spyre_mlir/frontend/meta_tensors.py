@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
@@ -47,21 +49,21 @@ def stand_ins(
                     replaced.append((tensors, name, tensor))
                     missing.append(f"'{prefix}.{name}'" if prefix else f"'{name}'")
                     if tensor not in known:
-                        known[tensor] = _stand_in(tensor)
+                        is_parameter = isinstance(tensor, nn.Parameter)
+                        is_small = tensor.numel() <= _MOST_NUMBERS and not (is_parameter and tensor.dim() > 1)
+                        if is_small and tensor.is_floating_point():
+                            numbers = torch.linspace(1, 0.5, tensor.numel())
+                            numbers = numbers.reshape(tensor.shape).to(tensor.dtype)
+                        else:
+                            numbers = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
+                        known[tensor] = (
+                            nn.Parameter(numbers, requires_grad=False) if is_parameter else numbers
+                        )
                     cast(dict[str, Any], tensors)[name] = known[tensor]
         yield pytree.tree_map(on_the_host, inputs), tuple(missing)
     finally:
         for tensors, name, tensor in replaced:
             tensors[name] = tensor
-
-
-def _stand_in(tensor: Tensor) -> Tensor:
-    is_matrix = isinstance(tensor, nn.Parameter) and tensor.dim() > 1
-    if tensor.is_floating_point() and not is_matrix and tensor.numel() <= _MOST_NUMBERS:
-        numbers = torch.linspace(1, 0.5, tensor.numel()).reshape(tensor.shape).to(tensor.dtype)
-    else:
-        numbers = torch.zeros((), dtype=tensor.dtype).expand(tensor.shape)
-    return nn.Parameter(numbers, requires_grad=False) if isinstance(tensor, nn.Parameter) else numbers
 
 
 def require_numbers(program: ExportedProgram) -> None:
@@ -72,3 +74,14 @@ def require_numbers(program: ExportedProgram) -> None:
                 f"The tensor '{name}' is on the meta device, without numbers: give compile the nn.Module whose "
                 "parameter or buffer it is, or numbers for it."
             )
+
+
+@contextlib.contextmanager
+def without_log_of_failures() -> Iterator[None]:
+    """Context without the tracebacks that PyTorch logs when operations on tensors without data fail."""
+    log = logging.getLogger(FakeTensorMode.__module__)
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 import sys
-import types
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.frontend.importer import capture_torch, import_torch
-from spyre_mlir.frontend.padding_safety import check_padding_safety
+from spyre_mlir.frontend.module_pairs import check_padding_safety
 from spyre_mlir.tensors.device_tensor import DeviceTensor, to_device
 
 #: Maximum number of bytes of weights that are copied for an evaluation.
@@ -110,13 +109,12 @@ class _WithoutTransposes(TorchFunctionMode):
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        if function in _TRANSPOSES and self._has_line(sys._getframe(1).f_code):
-            return args[0]
+        if function in _TRANSPOSES:
+            code = sys._getframe(1).f_code
+            numbers = {line for _, _, line in code.co_lines()}
+            if any(file == code.co_filename and line in numbers for file, line in self._lines):
+                return args[0]
         return function(*args, **(kwargs or {}))
-
-    def _has_line(self, code: types.CodeType) -> bool:
-        numbers = {line for _, _, line in code.co_lines()}
-        return any(file == code.co_filename and line in numbers for file, line in self._lines)
 
 
 def batched(model: Any, inputs: Any, size: int, times: int) -> tuple[Any, Any]:
@@ -150,14 +148,11 @@ def frozen(model: Any, inputs: Any, keys: Sequence[tuple[int, str]]) -> tuple[An
         raise UneditableError("the inputs are nested")
     if isinstance(inputs, Mapping):
         values = {name: inputs[name] for _, name in keys}
-        return _Frozen(model, {}, values), {
-            name: value for name, value in inputs.items() if name not in values
-        }
+        others = {name: value for name, value in inputs.items() if name not in values}
+        return _Frozen(model, {}, values), others
     tensors = _tensors(leaves)
     chosen = {tensors[place]: leaves[tensors[place]] for place, _ in keys}
-    return _Frozen(model, chosen, {}), tuple(
-        value for index, value in enumerate(inputs) if index not in chosen
-    )
+    return _Frozen(model, chosen, {}), tuple(v for index, v in enumerate(inputs) if index not in chosen)
 
 
 class _Frozen(torch.nn.Module):
@@ -168,20 +163,18 @@ class _Frozen(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.model = model
-        self._places = dict(positions)
-        self._named = dict(names)
-        for number, value in enumerate([*self._places.values(), *self._named.values()]):
+        self._positions, self._names = list(positions), list(names)
+        for number, value in enumerate([*positions.values(), *names.values()]):
             self.register_buffer(f"frozen_{number}", value)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
-        buffers = iter(
-            [getattr(self, f"frozen_{number}") for number in range(len(self._places) + len(self._named))]
-        )
-        places = {position: next(buffers) for position in self._places}
+        count = len(self._positions) + len(self._names)
+        buffers = iter([getattr(self, f"frozen_{number}") for number in range(count)])
+        places = {position: next(buffers) for position in self._positions}
         given = iter(inputs)
-        count = len(inputs) + len(places)
-        whole = [places[position] if position in places else next(given) for position in range(count)]
-        return self.model(*whole, **named, **{name: next(buffers) for name in self._named})
+        total = len(inputs) + len(places)
+        whole = [places[position] if position in places else next(given) for position in range(total)]
+        return self.model(*whole, **named, **{name: next(buffers) for name in self._names})
 
 
 def _mapped(function: Callable[[torch.Tensor], torch.Tensor], inputs: Any) -> Any:

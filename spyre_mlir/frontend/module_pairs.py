@@ -2,19 +2,25 @@
 """A model imported at two sizes: corresponding values and operations of both modules, from the results back.
 
 A ``PairWalk`` proves a property of the pair by rules on the names of operations: that the larger program may run in
-place of the smaller program (``padding_safety.py``), or that both are one program of run-time sizes
-(``symbolic_modules.py``).
+place of the smaller program (``check_padding_safety``), or that both are one program of run-time sizes
+(``mark_symbolic``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
+from spyre_mlir.analysis.symbolic_dims import SymbolicAnalysis, is_fill
+from spyre_mlir.dialects.sdsc import RUNS
 from spyre_mlir.dialects.structured import defining_op, element_of, maker_of, shape_of
+from spyre_mlir.dialects.symbolic_sizes import SIZES, SYMBOLIC, sizes_attr, symbolic_attr
+from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.importer import Imported
+from spyre_mlir.layout.space import SymbolicDim, SymbolicDims
 from spyre_mlir.mlir import PassManager, indexing_maps, ir, location_of
 
 _DYNAMIC = ir.ShapedType.get_dynamic_size()
@@ -45,6 +51,15 @@ class ValuePair(NamedTuple):
         """Dims that are larger in the larger program."""
         return [dim for dim, (small, large) in enumerate(self.shapes) if small != large]
 
+    def check_types(self) -> None:
+        """Require equal element types and ranks, and sizes that do not shrink."""
+        small, large = self
+        fits = element_of(small) == element_of(large) and len(shape_of(small)) == len(shape_of(large))
+        if not fits or any(one > other for one, other in self.shapes):
+            op = defining_op(small)
+            location = "" if op is None else location_of(op.location)
+            raise DifferentPrograms("the model has tensors of another form at another size", location)
+
 
 class OpPair(NamedTuple):
     """Two corresponding operations of the programs."""
@@ -55,12 +70,12 @@ class OpPair(NamedTuple):
     @property
     def operands(self) -> list[ValuePair]:
         """Corresponding operands."""
-        return pairs(self.small.operands, self.large.operands)
+        return _pairs(self.small.operands, self.large.operands)
 
     @property
     def results(self) -> list[ValuePair]:
         """Corresponding results."""
-        return pairs(self.small.results, self.large.results)
+        return _pairs(self.small.results, self.large.results)
 
     @property
     def terminators(self) -> list[OpPair]:
@@ -88,142 +103,18 @@ class OpPair(NamedTuple):
         return list(zip(small, large, strict=True))
 
 
-def pairs(small: Iterable[ir.Value], large: Iterable[ir.Value]) -> list[ValuePair]:
-    """Corresponding values of two sequences."""
+def _pairs(small: Iterable[ir.Value], large: Iterable[ir.Value]) -> list[ValuePair]:
     return [ValuePair(*pair) for pair in zip(small, large, strict=True)]
 
 
-#: Requirement on two corresponding operations; raises ``DifferentPrograms``.
-Rule = Callable[[OpPair], Any]
+def _dim_of(op: ir.Operation) -> int:
+    return ir.IntegerAttr(op.attributes["dim"]).value
 
 
-class PairWalk:
-    """Walk over two functions, from their results back to their arguments.
-
-    ``rules`` are keyed by operation name; ``unknown`` is the rule for all other operations. ``data`` contains the
-    parameters and constants by argument index.
-    """
-
-    rules: Mapping[str, Rule]
-
-    def __init__(self, smaller: Imported, larger: Imported) -> None:
-        self.data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self.seen: set[ValuePair] = set()
-        self.waiting: list[ValuePair] = []
-        # Operations whose regions are assumed to have corresponding arguments.
-        self.blocks: set[OpPair] = set()
-        # A copied module is alive only while it is referenced.
-        self.modules = [generalized(imported) for imported in (smaller, larger)]
-        self.functions = OpPair(*map(main_of, self.modules))
-        for number, (small, large) in enumerate(zip(smaller.arguments, larger.arguments, strict=True)):
-            if small.tensor is not None and large.tensor is not None:
-                self.data[number] = small.tensor, large.tensor
-
-    def run(self) -> None:
-        """Visit every pair of values that a result depends on, once."""
-        self.wait_for_ends(self.functions)
-        while self.waiting:
-            pair = self.waiting.pop()
-            if pair not in self.seen:
-                self.seen.add(pair)
-                check_types(pair)
-                self._visit(pair)
-
-    def unknown(self, ops: OpPair) -> None:
-        """Check operations without a rule."""
-        raise NotImplementedError
-
-    def note(self, ops: OpPair) -> None:
-        """Record two corresponding operations."""
-
-    def check_data(self, pair: ValuePair, small: torch.Tensor, large: torch.Tensor) -> None:
-        """Check a parameter or a constant."""
-        raise NotImplementedError
-
-    def wait_for_ends(self, ops: OpPair) -> None:
-        """Queue the operands of the regions' terminators; the arguments of the regions are assumed to correspond."""
-        self.blocks.add(ops)
-        for end in ops.terminators:
-            if end.small.name != end.large.name or len(end.small.operands) != len(end.large.operands):
-                raise ops.fail(f"'{ops.small.name}' gives something else at another size")
-            end.same()
-            self.waiting += end.operands
-
-    def _visit(self, pair: ValuePair) -> None:
-        """Check the defining operations of a pair by the rule for their name, and queue their operands."""
-        if any(defining_op(value) is None for value in pair):
-            self._argument(pair)
-            return
-        ops = OpPair(*map(maker_of, pair))
-        if ops.small.name != ops.large.name or _number(pair.small) != _number(pair.large):
-            raise ops.fail(f"'{ops.small.name}' is '{ops.large.name}' at another size")
-        _check_form(ops)
-        self.rules.get(ops.small.name, self.unknown)(ops)
-        self.note(ops)
-        self.wait_for_ends(ops)
-        self.waiting += ops.operands
-
-    def _argument(self, pair: ValuePair) -> None:
-        """Check arguments of the function, or of a region of an operation that was visited earlier."""
-        if not all(isinstance(value.owner, ir.Block) for value in pair):
-            raise DifferentPrograms("the model uses its inputs in another way at another size")
-        small, large = (ir.BlockArgument(value) for value in pair)
-        owners = OpPair(*(argument.owner.owner.operation for argument in (small, large)))
-        number = small.arg_number
-        if owners not in self.blocks or number != large.arg_number:
-            raise owners.fail("the model uses its inputs in another way at another size")
-        if owners == self.functions and number in self.data:
-            self.check_data(pair, *self.data[number])
-
-
-def check_arguments(smaller: Imported, larger: Imported) -> None:
-    """Require arguments with equal names."""
-    names = [[argument.name for argument in imported.arguments] for imported in (smaller, larger)]
-    if names[0] != names[1]:
-        raise DifferentPrograms("the model has other constants at another size")
-
-
-def generalized(imported: Imported) -> ir.Operation:
-    """Copy of a module in which structured operations are generic."""
-    assert imported.module is not None
-    copy = imported.module.operation.clone().operation
-    with imported.module.context:
-        PassManager.parse("builtin.module(func.func(linalg-generalize-named-ops))").run(copy)
-    return copy
-
-
-def main_of(module: ir.Operation) -> ir.Operation:
+def _main_of(module: ir.Operation) -> ir.Operation:
     """Return the function of a module."""
     ops = [entry.operation for entry in module.regions[0].blocks[0].operations]
     return next(op for op in ops if op.name == "func.func")
-
-
-def check_types(pair: ValuePair) -> None:
-    """Require equal element types and ranks, and sizes that do not shrink."""
-    small, large = pair
-    fits = element_of(small) == element_of(large) and len(shape_of(small)) == len(shape_of(large))
-    if not fits or any(one > other for one, other in pair.shapes):
-        raise DifferentPrograms("the model has tensors of another form at another size", _location(small))
-
-
-def _check_form(ops: OpPair) -> None:
-    """Require equal numbers of operands, results and regions, and regions of one block."""
-    counts = [(len(op.operands), len(op.results), len(op.regions)) for op in ops]
-    if counts[0] != counts[1]:
-        raise ops.fail(f"'{ops.small.name}' has other operands at another size")
-    if any(len(region.blocks) != 1 for op in ops for region in op.regions):
-        raise ops.fail(f"the control flow of '{ops.small.name}' is not looked into")
-    for pair in (*ops.operands, *ops.results):
-        check_types(pair)
-
-
-def _location(value: ir.Value) -> str:
-    op = defining_op(value)
-    return "" if op is None else location_of(op.location)
-
-
-def _number(value: ir.Value) -> int:
-    return ir.OpResult(value).result_number
 
 
 def leading_slices(shape: Iterable[int]) -> tuple[slice, ...]:
@@ -231,20 +122,14 @@ def leading_slices(shape: Iterable[int]) -> tuple[slice, ...]:
     return tuple(slice(size) for size in shape)
 
 
-def begins_with(large: torch.Tensor, small: torch.Tensor) -> bool:
-    """Return whether the leading part of a tensor equals a smaller tensor."""
-    if small.dtype != large.dtype:
-        return False
-    first = large[leading_slices(small.shape)]
-    # Parameters of both imports are the same tensors; this check avoids comparing weights.
-    is_itself = small.data_ptr() == first.data_ptr() and small.stride() == first.stride()
-    return is_itself or torch.equal(small, first)
+#: Requirement on two corresponding operations; raises ``DifferentPrograms``.
+Rule = Callable[[OpPair], Any]
 
 
-# -- rules --------------------------------------------------------------------------------------------
+# Rules that both proofs share.
 
 
-def unchanged(ops: OpPair) -> None:
+def _unchanged(ops: OpPair) -> None:
     """Require equal operations on tensors of equal shapes."""
     ops.same()
     if any(pair.differing for pair in (*ops.operands, *ops.results)):
@@ -257,21 +142,11 @@ def unchanged(ops: OpPair) -> None:
         raise ops.fail(f"'{ops.small.name}' has tensors of another form at another size")
 
 
-def anything(ops: OpPair) -> None:
+def _anything(ops: OpPair) -> None:
     """Accept any pair: the op reads nothing, or single elements by their position."""
 
 
-def elementwise(ops: OpPair) -> None:
-    """Require equal attributes."""
-    ops.same()
-
-
-def same_dim(ops: OpPair) -> None:
-    """Require the same dim."""
-    ops.same("dim")
-
-
-def equal_constant(ops: OpPair) -> None:
+def _equal_constant(ops: OpPair) -> None:
     """Require equal numbers."""
     values = [op.attributes["value"] for op in ops]
     # A splat of another shape contains the same number.
@@ -281,29 +156,32 @@ def equal_constant(ops: OpPair) -> None:
         raise ops.fail("the model has other numbers at another size")
 
 
-def same_accesses(ops: OpPair) -> tuple[dict[int, int], dict[int, int]]:
-    """Require that corresponding iterations access the same positions; return the extents of both operations."""
+def _longer_reductions(ops: OpPair) -> list[int]:
+    """Require that corresponding iterations access the same positions; return the dims of reductions that differ."""
     ops.same("iterator_types", "operandSegmentSizes")
-    extents = extents_of(ops.small), extents_of(ops.large)
-    maps = [indexing_maps(op) for op in ops]
-    for small, large in zip(*maps, strict=True):
+    extents = _extents_of(ops.small), _extents_of(ops.large)
+
+    def is_first(result: ir.AffineExpr, extents: Mapping[int, int]) -> bool:
+        if isinstance(result, ir.AffineConstantExpr):
+            return result.value == 0
+        return isinstance(result, ir.AffineDimExpr) and extents.get(result.position) == 1
+
+    for small, large in zip(*map(indexing_maps, ops), strict=True):
         if small.n_dims != large.n_dims or len(small.results) != len(large.results):
             raise ops.fail("an operation has another form at another size")
         for one, other in zip(small.results, large.results, strict=True):
             # A dim of size 1 and the constant 0 are equal indices.
-            if one != other and not (_is_first(one, extents[0]) and _is_first(other, extents[0])):
+            if one != other and not (is_first(one, extents[0]) and is_first(other, extents[0])):
                 raise ops.fail("an operation reads other elements at another size")
-    return extents
+    kinds = [str(kind) for kind in ir.ArrayAttr(ops.small.attributes["iterator_types"])]
+    return [
+        dim
+        for dim, kind in enumerate(kinds)
+        if extents[0].get(dim) != extents[1].get(dim) and "parallel" not in kind
+    ]
 
 
-def _is_first(result: ir.AffineExpr, extents: Mapping[int, int]) -> bool:
-    """Return whether a result of a map is always 0."""
-    if isinstance(result, ir.AffineConstantExpr):
-        return result.value == 0
-    return isinstance(result, ir.AffineDimExpr) and extents.get(result.position) == 1
-
-
-def extents_of(op: ir.Operation) -> dict[int, int]:
+def _extents_of(op: ir.Operation) -> dict[int, int]:
     """Size of each iteration dim that is a dim of some operand."""
     extents = {}
     for operand, map_ in zip(op.operands, indexing_maps(op), strict=True):
@@ -313,15 +191,434 @@ def extents_of(op: ir.Operation) -> dict[int, int]:
     return extents
 
 
-def same_slice(ops: OpPair) -> None:
+def _same_slice(ops: OpPair) -> None:
     """Require equal offsets and strides."""
     for attribute in ("static_offsets", "static_strides"):
         if any(small != large for small, large in ops.numbers(attribute)):
             raise ops.fail("a slice takes other positions at another size")
 
 
-def along_one_dim(ops: OpPair) -> None:
+def _along_one_dim(ops: OpPair) -> None:
     """Require that the dim along which an op scans or sorts has the same size in both programs."""
     ops.same()
     if ir.IntegerAttr(ops.small.attributes["dimension"]).value in ops.operands[0].differing:
         raise ops.fail("an operation combines its elements")
+
+
+class PairWalk:
+    """Walk over two functions, from their results back to their arguments, by ``rules`` keyed by operation name.
+
+    Operations without a rule must be equal, on tensors of equal shapes.
+    """
+
+    def __init__(self, smaller: Imported, larger: Imported) -> None:
+        self.rules: dict[str, Rule] = {
+            "linalg.index": lambda ops: ops.same("dim"),
+            "stick.pin": OpPair.same,
+            "stick.restickify": OpPair.same,
+            "tensor.empty": _anything,
+            "tensor.extract_slice": _same_slice,
+            "tm_tensor.scan": _along_one_dim,
+            "tm_tensor.sort": _along_one_dim,
+        }
+        self.seen: set[ValuePair] = set()
+        self.waiting: list[ValuePair] = []
+        # Operations whose regions are assumed to have corresponding arguments.
+        self.blocks: set[OpPair] = set()
+        # Copies in which structured operations are generic; a copied module is alive only while it is referenced.
+        self.modules = []
+        for imported in (smaller, larger):
+            assert imported.module is not None
+            self.modules.append(imported.module.operation.clone().operation)
+            with imported.module.context:
+                PassManager.parse("builtin.module(func.func(linalg-generalize-named-ops))").run(
+                    self.modules[-1]
+                )
+        self.functions = OpPair(*map(_main_of, self.modules))
+        #: Parameters and constants by argument index.
+        self.data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {
+            number: (small.tensor, large.tensor)
+            for number, (small, large) in enumerate(zip(smaller.arguments, larger.arguments, strict=True))
+            if small.tensor is not None and large.tensor is not None
+        }
+
+    def run(self) -> None:
+        """Visit every pair of values that a result depends on, once."""
+        self._wait_for_ends(self.functions)
+        while self.waiting:
+            pair = self.waiting.pop()
+            if pair in self.seen:
+                continue
+            self.seen.add(pair)
+            pair.check_types()
+            if any(defining_op(value) is None for value in pair):
+                self._argument(pair)
+                continue
+            ops = OpPair(*map(maker_of, pair))
+            indices = [ir.OpResult(value).result_number for value in pair]
+            if ops.small.name != ops.large.name or indices[0] != indices[1]:
+                raise ops.fail(f"'{ops.small.name}' is '{ops.large.name}' at another size")
+            counts = [(len(op.operands), len(op.results), len(op.regions)) for op in ops]
+            if counts[0] != counts[1]:
+                raise ops.fail(f"'{ops.small.name}' has other operands at another size")
+            if any(len(region.blocks) != 1 for op in ops for region in op.regions):
+                raise ops.fail(f"the control flow of '{ops.small.name}' is not looked into")
+            for corresponding in (*ops.operands, *ops.results):
+                corresponding.check_types()
+            self.rules.get(ops.small.name, _unchanged)(ops)
+            self.note(ops)
+            self._wait_for_ends(ops)
+            self.waiting += ops.operands
+
+    def note(self, ops: OpPair) -> None:
+        """Record two corresponding operations."""
+
+    def note_data(self, pair: ValuePair) -> None:
+        """Record a parameter or a constant."""
+
+    def _wait_for_ends(self, ops: OpPair) -> None:
+        """Queue the operands of the regions' terminators; the arguments of the regions are assumed to correspond."""
+        self.blocks.add(ops)
+        for end in ops.terminators:
+            if end.small.name != end.large.name or len(end.small.operands) != len(end.large.operands):
+                raise ops.fail(f"'{ops.small.name}' gives something else at another size")
+            end.same()
+            self.waiting += end.operands
+
+    def _argument(self, pair: ValuePair) -> None:
+        """Check arguments of the function, or of a region of an operation that was visited earlier.
+
+        A parameter or a constant of the smaller program must be the leading part of the larger one.
+        """
+        if not all(isinstance(value.owner, ir.Block) for value in pair):
+            raise DifferentPrograms("the model uses its inputs in another way at another size")
+        small, large = (ir.BlockArgument(value) for value in pair)
+        owners = OpPair(*(argument.owner.owner.operation for argument in (small, large)))
+        number = small.arg_number
+        if owners not in self.blocks or number != large.arg_number:
+            raise owners.fail("the model uses its inputs in another way at another size")
+        if owners == self.functions and number in self.data:
+            part, whole = self.data[number]
+            first = whole[leading_slices(part.shape)] if part.dtype == whole.dtype else None
+            # Parameters of both imports are the same tensors; this check avoids comparing weights.
+            is_itself = (
+                first is not None and part.data_ptr() == first.data_ptr() and part.stride() == first.stride()
+            )
+            if first is None or not (is_itself or torch.equal(part, first)):
+                raise DifferentPrograms("the model has other constants at another size")
+            self.note_data(pair)
+
+
+def _check_arguments(smaller: Imported, larger: Imported) -> None:
+    """Require arguments with equal names."""
+    names = [[argument.name for argument in imported.arguments] for imported in (smaller, larger)]
+    if names[0] != names[1]:
+        raise DifferentPrograms("the model has other constants at another size")
+
+
+# Proof that a program computes the leading part of the same program for larger tensors, so padding is safe.
+#
+# The larger program may run in place of the smaller program, with padded inputs and cut results, if every tensor of the
+# smaller program equals the leading part of the corresponding larger tensor, whatever the other elements are. This is
+# proven op by op, from the results back to the arguments, by rules such as
+#
+# - an elementwise operation, a contraction: no dim of different size is reduced;
+# - a reshape: of the merged dims, only the outermost dim has a different size;
+# - a concatenation: only the last part has a different size along the dim.
+#
+# Everything else must be equal in both programs: a model that divides by its number of rows, or takes the last row,
+# cannot be padded.
+#
+# Padding rows are copies of the last row, so a lookup by the values of inputs stays in bounds for them. A lookup by
+# position may not, so a program that counts positions and looks up is rejected.
+
+
+def check_padding_safety(smaller: Imported, larger: Imported) -> None:
+    """Raise ``DifferentPrograms`` unless ``larger`` may run in place of ``smaller``; both are in one MLIR context."""
+    _check_arguments(smaller, larger)
+    # Without a module the model computes nothing: it returns views of its inputs.
+    if smaller.module is not None and larger.module is not None:
+        _PaddingWalk(smaller, larger).run()
+
+
+class _PaddingWalk(PairWalk):
+    """Walk that proves that every tensor of the smaller program is the leading part of the larger tensor.
+
+    A rule raises unless equal leading parts of the operands imply equal leading parts of the results.
+    """
+
+    def __init__(self, smaller: Imported, larger: Imported) -> None:
+        super().__init__(smaller, larger)
+        self.rules |= {
+            "arith.constant": _equal_constant,
+            "linalg.generic": self._generic,
+            "tensor.cast": OpPair.same,
+            "tensor.collapse_shape": self._reshape,
+            "tensor.concat": self._concatenation,
+            "tensor.expand_shape": self._reshape,
+            "tensor.extract": _anything,
+            "tensor.insert_slice": self._insertion,
+            "tensor.pad": self._pad,
+        }
+        self.counting: OpPair | None = None
+        self.looking_up: OpPair | None = None
+
+    def run(self) -> None:
+        super().run()
+        # Counting or looking up alone is safe: only a counted position may be outside a table.
+        if self.counting and self.looking_up:
+            raise self.looking_up.fail("it may look up what padded positions do not have")
+
+    def note_data(self, pair: ValuePair) -> None:
+        if pair.differing:
+            self.counting = self.functions
+
+    def note(self, ops: OpPair) -> None:
+        """Record whether an operation looks up by position, or counts positions that are padded."""
+        looks_up = ops.small.name == "tensor.extract"
+        if looks_up:
+            self.looking_up = ops
+        for dim, pair in enumerate(ops.operands, start=-1):
+            defining_ops = [defining_op(value) for value in pair]
+            if any(op is None or op.name != "linalg.index" for op in defining_ops):
+                continue
+            sizes = []
+            for index in map(maker_of, pair):
+                around = index.parent.operation
+                while around.name != "linalg.generic":
+                    around = around.parent.operation
+                sizes.append(_extents_of(around)[_dim_of(maker_of(pair.small))])
+            # An index below the size of the table stays in bounds, padded or not.
+            is_padded = sizes[0] != sizes[1]
+            if is_padded and not (looks_up and sizes[1] <= shape_of(ops.large.operands[0])[dim]):
+                self.counting = ops
+
+    @staticmethod
+    def _generic(ops: OpPair) -> None:
+        """Require that corresponding iterations access the same positions, and that no reduction gets longer."""
+        if _longer_reductions(ops):
+            raise ops.fail("an operation combines its elements")
+
+    @staticmethod
+    def _reshape(ops: OpPair) -> None:
+        """Require that only the outermost dim of a merge or split is padded, which keeps the row-major order."""
+        ops.same("reassociation")
+        source, result = ops.operands[0], ops.results[0]
+        whole = result if ops.small.name == "tensor.expand_shape" else source
+        for number, group in enumerate(ops.small.attributes["reassociation"]):
+            dims = [ir.IntegerAttr(dim).value for dim in group]
+            padded = [index for index, dim in enumerate(dims) if dim in whole.differing]
+            outer = [whole.shapes[dim][0] for dim in dims[: padded[0]]] if padded else []
+            part = source if whole is result else result
+            is_padded = number in part.differing
+            if len(padded) > 1 or any(size != 1 for size in outer) or is_padded != bool(padded):
+                raise ops.fail("a reshape puts it inside of another dim")
+
+    @staticmethod
+    def _insertion(ops: OpPair) -> None:
+        """Require that a source that grows in the larger program extends to the end of the destination."""
+        _same_slice(ops)
+        whole = ops.operands[1]
+        places = zip(ops.numbers("static_offsets"), ops.numbers("static_sizes"), whole.shapes, strict=True)
+        for (offset, _), (small, large), (end, _) in places:
+            if small != large and offset + small != end:
+                raise ops.fail("an insertion covers other positions at another size")
+
+    @staticmethod
+    def _concatenation(ops: OpPair) -> None:
+        ops.same("dim")
+        if any(_dim_of(ops.small) in pair.differing for pair in ops.operands[:-1]):
+            raise ops.fail("a concatenation puts something behind it")
+
+    @staticmethod
+    def _pad(ops: OpPair) -> None:
+        padded = ops.operands[0].differing
+        low, high = ops.numbers("static_low"), ops.numbers("static_high")
+        if any(one != other for one, other in (*low, *high)) or any(high[dim] != (0, 0) for dim in padded):
+            raise ops.fail("a padding puts something behind it")
+
+
+# Proof that a model imported at two sizes is one program with run-time sizes, and the marks of its symbolic dims.
+#
+# Corresponding operations are equal except for the sizes of tensors, and each size that differs is a multiple of one
+# run-time size in both programs. Constants of the smaller program are the leading elements of the larger constants. The
+# dims of arguments and constants that differ are marked (``sdsc.symbolic``). The dims that the rules of
+# ``analysis/symbolic_dims.py``, which the compiler uses, derive from the marks must be the dims that differ, for every
+# value. So a compiled program is correct at a size if the model, imported at that size, passes.
+
+
+class SizePair(NamedTuple):
+    """A run-time size: its granularity, and its value in the smaller and in the larger program."""
+
+    granularity: int
+    small: int
+    large: int
+
+
+def mark_symbolic(smaller: Imported, larger: Imported, sizes: Mapping[str, SizePair]) -> None:
+    """Mark the dims of ``larger`` that follow the run-time ``sizes``; ``DifferentPrograms`` if this is not proven.
+
+    The larger program has the largest sizes. Both programs are in one MLIR context.
+    """
+    walk = check_symbolic(smaller, larger, sizes)
+    assert larger.module is not None
+    walk.mark(_main_of(larger.module.operation))
+
+
+def check_symbolic(smaller: Imported, larger: Imported, sizes: Mapping[str, SizePair]) -> SizeWalk:
+    """Raise ``DifferentPrograms`` unless ``smaller`` is the program ``larger`` at smaller sizes."""
+    _check_arguments(smaller, larger)
+    if smaller.module is None or larger.module is None:
+        raise DifferentPrograms("the model computes nothing on the device")
+    walk = SizeWalk(smaller, larger, sizes)
+    walk.run()
+    return walk
+
+
+def _sources(func: ir.Operation) -> Iterator[ir.Operation]:
+    """The tensors that a function creates without tensor inputs: constants of several numbers, and positions."""
+    for op in (entry.operation for entry in func.regions[0].blocks[0].operations):
+        reads = any(isinstance(operand.type, ir.RankedTensorType) for operand in _inputs(op))
+        is_tensor = len(op.results) == 1 and isinstance(op.results[0].type, ir.RankedTensorType)
+        if is_tensor and op.name in ("arith.constant", "linalg.generic") and not reads:
+            if not is_fill(op.results[0]):
+                yield op
+
+
+def _inputs(op: ir.Operation) -> list[ir.Value]:
+    """The operands of an op, without its destination."""
+    return list(op.operands)[:-1] if op.name == "linalg.generic" else list(op.operands)
+
+
+class SizeWalk(PairWalk):
+    """Walk that finds the dims that follow run-time sizes: for ``arguments`` by index, for ``sources`` by order.
+
+    A rule raises unless the operations are equal except for the sizes of their tensors.
+    """
+
+    def __init__(self, smaller: Imported, larger: Imported, sizes: Mapping[str, SizePair]) -> None:
+        super().__init__(smaller, larger)
+        self.rules |= {
+            "arith.constant": self._constant,
+            "linalg.generic": self._generic,
+            "tensor.collapse_shape": lambda ops: ops.same("reassociation"),
+            "tensor.concat": self._concatenation,
+            "tensor.expand_shape": lambda ops: ops.same("reassociation"),
+            "tensor.extract": self._lookup,
+            "tensor.insert_slice": self._insertion,
+            "tensor.pad": self._pad,
+        }
+        self.sizes = sizes
+        self.arguments: dict[int, SymbolicDims] = {}
+        self.sources: dict[int, SymbolicDims] = {}
+
+    def run(self) -> None:
+        super().run()
+        func = self.functions.large
+        # Include arguments that nothing reads: a call passes them at its sizes.
+        arguments = _pairs(*(func.regions[0].blocks[0].arguments for func in self.functions))
+        visited = (pair for pair in self.seen if isinstance(pair.large.type, ir.RankedTensorType))
+        dims = {
+            pair.large: {dim: self._followed(pair, dim) for dim in pair.differing}
+            for pair in (*visited, *arguments)
+        }
+        self.arguments = {number: dims[pair.large] for number, pair in enumerate(arguments)}
+        sources = enumerate(_sources(func))
+        self.sources = {number: dims.get(op.results[0], {}) for number, op in sources}
+        self.mark(func)
+        # The analysis of the marked program must find, for every value, the dims that differ.
+        try:
+            analysis = SymbolicAnalysis(func)
+        except CompileError as error:
+            raise DifferentPrograms(error.message, error.location) from error
+        for value, expected in dims.items():
+            op = defining_op(value)
+            in_function = (
+                value.owner == func.regions[0].blocks[0] if op is None else op.parent.operation == func
+            )
+            if in_function and not is_fill(value) and analysis.of(value) != expected:
+                location = "" if op is None else str(op.location)
+                raise DifferentPrograms(
+                    "a tensor does not follow the sizes of what it is computed from", location
+                )
+
+    def mark(self, func: ir.Operation) -> None:
+        """Write the run-time sizes of a function, and the dims of arguments and sources that follow them."""
+        with func.context:
+            maxima = {name: (size.granularity, size.large) for name, size in self.sizes.items()}
+            func.attributes[SIZES] = sizes_attr(maxima)
+            entries = []
+            for number, entry in enumerate(ir.ArrayAttr(func.attributes["arg_attrs"])):
+                named = {item.name: item.attr for item in ir.DictAttr(entry)}
+                if self.arguments.get(number):
+                    # The run lengths describe the largest size only.
+                    named.pop(RUNS, None)
+                    named[SYMBOLIC] = symbolic_attr(self.arguments[number])
+                entries.append(ir.DictAttr.get(named))
+            func.attributes["arg_attrs"] = ir.ArrayAttr.get(entries)
+            for number, op in enumerate(_sources(func)):
+                if self.sources.get(number):
+                    op.attributes[SYMBOLIC] = symbolic_attr(self.sources[number])
+
+    def _followed(self, pair: ValuePair, dim: int) -> SymbolicDim:
+        """Return the run-time size that a dim of the larger value follows."""
+        small, large = pair.shapes[dim]
+        fitting = [
+            SymbolicDim(name, size.granularity, size.large, large // size.large)
+            for name, size in self.sizes.items()
+            if large % size.large == 0 and large // size.large * size.small == small != large
+        ]
+        if len(fitting) != 1:
+            op = defining_op(pair.large)
+            location = "" if op is None else str(op.location)
+            raise DifferentPrograms(
+                f"a dim of {small} and of {large} positions is no multiple of one size", location
+            )
+        return fitting[0]
+
+    @staticmethod
+    def _constant(ops: OpPair) -> None:
+        """Require that the smaller constant is the leading part of the larger constant."""
+        if not ops.results[0].shapes or not ops.results[0].differing or is_fill(ops.large.results[0]):
+            _equal_constant(ops)
+            return
+        small, large = (np.array(ir.DenseElementsAttr(op.attributes["value"])) for op in ops)
+        if not np.array_equal(small, large[leading_slices(small.shape)]):
+            raise ops.fail("the model has other numbers at another size")
+
+    @staticmethod
+    def _generic(ops: OpPair) -> None:
+        """Require equal accesses, and a longer reduction to read more than fills, which do not have sizes."""
+        if _longer_reductions(ops) and all(is_fill(value) for value in _inputs(ops.large)):
+            raise ops.fail("an operation counts its elements")
+
+    @staticmethod
+    def _insertion(ops: OpPair) -> None:
+        """Require that a differing slice fills the destination, or starts at 0 in a destination of fixed size."""
+        _same_slice(ops)
+        places = zip(
+            ops.numbers("static_sizes"), ops.numbers("static_offsets"), ops.operands[1].shapes, strict=True
+        )
+        for (small, large), (offset, _), ends in places:
+            is_begin = not offset and ends[0] == ends[1] and large < ends[1]
+            if small != large and (small, large) != ends and not is_begin:
+                raise ops.fail("an insertion covers other positions at another size")
+
+    @staticmethod
+    def _concatenation(ops: OpPair) -> None:
+        ops.same("dim")
+        if any(_dim_of(ops.small) in pair.differing for pair in ops.operands):
+            raise ops.fail("a concatenation puts a tensor of another size beside others")
+
+    @staticmethod
+    def _lookup(ops: OpPair) -> None:
+        if ops.operands[0].differing:
+            raise ops.fail("a table has another size")
+
+    @staticmethod
+    def _pad(ops: OpPair) -> None:
+        low, high = ops.numbers("static_low"), ops.numbers("static_high")
+        if any(one != other for one, other in (*low, *high)):
+            raise ops.fail("a padding is another one at another size")
+        if any(low[dim] != (0, 0) or high[dim] != (0, 0) for dim in ops.operands[0].differing):
+            raise ops.fail("a padding puts something beside it")

@@ -8,21 +8,25 @@ all other values are constants. Two calls with equal graphs are one program; a g
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import functools
 import gc
+import operator
 import sys
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.locations import is_user_file
 from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -37,18 +41,8 @@ _MAPPINGS = (OrderedDict, defaultdict, dict)
 _NATIVE = {tuple, list, dict, OrderedDict}
 LEAVES = (torch.Tensor, DeviceTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 _ATOMS = {
-    type(None),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.Size,
-}
+    type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout, torch.Size,
+}  # fmt: skip
 #: Types whose values are compared by equality; other values are equal if they are the same object.
 _COMPARED = (*_ATOMS, enum.Enum, slice, range, frozenset, torch.memory_format, types.EllipsisType)
 _OPAQUE = (type, types.ModuleType, BaseException, enum.Enum, torch.nn.Module, torch.Size)
@@ -65,13 +59,17 @@ def contents(value: Any) -> dict[Key, Any] | None:
     if kind in _ATOMS or isinstance(value, LEAVES) or isinstance(value, _OPAQUE):
         return None
     base = container_of(kind)
-    if base is None and not _is_open(kind):
-        return None
+    if base is None and kind is not types.SimpleNamespace:
+        is_of_library = kind.__module__.partition(".")[0] in _OPAQUE_LIBRARIES
+        if is_of_library and not kind.__module__.startswith(_OPEN_MODULES):
+            return None
     parts: dict[Key, Any] = {}
     if base in _MAPPINGS:
         parts.update(((ITEM, key), part) for key, part in base.items(value))
     elif base is set:
-        parts.update(((ITEM, index), part) for index, part in enumerate(sorted(value, key=_set_order)))
+        texts = ((type(part).__name__, repr(part) if isinstance(part, _COMPARED) else "") for part in value)
+        ordered = sorted(zip(texts, value, strict=True), key=operator.itemgetter(0))
+        parts.update(((ITEM, index), part) for index, (_, part) in enumerate(ordered))
     elif base is not None:
         parts.update(((ITEM, index), part) for index, part in enumerate(base.__iter__(value)))
     if kind is not base:
@@ -79,22 +77,9 @@ def contents(value: Any) -> dict[Key, Any] | None:
     return parts
 
 
-def _set_order(value: Any) -> tuple[str, str]:
-    return type(value).__name__, repr(value) if isinstance(value, _COMPARED) else ""
-
-
 def container_of(kind: type) -> type | None:
     """The Python container that a class is or extends; None for any other class."""
     return next((base for base in _CONTAINERS if issubclass(kind, base)), None)
-
-
-def _is_open(kind: type) -> bool:
-    """Return whether the attributes of an object determine it."""
-    if kind.__module__.partition(".")[0] in _OPAQUE_LIBRARIES and not kind.__module__.startswith(
-        _OPEN_MODULES
-    ):
-        return kind is types.SimpleNamespace
-    return True
 
 
 def _slots(kind: type) -> Iterator[tuple[str, Any]]:
@@ -110,10 +95,8 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
     named = _named_attributes(value)
     yield from ((name, named[name]) for name in sorted(named, key=str))
     for name, descriptor in _slots(type(value)):
-        try:
+        with contextlib.suppress(AttributeError):  # a slot without a value
             yield name, descriptor.__get__(value)
-        except AttributeError:  # a slot without a value
-            continue
 
 
 def _named_attributes(value: Any) -> dict[str, Any]:
@@ -166,12 +149,8 @@ def is_same(one: Any, other: Any) -> bool:
         return True
     if contents(one) is None:
         return isinstance(one, types.MethodType) and one == other
-    (a, _), (b, _) = flat = [flatten([value]) for value in (one, other)]
-    return a == b and all(map(_is_one, *(leaves for _, leaves in flat)))
-
-
-def _is_one(one: Any, other: Any) -> bool:
-    return one is other
+    (graph, leaves), (other_graph, other_leaves) = flatten([one]), flatten([other])
+    return graph == other_graph and all(map(operator.is_, leaves, other_leaves))
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,11 +183,6 @@ class ObjectNode:
     option: Any = None
     attributes: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
-    def parts_as_assigned(self) -> list[tuple[Key, ObjectReference]]:
-        """Return the parts, with attributes in the order of their assignments."""
-        places = {(ATTRIBUTE, name): place for place, name in enumerate(self.attributes)}
-        return sorted(self.parts, key=lambda part: places.get(part[0], -1))
-
 
 @dataclass(frozen=True)
 class ObjectGraph:
@@ -224,7 +198,47 @@ class ObjectGraph:
 
         ``inputs`` are the objects to which references of kind "input" refer.
         """
-        return _ObjectBuilder(self, leaves, inputs).build()
+        objects: dict[int, Any] = {}
+
+        def value_of(reference: ObjectReference) -> Any:
+            if reference.kind == "leaf":
+                return leaves[reference.value]
+            if reference.kind == "object":
+                return object_of(reference.value)
+            return inputs[reference.value] if reference.kind == "input" else reference.value
+
+        def object_of(index: int) -> Any:
+            if index in objects:
+                return objects[index]
+            node = self.nodes[index]
+            base = container_of(node.kind)
+            if base is tuple:
+                parts = {key: value_of(part) for key, part in node.parts}
+                items = [part for (kind, _), part in parts.items() if kind == ITEM]
+                made = objects[index] = new_tuple(node.kind, items)
+                for (kind, name), part in parts.items():
+                    if kind == ATTRIBUTE:
+                        object.__setattr__(made, name, part)
+                return made
+            # Without __init__, and without __new__ of the class if Python allows it.
+            kind: Any = node.kind
+            try:
+                made = (base or object).__new__(kind)
+            except TypeError:
+                made = kind.__new__(kind)
+            objects[index] = made
+            if base is defaultdict:
+                made.default_factory = node.option
+            elif base is deque:
+                deque.__init__(made, (), node.option)
+            # Attributes in the order of their assignments.
+            places = {(ATTRIBUTE, name): place for place, name in enumerate(node.attributes)}
+            parts_as_assigned = sorted(node.parts, key=lambda part: places.get(part[0], -1))
+            set_contents(made, {key: value_of(part) for key, part in parts_as_assigned})
+            return made
+
+        roots = [value_of(root) for root in self.roots]
+        return roots, [object_of(index) for index in range(len(self.nodes))]
 
     def difference(self, other: ObjectGraph) -> tuple[str, str, str] | None:
         """Path of the first constant that differs, with both values as text; None if the graphs differ elsewhere."""
@@ -247,53 +261,6 @@ class ObjectGraph:
             )
             for node in self.nodes
         )
-
-
-class _ObjectBuilder:
-    def __init__(self, graph: ObjectGraph, leaves: Sequence[Any], inputs: Sequence[Any]) -> None:
-        self._graph, self._leaves, self._inputs = graph, leaves, inputs
-        self._objects: dict[int, Any] = {}
-
-    def build(self) -> tuple[list[Any], list[Any]]:
-        roots = [self.value(root) for root in self._graph.roots]
-        return roots, [self._object(index) for index in range(len(self._graph.nodes))]
-
-    def value(self, reference: ObjectReference) -> Any:
-        """Return the value of a reference."""
-        if reference.kind == "leaf":
-            return self._leaves[reference.value]
-        if reference.kind == "object":
-            return self._object(reference.value)
-        return self._inputs[reference.value] if reference.kind == "input" else reference.value
-
-    def _object(self, index: int) -> Any:
-        if index in self._objects:
-            return self._objects[index]
-        node = self._graph.nodes[index]
-        base = container_of(node.kind)
-        if base is tuple:
-            parts = {key: self.value(part) for key, part in node.parts}
-            items = [part for (kind, _), part in parts.items() if kind == ITEM]
-            made = self._objects[index] = new_tuple(node.kind, items)
-            for (kind, name), part in parts.items():
-                if kind == ATTRIBUTE:
-                    object.__setattr__(made, name, part)
-            return made
-        made = self._objects[index] = _new(node.kind, base or object)
-        if base is defaultdict:
-            made.default_factory = node.option
-        elif base is deque:
-            deque.__init__(made, (), node.option)
-        set_contents(made, {key: self.value(part) for key, part in node.parts_as_assigned()})
-        return made
-
-
-def _new(kind: Any, base: Any) -> Any:
-    """Create an object of a class without its __init__, and without its __new__ if Python allows it."""
-    try:
-        return base.__new__(kind)
-    except TypeError:
-        return kind.__new__(kind)
 
 
 def new_tuple(kind: type, items: list[Any]) -> Any:
@@ -409,3 +376,221 @@ def _hides_tensors(value: Any) -> bool:
             seen.add(id(part))
             todo.append(part)
     return False
+
+
+# Python state that code can reach: attributes, items of containers, cells of closures, globals, classes.
+#
+# An ``ObjectState`` is recorded before a model is called; later it reports the changes, and restores the recorded
+# state.
+
+
+_CELL, _GLOBAL, _METHOD = "cell", "global", "method"
+#: Attributes of a module that torch.export tracks itself.
+_REGISTERED = {"_parameters", "_buffers"}
+_MISSING = object()
+_WITHOUT_PARTS = (bool, int, float, str, bytes, torch.Tensor)
+_FUNCTIONS = (types.FunctionType, types.MethodType, functools.partial)
+
+
+class ObjectState:
+    """Parts of all objects that can be reached from ``roots``.
+
+    Without ``registered`` the buffers and parameters of modules are left out, because a trace tracks them itself.
+    Without ``code`` modules and functions are left out, with all objects that are reachable only through them.
+    """
+
+    def __init__(self, roots: Iterable[Any], *, registered: bool = True, code: bool = True) -> None:
+        self._registered, self._code = registered, code
+        self._parts: dict[int, tuple[Any, dict[Key, Any], str]] = {}
+        todo = [(root, "") for root in roots]
+        while todo:
+            value, path = todo.pop()
+            if id(value) in self._parts or (parts := self._contents(value)) is None:
+                continue
+            self._parts[id(value)] = value, parts, path
+            todo += [
+                (part, _path(path, key))
+                for key, part in reversed(parts.items())
+                # Most parts are numbers and strings.
+                if part is not None and not isinstance(part, _WITHOUT_PARTS)
+            ]
+
+    def _contents(self, value: Any) -> dict[Key, Any] | None:
+        if not self._code:
+            return contents(value)
+        parts = _parts_of(value)
+        if self._registered or parts is None or not isinstance(value, torch.nn.Module):
+            return parts
+        return {key: part for key, part in parts.items() if key[1] not in _REGISTERED}
+
+    @property
+    def objects(self) -> dict[int, Any]:
+        """All objects by identity."""
+        return {key: value for key, (value, _, _) in self._parts.items()}
+
+    def changes(self) -> Iterator[StateChange]:
+        """Yield the parts that have changed."""
+        for value, before, path in self._parts.values():
+            now = self._contents(value) or {}
+            for key in {**before, **now}:
+                one, other = before.get(key, _MISSING), now.get(key, _MISSING)
+                if not is_same(one, other):
+                    yield StateChange(value, key, _path(path, key), one, other)
+
+    def restore(self) -> None:
+        """Restore all parts."""
+        for value, before, _ in self._parts.values():
+            now = self._contents(value) or {}
+            if list(now) != list(before) or any(now[key] is not part for key, part in before.items()):
+                _set(value, before, now)
+
+    def replace(self, function: Callable[[Any], Any]) -> None:
+        """Replace each leaf by ``function(leaf)``, in the objects themselves; tuples are created again."""
+        for value, before, _ in self._parts.values():
+            if isinstance(value, tuple):
+                continue
+            parts = {key: _replaced(part, function) for key, part in before.items()}
+            if any(parts[key] is not part for key, part in before.items()):
+                _set(value, parts, before)
+
+    def check_hidden(self) -> None:
+        """Raise ``CompileError`` for a part that is not a container and holds a tensor without data."""
+        for _, parts, path in self._parts.values():
+            for key, part in parts.items():
+                if contents(part) is None:
+                    refuse_hidden_tensors(part, _path(path, key))
+
+
+class StateChange(NamedTuple):
+    """A changed part of an object, with the values before and now."""
+
+    value: Any
+    key: Key
+    path: str
+    before: Any
+    now: Any
+
+    @property
+    def sentence(self) -> str:
+        """Return a sentence about the change, without its subject and final period."""
+        if self.before is _MISSING:
+            return f"sets '{self.path}' to {shown(self.now)}"
+        if self.now is _MISSING:
+            return f"deletes '{self.path}'"
+        return f"changes '{self.path}' from {shown(self.before)} to {shown(self.now)}"
+
+    def apply(self) -> None:
+        """Apply the change again."""
+        now = _parts_of(self.value) or {}
+        parts = {**now, self.key: self.now}
+        if self.now is _MISSING:
+            del parts[self.key]
+        _set(self.value, parts, now)
+
+
+def _parts_of(value: Any) -> dict[Key, Any] | None:
+    """Parts of an object, a module, a user-defined class or a function; None for a value without parts."""
+    if isinstance(value, torch.nn.Module):
+        parts = {(ATTRIBUTE, name): part for name, part in vars(value).items()}
+        return {(_METHOD, "__class__"): type(value), **parts}
+    if isinstance(value, _FUNCTIONS):
+        return _function_parts(value)
+    if not isinstance(value, type):
+        return contents(value)
+    if not _is_users_module(value.__module__):
+        return None
+    parts = {
+        (ATTRIBUTE, name): part
+        for name, part in vars(value).items()
+        if not (name.startswith("__") and name.endswith("__")) or name == "__call__"
+    }
+    return {**parts, **{(_METHOD, base.__name__): base for base in value.__bases__}}
+
+
+def _replaced(value: Any, function: Callable[[Any], Any]) -> Any:
+    """Apply ``function`` to a leaf, or to the leaves of a tuple; return any other value unchanged."""
+    if isinstance(value, (torch.Tensor, DeviceTensor)):
+        return function(value)
+    if not isinstance(value, tuple) or contents(value) is None:
+        return value
+    items = [_replaced(item, function) for item in value]
+    if all(one is other for one, other in zip(items, value, strict=True)):
+        return value
+    return new_tuple(type(value), items)
+
+
+def _path(path: str, key: Key) -> str:
+    kind, name = key
+    if kind == _METHOD:
+        return path
+    if kind == ATTRIBUTE and name in ("_modules", "_buffers", "_parameters"):
+        return path
+    if path.endswith(("_modules", "_buffers")):
+        path = path.rpartition(".")[0]
+    return part_path(path, key if kind == "item" else (ATTRIBUTE, name))
+
+
+@functools.cache
+def _is_users_module(name: str) -> bool:
+    """Return whether a Python module belongs to the user, and not to a library."""
+    path = getattr(sys.modules.get(name), "__file__", None)
+    return name == "__main__" or (path is not None and _is_users_path(path))
+
+
+def _is_users_path(path: str) -> bool:
+    return is_user_file(path) and "site-packages" not in path
+
+
+def _function_parts(value: Any) -> dict[Key, Any] | None:
+    """Cells and globals that a user-defined function uses; the parts of a method or a partial function."""
+    if isinstance(value, types.MethodType):
+        return {(_METHOD, "__self__"): value.__self__, (_METHOD, "__func__"): value.__func__}
+    if isinstance(value, functools.partial):
+        return {(_METHOD, name): getattr(value, name) for name in ("func", "args", "keywords")}
+    parts: dict[Key, Any] = {}
+    for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+        try:
+            parts[_CELL, name] = cell.cell_contents
+        except ValueError:  # an empty cell
+            continue
+    # The globals of a user may be state; libraries of models have no such state.
+    if _is_users_path(value.__code__.co_filename):
+        names = (name for name in _names(value.__code__) if name in value.__globals__)
+        parts.update(((_GLOBAL, name), value.__globals__[name]) for name in names)
+        for index, default in enumerate(value.__defaults__ or ()):
+            parts[_METHOD, index] = default
+    return parts
+
+
+@functools.cache
+def _names(code: types.CodeType) -> tuple[str, ...]:
+    """Names of globals and attributes in code and in the functions nested in it."""
+    inner = (const for const in code.co_consts if isinstance(const, types.CodeType))
+    return tuple(dict.fromkeys((*code.co_names, *(name for part in inner for name in _names(part)))))
+
+
+def _set(value: Any, parts: dict[Key, Any], now: dict[Key, Any]) -> None:
+    """Replace the current parts ``now`` of an object by ``parts``."""
+    if isinstance(value, types.FunctionType):
+        cells = dict(zip(value.__code__.co_freevars, value.__closure__ or (), strict=True))
+        for (kind, name), part in parts.items():
+            if kind == _CELL and now.get((kind, name), _MISSING) is not part:
+                cells[name].cell_contents = part
+            elif kind == _GLOBAL and now.get((kind, name), _MISSING) is not part:
+                value.__globals__[name] = part
+        for kind, name in now.keys() - parts.keys():
+            if kind == _GLOBAL:
+                del value.__globals__[name]
+    elif isinstance(value, torch.nn.Module):
+        for _, name in [key for key in now if key not in parts and key[0] == ATTRIBUTE]:
+            del vars(value)[name]
+        vars(value).update({name: part for (kind, name), part in parts.items() if kind == ATTRIBUTE})
+    elif isinstance(value, type):
+        for (kind, name), part in parts.items():
+            if kind == ATTRIBUTE and now.get((kind, name), _MISSING) is not part:
+                setattr(value, name, part)
+        for kind, name in now.keys() - parts.keys():
+            if kind == ATTRIBUTE:
+                delattr(value, name)
+    elif container_of(type(value)) is not tuple and contents(value) is not None:
+        set_contents(value, parts)

@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import logging
 import math
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from torch._subclasses import fake_tensor
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
@@ -21,7 +19,8 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import operators  # noqa: F401  registers torch.ops.spyre
 from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of
-from spyre_mlir.frontend.signature import to_numpy, to_tensor
+from spyre_mlir.frontend.meta_tensors import without_log_of_failures
+from spyre_mlir.frontend.signature import dtype_name, to_numpy, to_tensor
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
@@ -57,7 +56,7 @@ class _TensorArgument:
         """Part of a program's cache key."""
         return self.storage, repr(self.steps) if self.steps else ""
 
-    def replay(self, bases: Sequence[torch.Tensor]) -> torch.Tensor:
+    def replay(self, bases: Sequence[Tensor]) -> Tensor:
         """Rebuild the argument from tensors that stand for the storages."""
         tensor = bases[self.storage]
         for step in self.steps:
@@ -113,10 +112,6 @@ def _flattened(arguments: Sequence[Any], named: Mapping[str, Any]) -> tuple[list
     return leaves, tree
 
 
-def _key_of_tree(tree: pytree.TreeSpec) -> str:
-    return _TREE_TEXTS.get(id(tree)) or repr(tree)
-
-
 @dataclass(frozen=True)
 class Application:
     """An operation with its arguments, in which tensors are views of ``storages``; each storage occurs once.
@@ -141,13 +136,18 @@ class Application:
             if isinstance(leaf, DeviceTensor):
                 # Names belong to a tensor and not to its storage, so a named view is a separate storage.
                 tensor = leaf.contiguous() if names_of(leaf) else leaf
-                if names_of(tensor) or id(tensor.storage) not in storages:
-                    storages[id(tensor.storage)] = _whole(tensor)
+                names = names_of(tensor)
+                if names or id(tensor.storage) not in storages:
+                    # The storage as a tensor, with the names of the tensor if it is not a view.
+                    whole = DeviceTensor.of(tensor.storage) if names or tensor.steps else tensor
+                    if names:
+                        name_tensor_dims(whole, names)
+                    storages[id(tensor.storage)] = whole
                 index = indices.setdefault(id(tensor.storage), len(indices))
                 if tensor.storage is not leaf.storage:
                     copied.add(index)
                 leaf = _TensorArgument(index, tensor.steps)
-            elif isinstance(leaf, torch.Tensor | np.ndarray):
+            elif isinstance(leaf, Tensor | np.ndarray):
                 raise CompileError(
                     f"{operation} takes tensors that are all on the device, not one of them on the host; "
                     "to_device or .to('spyre') moves it."
@@ -193,7 +193,8 @@ class Application:
     def _key(self, leaves: Sequence[Any]) -> Hashable:
         tensors = tuple((whole.storage.key, names_of(whole)) for whole in self.storages)
         sizes = tuple(dim_sizes().items()) if any(names for _, names in tensors) else ()
-        return self.operation, tuple(map(_key_of, leaves)), _key_of_tree(self.tree), tensors, sizes
+        tree = _TREE_TEXTS.get(id(self.tree)) or repr(self.tree)
+        return self.operation, tuple(map(_key_of, leaves)), tree, tensors, sizes
 
     @property
     def inputs(self) -> list[Any]:
@@ -203,7 +204,7 @@ class Application:
             for whole in self.storages
         ]
 
-    def replay(self, bases: Sequence[torch.Tensor]) -> list[Any]:
+    def replay(self, bases: Sequence[Tensor]) -> list[Any]:
         """Leaves of the arguments, rebuilt from tensors that stand for the storages."""
         return [leaf.replay(bases) if isinstance(leaf, _TensorArgument) else leaf for leaf in self.leaves]
 
@@ -213,7 +214,7 @@ class Application:
         The leaves with the indices ``numbers`` are inputs too: tensors without dims that follow the storages.
         """
 
-        def function(*bases: torch.Tensor) -> Any:
+        def function(*bases: Tensor) -> Any:
             """Apply the operation to these storages, and return its results."""
             leaves = self.replay(bases)
             for index, number in zip(numbers, bases[len(self.storages) :], strict=True):
@@ -224,17 +225,6 @@ class Application:
             return [leaf for leaf, place in zip(leaves, places, strict=True) if not _is_argument(place)]
 
         return function
-
-
-@contextlib.contextmanager
-def _without_log() -> Iterator[None]:
-    """Context in which PyTorch does not log errors of operations on tensors without data."""
-    log = logging.getLogger(fake_tensor.__name__)
-    disabled, log.disabled = log.disabled, True
-    try:
-        yield
-    finally:
-        log.disabled = disabled
 
 
 class UnknownResultsError(CompileError):
@@ -289,7 +279,7 @@ class OperationResults:
         mode = FakeTensorMode(allow_non_fake_inputs=True, shape_env=ShapeEnv())
         try:
             # Inference tensors do not have version counters.
-            with torch.inference_mode(False), mode, torch.no_grad(), _without_log():
+            with torch.inference_mode(False), mode, torch.no_grad(), without_log_of_failures():
                 bases = [
                     torch.empty(whole.shape, dtype=getattr(torch, whole.dtype), device=device)
                     for whole, device in zip(applied.storages, devices, strict=True)
@@ -311,10 +301,8 @@ class OperationResults:
                 "The operation changes a view with named dims in place; name the dims of the whole tensor instead."
             )
         storages = {base.untyped_storage()._cdata: index for index, base in enumerate(bases)}
-        places = [
-            _place(leaf, bases, storages) if isinstance(leaf, torch.Tensor) else None for leaf in leaves
-        ]
-        kinds = [leaf.device.type if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
+        places = [_place(leaf, bases, storages) if isinstance(leaf, Tensor) else None for leaf in leaves]
+        kinds = [leaf.device.type if isinstance(leaf, Tensor) else None for leaf in leaves]
         return cls(tree, tuple(places), tuple(kinds), written)
 
     @classmethod
@@ -337,19 +325,22 @@ class OperationResults:
             layouts: The layouts in which the device wrote the computed tensors; other tensors have the default layout.
             storages: The storages of the arguments.
         """
-        tensors = sum(isinstance(value, torch.Tensor) for value in computed)
+        tensors = sum(isinstance(value, Tensor) for value in computed)
         known = iter(layouts if len(layouts) == tensors else [None] * tensors)
         values = iter(computed)
         leaves = [None if _is_argument(place) else next(values) for place in self.places]
         places = [
-            _place_of_value(place, value, -1 - at)
+            place
+            if place is None or not place.is_new or tuple(value.shape) == place.strided.shape
+            # A new storage, because the shape differs from the shape without data.
+            else ResultPlace(-1 - at, True, tuple(value.shape), StridedView.whole(tuple(value.shape)))
             for at, (place, value) in enumerate(zip(self.places, leaves, strict=True))
         ]
         parts: dict[int, list[_ResultPart]] = {}
         for place, value in zip(places, leaves, strict=True):
             if place is not None and place.is_new:
                 parts.setdefault(place.storage, []).append(
-                    _ResultPart(place, cast(torch.Tensor, value), next(known))
+                    _ResultPart(place, cast(Tensor, value), next(known))
                 )
         memories = dict(enumerate(storages)) | {index: _storage_of(group) for index, group in parts.items()}
         return [
@@ -358,26 +349,22 @@ class OperationResults:
         ]
 
 
-def _place_of_value(place: ResultPlace | None, value: Any, storage: int) -> ResultPlace | None:
-    """Place of a computed tensor; a new storage if its shape differs from the shape without data."""
-    if place is None or not place.is_new or tuple(value.shape) == place.strided.shape:
-        return place
-    shape = tuple(value.shape)
-    return ResultPlace(storage, True, shape, StridedView.whole(shape))
-
-
 class _ResultPart(NamedTuple):
     """A computed tensor, its place, and the layout in which the device wrote it."""
 
     place: ResultPlace
-    tensor: torch.Tensor
+    tensor: Tensor
     layout: StickLayout | None
 
 
-def _place(leaf: torch.Tensor, bases: Sequence[torch.Tensor], storages: dict[int, int]) -> ResultPlace:
+def strided_of(tensor: Tensor) -> StridedView:
+    """Return the sizes, strides and offset of a tensor."""
+    return StridedView(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+
+
+def _place(leaf: Tensor, bases: Sequence[Tensor], storages: dict[int, int]) -> ResultPlace:
     """Place of a tensor; a storage that is not in ``storages`` is added."""
-    strided = StridedView(tuple(leaf.shape), leaf.stride(), int(leaf.storage_offset()))
-    memory = leaf.untyped_storage()
+    strided, memory = strided_of(leaf), leaf.untyped_storage()
     index = storages.setdefault(memory._cdata, len(storages))
     if index < len(bases):
         if leaf.dtype != bases[index].dtype or leaf.is_neg() or leaf.is_conj():
@@ -400,7 +387,7 @@ def _place(leaf: torch.Tensor, bases: Sequence[torch.Tensor], storages: dict[int
 
 def _geometry(leaf: Any) -> Any:
     """Sizes, strides, offset and memory of a tensor; None for another leaf."""
-    if not isinstance(leaf, torch.Tensor):
+    if not isinstance(leaf, Tensor):
         return None
     return (*leaf.shape, *leaf.stride(), leaf.storage_offset(), leaf.untyped_storage()._cdata)
 
@@ -410,16 +397,7 @@ def _memory_order(strides: Sequence[int], shape: Sequence[int]) -> list[int]:
     return sorted(range(len(shape)), key=lambda dim: (-strides[dim], shape[dim] == 1))
 
 
-def _whole(tensor: DeviceTensor) -> DeviceTensor:
-    """The storage of a tensor as a tensor, with the names of the tensor if it is not a view."""
-    if not (names := names_of(tensor)):
-        return tensor if not tensor.steps else DeviceTensor.of(tensor.storage)
-    whole = DeviceTensor.of(tensor.storage)
-    name_tensor_dims(whole, names)
-    return whole
-
-
-def memory_of(storage: Storage) -> torch.Tensor:
+def memory_of(storage: Storage) -> Tensor:
     """Elements of a storage as a host tensor of one dim: a copy, or the memory itself without a layout."""
     dtype = getattr(torch, storage.dtype)
     if not storage.data.size:
@@ -429,7 +407,7 @@ def memory_of(storage: Storage) -> torch.Tensor:
     return to_tensor(storage.read(), dtype).reshape(-1)
 
 
-def write_memory(storage: Storage, memory: torch.Tensor) -> None:
+def write_memory(storage: Storage, memory: Tensor) -> None:
     """Replace the elements of a storage, which drops its layout if the layout cannot represent them."""
     if storage.form is not None:
         try:
@@ -441,12 +419,12 @@ def write_memory(storage: Storage, memory: torch.Tensor) -> None:
         storage.data[...] = memory.view(torch.uint8).numpy()
 
 
-def viewed(memory: torch.Tensor, tensor: DeviceTensor) -> torch.Tensor:
+def viewed(memory: Tensor, tensor: DeviceTensor) -> Tensor:
     """View of host memory with the sizes, strides and offset of a device tensor."""
     return memory.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
 
 
-def to_torch(tensor: DeviceTensor) -> torch.Tensor:
+def to_torch(tensor: DeviceTensor) -> Tensor:
     """Copy of a tensor on the host, with the strides that PyTorch gives to a copy."""
     host = viewed(memory_of(tensor.storage), tensor).clone(memory_format=torch.preserve_format)
     if names := names_of(tensor):
@@ -454,58 +432,35 @@ def to_torch(tensor: DeviceTensor) -> torch.Tensor:
     return host
 
 
-def bits(tensor: torch.Tensor) -> np.ndarray:
+def bits(tensor: Tensor) -> np.ndarray:
     """Tensor as a numpy array; the bits of the tensor if numpy does not support its type."""
     return to_numpy(tensor)
+
+
+def _in_memory_order(strided: StridedView) -> tuple[list[int], StridedView, bool]:
+    """Dims of a view in memory order, the dense tensor in this order as a view, and whether the view is dense."""
+    order = _memory_order(strided.strides, strided.shape)
+    stored = StridedView.whole(strided.shape).permute(order)
+    return order, stored, strided.permute(order).elements == StridedView.whole(stored.shape).elements
 
 
 def _storage_of(parts: Sequence[_ResultPart]) -> Storage:
     """New storage with the data of computed tensors, each in its place; other elements are 0."""
     place, tensor, layout = parts[0]
-    shape, dtype = place.shape, str(tensor.dtype).removeprefix("torch.")
-    order = _memory_order(place.strided.strides, place.strided.shape)
-    stored = StridedView.whole(tensor.shape).permute(order)
-    if (
-        place.strided.permute(order).elements == StridedView.whole(stored.shape).elements
-        and math.prod(shape) == tensor.numel()
-    ):
-        host = tensor.detach().permute(order)
-        written = (
-            layout_of_view(layout, stored) if layout is not None and layout.shape == tensor.shape else None
-        )
-        shape = stored.shape
+    shape, dtype = place.shape, dtype_name(tensor.dtype)
+    order, stored, is_dense = _in_memory_order(place.strided)
+    if is_dense and math.prod(shape) == tensor.numel():
+        host, shape = tensor.detach().permute(order), stored.shape
+        is_known = layout is not None and layout.shape == tensor.shape
+        layout = layout_of_view(layout, stored) if is_known else None
     else:
-        host, written = torch.zeros(shape, dtype=tensor.dtype), None
+        host, layout = torch.zeros(shape, dtype=tensor.dtype), None
         for part in parts:
             strided = part.place.strided
             once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strided.strides)
             target = host.as_strided(strided.shape, strided.strides, strided.offset)
             target[once].copy_(part.tensor[once])
-    return _stored(host, shape, dtype, written)
-
-
-def dense_layout(place: ResultPlace, layout: StickLayout) -> tuple[StickLayout, list[int]] | None:
-    """Layout of the storage that a result fills, and its dims in memory order; None if the result is only a part.
-
-    ``layout`` is the layout in which the device wrote the result.
-    """
-    shape = place.strided.shape
-    order = _memory_order(place.strided.strides, shape)
-    stored = StridedView.whole(shape).permute(order)
-    is_dense = place.strided.permute(order).elements == StridedView.whole(stored.shape).elements
-    if (
-        not is_dense
-        or not math.prod(shape)
-        or math.prod(place.shape) != math.prod(shape)
-        or layout.shape != shape
-    ):
-        return None
-    form = layout_of_view(layout, stored)
-    return None if form is None else (form, order)
-
-
-def _stored(host: torch.Tensor, shape: tuple[int, ...], dtype: str, layout: StickLayout | None) -> Storage:
-    """New storage of a dense tensor: in a layout, or without a layout in the bytes of the host."""
+    # In a layout, or without a layout in the bytes of the host.
     if host.numel() and has_form(dtype):
         layout = layout or LayoutRequest().layout(default_target(), shape, element_type(dtype), "the result")
         try:
@@ -519,36 +474,99 @@ def _stored(host: torch.Tensor, shape: tuple[int, ...], dtype: str, layout: Stic
     return storage
 
 
-def in_its_memory(tensor: torch.Tensor) -> DeviceTensor:
+def dense_layout(place: ResultPlace, layout: StickLayout) -> tuple[StickLayout, list[int]] | None:
+    """Layout of the storage that a result fills, and its dims in memory order; None if the result is only a part.
+
+    ``layout`` is the layout in which the device wrote the result.
+    """
+    shape = place.strided.shape
+    order, stored, is_dense = _in_memory_order(place.strided)
+    elements = math.prod(shape)
+    if not is_dense or not elements or math.prod(place.shape) != elements or layout.shape != shape:
+        return None
+    form = layout_of_view(layout, stored)
+    return None if form is None else (form, order)
+
+
+def in_its_memory(tensor: Tensor) -> DeviceTensor:
     """Copy a host tensor to the device with the same strides, in the smallest possible storage."""
     strided = StridedView(tuple(tensor.shape), tensor.stride())
-    order = _memory_order(strided.strides, strided.shape)
-    stored = strided.permute(order)
-    whole = StridedView.whole(stored.shape)
-    shape = stored.shape if stored.elements == whole.elements else (strided.end,)
-    return DeviceTensor.of(
-        _storage_of([_ResultPart(ResultPlace(0, True, shape, strided), tensor, None)]), strided
-    )
+    _, stored, is_dense = _in_memory_order(strided)
+    place = ResultPlace(0, True, stored.shape if is_dense else (strided.end,), strided)
+    return DeviceTensor.of(_storage_of([_ResultPart(place, tensor, None)]), strided)
 
 
-def _numbers(tensor: torch.Tensor) -> np.ndarray:
+def _numbers(tensor: Tensor) -> np.ndarray:
     """Data of a tensor in the type that a layout accepts: float32 for bfloat16."""
     return tensor.detach().float().numpy() if tensor.dtype == torch.bfloat16 else to_numpy(tensor)
 
 
-__all__ = [
-    "DENSE_COPY",
-    "RESTICKIFY",
-    "Application",
-    "OperationResults",
-    "UnknownResultsError",
-    "UnsharedMemoryError",
-    "bits",
-    "dense_layout",
-    "in_its_memory",
-    "memory_of",
-    "overload",
-    "to_torch",
-    "viewed",
-    "write_memory",
-]
+# Numbers of an operation as inputs of its program: their types there, and the comparison with constants.
+#
+# A number that is a constant of a program is rounded where the program uses it. A number that is an input is rounded
+# earlier, to float32, or to the type of the 16-bit tensors that the operation computes with. ``number_types`` are the
+# candidates, in order of precision; the results of a program decide, by ``is_same`` and ``is_near``.
+
+
+Number = int | float
+
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+def number_types(applied: Application) -> list[torch.dtype]:
+    """Candidate input types for the numbers of an operation, the most precise type first."""
+    types = {getattr(torch, storage.dtype) for storage in applied.storages}
+    if all(isinstance(applied.leaves[index], int) for index in applied.numbers) and not any(
+        dtype.is_floating_point for dtype in types
+    ):
+        return [torch.int64]
+    return [torch.float32, *(dtype for dtype in _NARROW if dtype in types)]
+
+
+def number_inputs(numbers: Sequence[Number], dtype: torch.dtype) -> list[Tensor] | None:
+    """Inputs of a program for numbers; None if a number is out of the range of the type."""
+    tensors = []
+    for number in numbers:
+        if isinstance(number, int) and abs(number) >= 2**63:
+            return None
+        exact = torch.tensor(number, dtype=torch.int64 if isinstance(number, int) else torch.float64)
+        tensor = exact.to(dtype)
+        if math.isfinite(number) and (not tensor.isfinite() or (number != 0) != bool(tensor)):
+            return None
+        # A rounded integer would be a different number.
+        if isinstance(number, int) and dtype == torch.float32 and int(tensor) != number:
+            return None
+        tensors.append(tensor)
+    return tensors
+
+
+def are_exact(numbers: Sequence[Number], dtype: torch.dtype) -> bool:
+    """Return whether a type represents all numbers exactly; a program with them does not show where it rounds."""
+    return all(
+        math.isnan(number) or float(torch.tensor(float(number), dtype=torch.float64).to(dtype)) == number
+        for number in numbers
+    )
+
+
+def is_same(results: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    """Return whether results have the same bits as expected."""
+
+    def bits_of(tensor: Tensor) -> Tensor:
+        return tensor.contiguous().reshape(-1).view(torch.uint8)
+
+    return all(
+        one.dtype == other.dtype and torch.equal(bits_of(one), bits_of(other))
+        for one, other in zip(results, expected, strict=True)
+    )
+
+
+def is_near(results: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
+    """Return whether results are 16-bit numbers that differ only by the rounding of a number."""
+    for one, other in zip(results, expected, strict=True):
+        if one.dtype not in _NARROW or one.dtype != other.dtype:
+            return False
+        error = 4 * torch.finfo(one.dtype).eps
+        scale = float(other.float().nan_to_num(0, 0, 0).abs().max()) if other.numel() else 0.0
+        if not torch.allclose(one.float(), other.float(), error, error * scale, equal_nan=True):
+            return False
+    return True

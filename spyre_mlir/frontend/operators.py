@@ -87,8 +87,8 @@ def is_layout_operator(node: Node) -> bool:
     return node.target in _BUILDERS
 
 
-def layout_operation(node: Node) -> tuple[Builder, Node, StickLayout, str]:
-    """Builder of the ``stick`` op of a node, its operand, its layout and its element type."""
+def layout_operation(node: Node) -> tuple[Builder, Node, StickLayout]:
+    """Builder of the ``stick`` op of a node, its operand and its layout."""
     operands = operands_of(node)
     source = operands.pop("x")
     tensor, description = source.meta["val"], f"'{source.name}'"
@@ -102,4 +102,4 @@ def layout_operation(node: Node) -> tuple[Builder, Node, StickLayout, str]:
         raise CompileError(error.message, source_of(node)) from None
     if reason := why_not_made(layout):
         raise CompileError(f"The layout of {description} {reason}.", source_of(node))
-    return _BUILDERS[node.target], source, layout, element
+    return _BUILDERS[node.target], source, layout

@@ -15,10 +15,9 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.complex_operations import ComplexParts
-from spyre_mlir.frontend.refusals import refusal_at
-from spyre_mlir.frontend.signature import Argument, Complex, Fixed, Leaf, Number, Update, View
-from spyre_mlir.frontend.views import view_origin
+from spyre_mlir.frontend.complex_numbers import ComplexParts
+from spyre_mlir.frontend.locations import refusal_at
+from spyre_mlir.frontend.signature import Argument, Complex, Fixed, Leaf, Number, Update, View, view_origin
 
 aten = torch.ops.aten
 
@@ -57,20 +56,17 @@ class _Outputs:
         if not isinstance(value, Node):
             return Fixed(value)
         if not isinstance(value.meta.get("val"), Tensor):
-            return self._number(value)
+            # A number is the element of a tensor.
+            if value in self._known:
+                return Fixed(self._known[value])
+            if value.target is not aten._local_scalar_dense.default:
+                message = "The result is a number that depends on tensors; return it as a tensor."
+                raise refusal_at(value, message)
+            return Number(self._leaf(cast(Node, value.args[0])))
         if value in self._changed:
             return View(self._changed[value])
         origin, steps = view_origin(value)
         return View(self._changed[origin], steps) if origin in self._changed else self._leaf(value)
-
-    def _number(self, value: Node) -> Leaf:
-        """Origin of a number: the element of a tensor; ``CompileError`` for any other unknown number."""
-        if value in self._known:
-            return Fixed(self._known[value])
-        if value.target is not aten._local_scalar_dense.default:
-            message = "The result is a number that depends on tensors; return it as a tensor."
-            raise refusal_at(value, message)
-        return Number(self._leaf(cast(Node, value.args[0])))
 
     def _leaf(self, value: Any) -> Any:
         """Origin of a tensor; for a complex tensor, the origins of both parts."""

@@ -8,11 +8,10 @@ changed between calls and only scales or shifts is an input: a tensor without di
 from __future__ import annotations
 
 import inspect
-import math
 import operator
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import field
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -57,8 +56,7 @@ class ModelPiece:
     calls: int
 
 
-@dataclass
-class _NumberOperand:
+class _NumberOperand(NamedTuple):
     """A number among the arguments of a call that may become an input."""
 
     node: Node
@@ -102,11 +100,22 @@ class PieceBuilder:
         """Make a tensor an input of the piece, unless it is already an input or a result."""
         if tensor in self.nodes:
             return
+        node = self.nodes[tensor] = self._placeholder(name)
+        self.leaves.append(tensor)
+        bits = isinstance(tensor, torch.nn.Parameter), tensor.is_conj(), tensor.is_neg()
+        self._add(node, ("input", (tensor.dtype, tuple(tensor.shape), tensor.stride(), *bits)))
+
+    def _placeholder(self, name: str) -> Node:
+        """New input after all others; its name is a Python identifier and differs from all other names."""
+        base = "".join(letter if letter.isalnum() else "_" for letter in name) or "x"
+        base = f"x{base}" if base[0].isdigit() else base
+        unique, count = base, 1
+        while unique in self._names:
+            unique, count = f"{base}_{count}", count + 1
+        self._names.add(unique)
         placeholders = self._graph.find_nodes(op="placeholder")
         with self._graph.inserting_after(placeholders[-1] if placeholders else self._graph._root):
-            node = self._graph.placeholder(_identifier(name, self._names))
-        self.leaves.append(tensor)
-        self._bind(tensor, node, ("input", _leaf_key(tensor)))
+            return self._graph.placeholder(unique)
 
     def add_call(
         self, function: Callable[..., Any], args: Any, kwargs: Any, result: Any, metadata: dict[str, Any]
@@ -114,7 +123,11 @@ class PieceBuilder:
         """Append a call; its operands are leaves or results of the piece."""
         self.calls += 1
         operands = list(tensors_in((args, kwargs)))
-        args, kwargs = (map_aggregate(value, self._operand) for value in (args, kwargs))
+
+        def node_of(value: Any) -> Any:
+            return self.nodes[value] if isinstance(value, Tensor) else value
+
+        args, kwargs = (map_aggregate(value, node_of) for value in (args, kwargs))
         node = self._graph.call_function(function, args, kwargs)
         node.meta = dict(metadata)
         numbers = list(_numbers_of(node, operands))
@@ -122,7 +135,10 @@ class PieceBuilder:
         for number in numbers:
             shown[number.position] = _NUMBER
         self._numbers += numbers
-        self._add(node, (function, self._key(tuple(shown)), self._key(kwargs)))
+        order = self._order.__getitem__
+        self._add(
+            node, (function, argument_key(tuple(shown), Node, order), argument_key(kwargs, Node, order))
+        )
         self._bind_results(result, node)
 
     def finish(
@@ -134,35 +150,28 @@ class PieceBuilder:
         changing = memory.changing(key, values)
         fixed = [repr(value) for index, value in enumerate(values) if index not in changing]
         operands = list(inputs)
-        for index in sorted(changing):
-            operands.append(self._as_input(self._numbers[index], len(operands)))
+        for number in (self._numbers[index] for index in sorted(changing)):
+            # The number becomes an input, a tensor without dims.
+            args = list(number.node.args)
+            args[number.position] = self._placeholder(f"number_{len(operands)}")
+            number.node.args = tuple(args)
+            operands.append(torch.tensor(number.value, dtype=number.dtype))
         self._graph.output(tuple(results))
         key = (key, tuple(sorted(changing)), tuple(fixed), tuple(names_of(tensor) for tensor in inputs))
-        return ModelPiece(_as_function(self._graph), operands, key, cause, self.calls)
+        graph, root = self._graph, torch.nn.Module()
 
-    def _as_input(self, number: _NumberOperand, position: int) -> Tensor:
-        """Replace a number of a call by an input; return the number as a tensor without dims."""
-        placeholders = self._graph.find_nodes(op="placeholder")
-        with self._graph.inserting_after(placeholders[-1] if placeholders else self._graph._root):
-            node = self._graph.placeholder(_identifier(f"number_{position}", self._names))
-        args = list(number.node.args)
-        args[number.position] = node
-        number.node.args = tuple(args)
-        return torch.tensor(number.value, dtype=number.dtype)
+        def replay(*inputs: Any) -> Any:
+            """Run the graph node by node, so that the called operations keep the metadata of the nodes."""
+            return Interpreter(root, graph=graph).run(*inputs)
 
-    def _operand(self, value: Any) -> Any:
-        return self.nodes[value] if isinstance(value, Tensor) else value
-
-    def _bind(self, tensor: Tensor, node: Node, key: Hashable) -> None:
-        self.nodes[tensor] = node
-        self._add(node, key)
+        names = [str(node.target) for node in graph.find_nodes(op="placeholder")]
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        replay.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+        return ModelPiece(replay, operands, key, cause, self.calls)
 
     def _add(self, node: Node, key: Hashable) -> None:
         self._order[node] = len(self._order)
         self._keys.append(key)
-
-    def _key(self, value: Any) -> Hashable:
-        return argument_key(value, Node, self._order.__getitem__)
 
     def _bind_results(self, result: Any, node: Node) -> None:
         """Map the tensors of a result to the nodes that compute them."""
@@ -195,49 +204,18 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def _numbers_of(node: Node, operands: Sequence[Tensor]) -> Iterator[_NumberOperand]:
-    """Yield the number, if any, in an arithmetic call on a float tensor."""
+    """Yield the number, if any, in an arithmetic call on a float tensor, if every format represents the number."""
     name = getattr(node.target, "__name__", "").strip("_")
     if name not in _ARITHMETIC or len(node.args) != 2 or node.kwargs or len(operands) != 1:
         return
-    dtype = operands[0].dtype
+    (tensor,) = operands
+    if not tensor.dtype.is_floating_point or not tensor.ndim:
+        return
     for position, value in enumerate(cast(Sequence[Any], node.args)):
-        if dtype.is_floating_point and operands[0].ndim and _is_in_every_format(value):
-            yield _NumberOperand(
-                node, position, value, torch.float64 if dtype == torch.float64 else torch.float32
-            )
-
-
-def _is_in_every_format(value: Any) -> bool:
-    if type(value) is int:
-        return abs(value) <= _MOST_INTEGER
-    return type(value) is float and math.isfinite(value) and (value == 0 or _LEAST <= abs(value) <= _MOST)
-
-
-def _leaf_key(tensor: Tensor) -> Hashable:
-    is_parameter = isinstance(tensor, torch.nn.Parameter)
-    return tensor.dtype, tuple(tensor.shape), tensor.stride(), is_parameter, tensor.is_conj(), tensor.is_neg()
-
-
-def _identifier(name: str, taken: set[str]) -> str:
-    """Name of an input that is a Python identifier and differs from all other names."""
-    base = "".join(letter if letter.isalnum() else "_" for letter in name) or "x"
-    base = f"x{base}" if base[0].isdigit() else base
-    unique, count = base, 1
-    while unique in taken:
-        unique, count = f"{base}_{count}", count + 1
-    taken.add(unique)
-    return unique
-
-
-def _as_function(graph: Graph) -> Callable[..., tuple[Tensor, ...]]:
-    """Return the graph as a function of its inputs, whose names are the parameters of its signature."""
-    root = torch.nn.Module()
-
-    def replay(*inputs: Any) -> Any:
-        """Run the graph node by node, so that the called operations keep the metadata of the nodes."""
-        return Interpreter(root, graph=graph).run(*inputs)
-
-    names = [str(node.target) for node in graph.find_nodes(op="placeholder")]
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    replay.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
-    return replay
+        if type(value) is int:
+            is_represented = abs(value) <= _MOST_INTEGER
+        else:
+            is_represented = type(value) is float and (value == 0 or _LEAST <= abs(value) <= _MOST)
+        if is_represented:
+            dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+            yield _NumberOperand(node, position, value, dtype)

@@ -27,11 +27,6 @@ def is_known(number: Any) -> bool:
     return isinstance(number, int | float)
 
 
-def silu(x: Tensor) -> Tensor:
-    """``silu``: x * sigmoid(x)."""
-    return x * torch.sigmoid(x)
-
-
 def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     """``softplus``: log(1 + exp(x * beta)) / beta, one operation of the device; x above the threshold.
 
@@ -49,22 +44,12 @@ def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
     return (0 - softplus(-x), torch.exp(-torch.abs(x))) if x.dtype in NARROW else NotImplemented
 
 
-def mish(x: Tensor) -> Tensor:
-    """``mish``: x * tanh(softplus(x))."""
-    return x * torch.tanh(torch.nn.functional.softplus(x))
-
-
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
     """``leaky_relu``: max(x, x * slope) up to a slope of 1."""
     # For a larger slope the maximum selects the wrong operand, and for 0 an infinity would give NaN.
     if not is_known(negative_slope) or not 0 < negative_slope <= 1:
         return NotImplemented
     return torch.maximum(x, x * negative_slope)
-
-
-def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """``celu``, computed by ``elu``."""
-    return aten.elu(x, alpha, 1.0, 1.0 / alpha)
 
 
 def hardtanh(x: Tensor, low: float = -1, high: float = 1) -> Tensor:
@@ -97,19 +82,21 @@ def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -
     return torch.where(x > nearest, x * scale, below)
 
 
-def ceil(x: Tensor) -> Tensor:
-    """``ceil``: -floor(-x)."""
-    return -torch.floor(-x) if x.is_floating_point() else NotImplemented
-
-
-def truncated(x: Tensor) -> Tensor:
-    """``trunc`` of floating-point numbers; torch-mlir's form loses negative zero."""
-    return _truncated(x) if x.is_floating_point() else NotImplemented
-
-
 def _truncated(x: Tensor) -> Tensor:
-    """Number rounded towards 0."""
+    """Number rounded towards 0; torch-mlir's form of ``trunc`` loses negative zero."""
     return torch.where(x < 0, -torch.floor(-x), torch.floor(x))
+
+
+#: Numbers above the range of a type; f32 can represent 2^26 times each of them.
+_BEYOND = {torch.float16: 2.0**17, torch.bfloat16: 2.0**100}
+
+
+def _finite(y: Tensor, dtype: torch.dtype) -> Tensor:
+    """Divisor of 16-bit numbers in f32; an infinity becomes a finite number beyond the range of the type.
+
+    A number divided by it is nearly 0 and keeps its sign; 0 times it is 0.
+    """
+    return torch.clamp(y.float(), -_BEYOND[dtype], _BEYOND[dtype])
 
 
 def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
@@ -119,10 +106,13 @@ def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
     """
     if not isinstance(x, Tensor):
         x = torch.full((), x, dtype=torch.result_type(x, y), device=y.device)
-    if rounding_mode == "floor" and _is_integer(x) and _is_integer(y):
-        common = torch.result_type(x, y)
-        return _floored_quotient(x.to(common), within(y, common))
     common = torch.result_type(x, y)
+    if rounding_mode == "floor" and _is_integer(x) and _is_integer(y):
+        x, y = x.to(common), within(y, common)
+        truncated = torch.div(x, y, rounding_mode="trunc")
+        rest = x - truncated * y
+        # One less if the signs of remainder and divisor differ.
+        return truncated - ((rest != 0) & ((rest < 0) != (y < 0))).to(truncated.dtype)
     if rounding_mode is None or common not in NARROW:
         return NotImplemented
     x = _of_type(x, common)
@@ -133,19 +123,6 @@ def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
     quotient = torch.floor(x.float() / _finite(y, common))
     # The quotient of an infinity is NaN, because its remainder is NaN; a division by 0 does not have a remainder.
     return torch.where((x - x == 0) | (y == 0), quotient, torch.nan).to(common)
-
-
-def _finite(y: Tensor, dtype: torch.dtype) -> Tensor:
-    """Divisor of 16-bit numbers in f32; an infinity becomes a finite number beyond the range of the type.
-
-    A number divided by it is nearly 0 and keeps its sign; 0 times it is 0.
-    """
-    limit = _BEYOND[dtype]
-    return torch.clamp(y.float(), -limit, limit)
-
-
-#: Numbers above the range of a type; f32 can represent 2^26 times each of them.
-_BEYOND = {torch.float16: 2.0**17, torch.bfloat16: 2.0**100}
 
 
 def _is_integer(x) -> bool:
@@ -162,23 +139,14 @@ def within(number, dtype: torch.dtype):
     return (number - limits.min) % 2**limits.bits + limits.min
 
 
-def _floored_quotient(x: Tensor, y) -> Tensor:
-    """Truncated quotient, minus one if the signs of remainder and divisor differ."""
-    truncated = torch.div(x, y, rounding_mode="trunc")
-    rest = x - truncated * y
-    return truncated - ((rest != 0) & ((rest < 0) != (y < 0))).to(truncated.dtype)
-
-
 def remainder_by(rounding_mode: str) -> Callable[..., Any]:
     """Form of ``fmod``, whose result has the sign of x, or of ``remainder``, whose result has the sign of y."""
 
     def form(x: Tensor, y) -> Tensor:
-        """Return the remainder of ``x`` by a tensor or a number."""
+        common = torch.result_type(x, y)
         if rounding_mode == "trunc" and _is_integer(x) and _is_integer(y):
-            common = torch.result_type(x, y)
             x, y = x.to(common), within(y, common)
             return x - torch.div(x, y, rounding_mode="trunc") * y
-        common = torch.result_type(x, y)
         if common not in NARROW:
             return NotImplemented
         wide, divisor = _of_type(x, common).float(), _of_type(y, common)
@@ -207,32 +175,15 @@ def _units(y: Tensor, number) -> list[Tensor]:
     return [y * 2.0**power if power else y for power in powers]
 
 
-def remainder_of_number(number, y: Tensor) -> Tensor:
-    """``remainder`` of a number by a tensor; the result has the shape of the tensor."""
-    dtype = torch.result_type(number, y)
-    return torch.remainder(torch.full(y.shape, number, dtype=dtype, device=y.device), y)
-
-
 def _of_type(x, dtype: torch.dtype) -> Tensor:
     """Tensor cast to a type, or number rounded to it, as PyTorch does when it combines a number with a tensor."""
     return x.to(dtype) if isinstance(x, Tensor) else torch.full((), x, dtype=dtype)
-
-
-def logarithm(base: float) -> Callable[[Tensor], Tensor]:
-    """Form of a logarithm to a base: log(x) / log(base)."""
-
-    def form(x: Tensor) -> Tensor:
-        """Return the logarithm of floating-point numbers."""
-        return torch.log(x) * (1 / math.log(base)) if x.is_floating_point() else NotImplemented
-
-    return form
 
 
 def scaled_by(operation: Callable[..., Tensor]) -> Callable[..., Any]:
     """Form of an fp16 tensor multiplied or divided by a number outside fp16: computed in f32, as PyTorch does."""
 
     def form(x: Tensor, y) -> Tensor:
-        """Apply the operation in f32, and round to the type of ``x``."""
         if isinstance(y, Tensor) or x.dtype != torch.float16 or (is_known(y) and fits_fp16(y)):
             return NotImplemented
         return operation(x.float(), y).to(x.dtype)
@@ -309,37 +260,32 @@ def difference_from(x: Tensor, number, alpha=1) -> Tensor:
     return _of_type(number, common) - x.to(common)
 
 
-def negative(x: Tensor) -> Tensor:
-    """``neg`` of integers as a difference: torch-mlir's form uses f32, which cannot represent all integers."""
-    return aten.rsub.Scalar(x, 0) if _is_integer(x) else NotImplemented
-
-
 def power(x: Tensor, exponent) -> Tensor:
     """``pow`` with an exponent for which the device has an operation.
 
     The root of -inf is NaN, but its power is a number. In fp16 PyTorch computes even the roots (1/2, -1/2) as powers.
     """
-    forms: dict[float, Callable[[Tensor], Tensor]] = {
-        0.5: torch.sqrt, -0.5: torch.rsqrt, -1: torch.reciprocal, 1: torch.clone,
-        2: lambda base: base * base, 3: lambda base: base * base * base,
-        1.5: lambda base: _of_negative_infinity(base, base * torch.sqrt(base), torch.inf),
-        -2: lambda base: torch.square(torch.reciprocal(base)),
-    }  # fmt: skip
-    if x.dtype == torch.float16:
-        forms[0.5] = lambda base: _of_negative_infinity(base, torch.abs(torch.sqrt(base)), torch.inf)
-        forms[-0.5] = lambda base: _of_negative_infinity(base, torch.abs(torch.rsqrt(base)), 0.0)
+
+    def of_negative_infinity(power: Tensor, number: float) -> Tensor:
+        return torch.where(x == -torch.inf, number, power)
+
     if x.dtype == torch.bool and isinstance(exponent, int):
         x = x.to(torch.int64)
     if _is_integer(x) and isinstance(exponent, int) and 0 < exponent < 64:
         return _integer_power(x, exponent)
-    if exponent not in forms or not x.is_floating_point():
+    if not x.is_floating_point():
         return NotImplemented
-    return forms[exponent](x)
-
-
-def _of_negative_infinity(x: Tensor, power: Tensor, number: float) -> Tensor:
-    """A power of x, or ``number`` if x is -inf."""
-    return torch.where(x == -torch.inf, number, power)
+    if exponent in (0.5, -0.5):
+        root = torch.sqrt if exponent > 0 else torch.rsqrt
+        if x.dtype != torch.float16:
+            return root(x)
+        return of_negative_infinity(torch.abs(root(x)), torch.inf if exponent > 0 else 0.0)
+    forms: dict[float, Callable[[], Tensor]] = {
+        -1: lambda: torch.reciprocal(x), 1: lambda: torch.clone(x), 2: lambda: x * x, 3: lambda: x * x * x,
+        1.5: lambda: of_negative_infinity(x * torch.sqrt(x), torch.inf),
+        -2: lambda: torch.square(torch.reciprocal(x)),
+    }  # fmt: skip
+    return forms[exponent]() if exponent in forms else NotImplemented
 
 
 def _integer_power(x: Tensor, exponent: int) -> Tensor:
@@ -354,27 +300,22 @@ def clamp(x: Tensor, low=None, high=None) -> Tensor:
     """``clamp`` of booleans by maximum and minimum: torch-mlir's form reads true as -1."""
     if x.dtype != torch.bool:
         return NotImplemented
-    common = functools.reduce(
-        torch.promote_types,
-        (torch.result_type(x, limit) for limit in (low, high) if limit is not None),
-        x.dtype,
-    )
+    limits = [limit for limit in (low, high) if limit is not None]
+    types = (torch.result_type(x, limit) for limit in limits)
+    common = functools.reduce(torch.promote_types, types, x.dtype)
     if common != x.dtype:
         return torch.clamp(x.to(common), low, high)
     for extreme, limit in ((torch.maximum, low), (torch.minimum, high)):
         if limit is not None:
-            number = (
-                limit if isinstance(limit, Tensor) else torch.full((), limit, dtype=x.dtype, device=x.device)
-            )
-            x = extreme(x, number)
-    return x.clone() if low is None and high is None else x
+            is_tensor = isinstance(limit, Tensor)
+            x = extreme(x, limit if is_tensor else torch.full((), limit, dtype=x.dtype, device=x.device))
+    return x if limits else x.clone()
 
 
 def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Any]:
     """Form of ``fmax`` or ``fmin``: the extreme, or the other operand if one operand is NaN."""
 
     def form(x: Tensor, y: Tensor) -> Tensor:
-        """Extreme of two broadcast tensors, in their common type."""
         common = torch.result_type(x, y)
         x, y = x.to(common), y.to(common)
         if not common.is_floating_point:
@@ -384,28 +325,19 @@ def without_nan(extreme: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., An
     return form
 
 
-def comparison_with(operation) -> Callable[..., Any]:
-    """Form of a comparison with a number, in the common type; torch-mlir compares in f64 or in the type of x."""
+def comparison(operation) -> Callable[..., Any]:
+    """Form of a comparison with a number or a tensor of another type, in the common type.
 
-    def compare(x: Tensor, number) -> Tensor:
-        """Compare a tensor with a number."""
-        common = torch.result_type(x, number)
+    torch-mlir compares with numbers in f64 or in the type of ``x``, and sign-extends booleans.
+    """
+
+    def compare(x: Tensor, y) -> Tensor:
+        common = torch.result_type(x, y)
+        if isinstance(y, Tensor):
+            return NotImplemented if x.dtype == y.dtype else operation.Tensor(x.to(common), y.to(common))
         if x.dtype == common and not x.is_floating_point():
             return NotImplemented
-        return operation.Tensor(x.to(common), torch.full((), number, dtype=common, device=x.device))
-
-    return compare
-
-
-def comparison_of(operation) -> Callable[..., Any]:
-    """Form of a comparison of tensors of two types, in their common type; torch-mlir sign-extends booleans."""
-
-    def compare(x: Tensor, y: Tensor) -> Tensor:
-        """Compare two tensors."""
-        if x.dtype == y.dtype:
-            return NotImplemented
-        common = torch.result_type(x, y)
-        return operation.Tensor(x.to(common), y.to(common))
+        return operation.Tensor(x.to(common), torch.full((), y, dtype=common, device=x.device))
 
     return compare
 
@@ -468,17 +400,17 @@ def sum_of_two(x: Tensor, y, *, alpha=1) -> Tensor:
 
 
 FORMS = {
-    aten.silu.default: silu,
+    aten.silu.default: lambda x: x * torch.sigmoid(x),
     aten.softplus.default: softplus,
     aten.log_sigmoid_forward.default: log_sigmoid,
-    aten.mish.default: mish,
+    aten.mish.default: lambda x: x * torch.tanh(torch.nn.functional.softplus(x)),
     aten.leaky_relu.default: leaky_relu,
-    aten.celu.default: celu,
+    aten.celu.default: lambda x, alpha=1.0: aten.elu(x, alpha, 1.0, 1.0 / alpha),
     aten.elu.default: elu,
     aten.gelu.default: gelu,
     aten.hardtanh.default: hardtanh,
-    aten.ceil.default: ceil,
-    aten.trunc.default: truncated,
+    aten.ceil.default: lambda x: -torch.floor(-x) if x.is_floating_point() else NotImplemented,
+    aten.trunc.default: lambda x: _truncated(x) if x.is_floating_point() else NotImplemented,
     aten.clamp.default: clamp,
     aten.clamp.Tensor: clamp,
     aten.clamp_min.default: clamp,
@@ -499,20 +431,30 @@ FORMS = {
     aten.fmod.Scalar: remainder_by("trunc"),
     aten.remainder.Tensor: remainder_by("floor"),
     aten.remainder.Scalar: remainder_by("floor"),
-    aten.remainder.Scalar_Tensor: remainder_of_number,
-    aten.log2.default: logarithm(2),
-    aten.log10.default: logarithm(10),
+    aten.remainder.Scalar_Tensor: lambda number, y: torch.remainder(
+        torch.full(y.shape, number, dtype=torch.result_type(number, y), device=y.device), y
+    ),
+    **{
+        logarithm: lambda x, base=base: (
+            torch.log(x) * (1 / math.log(base)) if x.is_floating_point() else NotImplemented
+        )
+        for logarithm, base in ((aten.log2.default, 2), (aten.log10.default, 10))
+    },
     **{operation: scaled_by(operation) for operation in (aten.mul.Tensor, aten.div.Tensor)},
     aten.copysign.Tensor: copysign,
     aten.hypot.default: hypot,
     aten.isclose.default: isclose,
     aten.xlogy.Tensor: xlogy,
     aten.logit.default: logit,
-    aten.neg.default: negative,
+    # Integers as a difference: torch-mlir's form of ``neg`` uses f32, which cannot represent all integers.
+    aten.neg.default: lambda x: aten.rsub.Scalar(x, 0) if _is_integer(x) else NotImplemented,
     aten.rsub.Scalar: difference_from,
     aten.pow.Tensor_Scalar: power,
     aten.fmax.default: without_nan(torch.maximum),
     aten.fmin.default: without_nan(torch.minimum),
-    **{operation.Scalar: comparison_with(operation) for operation in _COMPARISONS},
-    **{operation.Tensor: comparison_of(operation) for operation in _COMPARISONS},
+    **{
+        form: comparison(operation)
+        for operation in _COMPARISONS
+        for form in (operation.Scalar, operation.Tensor)
+    },
 }

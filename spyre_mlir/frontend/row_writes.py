@@ -9,6 +9,7 @@ comparisons with every position on the device, or run on the host (``selection.p
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -16,12 +17,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 from torch.export import ExportedProgram
-from torch.fx import Graph, Node
+from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
 from spyre_mlir.frontend import selection
-from spyre_mlir.frontend.graph_edits import call_before, metadata_for, operands_of, operation_name
+from spyre_mlir.frontend.graph_edits import call_before, copy_calls, operands_of, operation_name
 from spyre_mlir.frontend.outputs import UPDATES
 from spyre_mlir.records import dataclass
 
@@ -86,36 +87,27 @@ class RowWrite:
     shape: tuple[int, ...]
 
     @property
-    def count(self) -> int:
-        """The number of rows."""
-        return math.prod(self.shape)
-
-    @property
     def first(self) -> int:
         """The first dim of the values that belongs to the indices: dims[0] if the dims are consecutive, else 0."""
         in_a_row = self.dims[-1] - self.dims[0] == len(self.dims) - 1
         return self.dims[0] if in_a_row else 0
 
 
-def row_write(x: Any, dims: Sequence[int], indices: Sequence[Any]) -> RowWrite | None:
-    """Return the write of rows at indices, given with shapes and types; None if the device cannot insert the rows."""
+def _row_write(name: str, operands: Mapping[str, Any]) -> RowWrite | None:
+    """Return the write of a call on tensors; None if the call does not write rows, or the device cannot insert them."""
+    x = operands["self"]
+    if name == "index_copy":
+        indexed = [(operands["dim"] % max(x.ndim, 1), operands["index"])]
+    else:
+        indexed = [(dim, index) for dim, index in enumerate(operands["indices"]) if index is not None]
+    if operands.get("accumulate", False) or not indexed:
+        return None
+    dims, indices = zip(*indexed, strict=True)
     shape = tuple(torch.broadcast_shapes(*(index.shape for index in indices)))
-    write = RowWrite(tuple(dims), tuple(indices), shape)
     is_moved = x.dtype in _MOVED_TYPES and all(index.dtype in _INDEX_TYPES for index in indices)
     # The last dim is the stick dim, and the device writes whole sticks.
     is_moved = is_moved and x.ndim > 1 and x.ndim - 1 not in dims and x.numel() > 0
-    return write if is_moved and 1 <= write.count <= MOST_ROWS else None
-
-
-def _described(name: str, operands: Mapping[str, Any]) -> RowWrite | None:
-    """Return the write of a call on tensors; None if the call does not write rows."""
-    x = operands["self"]
-    if name == "index_copy":
-        return row_write(x, [operands["dim"] % max(x.ndim, 1)], [operands["index"]])
-    if operands.get("accumulate", False):
-        return None
-    indexed = [(dim, index) for dim, index in enumerate(operands["indices"]) if index is not None]
-    return row_write(x, *zip(*indexed, strict=True)) if indexed else None
+    return RowWrite(dims, indices, shape) if is_moved and 1 <= math.prod(shape) <= MOST_ROWS else None
 
 
 def _write_of(node: Node) -> RowWrite | None:
@@ -124,7 +116,7 @@ def _write_of(node: Node) -> RowWrite | None:
     if name not in _OPERANDS or node.op != "call_function":
         return None
     operands = operands_of(node)
-    write = _described(name, map_arg(operands, lambda operand: operand.meta["val"]))
+    write = _row_write(name, map_arg(operands, lambda operand: operand.meta["val"]))
     if write is None:
         return None
     indices = [operands["index"]] if name == "index_copy" else operands["indices"]
@@ -135,9 +127,8 @@ def _deferred(form: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Form of an operation that is kept if it may be a write of rows, until the whole graph is known."""
 
     def deferred(x: Tensor, *arguments: Any, **named: Any) -> Any:
-        """Apply the form, unless the call writes rows."""
         call = dict(zip(_OPERANDS[name], (x, *arguments), strict=False)) | named
-        return NotImplemented if _described(name, call) is not None else form(x, *arguments, **named)
+        return NotImplemented if _row_write(name, call) is not None else form(x, *arguments, **named)
 
     return deferred
 
@@ -159,8 +150,21 @@ def write_rows(program: ExportedProgram) -> None:
             whole = in_place[node]
             # After that nobody reads the write to a part of the whole, so it is dead.
             _replace(program, whole, _inserted(node, write, whole))
-        else:
-            _replace(program, node, _compared(node))
+            continue
+        # Without rows to insert, the write is decomposed, or the call itself is kept if it has no form.
+        form = selection.index_copy if operation_name(node) == "index_copy" else selection.index_put
+        operands = list(node.all_input_nodes)
+
+        def function(*tensors: Tensor, node=node, form=form, operands=operands) -> Any:
+            values = dict(zip(operands, tensors, strict=True))
+            args, kwargs = map_arg((node.args, node.kwargs), values.__getitem__)
+            result = form(*args, **kwargs)
+            return node.target(*args, **kwargs) if result is NotImplemented else result
+
+        values = [operand.meta["val"] for operand in operands]
+        with values[0].fake_mode, torch.no_grad():
+            parts = make_fx(function)(*values)
+        _replace(program, node, copy_calls(node, parts.graph, operands))
 
 
 def _in_place(program: ExportedProgram) -> Iterator[tuple[Node, Node]]:
@@ -168,11 +172,10 @@ def _in_place(program: ExportedProgram) -> Iterator[tuple[Node, Node]]:
 
     Each write comes with the whole after it: the write itself, or the node that puts the changed part back.
     """
+    placeholders = program.graph.find_nodes(op="placeholder")
     arguments = {
         (spec.target if spec.target is not None else node.name): node
-        for node, spec in zip(
-            program.graph.find_nodes(op="placeholder"), program.graph_signature.input_specs, strict=True
-        )
+        for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True)
     }
     outputs = cast(Sequence[Any], program.graph.output_node().args[0])
     for value, spec in zip(outputs, program.graph_signature.output_specs, strict=True):
@@ -181,7 +184,7 @@ def _in_place(program: ExportedProgram) -> Iterator[tuple[Node, Node]]:
         writes = []
         while (write := _write_that_makes(value)) is not None:
             writes.append((write, value))
-            value = _changed_by(write, value)
+            value = base_of(write) if value.target in _VIEWS else operands_of(value)["self"]
         if value is arguments.get(spec.target):
             yield from writes
 
@@ -191,18 +194,6 @@ def _write_that_makes(whole: Node) -> Node | None:
     if _write_of(whole) is not None:
         return whole
     return _written_part(whole) or _written_view(whole)
-
-
-def _changed_by(write: Node, whole: Node) -> Node:
-    """Return the old value of the tensor that a write changes."""
-    return base_of(write) if _written_view(whole) is not None else operands_of(whole)["self"]
-
-
-def _written_view(whole: Node) -> Node | None:
-    """Return the write to a view of the old value that the whole undoes; None if there is none."""
-    source = viewed_source(whole)
-    write = None if source is None else _write_of(source)
-    return source if source is not None and write and base_dims(source, write.dims) else None
 
 
 def _written_part(whole: Node) -> Node | None:
@@ -239,93 +230,71 @@ def _inserted(node: Node, write: RowWrite, whole: Node) -> Node:
         values = call_before(node, aten.expand.default, values, [*rest[:first], *write.shape, *rest[first:]])
     row_shape = [1 if dim in write.dims else size for dim, size in enumerate(shape)]
     rows = []
-    for number in range(write.count):
+    for number in range(math.prod(write.shape)):
         # The dims of the indices are counted in row-major order, like the elements of the indices.
         part, remaining = values, number
         for axis in reversed(range(len(write.shape))):
             remaining, position = divmod(remaining, write.shape[axis])
             part = call_before(node, aten.slice.Tensor, part, first + axis, position, position + 1)
         rows.append(call_before(node, aten.reshape.default, part, row_shape))
-    elements = tuple(_elements(index.meta["val"].shape, write.shape) for index in write.indices)
-    insertion = RowInsertion(write.dims, write.indices, elements, tuple(rows), name == "index_put")
-    if _written_view(whole) is not None:
-        insertion = inserted_into_base(node, node, insertion)
-    elif whole is not node:
-        insertion = _inserted_into_part(node, whole, insertion)
-    numbers = [number for numbers in insertion.elements for number in numbers]
-    return call_before(
-        node,
-        INSERT_ROWS,
-        _changed_by(node, whole),
-        list(insertion.dims),
-        list(insertion.indices),
-        numbers,
-        list(insertion.rows),
-        insertion.negative,
-        f"aten.{name}",
-    )
+    entries = []
+    for dim, index in zip(write.dims, write.indices, strict=True):
+        # For each element of the broadcast index, its position in the index itself.
+        sizes = tuple(index.meta["val"].shape)
+        numbers = torch.arange(math.prod(sizes)).reshape(sizes).expand(write.shape)
+        entries.append((dim, index, numbers.reshape(-1).tolist()))
+    negative = name == "index_put"
+    if whole.target in _VIEWS:
+        base = base_of(node)
+        entries, rows, negative = _into_base(node, entries, rows, negative)
+    else:
+        base = operands_of(whole)["self"]
+    if whole.target is aten.slice_scatter.default:
+        # The whole has one more dim, at one position of which the part is: another index.
+        dim, start = (operands_of(whole)[key] for key in ("dim", "start"))
+        entries = [(position + (position >= dim), index, numbers) for position, index, numbers in entries]
+        index = call_before(node, aten.full.default, [1], start, dtype=torch.int64)
+        entries.append((dim, index, [0] * len(rows)))
+        rows = [call_before(node, aten.unsqueeze.default, row, dim) for row in rows]
+    entries.sort(key=operator.itemgetter(0))
+    dims, indices, elements = (list(column) for column in zip(*entries, strict=True))
+    numbers = [number for numbers in elements for number in numbers]
+    return call_before(node, INSERT_ROWS, base, dims, indices, numbers, rows, negative, f"aten.{name}")
 
 
-def _inserted_into_part(node: Node, whole: Node, insertion: RowInsertion) -> RowInsertion:
-    """Convert an insertion into a part of the whole, at one position of a dim, to an insertion into the whole."""
-    dim, start = (operands_of(whole)[key] for key in ("dim", "start"))
-    dims = [position + (position >= dim) for position in insertion.dims]
-    # The position of the part is another index, and dims are ascending.
-    before = sum(position < dim for position in dims)
-    index = call_before(node, aten.full.default, [1], start, dtype=torch.int64)
-    return replace(
-        insertion,
-        dims=(*dims[:before], dim, *dims[before:]),
-        indices=(*insertion.indices[:before], index, *insertion.indices[before:]),
-        elements=(
-            *insertion.elements[:before],
-            (0,) * len(insertion.rows),
-            *insertion.elements[before:],
-        ),
-        rows=tuple(call_before(node, aten.unsqueeze.default, row, dim) for row in insertion.rows),
-    )
-
-
-def _elements(shape: Sequence[int], broadcast: Sequence[int]) -> tuple[int, ...]:
-    """Return, for each element of a broadcast tensor, its index in the original tensor."""
-    numbers = torch.arange(math.prod(shape)).reshape(tuple(shape)).expand(tuple(broadcast))
-    return tuple(numbers.reshape(-1).tolist())
-
-
-def _compared(node: Node) -> Node:
-    """Decompose a write that does not insert rows; return the call itself if it has no form."""
-    form: Callable[..., Any] = (
-        selection.index_copy if operation_name(node) == "index_copy" else selection.index_put
-    )
-    operands = list(node.all_input_nodes)
-
-    def function(*tensors: Tensor) -> Any:
-        """Apply the form to its operands, in the order of the nodes."""
-        values: Any = dict(zip(operands, tensors, strict=True))
-        args, kwargs = cast(Any, map_arg((node.args, node.kwargs), values.__getitem__))
-        result = form(*args, **kwargs)
-        return cast(Callable[..., Any], node.target)(*args, **kwargs) if result is NotImplemented else result
-
-    values = [operand.meta["val"] for operand in operands]
-    with values[0].fake_mode, torch.no_grad():
-        parts = make_fx(function)(*values)
-    return _copied(node, parts.graph, operands)
-
-
-def _copied(node: Node, parts: Graph, operands: Sequence[Node]) -> Node:
-    """Copy the calls of a traced function before a node, and return the result."""
-    copies: dict[Node, Node] = {}
-    remaining = iter(operands)
-    with node.graph.inserting_before(node):
-        for part in parts.nodes:
-            if part.op == "placeholder":
-                copies[part] = next(remaining)
-            elif part.op == "output":
-                return copies[cast(Node, part.args[0])]
-            else:
-                copies[part] = node.graph.node_copy(part, copies.__getitem__)
-                copies[part].meta = metadata_for(node, part.meta["val"])
-    raise AssertionError("a traced graph has an output")
+def _into_base(
+    write: Node, entries: list[Any], rows: list[Node], negative: bool
+) -> tuple[list[Any], list[Node], bool]:
+    """Convert an insertion into a view, with a dim, an index and its elements per entry, to one into its base."""
+    view, shape = cast(Node, write.args[0]), _shape(base_of(write))
+    parts = base_dims(write, [dim for dim, *_ in entries])
+    assert parts is not None, "the caller has asked"
+    if negative and any(len(part) > 1 for part in parts):
+        # Negative indices become non-negative; an index that is out of range stays out of range.
+        for place, (dim, index, elements) in enumerate(entries):
+            below = call_before(write, aten.lt.Scalar, index, 0)
+            counted = call_before(write, aten.add.Tensor, index, _shape(view)[dim])
+            entries[place] = dim, call_before(write, aten.where.self, below, counted, index), elements
+        negative = False
+    addressed = []
+    for (_, index, elements), part in zip(entries, parts, strict=True):
+        for dim in part:
+            digit, inner = index, math.prod(shape[d] for d in part if d > dim)
+            if inner > 1:
+                digit = call_before(write, aten.div.Tensor_mode, digit, inner, rounding_mode="floor")
+            if dim != part[0]:
+                digit = call_before(write, aten.remainder.Scalar, digit, shape[dim])
+            addressed.append((dim, digit, elements))
+    if view.target is aten.permute.default:
+        order = _order(view)
+        operation, sizes = aten.permute.default, [order.index(dim) for dim in range(len(order))]
+    else:
+        dims = {dim for dim, *_ in addressed}
+        operation, sizes = (
+            aten.reshape.default,
+            [1 if dim in dims else size for dim, size in enumerate(shape)],
+        )
+    return addressed, [call_before(write, operation, row, sizes) for row in rows], negative
 
 
 def _replace(program: ExportedProgram, old: Node, new: Node) -> None:
@@ -340,36 +309,28 @@ def _replace(program: ExportedProgram, old: Node, new: Node) -> None:
 # Writes of rows through a permuted or reshaped view of a cache, rewritten as writes to the cache itself.
 
 _RESHAPES = (aten.view.default, aten.reshape.default, aten._unsafe_view.default)
+_VIEWS = (aten.permute.default, *_RESHAPES)
 
 
-@dataclass(frozen=True)
-class RowInsertion:
-    """The operands of an ``insert_rows``: ``rows`` of size 1 in the ascending ``dims``, at positions in these."""
-
-    dims: tuple[int, ...]
-    indices: tuple[Node, ...]
-    elements: tuple[tuple[int, ...], ...]  # of each index, one element number per row
-    rows: tuple[Node, ...]
-    negative: bool
-
-
-def viewed_source(whole: Node) -> Node | None:
-    """Return the write to a view that ``whole`` puts back, if ``whole`` undoes the view; None if there is none."""
-    if whole.target not in (aten.permute.default, *_RESHAPES):
+def _written_view(whole: Node) -> Node | None:
+    """Return the write to a view of the old value, if ``whole`` undoes the view; None if there is none."""
+    if whole.target not in _VIEWS:
         return None
     write = cast(Node, whole.args[0])
     if len(write.users) > 1 or write.op != "call_function" or not write.args:
         return None
     view = write.args[0]
-    if not isinstance(view, Node) or view.target not in (aten.permute.default, *_RESHAPES):
+    if not isinstance(view, Node) or view.target not in _VIEWS:
         return None
-    is_same = _shape(whole) == _shape(base_of(write)) and _shape(view) == _shape(write)
+    if _shape(whole) != _shape(base_of(write)) or _shape(view) != _shape(write):
+        return None
     if whole.target is aten.permute.default and view.target is aten.permute.default:
         order, back = _order(view), _order(whole)
         is_undone = [order[dim] for dim in back] == [*range(len(order))]
     else:
         is_undone = whole.target in _RESHAPES and view.target in _RESHAPES
-    return write if is_same and is_undone else None
+    described = _write_of(write) if is_undone else None
+    return write if described and base_dims(write, described.dims) else None
 
 
 def base_of(write: Node) -> Node:
@@ -396,50 +357,6 @@ def _parts(view: Sequence[int], base: Sequence[int], dim: int) -> list[int]:
         return []
     last = next((d for d in range(first, len(base)) if math.prod(base[: d + 1]) == end), None)
     return [] if last is None else [d for d in range(first, last + 1) if base[d] > 1]
-
-
-def inserted_into_base(position: Node, write: Node, insertion: RowInsertion) -> RowInsertion:
-    """Convert an insertion into a view to an insertion into its base; nodes are built before ``position``."""
-    view, shape = cast(Node, write.args[0]), _shape(base_of(write))
-    parts = base_dims(write, insertion.dims)
-    assert parts is not None, "the caller has asked"
-    if any(len(part) > 1 for part in parts):
-        insertion = _from_the_front(position, insertion, _shape(view))
-    addressed = []
-    for index, elements, part in zip(insertion.indices, insertion.elements, parts, strict=True):
-        for dim in part:
-            inner = math.prod(shape[d] for d in part if d > dim)
-            size = shape[dim] if dim != part[0] else None
-            addressed.append((dim, _digit(position, index, inner, size), elements))
-    addressed.sort(key=lambda entry: entry[0])
-    dims, indices, elements = zip(*addressed, strict=True)
-    row_shape = [1 if dim in dims else size for dim, size in enumerate(shape)]
-    if view.target is aten.permute.default:
-        order = _order(view)
-        back = [order.index(dim) for dim in range(len(order))]
-        rows = tuple(call_before(position, aten.permute.default, row, back) for row in insertion.rows)
-    else:
-        rows = tuple(call_before(position, aten.reshape.default, row, row_shape) for row in insertion.rows)
-    return replace(insertion, dims=dims, indices=indices, elements=elements, rows=rows)
-
-
-def _from_the_front(position: Node, insertion: RowInsertion, shape: Sequence[int]) -> RowInsertion:
-    """Convert negative indices to non-negative ones; an index that is out of range stays out of range."""
-    if not insertion.negative:
-        return insertion
-    indices = []
-    for index, dim in zip(insertion.indices, insertion.dims, strict=True):
-        below = call_before(position, aten.lt.Scalar, index, 0)
-        counted = call_before(position, aten.add.Tensor, index, shape[dim])
-        indices.append(call_before(position, aten.where.self, below, counted, index))
-    return replace(insertion, indices=tuple(indices), negative=False)
-
-
-def _digit(position: Node, index: Node, inner: int, size: int | None) -> Node:
-    """Build ``index // inner``, and the remainder of the quotient by ``size`` if a size is given."""
-    if inner > 1:
-        index = call_before(position, aten.div.Tensor_mode, index, inner, rounding_mode="floor")
-    return index if size is None else call_before(position, aten.remainder.Scalar, index, size)
 
 
 def _order(view: Node) -> list[int]:

@@ -2,7 +2,7 @@
 """Decompositions of operations that search for a position, or write at a position, into comparisons on the device.
 
 A position is the smallest entry of a table of positions where a condition holds. Tables are constants, so the host
-computes them once. ``FORMS`` is added to the decomposition table.
+computes them once. ``embedding_bag`` compares each row with each bag. ``FORMS`` is added to the decomposition table.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ def extreme_and_position(reduce: Callable[..., Any]) -> Callable[..., Any]:
     """Form of ``max(x, dim)`` or ``min(x, dim)``: the extreme and its first position."""
 
     def form(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-        """Return the extreme along a dim, and its position."""
         if not _is_supported(x):
             return NotImplemented
         extreme = reduce(x, [dim], keepdim=True)
@@ -63,7 +62,6 @@ def position_of_extreme(reduce: Callable[..., Any]) -> Callable[..., Any]:
     """Form of ``argmax`` or ``argmin``; without a dim, for the flattened tensor."""
 
     def form(x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
-        """Return the position of the extreme."""
         if not _is_supported(x):
             return NotImplemented
         if dim is not None:
@@ -84,7 +82,9 @@ def largest_elements(
     """
     if not _is_supported(x) or not 1 <= k <= min(_MAX_TOP_K, x.shape[dim]):
         return NotImplemented
-    numbers = torch.where(x != x, _bound(x.dtype), x)
+    # On the device, bfloat16 has the range of DL16.
+    bound = 2.0**32 if x.dtype == torch.bfloat16 else torch.inf
+    numbers = torch.where(x != x, bound, x)
     reduce, opposite = (torch.amax, torch.amin) if largest else (torch.amin, torch.amax)
     keys, last = (x if largest else numbers), opposite(numbers, [dim], keepdim=True)
     remaining, values, positions = _positions(x, dim), [], []
@@ -103,11 +103,6 @@ def largest_elements(
 def _is_extreme(x: Tensor, extreme: Tensor) -> Tensor:
     """Condition that an element is the extreme; NaN is an extreme, and equals nothing."""
     return (x == extreme) | (x != x)
-
-
-def _bound(dtype: torch.dtype) -> float:
-    """Upper bound of all numbers of a type; bfloat16 has the range of DL16 on the device."""
-    return 2.0**32 if dtype == torch.bfloat16 else float("inf")
 
 
 def _matches(x: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -167,7 +162,8 @@ def scatter_sum(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """``scatter_add``; a sum of booleans is true if any of them is true."""
     if x.dtype == torch.bool:
         return aten.scatter_add.default(x.to(torch.int32), dim, index, source.to(torch.int32)) != 0
-    return scatter_into(_added)(x, dim, index, source)
+    added = scatter_into(lambda matches, source, x: x + torch.where(matches, source, 0.0))
+    return added(x, dim, index, source)
 
 
 def scatter_into(combine: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callable[..., Any]:
@@ -177,7 +173,6 @@ def scatter_into(combine: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callabl
     """
 
     def form(x: Tensor, dim: int, index: Tensor, source) -> Tensor:
-        """Scatter along a dim."""
         others = [size for axis, size in enumerate(x.shape) if axis != dim % max(x.ndim, 1)]
         if x.ndim == 0 or index.shape[dim] > _MAX_TOP_K or not x.is_floating_point():
             return NotImplemented
@@ -189,11 +184,6 @@ def scatter_into(combine: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Callabl
         return x
 
     return form
-
-
-def _added(matches: Tensor, source: Tensor, x: Tensor) -> Tensor:
-    """``x`` with ``source`` added where the index matches."""
-    return x + torch.where(matches, source, 0.0)
 
 
 def one_hot(index: Tensor, classes: int = -1) -> Tensor:
@@ -210,7 +200,6 @@ def running(combine: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def form(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-        """Return the running extremes along a dim, and their positions."""
         if x.ndim == 0 or x.is_complex():
             return NotImplemented
         extreme = _combined_with_those_before(x, dim, combine)
@@ -288,9 +277,62 @@ def count_nonzero(x: Tensor, dims: Sequence[int]) -> Tensor:
     return torch.sum((x != 0).to(torch.float32), list(dims)).to(torch.int64)
 
 
-def count_all_nonzero(x: Tensor, dim: int | None = None) -> Tensor:
-    """``count_nonzero`` over one dim or over all dims."""
-    return count_nonzero(x, list(range(x.ndim)) if dim is None else [dim])
+aten = torch.ops.aten
+
+_SUM, _MEAN, _MAX = range(3)
+#: A maximum compares each row with each bag; above this number of elements ``embedding_bag`` is not decomposed.
+_MAX_COMPARED_ELEMENTS = 1 << 24
+
+
+def embedding_bag(
+    weight: Tensor, indices: Tensor, offsets: Tensor, scale_grad_by_freq: bool = False, mode: int = _SUM,
+    sparse: bool = False, per_sample_weights: Tensor | None = None, include_last_offset: bool = False,
+    padding_idx: int | None = None,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """``embedding_bag``: the reduced rows of each bag [bags, columns], and three tensors that PyTorch's gradient reads.
+
+    The rows of a bag start at its offset and end before the next offset; sums are in f32.
+    """
+    if indices.ndim != 1 or not weight.is_floating_point():
+        return NotImplemented
+    starts = offsets[:-1] if include_last_offset else offsets
+    bags, rows, columns = starts.shape[0], indices.shape[0], weight.shape[1]
+    if mode == _MAX and bags * rows * columns > _MAX_COMPARED_ELEMENTS:
+        return NotImplemented
+    is_padded = padding_idx is not None and padding_idx >= 0
+    # Offsets ascend, so a row belongs to the last bag that starts at or before the row.
+    begun = (torch.arange(rows)[:, None] >= starts[None, :]).to(torch.int64)
+    bag = torch.sum(begun, [1]) - 1
+    counts = torch.ones_like(indices) if not is_padded else (indices != padding_idx).to(indices.dtype)
+    sizes = torch.zeros(bags, dtype=counts.dtype).index_add(0, bag, counts)
+    selected = aten.embedding(weight, indices)
+    if mode == _MAX:
+        member = ((bag[None, :] == torch.arange(bags)[:, None]) & (counts != 0)[None, :])[:, :, None]
+        extreme = torch.amax(torch.where(member, selected[None], -torch.inf), [1])
+        is_extreme = member & (selected[None] == extreme[:, None, :])
+        # Among equal maxima the first row wins, as in PyTorch.
+        places = torch.arange(selected.shape[0])[None, :, None]
+        place = torch.amin(torch.where(is_extreme, places, selected.shape[0] - 1), [1])
+        is_empty = (sizes == 0)[:, None]
+        result = torch.where(is_empty, 0.0, extreme).to(selected.dtype)
+        for_gradient = (bag, sizes, torch.where(is_empty, 0, indices[place]))
+        return result, *(tensor.to(offsets.dtype) for tensor in for_gradient)
+    wide = selected.to(torch.promote_types(selected.dtype, torch.float32))
+    if per_sample_weights is not None:
+        wide = wide * per_sample_weights.to(wide.dtype)[:, None]
+    # Padding has a count of 0.
+    wide = torch.where((counts != 0)[:, None], wide, 0.0) if is_padded else wide
+    result = torch.zeros(bags, columns, dtype=wide.dtype).index_add(0, bag, wide)
+    if mode == _MEAN:
+        result = result / torch.clamp(sizes, min=1).to(result.dtype)[:, None]
+        for_gradient = (bag, sizes, sizes)
+    else:
+        for_gradient = (
+            # PyTorch returns an empty ``bag`` for a sum without padding, unless the sum is in f64.
+            bag if is_padded or weight.dtype == torch.float64 else bag[:0],
+            *[torch.zeros_like(offsets)] * 2,
+        )
+    return result.to(weight.dtype), *(tensor.to(offsets.dtype) for tensor in for_gradient)
 
 
 FORMS = {
@@ -312,5 +354,9 @@ FORMS = {
     aten.median.dim: median,
     aten.searchsorted.Tensor: insertion_points,
     aten.count_nonzero.dim_IntList: count_nonzero,
-    aten.count_nonzero.default: count_all_nonzero,
+    aten.count_nonzero.default: lambda x, dim=None: count_nonzero(x, range(x.ndim) if dim is None else [dim]),
+    aten.embedding_bag.default: embedding_bag,
+    aten.embedding_bag.padding_idx: embedding_bag,
+    aten._embedding_bag.default: embedding_bag,
+    aten._embedding_bag_forward_only.default: embedding_bag,
 }

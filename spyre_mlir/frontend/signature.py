@@ -12,20 +12,24 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
-from typing import Any, NamedTuple
+from dataclasses import asdict, field
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.export import ExportedProgram
+from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.bundle.model import IndexBounds
-from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, input_path
+from spyre_mlir.errors import CompileError, Uncached
+from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, Inputs, as_call, input_path
 from spyre_mlir.frontend.object_graphs import LEAVES
 from spyre_mlir.frontend.storage import shares_memory
-from spyre_mlir.frontend.view_names import view_name, view_operation
 from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -46,10 +50,10 @@ class Argument(NamedTuple):
 
     name: str
     kind: str
-    tensor: torch.Tensor | None = None
+    tensor: Tensor | None = None
     leaf: int | None = None
     dims: tuple[str, ...] = ()
-    draw: Callable[[], torch.Tensor] | None = None
+    draw: Callable[[], Tensor] | None = None
     index_bounds: IndexBounds | None = None
     source_bytes: int | None = None
     part: str = ""
@@ -65,13 +69,34 @@ class Fixed:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Fixed) or type(self.value) is not type(other.value):
             return False
-        if isinstance(self.value, torch.Tensor):
+        if isinstance(self.value, Tensor):
             return torch.equal(self.value, other.value)
         return self.value == other.value
 
-    def fresh(self) -> Any:
-        """Return the value for one call, which may change it."""
-        return self.value.clone() if isinstance(self.value, torch.Tensor) else self.value
+
+#: Functions that make views of outputs, in addition to PyTorch's operations.
+_FUNCTIONS = {"reshape": torch.reshape, "getitem": operator.getitem}
+
+
+def view_name(operation: Any) -> str:
+    """Return the name of an operation that makes an output a view; ``Uncached`` if it is not PyTorch's."""
+    name = next((name for name, function in _FUNCTIONS.items() if function is operation), None)
+    if name is not None:
+        return name
+    if not isinstance(operation, torch._ops.OpOverload) or operation.namespace != "aten":
+        raise Uncached(f"returns a view by {operation}")
+    return str(operation)
+
+
+def view_operation(name: str) -> Any:
+    """Return the view operation of a name; ``ValueError`` for anything else that the name refers to."""
+    if name in _FUNCTIONS:
+        return _FUNCTIONS[name]
+    library, packet, overload = name.split(".")
+    operation = getattr(getattr(torch.ops.aten, packet), overload)
+    if library != "aten" or not isinstance(operation, torch._ops.OpOverload) or not operation.is_view:
+        raise ValueError(f"{name} is no view")
+    return operation
 
 
 class ViewCall(NamedTuple):
@@ -95,12 +120,6 @@ class View(NamedTuple):
 
     base: Argument | int
     steps: tuple[ViewCall, ...] = ()
-
-    def replay(self, base: Any) -> Any:
-        """Apply the view operations to a tensor that replaces the base."""
-        for step in self.steps:
-            base = step.operation(base, *step.args, **step.kwargs)
-        return base
 
 
 class Number(NamedTuple):
@@ -171,8 +190,9 @@ class Signature:
         for position, number in self.numbers.items():
             # True equals 1 in Python, but gives another program.
             if type(leaves[position]) is not type(number) or leaves[position] != number:
+                given = "a tensor" if isinstance(leaves[position], Tensor) else repr(leaves[position])
                 raise CompileError(
-                    f"The program was compiled for {number!r} as input {position}, not for {_text(leaves[position])}."
+                    f"The program was compiled for {number!r} as input {position}, not for {given}."
                 )
         drawn = {argument.name: argument.draw() for argument in self.random if argument.draw is not None}
         call = Call(self, leaves, drawn, state or {}, inputs)
@@ -180,11 +200,10 @@ class Signature:
             call.check_change(update.argument)
         return call
 
-    def example(self, argument: Argument, inputs: Sequence[Any] | Mapping[str, Any]) -> Any:
+    def example(self, argument: Argument, inputs: Inputs) -> Any:
         """Return the value of a call argument in example inputs."""
         assert argument.leaf is not None, "the call gives it"
-        is_named = isinstance(inputs, Mapping)
-        return self.leaves_of(() if is_named else inputs, inputs if is_named else {})[0][argument.leaf]
+        return self.leaves_of(*as_call(inputs))[0][argument.leaf]
 
     def leaves_of(
         self, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -248,14 +267,14 @@ class Call:
 
     signature: Signature
     leaves: list[Any]
-    drawn: dict[str, torch.Tensor]
+    drawn: dict[str, Tensor]
     state: Mapping[str, DeviceTensor]
     inputs: CallInputs | None = None
 
     def check_change(self, argument: Argument) -> None:
         """Raise ``CompileError`` if a changed argument shares memory with another argument."""
         changed = self._operand(argument)
-        if isinstance(changed, torch.Tensor) and shares_memory(changed):
+        if isinstance(changed, Tensor) and shares_memory(changed):
             raise CompileError(
                 f"The model changes '{argument.name}' in place, and elements of the given tensor share memory, "
                 "as elements of an expanded tensor do; pass a clone() of it."
@@ -275,10 +294,12 @@ class Call:
 
     def finish(self, arrays: Sequence[np.ndarray]) -> Any:
         """Return value of the model, from the results of @main; also write the model's updates to the arguments."""
-        results = [
-            to_tensor(_at_size(array, result.shape), result.dtype).reshape(result.shape)
-            for array, result in zip(arrays, self.signature.results, strict=True)
-        ]
+        results = []
+        for array, result in zip(arrays, self.signature.results, strict=True):
+            # A constant result has the largest sizes of a program with run-time sizes.
+            if array.ndim == len(result.shape) and array.size > math.prod(result.shape):
+                array = array[tuple(map(slice, result.shape))]
+            results.append(to_tensor(array, result.dtype).reshape(result.shape))
         changes = [
             # Cloned before the first copy: a new value may be a view of another changed argument.
             (self._operand(update.argument), self._value(update.value, results).clone())
@@ -286,7 +307,12 @@ class Call:
         ]
         with torch.no_grad():
             for old, new in changes:
-                _change(old, new)
+                if isinstance(old, DeviceTensor):
+                    new = new.to(getattr(torch, old.dtype))
+                    # DeviceTensor.write takes bfloat16 as the float32 numbers that numpy() returns.
+                    old.write(to_numpy(new.float() if new.dtype == torch.bfloat16 else new))
+                else:
+                    old.copy_(new)
         values = [self._value(leaf, results) for leaf in self.signature.leaves]
         outcome = pytree.tree_unflatten(values, self.signature.output_tree)
         return outcome if self.inputs is None else outcome.finish(self.inputs)
@@ -299,52 +325,35 @@ class Call:
             tensor = self.state.get(argument.name, argument.tensor)
         else:
             tensor = self.leaves[argument.leaf]
-        return _part(tensor, argument) if argument.part else tensor
+        if not argument.part:
+            return tensor
+        if not isinstance(tensor, Tensor) or not tensor.is_complex():
+            raise CompileError(f"The input '{argument.name.rpartition('.')[0]}' must be a complex tensor.")
+        return getattr(tensor.detach().resolve_conj(), argument.part)
 
-    def _value(self, leaf: Leaf, results: Sequence[torch.Tensor]) -> Any:
+    def _value(self, leaf: Leaf, results: Sequence[Tensor]) -> Any:
         """Return the tensor or number of a leaf in this call."""
         if isinstance(leaf, Number):
             return self._value(leaf.tensor, results).item()
         if isinstance(leaf, Complex):
             return torch.complex(*(self._value(part, results) for part in leaf))
         if isinstance(leaf, Fixed):
-            return leaf.fresh()
-        return leaf.replay(results[leaf.base] if isinstance(leaf.base, int) else self._view_base(leaf.base))
-
-    def _view_base(self, argument: Argument) -> Any:
-        """Base tensor of an output view; a device tensor is copied, because PyTorch cannot view it."""
-        operand = self._operand(argument)
-        if not isinstance(operand, DeviceTensor):
-            return operand
-        return to_tensor(operand.numpy(), getattr(torch, operand.dtype))
-
-
-def _part(tensor: Any, argument: Argument) -> torch.Tensor:
-    """Return the part of a complex tensor that an argument refers to."""
-    if not isinstance(tensor, torch.Tensor) or not tensor.is_complex():
-        raise CompileError(f"The input '{argument.name.rpartition('.')[0]}' must be a complex tensor.")
-    return getattr(tensor.detach().resolve_conj(), argument.part)
-
-
-def _text(value: Any) -> str:
-    return "a tensor" if isinstance(value, torch.Tensor) else repr(value)
-
-
-def _change(old: Any, new: torch.Tensor) -> None:
-    """Write a new value into the tensor of an argument, which may be on the device."""
-    if not isinstance(old, DeviceTensor):
-        old.copy_(new)
-        return
-    new = new.to(getattr(torch, old.dtype))
-    # DeviceTensor.write takes bfloat16 as the float32 numbers that numpy() returns.
-    old.write(to_numpy(new.float() if new.dtype == torch.bfloat16 else new))
+            # The caller may change the value.
+            return leaf.value.clone() if isinstance(leaf.value, Tensor) else leaf.value
+        base = results[leaf.base] if isinstance(leaf.base, int) else self._operand(leaf.base)
+        if isinstance(base, DeviceTensor):
+            # A copy, because PyTorch cannot view a tensor on the device.
+            base = to_tensor(base.numpy(), getattr(torch, base.dtype))
+        for step in leaf.steps:
+            base = step.operation(base, *step.args, **step.kwargs)
+        return base
 
 
 def _share_memory(one: Any, other: Any) -> bool:
     """Return whether two tensors share a storage; tensors without elements do not."""
     if isinstance(one, DeviceTensor):
         return isinstance(other, DeviceTensor) and one.storage is other.storage
-    tensors = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+    tensors = isinstance(one, Tensor) and isinstance(other, Tensor)
     if not tensors or not one.numel() or not other.numel():
         return False
     return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
@@ -357,22 +366,15 @@ class _Star:
         return "*"
 
 
-_STAR = _Star()
-
-
 def _structure_error(expected: pytree.TreeSpec, actual: pytree.TreeSpec) -> str:
     """Sentence about inputs of an unexpected structure."""
     if expected.num_leaves != actual.num_leaves:
         return f"The program takes {expected.num_leaves} inputs, not {actual.num_leaves}."
     # As their repr, with a star for each leaf: the repr of a tree is too long for a message.
-    structures = (repr(pytree.tree_unflatten([_STAR] * tree.num_leaves, tree)) for tree in (expected, actual))
+    structures = (
+        repr(pytree.tree_unflatten([_Star()] * tree.num_leaves, tree)) for tree in (expected, actual)
+    )
     return "The program takes inputs of the structure {}, not {}.".format(*structures)
-
-
-def _at_size(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
-    """Cut a constant result, which has the largest sizes of a program with run-time sizes, to ``shape``."""
-    is_largest = array.ndim == len(shape) and array.size > math.prod(shape)
-    return array[tuple(slice(size) for size in shape)] if is_largest else array
 
 
 #: Types that numpy does not support, with the types of their bits.
@@ -384,7 +386,7 @@ def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
 
     uint8 becomes int8 with the same bytes, because integers of MLIR are signless.
     """
-    if not isinstance(tensor, torch.Tensor):
+    if not isinstance(tensor, Tensor):
         raise CompileError(f"The input '{name}' must be a tensor, not a {type(tensor).__name__}.")
     bits = torch.int8 if tensor.dtype == torch.uint8 else _BITS.get(tensor.dtype)
     try:
@@ -395,7 +397,25 @@ def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
         raise CompileError(f"The input '{name}' is not an array: {str(error).rstrip('.')}.") from None
 
 
-def to_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+def state_of(program: ExportedProgram) -> dict[str, Any]:
+    """Return the parameters, buffers and constants of an exported program by name."""
+    return {**program.constants, **program.state_dict}
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of an element type, such as float16."""
+    return str(dtype).removeprefix("torch.")
+
+
+def without_repeats(tensor: Tensor) -> Tensor:
+    """Return a view of a tensor in which expanded dims (stride 0), whose elements are one, have size 1."""
+    for dim, stride in enumerate(tensor.stride()):
+        if stride == 0 and tensor.shape[dim] > 1:
+            tensor = tensor.narrow(dim, 0, 1)
+    return tensor
+
+
+def to_tensor(array: np.ndarray, dtype: torch.dtype) -> Tensor:
     """Convert an array to a tensor, the inverse of ``to_numpy``; other arrays are converted to ``dtype``."""
     # A copy, because from_numpy shares the memory of the array.
     tensor = torch.from_numpy(np.array(array, order="C"))
@@ -404,3 +424,266 @@ def to_tensor(array: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
     if dtype in _BITS and tensor.dtype == _BITS[dtype]:
         return tensor.view(dtype)
     return tensor.to(dtype)
+
+
+def _is_view(node: Node) -> bool:
+    """Return whether a node views its operand; ``as_strided`` views memory, which differs here."""
+    if node.target is operator.getitem:
+        return _is_view(node.all_input_nodes[0])
+    return (
+        isinstance(node.target, torch._ops.OpOverload)
+        and node.target.is_view
+        and node.target is not torch.ops.aten.as_strided.default
+    )
+
+
+def view_origin(node: Node) -> tuple[Node, tuple[ViewCall, ...]]:
+    """Tensor that a node is a view of, or the node itself, and the view transforms from that tensor to the node."""
+    steps: list[ViewCall] = []
+    while _is_view(node):
+        source, *args = node.args
+        if not isinstance(source, Node):
+            break
+        # If the strides in a call differ from the example's, the view may be a copy.
+        replayed = torch.reshape if node.target is torch.ops.aten.view.default else node.target
+        steps.append(ViewCall(cast(Callable[..., Any], replayed), tuple(args), dict(node.kwargs)))
+        node = source
+    return node, tuple(reversed(steps))
+
+
+# A signature as plain values and arrays, without the model's tensors, which come from the capture at load time.
+#
+# Tensors that the import computed, for instance folded weights and masks, are stored as arrays of their bytes.
+# Operations are stored as names of PyTorch views, so reading them runs no other code. ``Uncached`` is raised for values
+# without such a form: random numbers, whose function is code, and computed tensors that share the memory of an input.
+
+
+_PLAIN = (type(None), bool, int, str)
+
+
+def signature_to_plain(
+    signature: Signature, program: ExportedProgram
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Convert a signature of a captured program to JSON values and named arrays; ``Uncached`` if this is impossible."""
+    if signature.random:
+        raise Uncached("draws random numbers")
+    if any(argument.part for argument in signature.arguments):
+        raise Uncached("takes complex numbers")
+    writer = _SignatureWriter(program)
+    return writer.plain(signature), writer.arrays
+
+
+def signature_from_plain(
+    plain: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], program: ExportedProgram
+) -> Signature:
+    """Convert back, with the tensors of another capture of equal text; damaged values raise some exception."""
+    return _SignatureReader(arrays, program).signature(plain)
+
+
+class _SignatureWriter:
+    """Arguments are numbered on first use, because outputs may be views of arguments that the program does not take."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        state, leaves = state_of(program), pytree.tree_leaves(program.example_inputs)
+        self.arrays: dict[str, NDArray[Any]] = {}
+        self._state = {id(tensor): name for name, tensor in state.items()}
+        self._dtypes = {name: tensor.dtype for name, tensor in state.items()}
+        self._sources = {_memory(tensor): name for name, tensor in state.items()}
+        self._inputs = {_memory(leaf) for leaf in leaves if isinstance(leaf, Tensor)}
+        self._arguments: list[Argument] = []
+
+    def plain(self, signature: Signature) -> dict[str, Any]:
+        """Convert a signature except its trees, which the capture contains."""
+        described = {
+            "taken": [self._argument(argument) for argument in signature.arguments],
+            "results": [[list(result.shape), dtype_name(result.dtype)] for result in signature.results],
+            "leaves": [self._leaf(leaf) for leaf in signature.leaves],
+            "updates": [
+                [self._argument(update.argument), self._leaf(update.value)] for update in signature.updates
+            ],
+            "numbers": [[leaf, self._value(value)] for leaf, value in signature.numbers.items()],
+        }
+        arguments = [
+            {
+                "name": argument.name,
+                "kind": argument.kind,
+                "tensor": self._data(argument),
+                "leaf": argument.leaf,
+                "dims": list(argument.dims),
+                "index_bounds": None if argument.index_bounds is None else asdict(argument.index_bounds),
+                "source_bytes": argument.source_bytes,
+                "cast_from": argument.cast_from,
+            }
+            for argument in self._arguments
+        ]
+        return {**described, "arguments": arguments}
+
+    def _argument(self, argument: Argument) -> int:
+        for index, known in enumerate(self._arguments):
+            if known is argument or known.name == argument.name:
+                return index
+        self._arguments.append(argument)
+        return len(self._arguments) - 1
+
+    def _data(self, argument: Argument) -> dict[str, Any] | None:
+        """Origin of the data of an argument: the call, the state of the model, or the import."""
+        tensor = argument.tensor
+        if tensor is None:
+            return None
+        if argument.leaf is not None:
+            return {"leaf": argument.leaf}
+        if argument.cast_from is not None:
+            return {"cast": argument.cast_from, "dtype": dtype_name(tensor.dtype)}
+        if id(tensor) in self._state:
+            return {"state": self._state[id(tensor)]}
+        if _memory(tensor) not in self._sources:
+            return {"array": self._array(tensor)}
+        # A view of the state of the model follows in-place changes of the state.
+        name = self._sources[_memory(tensor)]
+        if self._dtypes[name] != tensor.dtype:
+            raise Uncached(f"has a view of '{name}' in another type")
+        place = {"shape": list(tensor.shape), "stride": tensor.stride(), "offset": tensor.storage_offset()}
+        return {"view": {"name": name, "dtype": dtype_name(tensor.dtype), **place}}
+
+    def _array(self, tensor: Tensor) -> dict[str, Any]:
+        """Add the bytes of a computed tensor to the arrays."""
+        is_shared = _memory(tensor) in self._inputs or _memory(tensor) in self._sources
+        if (
+            is_shared
+            or not tensor.is_contiguous()
+            or tensor.device.type != "cpu"
+            or type(tensor) is not Tensor
+        ):
+            raise Uncached("has a constant that is no array of its own")
+        name = f"signature.{len(self.arrays)}"
+        self.arrays[name] = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+        return {"name": name, "dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}
+
+    def _leaf(self, leaf: Leaf) -> list[Any]:
+        if isinstance(leaf, Complex):
+            raise Uncached("returns complex numbers")
+        if isinstance(leaf, Number):
+            return ["number", self._leaf(leaf.tensor)]
+        if isinstance(leaf, Fixed):
+            return ["fixed", self._value(leaf.value)]
+        is_result = isinstance(leaf.base, int)
+        base = ["result", leaf.base] if is_result else ["argument", self._argument(leaf.base)]
+        steps = [
+            [view_name(step.operation), self._value(list(step.args)), self._value(dict(step.kwargs))]
+            for step in leaf.steps
+        ]
+        return ["view", base, steps]
+
+    def _value(self, value: Any) -> Any:
+        """Convert a Python value to JSON, tagged if JSON does not have the type."""
+        if type(value) in _PLAIN:
+            return value
+        if type(value) is float:
+            return {"float": value.hex()}
+        if isinstance(value, Tensor):
+            return {"array": self._array(value)}
+        if isinstance(value, torch.dtype):
+            return {"dtype": dtype_name(value)}
+        if isinstance(value, tuple | list):
+            return [self._value(item) for item in value]
+        if type(value) is dict and all(type(key) is str for key in value):
+            return {"dict": {key: self._value(item) for key, item in value.items()}}
+        raise Uncached(f"returns a {type(value).__name__}, or takes one")
+
+
+class _SignatureReader:
+    """The inverse of ``_SignatureWriter``."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], program: ExportedProgram) -> None:
+        self._arrays = arrays
+        self._program = program
+        self._state = state_of(program)
+        self._leaves = pytree.tree_leaves(program.example_inputs)
+        self._arguments: list[Argument] = []
+
+    def signature(self, plain: Mapping[str, Any]) -> Signature:
+        """Return the signature, with the trees of the capture."""
+        self._arguments = [self._argument(entry) for entry in plain["arguments"]]
+        spec = self._program.call_spec
+        assert spec.in_spec is not None and spec.out_spec is not None
+        return Signature(
+            [self._arguments[index] for index in plain["taken"]],
+            [ResultType(tuple(shape), _dtype(name)) for shape, name in plain["results"]],
+            [self._leaf(leaf) for leaf in plain["leaves"]],
+            [Update(self._arguments[index], self._leaf(leaf)) for index, leaf in plain["updates"]],
+            {leaf: self._value(value) for leaf, value in plain["numbers"]},
+            [],
+            spec.in_spec,
+            spec.out_spec,
+        )
+
+    def _argument(self, entry: Mapping[str, Any]) -> Argument:
+        bounds = entry["index_bounds"]
+        return Argument(
+            entry["name"],
+            entry["kind"],
+            self._data(entry["tensor"]),
+            entry["leaf"],
+            tuple(entry["dims"]),
+            None,
+            None if bounds is None else IndexBounds(**bounds),
+            entry["source_bytes"],
+            cast_from=entry["cast_from"],
+        )
+
+    def _data(self, data: Mapping[str, Any] | None) -> Tensor | None:
+        if data is None:
+            return None
+        if "leaf" in data:
+            return self._leaves[data["leaf"]].detach()
+        if "cast" in data:
+            return self._state[data["cast"]].detach().to(_dtype(data["dtype"]))
+        if "view" in data:
+            entry = data["view"]
+            source = self._state[entry["name"]].detach()
+            if source.dtype != _dtype(entry["dtype"]):
+                raise ValueError(f"'{entry['name']}' has another type")
+            return source.as_strided(entry["shape"], entry["stride"], entry["offset"])
+        return self._state[data["state"]] if "state" in data else self._array(data["array"])
+
+    def _array(self, entry: Mapping[str, Any]) -> Tensor:
+        data = np.ascontiguousarray(self._arrays[entry["name"]], dtype=np.uint8)
+        if not data.size:
+            # An array without elements may have stride 0, and its bytes cannot be viewed as another type.
+            return torch.empty(entry["shape"], dtype=_dtype(entry["dtype"]))
+        return torch.from_numpy(data).view(_dtype(entry["dtype"])).reshape(entry["shape"])
+
+    def _leaf(self, leaf: list[Any]) -> Any:
+        kind, value, *rest = leaf
+        if kind == "number":
+            return Number(self._leaf(value))
+        if kind == "fixed":
+            return Fixed(self._value(value))
+        base = value[1] if value[0] == "result" else self._arguments[value[1]]
+        steps = [
+            ViewCall(view_operation(name), tuple(self._value(args)), self._value(kwargs))
+            for name, args, kwargs in rest[0]
+        ]
+        return View(base, tuple(steps))
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._value(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        ((kind, inner),) = value.items()
+        if kind == "dict":
+            return {key: self._value(item) for key, item in inner.items()}
+        return {"float": float.fromhex, "array": self._array, "dtype": _dtype}[kind](inner)
+
+
+def _memory(tensor: Tensor) -> int:
+    """Identity of the memory of a tensor."""
+    return tensor.untyped_storage()._cdata
+
+
+def _dtype(name: str) -> torch.dtype:
+    dtype = getattr(torch, name)
+    if not isinstance(dtype, torch.dtype):
+        raise ValueError(f"{name} is no type of elements")
+    return dtype

@@ -23,8 +23,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.graph_edits import call_before, operands_of, schema_name
-from spyre_mlir.frontend.locations import source_of
-from spyre_mlir.frontend.refusals import refusal_at
+from spyre_mlir.frontend.locations import refusal_at, source_of
 
 aten = torch.ops.aten
 

@@ -1,23 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``for_each_tile``: a loop over the tiles of tensors in order, with values carried from one tile to the next.
 
-Eager, it is a Python loop over slices; captured by ``compile``, one iteration between marks (``loop_marks.py``); traced
+Eager, it is a Python loop over slices; captured by ``compile``, one iteration between marks (``py``); traced
 by Dynamo, PyTorch's ``scan`` or ``map``. Both become an ``scf.for`` in the bundle of the program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import contextlib
+import contextvars
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 from torch._higher_order_ops import scan
 from torch._higher_order_ops.map import map as map_rows
+from torch._ops import OpOverload
+from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend import loop_marks
+from spyre_mlir.frontend.assertions import CHECK
+from spyre_mlir.frontend.graph_edits import operands_of
+from spyre_mlir.frontend.locations import refusal_at
+from spyre_mlir.frontend.random_numbers import is_random
 
 Dims = int | Sequence[int]
 
@@ -54,7 +62,7 @@ def for_each_tile(
         CompileError: The tensors cannot be cut into such tiles, or ``body`` returns another structure.
     """
     dims = [dim] * len(tensors) if isinstance(dim, int) else list(dim)
-    cut = _Cut.of(tensors, dims, tile, tiles)
+    cut = _Cut(tensors, dims, tile, tiles)
     has_carried = carried is not None
     state, tree = pytree.tree_flatten(carried if has_carried else [])
     state = [value if isinstance(value, Tensor) else torch.as_tensor(value) for value in state]
@@ -72,11 +80,17 @@ def for_each_tile(
         _check_carried(state, tree, following, following_tree)
         return following, *_flattened(returned[1])
 
-    state, pieces, result_tree = _form()(cut, state, iteration, out_dim)
+    # Dynamo traces for any backend, and supports an operator for this loop.
+    if torch.compiler.is_dynamo_compiling():
+        loop = _scanned
+    else:
+        loop = _marked if _MARKING.get() else _eager
+    state, pieces, result_tree = loop(cut, state, iteration, out_dim)
     wholes = [
         torch.cat(parts, place) if len(parts) > 1 else parts[0] for parts, place in zip(*pieces, strict=True)
     ]
-    results = _unflattened(wholes, result_tree)
+    remaining = iter(wholes)
+    results = pytree.tree_map(lambda leaf: None if leaf is None else next(remaining), result_tree)
     return (pytree.tree_unflatten(state, tree), results) if has_carried else results
 
 
@@ -86,25 +100,15 @@ def _flattened(results: Any) -> tuple[list[Tensor], Any]:
     return [leaf for leaf in pytree.tree_leaves(results) if leaf is not None], tree
 
 
-def _unflattened(tensors: Sequence[Tensor], tree: Any) -> Any:
-    remaining = iter(tensors)
-    return pytree.tree_map(lambda leaf: None if leaf is None else next(remaining), tree)
-
-
 class _Cut:
-    """Tensors and how they are cut: ``full`` tiles of ``sizes``, and one smaller tile if ``has_rest``."""
+    """Tensors and how they are cut: ``full`` tiles of ``sizes``, and one smaller tile if ``has_rest``.
+
+    ``CompileError`` if they cannot be cut.
+    """
 
     def __init__(
-        self, tensors: Sequence[Tensor], dims: Sequence[int], sizes: Sequence[int], full: int
+        self, tensors: Sequence[Tensor], dims: Sequence[int], tile: int | None, tiles: int | None
     ) -> None:
-        self.tensors, self.dims, self.sizes, self.full = tensors, dims, sizes, full
-        self.rests = [
-            tensor.shape[dim] - full * size for tensor, dim, size in zip(tensors, dims, sizes, strict=True)
-        ]
-
-    @classmethod
-    def of(cls, tensors: Sequence[Tensor], dims: list[int], tile: int | None, tiles: int | None) -> _Cut:
-        """Cut tensors; ``CompileError`` if they cannot be cut."""
         if (tile is None) == (tiles is None):
             raise CompileError("for_each_tile takes either 'tile', elements, or 'tiles', a number of tiles.")
         if not tensors or len(dims) != len(tensors):
@@ -116,26 +120,25 @@ class _Cut:
                 raise CompileError(
                     f"Tensor {position} of for_each_tile has {tensor.ndim} dims, no dim {dim}."
                 )
-        dims = [dim % tensor.ndim for tensor, dim in zip(tensors, dims, strict=True)]
-        extents = [tensor.shape[dim] for tensor, dim in zip(tensors, dims, strict=True)]
+        self.tensors = tensors
+        self.dims = [dim % tensor.ndim for tensor, dim in zip(tensors, dims, strict=True)]
+        extents = [tensor.shape[dim] for tensor, dim in zip(tensors, self.dims, strict=True)]
         wanted = tile if tile is not None else tiles
         if not isinstance(wanted, int) or wanted < 1 or 0 in extents:
             raise CompileError(
                 "for_each_tile takes tiles of at least one element, of tensors that have elements."
             )
-        sizes = [min(wanted, size) if tile is not None else -(-size // wanted) for size in extents]
-        counts = {-(-extent // size) for extent, size in zip(extents, sizes, strict=True)}
-        fulls = {extent // size for extent, size in zip(extents, sizes, strict=True)}
+        self.sizes = [min(wanted, size) if tile is not None else -(-size // wanted) for size in extents]
+        pairs = list(zip(extents, self.sizes, strict=True))
+        counts = {-(-extent // size) for extent, size in pairs}
+        fulls = {extent // size for extent, size in pairs}
         if len(counts) > 1 or len(fulls) > 1:
             raise CompileError(
                 f"The tensors of for_each_tile have {sorted(counts | fulls)} tiles; all need as many."
             )
-        return cls(tensors, dims, sizes, fulls.pop())
-
-    @property
-    def has_rest(self) -> bool:
-        """Return whether the last tile is smaller."""
-        return any(self.rests)
+        self.full = fulls.pop()
+        self.rests = [extent - self.full * size for extent, size in pairs]
+        self.has_rest = any(self.rests)
 
     def tile(self, index: int) -> list[Tensor]:
         """Return the tile of each tensor at an index."""
@@ -151,14 +154,6 @@ Iteration = Callable[[Sequence[Tensor], Sequence[Tensor]], tuple[list[Tensor], l
 Finished = tuple[list[Tensor], tuple[list[list[Tensor]], list[int]], Any]
 
 
-def _form() -> Callable[[_Cut, list[Tensor], Iteration, Dims], Finished]:
-    """Select the form of the loop for the current context."""
-    # Dynamo traces for any backend, and supports an operator for this loop.
-    if torch.compiler.is_dynamo_compiling():
-        return _scanned
-    return _marked if loop_marks.is_marking() else _eager
-
-
 def _eager(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims) -> Finished:
     rows = []
     tree: Any = None
@@ -170,10 +165,10 @@ def _eager(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims) 
 
 
 def _marked(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims) -> Finished:
-    begin = loop_marks.loop_begin(state, list(cut.tensors), cut.dims, cut.sizes, cut.full)
+    begin = loop_begin(state, list(cut.tensors), cut.dims, cut.sizes, cut.full)
     following, results, tree = iteration(begin[: len(state)], begin[len(state) : -1])
     dims = _result_dims(results, out_dim)
-    ends = loop_marks.loop_end(begin[-1], following, results, dims, cut.full)
+    ends = loop_end(begin[-1], following, results, dims, cut.full)
     state, parts = list(ends[: len(state)]), [[whole] for whole in ends[len(state) :]]
     if cut.has_rest:
         state, rest, tree = iteration(state, cut.tile(cut.full))
@@ -234,4 +229,166 @@ def _check_carried(
             )
 
 
-__all__ = ["for_each_tile"]
+# Operators that mark a loop in a graph: ``loop_begin``, the operations of one iteration, ``loop_end``.
+#
+#     *carried, *tiles, mark = loop_begin(carried, wholes, dims, sizes, trips)
+#     ...
+#     *carried, *wholes = loop_end(mark, carried, tiles, dims, trips)
+#
+# Iteration i gets the tiles at offset ``i * size`` of each of the ``wholes``; ``loop_end`` concatenates its tiles along
+# a dim. A graph with marks can only be compiled: executed directly, it would compute one iteration.
+
+
+def _refuse() -> NoReturn:
+    raise CompileError("A graph with marks of loops has no meaning but for the compiler; compile it.")
+
+
+@torch.library.custom_op(
+    "spyre::loop_begin",
+    mutates_args=(),
+    schema="(Tensor[] carried, Tensor[] wholes, int[] dims, int[] sizes, int trips) -> Tensor[]",
+)
+def loop_begin(
+    carried: Sequence[Tensor], wholes: Sequence[Tensor], dims: Sequence[int], sizes: Sequence[int], trips: int
+) -> list[Tensor]:
+    """The values at the start of an iteration: carried tensors, tiles, and the mark that ``loop_end`` takes."""
+    _refuse()
+
+
+@torch.library.custom_op(
+    "spyre::loop_end",
+    mutates_args=(),
+    schema="(Tensor mark, Tensor[] carried, Tensor[] tiles, int[] dims, int trips) -> Tensor[]",
+)
+def loop_end(
+    mark: Tensor, carried: Sequence[Tensor], tiles: Sequence[Tensor], dims: Sequence[int], trips: int
+) -> list[Tensor]:
+    """The results of a loop: the carried tensors after the last iteration, and the concatenated tiles."""
+    _refuse()
+
+
+@loop_begin.register_fake
+def _(
+    carried: Sequence[Tensor], wholes: Sequence[Tensor], dims: Sequence[int], sizes: Sequence[int], trips: int
+) -> list[Tensor]:
+    tiles = [_resized(whole, dim, size) for whole, dim, size in zip(wholes, dims, sizes, strict=True)]
+    like = (*carried, *wholes)[0]
+    return [*map(_dense, carried), *tiles, like.new_empty((), dtype=torch.bool)]
+
+
+@loop_end.register_fake
+def _(
+    mark: Tensor, carried: Sequence[Tensor], tiles: Sequence[Tensor], dims: Sequence[int], trips: int
+) -> list[Tensor]:
+    wholes = [_resized(tile, dim, tile.shape[dim] * trips) for tile, dim in zip(tiles, dims, strict=True)]
+    return [*map(_dense, carried), *wholes]
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+def _resized(tensor: Tensor, dim: int, size: int) -> Tensor:
+    """A tensor without data that differs in the size of one dim."""
+    shape = list(tensor.shape)
+    shape[dim] = size
+    return tensor.new_empty(shape)
+
+
+BEGIN, END = torch.ops.spyre.loop_begin.default, torch.ops.spyre.loop_end.default
+
+
+_MARKING = contextvars.ContextVar("marking", default=False)
+
+
+@contextlib.contextmanager
+def marking_loops() -> Iterator[None]:
+    """Context of a capture by the compiler, in which ``for_each_tile`` inserts marks."""
+    token = _MARKING.set(True)
+    try:
+        yield
+    finally:
+        _MARKING.reset(token)
+
+
+def is_mark(node: Node) -> bool:
+    """Return whether a node is the begin mark or the end mark of a loop."""
+    return node.target in (BEGIN, END)
+
+
+def is_mark_read(node: Node) -> bool:
+    """Return whether a node reads the mark among the results of a ``loop_begin``."""
+    source = node.args[0] if node.target is operator.getitem else None
+    if not isinstance(source, Node) or source.target is not BEGIN:
+        return False
+    return bool(node.args[1] == len(source.meta["val"]) - 1)
+
+
+def end_of(begin: Node) -> Node | None:
+    """The end of the loop that a node begins; None if nothing reads the results of the loop."""
+    return next((reader for user in begin.users if is_mark_read(user) for reader in user.users), None)
+
+
+def loops_of(graph: Graph) -> Iterator[tuple[Node, list[Node], Node]]:
+    """Yield each loop of a graph, outer loops before inner loops: begin, nodes of an iteration, end."""
+    nodes = list(graph.nodes)
+    position = {node: index for index, node in enumerate(nodes)}
+    for begin in graph.find_nodes(op="call_function", target=BEGIN):
+        end = end_of(begin)
+        if end is not None:
+            yield begin, nodes[position[begin] + 1 : position[end]], end
+
+
+def check_writes_in_loops(graph: Graph) -> None:
+    """Raise ``CompileError`` for an iteration that writes to an outer tensor: traced once, it would write once."""
+    for begin, nodes, _ in loops_of(graph):
+        inside = {begin, *nodes}
+        for node in nodes:
+            if not isinstance(node.target, OpOverload):
+                continue
+            operands = operands_of(node)
+            for argument in node.target._schema.arguments:
+                source = operands.get(argument.name)
+                if (
+                    argument.alias_info is None
+                    or not argument.alias_info.is_write
+                    or not isinstance(source, Node)
+                ):
+                    continue
+                # The base of a chain of views.
+                while isinstance(source.target, OpOverload) and any(
+                    result.alias_info is not None for result in source.target._schema.returns
+                ):
+                    source = source.all_input_nodes[0]
+                if source not in inside:
+                    raise refusal_at(
+                        node,
+                        "An iteration changes a tensor from outside of its loop; carry it: give it as 'carried' and "
+                        "return its new value.",
+                    )
+
+
+def check_loops(graph: Graph) -> None:
+    """Raise ``CompileError`` for an iteration that draws random numbers or asserts, or whose tensors are read outside.
+
+    The graph must be functional.
+    """
+    for begin, nodes, end in loops_of(graph):
+        inside = {begin, *nodes}
+        for node in nodes:
+            if is_random(node):
+                raise refusal_at(
+                    node,
+                    "An iteration is traced once, so all would have its random numbers; draw them before the loop.",
+                )
+            if node.target is CHECK:
+                raise refusal_at(
+                    node,
+                    "An iteration asserts, and the device does not stop inside of a loop; return the condition from "
+                    "the iteration, and assert it after the loop.",
+                )
+            if any(user not in inside and user is not end for user in node.users):
+                raise refusal_at(
+                    node,
+                    "What an iteration computes is read outside of its loop; return it from the iteration.",
+                )

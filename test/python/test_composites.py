@@ -15,7 +15,7 @@ from torch.export.exported_program import (
     _split_decomp_table_to_cia_and_python_decomp,
 )
 
-from spyre_mlir.frontend.composites import Forms, overriding, split_forms
+from spyre_mlir.frontend.decomposed import Forms, overriding, split_forms
 from spyre_mlir.frontend.decompositions import decomposition_table
 
 aten = torch.ops.aten

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 import spyre_mlir
-from spyre_mlir.frontend import embedding_bags, moving, pointwise, products, quantizing, resampling, selection
+from spyre_mlir.frontend import convolutions, decompositions, moving, pointwise, selection
 from spyre_mlir.frontend.decompositions import decomposition_table
 
 aten = torch.ops.aten
-_MODULES = (pointwise, selection, moving, resampling, products, embedding_bags, quantizing)
+_MODULES = (decompositions, pointwise, selection, moving, convolutions)
 FORMS = {operation: form for module in _MODULES for operation, form in module.FORMS.items()}
 SHAPES = ((5,), (1,), (3, 7), (2, 5, 11), (2, 3, 5, 4))
 
@@ -187,7 +187,7 @@ def test_nearest_pixels(size):
 
 
 def test_nearest_pixels_that_are_no_copies_are_left():
-    assert resampling.nearest(images()[0], (7, 9)) is NotImplemented
+    assert convolutions.nearest(images()[0], (7, 9)) is NotImplemented
 
 
 def test_means_of_ranges_of_different_lengths():
@@ -349,7 +349,7 @@ def test_fp16_is_quantised_in_f32():
     """4.1484 / 0.1 is 41.484, but 41.5 in fp16."""
     import torch.ao.quantization.fx._decomposed  # registers the operations
 
-    library, forms = torch.ops.quantized_decomposed, quantizing.forms()
+    library, forms = torch.ops.quantized_decomposed, decompositions.quantizing_forms()
     x = torch.linspace(-14, 14, 1001).half()
     x[0] = 4.1484
     for operation, parameters in (

@@ -12,8 +12,7 @@ from torch import nn
 
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.frontend import import_torch
-from spyre_mlir.frontend.module_pairs import DifferentPrograms
-from spyre_mlir.frontend.padding_safety import check_padding_safety
+from spyre_mlir.frontend.module_pairs import DifferentPrograms, check_padding_safety
 
 SMALL, LARGE, COLUMNS = 5, 8, 6
 TABLE = torch.arange(40.0).reshape(10, 4)

@@ -430,11 +430,9 @@ def test_variables_that_the_package_reads_are_known() -> None:
 def test_who_reads_the_numbers_of_the_model_notes_it() -> None:
     """The data of an argument is used where reads are noted, where numbers are always part of the key, or in calls."""
     known = {
-        "batch_norms.py", "complex_numbers.py",  # which note what they read
+        "folding.py", "complex_numbers.py",  # which note what they read, or cast parameters for calls
         "exported.py", "importer.py", "index_bounds.py",  # of buffers and constants alone
-        "parameter_casts.py",  # for calls, in another type
-        "padding_safety.py",  # of a proof that is made anew
-        "signature.py", "stored_signature.py",
+        "signature.py",
     }  # fmt: skip
     using = {
         path.name

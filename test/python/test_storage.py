@@ -10,8 +10,8 @@ from torch.fx import Interpreter
 import spyre_mlir
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import storage
+from spyre_mlir.frontend.decomposed import _PROVEN
 from spyre_mlir.frontend.exported import export_graph
-from spyre_mlir.frontend.functional import _PROVEN
 from spyre_mlir.frontend.signature import to_numpy
 
 #: By the operation, a view of a tensor [6, 8] to be written through.
