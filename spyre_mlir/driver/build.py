@@ -23,8 +23,7 @@ from spyre_mlir.bundle.sequence import split
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.dialects.torch_call import TORCH_CALL
-from spyre_mlir.driver.steps import BundleStep, HostStep, Step
-from spyre_mlir.driver.transfers import Transfers, transfers
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers, transfers
 from spyre_mlir.errors import AlgorithmError, CompileError, FailedAssertionError
 from spyre_mlir.host import HostFunction
 from spyre_mlir.lowering.export import cuts_of, export
@@ -63,6 +62,16 @@ class Built:
     remarks: Remarks = field(default_factory=Remarks)
     passes: Timing = field(default_factory=Timing)
     seconds: float = 0.0
+
+    @property
+    def bundles(self) -> list[BundleStep]:
+        """The steps that run on the device, in order."""
+        return [step for step in self.steps if isinstance(step, BundleStep)]
+
+    @property
+    def inputs(self) -> list[Value]:
+        """The arguments that a call passes, in order."""
+        return [argument for argument in self.arguments if argument.kind == "input"]
 
     def transfers(self, state: Mapping[str, str] | None = None) -> list[Transfers]:
         """Return, for each step, the transfers between host and device in each call.

@@ -20,8 +20,7 @@ from spyre_mlir.bundle.folder import SIZES
 from spyre_mlir.bundle.json_fields import write_json
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.dialects import context as new_context
-from spyre_mlir.driver.program import Program
-from spyre_mlir.driver.program_figures import ProgramFigures
+from spyre_mlir.driver.program import Program, specialized
 from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import entry_points
@@ -201,7 +200,7 @@ class DynamicProgram(Generic[ProgramT]):
         for key, program in self.programs.items():
             if program.is_instance and key not in self._prices:
                 sizes = dict(zip(self.dims, key, strict=True))
-                compared = cast("tuple[ProgramFigures, ProgramFigures]", (program, self._compiled(sizes)))
+                compared = cast("tuple[Program, Program]", (program, self._compiled(sizes)))
                 self._prices[key] = SizePrice.of(sizes, *compared)
         return list(self._prices.values())
 
@@ -307,7 +306,7 @@ class SizePrice:
     reason: str = ""
 
     @classmethod
-    def of(cls, sizes: Mapping[str, int], program: ProgramFigures, own: ProgramFigures) -> SizePrice:
+    def of(cls, sizes: Mapping[str, int], program: Program, own: Program) -> SizePrice:
         """Compare the program of all sizes, specialized to ``sizes``, with the program compiled only for them."""
         us, own_us = predicted_us(program), predicted_us(own)
         return cls(dict(sizes), us, own_us, _reason(program, own) if us > own_us else "")
@@ -323,12 +322,12 @@ class SizePrice:
         return f"{text}: {self.reason}" if self.reason else text
 
 
-def predicted_us(program: ProgramFigures) -> float:
+def predicted_us(program: Program) -> float:
     """Return the predicted microseconds of a program."""
     return sum(timeline.total_ns for timeline in program.timelines) / 1000
 
 
-def _reason(program: ProgramFigures, own: ProgramFigures) -> str:
+def _reason(program: Program, own: Program) -> str:
     """Name the opcode on which the program loses most time, and explain the difference."""
     times, own_times = _by_opcode(program), _by_opcode(own)
     losses = {opcode: time - own_times.get(opcode, (0.0, 0))[0] for opcode, (time, _) in times.items()}
@@ -340,7 +339,7 @@ def _reason(program: ProgramFigures, own: ProgramFigures) -> str:
     return f"{text}, which is divided as for the largest size"
 
 
-def _by_opcode(program: ProgramFigures) -> dict[str, tuple[float, int]]:
+def _by_opcode(program: Program) -> dict[str, tuple[float, int]]:
     """Return, by opcode, the total microseconds and the largest number of cores."""
     times: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
     for timeline in program.timelines:
@@ -390,9 +389,7 @@ class SymbolicProgram:
 
     def at(self, sizes: Mapping[str, int]) -> Program:
         """Return the program at ``sizes``, called like the model; raise ``DifferentPrograms`` if the model differs."""
-        # These import torch.
-        from spyre_mlir.driver.model_program import bind_inputs
-        from spyre_mlir.frontend.symbolic_modules import check_symbolic
+        from spyre_mlir.frontend.symbolic_modules import check_symbolic  # imports torch
 
         assert self._largest is not None and self._largest.module is not None
         imported = self._largest
@@ -400,10 +397,7 @@ class SymbolicProgram:
             with compiling_for(self.program.bundle.target):
                 imported = self._imported(sizes, self._largest.module.context)
             check_symbolic(imported, self._largest, self._pairs(sizes))
-        program = self.program.at(**sizes)
-        # Only inputs are bound: weights and constants keep their largest sizes.
-        bind_inputs(program, imported.signature)
-        return program
+        return specialized(self.program, sizes, imported.signature)
 
     def _mark(self, largest: Imported, state: Collection[str]) -> None:
         """Mark the parts of the imported model that depend on a size; ``state`` names the state of the program."""

@@ -13,7 +13,7 @@ The folder is written atomically, and its content is deterministic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,22 +26,22 @@ from spyre_mlir.bundle.folder import (
     read_arrays,
     read_bundle,
     write_arrays,
+    write_bundle,
     write_files,
 )
 from spyre_mlir.bundle.images import read_images
 from spyre_mlir.bundle.json_fields import Field, load, write_json
-from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.regular_files import read_text
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.bundle.rules_manifest import HOST_DTYPES
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import ONLY, Built, Value
-from spyre_mlir.driver.steps import BundleStep, HostStep, Step
-from spyre_mlir.driver.transfers import Transfers
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers
 from spyre_mlir.files import is_folder
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
+from spyre_mlir.remarks import Remark
 
 #: The largest text of a host function, in bytes; it may contain constants.
 _HOST_TEXT_BYTES = 1 << 28
@@ -51,12 +51,20 @@ _HOST_DTYPES = {dtype for dtypes in HOST_DTYPES.values() for dtype in dtypes}
 
 
 def write_program(
-    folder: str | Path, built: Built, arrays: Mapping[str, np.ndarray], laid_out_for: str | None = None
+    folder: str | Path,
+    built: Built,
+    arrays: Mapping[str, np.ndarray],
+    remarks: Sequence[Remark],
+    laid_out_for: str | None = None,
 ) -> None:
-    """Write the steps as a folder; an existing program is replaced. ``arrays`` are weights by name.
+    """Write a program as a folder; an existing program is replaced. ``arrays`` are weights by name.
 
-    If ``laid_out_for`` names numerics, the weights of bundles are written as device images for them.
+    A program of one bundle is the folder of the bundle, with ``remarks``. If ``laid_out_for`` names numerics, the
+    weights of bundles are written as device images for them.
     """
+    if len(built.steps) == 1 and isinstance(only := built.steps[0], BundleStep):
+        write_bundle(only.bundle, folder, arrays, remarks, laid_out_for)
+        return
     with replacing(folder) as fresh:
         for step in built.steps:
             _write_step(step, fresh, arrays, laid_out_for)
@@ -100,17 +108,13 @@ def _described(step: Step, moved: Transfers) -> dict[str, object]:
     if isinstance(step, BundleStep):
         if step.bundle.manifest.non_terminal:
             described["non_terminal"] = True
-        results = dict(zip(_result_names(step.bundle), step.outputs, strict=True))
+        results = {argument.name: name for name, argument in step.written}
         described["transfers"] = {
             "to_device": [argument.name for argument in moved.to_device],
             "kept": [argument.name for argument in moved.resident],
             "to_host": [results[argument.name] for argument in moved.to_host],
         }
     return described
-
-
-def _result_names(bundle: Bundle) -> list[str]:
-    return [argument.name for argument in bundle.manifest.arguments if argument.kind == "result"]
 
 
 def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
@@ -196,9 +200,9 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
     missing = next((value for value in inputs if value not in names), None)
     if missing is not None:
         item["inputs"].fail(f"names '{missing}', which is no argument of the bundle")
-    results = _result_names(bundle)
-    if len(outputs) != len(results):
-        item["outputs"].fail(f"must name the {len(results)} results of the bundle")
+    results = sum(argument.kind == "result" for argument in bundle.manifest.arguments)
+    if len(outputs) != results:
+        item["outputs"].fail(f"must name the {results} results of the bundle")
     arrays, images = read_arrays(folder / name), read_images(folder / name, bundle.manifest.arguments)
     return BundleStep(name, inputs, outputs, None, bundle, arrays, float_operations=work, images=images)
 

@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.images import Images
 from spyre_mlir.driver.build import Built
-from spyre_mlir.driver.program import Program
+from spyre_mlir.driver.program_calls import weights_of
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import CompileError
-from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_state import DeviceState
 
@@ -34,76 +33,66 @@ class _PickledProgram:
     """
 
     stored: StoredProgram
-    restore: Callable[[StoredProgram], Program] | None
-    numerics: str
+    restore: Callable[..., Any]
     signature: bytes
     arrays: Mapping[str, NDArray[Any]]
     images: Sequence[Images]
     state: DeviceState
 
-    def program(self) -> Program:
+    def program(self) -> Any:
         """Create the program."""
-        restored = (
-            self.stored.program(self.numerics, _no_linalg)
-            if self.restore is None
-            else self.restore(self.stored)
-        )
+        arrays, signature = self.arrays, None
         if self.signature:
-            # Imports torch.
-            from spyre_mlir.driver.model_program import bind_model
-
             with warnings.catch_warnings():
                 # PyTorch warns about one of its own classes, which the structure of the inputs contains.
                 warnings.simplefilter("ignore", FutureWarning)
                 signature = pickle.loads(self.signature)
-            bind_model(restored, signature)
-        restored.arrays.update(self.arrays)
-        for step, images in zip(restored.bundles, self.images, strict=True):
+            arrays = {**weights_of(signature), **arrays}
+        program = self.restore(self.stored, arrays=arrays, signature=signature, state=self.state)
+        for step, images in zip(program.bundles, self.images, strict=True):
             step.images = images
-        restored.state = self.state
-        return restored
+        return program
 
 
-def reduced(program: Program) -> tuple[Callable[[_PickledProgram], Program], tuple[_PickledProgram]]:
-    """Return the value of ``Program.__reduce__``; raise ``CompileError`` if a model's signature does not pickle."""
-    signature, weights = program.signature, {}
+def reduced(
+    stored: Callable[..., StoredProgram],
+    restore: Callable[..., Any],
+    built: Built,
+    arrays: Mapping[str, NDArray[Any]],
+    signature: Any,
+    state: DeviceState,
+) -> tuple[Callable[[_PickledProgram], Any], tuple[_PickledProgram]]:
+    """Return the value of ``Program.__reduce__``; raise ``CompileError`` if a model's signature does not pickle.
+
+    ``stored`` is ``Program.stored``, and ``restore`` creates a program from its value.
+    """
+    weights, data = {}, b""
     if signature is not None:
-        # Imports torch.
-        from spyre_mlir.driver.model_program import weights_of
-
         weights = weights_of(signature)
-    names = weights.keys() if program.is_one_bundle else program.arrays.keys()
+        try:
+            data = pickle.dumps(signature)
+        # A signature may contain arbitrary objects, such as random functions and user-defined types.
+        except Exception as error:
+            reason = str(error).rstrip(".")
+            raise CompileError(
+                f"The program does not pickle, for what its model takes or returns does not: {reason}."
+            ) from None
+    is_one_bundle = len(built.steps) == len(built.bundles) == 1
     pickled = _PickledProgram(
-        StoredProgram.of(_KEY, program, program.source_text(), weights=weights.keys()),
-        program.restore,
-        program.numerics,
-        b"" if signature is None else _signature_bytes(signature),
+        stored(_KEY, weights=weights.keys()),
+        restore,
+        data,
         # Weights that share memory with the model are part of the signature, because a call may change them.
         {
-            name: program.arrays[name]
-            for name in names
-            if not _is_same(program.arrays[name], weights.get(name))
+            name: arrays[name]
+            for name in (weights if is_one_bundle else arrays)
+            if not _is_same(arrays[name], weights.get(name))
         },
-        [Images() if step.images.made_of else step.images for step in program.bundles],
-        program.state,
+        [Images() if step.images.made_of else step.images for step in built.bundles],
+        state,
     )
     return _PickledProgram.program, (pickled,)
 
 
 def _is_same(array: NDArray[Any], weight: NDArray[Any] | None) -> bool:
     return weight is not None and array.__array_interface__ == weight.__array_interface__
-
-
-def _signature_bytes(signature: Any) -> bytes:
-    try:
-        return pickle.dumps(signature)
-    # A signature may contain arbitrary objects, such as random functions and user-defined types.
-    except Exception as error:
-        reason = str(error).rstrip(".")
-        raise CompileError(
-            f"The program does not pickle, for what its model takes or returns does not: {reason}."
-        ) from None
-
-
-def _no_linalg(module: ir.Module) -> Built:
-    raise CompileError("A program that was read from a folder has no IR.")

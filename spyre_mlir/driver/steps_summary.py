@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from spyre_mlir.bundle.model import Bundle, KernelArgument
 from spyre_mlir.bundle.sequence import LX
-from spyre_mlir.driver.steps import BundleStep, HostStep, Step
-from spyre_mlir.driver.transfers import Transfers
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers
 from spyre_mlir.remarks import HOST, Remark, Remarks
 from spyre_mlir.report.finding_rows import finding_rows
 from spyre_mlir.report.findings import ProgramFinding

@@ -32,7 +32,7 @@ import functools
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from spyre_mlir.layout.requests import LayoutRequest
     from spyre_mlir.mlir import ir
     from spyre_mlir.pipelines import SpyrePipeline
+    from spyre_mlir.report.findings import ProgramFinding
 
 
 @_common.tool
@@ -69,8 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         from spyre_mlir.driver.ktir_program import KtirProgram
 
         program = KtirProgram.of(program, _pipeline(options).ktir_addresses)
-    if options.findings:
-        _search_for_findings(program, source, options)
     _common.show_warnings(program.remarks)
     _warn_of_host_work(program)
     status = _check(program, source.original, options) if options.check else _save(program, options)
@@ -104,13 +103,12 @@ def _save_problems(problems: Problems, options: argparse.Namespace) -> None:
         print(f"note: {command}" if spaces else "note: No buffer could be in LX.", file=sys.stderr)
 
 
-def _search_for_findings(program: Program, source: _Source, options: argparse.Namespace) -> None:
-    """Enable findings for a program, which need compilations of its source with other options."""
+def _search(source: _Source, options: argparse.Namespace) -> Callable[[Program], tuple[ProgramFinding, ...]]:
+    """Return the function that computes the findings, by compilations of the source with other options."""
     from dataclasses import fields
 
     from spyre_mlir.driver.compilation import compile
-    from spyre_mlir.driver.program_findings import program_findings
-    from spyre_mlir.driver.trials import Trials
+    from spyre_mlir.driver.program_findings import Trials, program_findings
     from spyre_mlir.pipelines import SpyrePipeline
 
     pipeline, defaults = _pipeline(options), SpyrePipeline()
@@ -124,8 +122,7 @@ def _search_for_findings(program: Program, source: _Source, options: argparse.Na
     if options.no_fallback:
         given["fallback"] = False
     text = str(source.original.operation.get_asm(enable_debug_info=True))
-    trials = Trials(text, (), given, False, compile)
-    program.set_search(functools.partial(program_findings, trials=trials))
+    return functools.partial(program_findings, trials=Trials(text, (), given, False, compile))
 
 
 class _Source:
@@ -180,14 +177,15 @@ def _warn_of_host_work(program: Program) -> None:
 def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program:
     """Read the program from the cache on disk, or compile it and write it to the cache."""
     from spyre_mlir.driver.build import build
+    from spyre_mlir.driver.program import Program
     from spyre_mlir.driver.program_cache import ProgramCache
-    from spyre_mlir.driver.stored_program import StoredProgram
 
     pipeline, fallback = _pipeline(options), not options.no_fallback
     layouts = _layouts(options.layout, pipeline.stick_outermost)
+    search = _search(source, options) if options.findings else None
     programs = ProgramCache.open(pipeline, False if _needs_passes(options) else None)
     if programs is None:
-        return _compile(source, pipeline, layouts, options)
+        return _compile(source, pipeline, layouts, options, search)
     key = programs.key(
         "mlir",
         source.text,
@@ -197,12 +195,15 @@ def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program
         str(source.autocast),
     )
     program = programs.serve(
-        key, lambda stored: stored.program(options.numerics, lambda module: build(module, pipeline, fallback))
+        key,
+        lambda stored: Program.restored(
+            stored, options.numerics, build=lambda module: build(module, pipeline, fallback), search=search
+        ),
     )
     if program is None:
-        program = _compile(source, pipeline, layouts, options)
+        program = _compile(source, pipeline, layouts, options, search)
         if source.is_unchanged():
-            programs.keep(key, lambda: StoredProgram.of(key, program, program.source_text()))
+            programs.keep(key, lambda: program.stored(key))
     return program
 
 
@@ -216,10 +217,11 @@ def _compile(
     pipeline: SpyrePipeline,
     layouts: dict[str | int, LayoutRequest],
     options: argparse.Namespace,
+    search: Callable[[Program], tuple[ProgramFinding, ...]] | None,
 ) -> Program:
+    from spyre_mlir.driver.argument_layouts import lay_out
     from spyre_mlir.driver.build import build
-    from spyre_mlir.driver.program import Program
-    from spyre_mlir.driver.program_layouts import lay_out
+    from spyre_mlir.driver.program import Program, Provenance
 
     module = source.module
     lay_out(module, pipeline, {}, layouts)
@@ -227,9 +229,7 @@ def _compile(
     built = build(module, pipeline, not options.no_fallback)
     if options.mlir_timing:
         print(built.passes.report(), end="", file=sys.stderr)
-    program = Program(built, options.numerics)
-    program.set_source(laid_out.operation)
-    return program
+    return Program(built, options.numerics, provenance=Provenance(laid_out.operation), search=search)
 
 
 def _plan_text(module: ir.Module) -> str:
