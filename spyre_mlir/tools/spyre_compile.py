@@ -72,9 +72,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         program = KtirProgram.of(program, _pipeline(options).ktir_addresses)
     _common.show_warnings(program.remarks)
     _warn_of_host_work(program)
-    status = _check(program, source.original, options) if options.check else _save(program, options)
+    if options.check:
+        status = _check(program, source.original, options)
+    else:
+        program.save(options.output, lay_out_weights=options.lay_out_weights)
+        print(program.summary())
+        status = 0
     if options.save_plan:
-        _common.write_text(options.save_plan, _plan_text(source.module))
+        from spyre_mlir.dialects import sdsc
+        from spyre_mlir.mlir import ir
+
+        # The pipeline stored the text of the plan file in an attribute of the module.
+        plan = ir.StringAttr(source.module.operation.attributes[sdsc.PLAN]).value
+        _common.write_text(options.save_plan, plan)
     if options.report:
         program.report(options.report)
     if options.metrics:
@@ -105,18 +115,11 @@ def _save_problems(problems: Problems, options: argparse.Namespace) -> None:
 
 def _search(source: _Source, options: argparse.Namespace) -> Callable[[Program], tuple[ProgramFinding, ...]]:
     """Return the function that computes the findings, by compilations of the source with other options."""
-    from dataclasses import fields
-
     from spyre_mlir.driver.compilation import compile
     from spyre_mlir.driver.program_findings import Trials, program_findings
-    from spyre_mlir.pipelines import SpyrePipeline
 
-    pipeline, defaults = _pipeline(options), SpyrePipeline()
-    given = {
-        field.name: getattr(pipeline, field.name)
-        for field in fields(pipeline)
-        if getattr(pipeline, field.name) != getattr(defaults, field.name)
-    }
+    pipeline = _pipeline(options)
+    given = pipeline.changed()
     if layouts := _layouts(options.layout, pipeline.stick_outermost):
         given["layouts"] = layouts
     if options.no_fallback:
@@ -183,7 +186,9 @@ def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program
     pipeline, fallback = _pipeline(options), not options.no_fallback
     layouts = _layouts(options.layout, pipeline.stick_outermost)
     search = _search(source, options) if options.findings else None
-    programs = ProgramCache.open(pipeline, False if _needs_passes(options) else None)
+    # The passes must run for data about them, whatever is in the cache.
+    needs_passes = options.no_cache or options.mlir_timing or options.save_problems or options.save_buffers
+    programs = ProgramCache.open(pipeline, False if needs_passes else None)
     if programs is None:
         return _compile(source, pipeline, layouts, options, search)
     key = programs.key(
@@ -207,11 +212,6 @@ def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program
     return program
 
 
-def _needs_passes(options: argparse.Namespace) -> bool:
-    """Return whether the passes must run, because an option requests data about them or disables the cache."""
-    return bool(options.no_cache or options.mlir_timing or options.save_problems or options.save_buffers)
-
-
 def _compile(
     source: _Source,
     pipeline: SpyrePipeline,
@@ -230,14 +230,6 @@ def _compile(
     if options.mlir_timing:
         print(built.passes.report(), end="", file=sys.stderr)
     return Program(built, options.numerics, provenance=Provenance(laid_out.operation), search=search)
-
-
-def _plan_text(module: ir.Module) -> str:
-    """Return the text of the plan file, which the pipeline stored in an attribute of the module."""
-    from spyre_mlir.dialects import sdsc
-    from spyre_mlir.mlir import ir
-
-    return ir.StringAttr(module.operation.attributes[sdsc.PLAN]).value
 
 
 def _pipeline(options: argparse.Namespace) -> SpyrePipeline:
@@ -267,12 +259,6 @@ def _layouts(pairs: list[tuple[str, str]], stick_outermost: bool) -> dict[str | 
         # The pipeline option is the default for each layout, as in ``compile``.
         layouts[key] = replace(request, stick_outermost=request.stick_outermost or stick_outermost)
     return layouts
-
-
-def _save(program: Program, options: argparse.Namespace) -> int:
-    program.save(options.output, lay_out_weights=options.lay_out_weights)
-    print(program.summary())
-    return 0
 
 
 def _check(program: Program, original: ir.OpView, options: argparse.Namespace) -> int:
