@@ -164,22 +164,9 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-calibrate", __doc__)
     parser.add_argument("file", metavar="FILE.csv", help="the measured times, or a folder (- for stdin)")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=_common.require_writable,
-        metavar="NEW.toml",
-        help="fit constants and write a device file",
-    )
-    parser.add_argument(
-        "--json", type=_common.require_writable, metavar="FILE.json", help="write the figures (- for stdout)"
-    )
-    parser.add_argument(
-        "--picture",
-        type=_common.require_writable,
-        metavar="FILE.svg",
-        help="draw measured over predicted times",
-    )
+    _common.add_output(parser, "-o --output", "NEW.toml", "fit constants and write a device file")
+    _common.add_output(parser, "--json", "FILE.json", "write the figures (- for stdout)")
+    _common.add_output(parser, "--picture", "FILE.svg", "draw measured over predicted times")
     return parser
 
 

@@ -314,29 +314,24 @@ def _parser() -> _common.ArgumentParser:
                         help="cut the program into bundles of at most N operations")  # fmt: skip
     parser.add_argument("--numerics", choices=("ieee", "dl16"),
                         help="of --check: DL16 as IEEE fp16, or bit-true (default: dl16 for bfloat16)")  # fmt: skip
-    parser.add_argument("--save-plan", type=_common.require_writable, metavar="FILE.json",
-                        help="write what was decided, to be edited and given back")  # fmt: skip
+    _common.add_output(
+        parser, "--save-plan", "FILE.json", "write what was decided, to be edited and given back"
+    )
     parser.add_argument("--use-plan", metavar="FILE.json", help="a plan file that has to hold")
-    parser.add_argument("--save-buffers", type=_common.require_writable, metavar="FILE.csv",
-                        help="write what the scratchpads are planned for, as spyre-plan reads it")  # fmt: skip
+    _common.add_output(
+        parser,
+        "--save-buffers",
+        "FILE.csv",
+        "write what the scratchpads are planned for, as spyre-plan reads it",
+    )
     parser.add_argument("--save-problems", metavar="DIR",
                         help="write what layouts and divisions are chosen from, as JSON")  # fmt: skip
     parser.add_argument("--findings", action="store_true",
                         help="try what could make the program faster, by more compilations")  # fmt: skip
-    parser.add_argument(
-        "--remarks", type=_common.require_writable, metavar="FILE", help="write every decision as a JSON line"
-    )
-    parser.add_argument(
-        "--metrics",
-        type=_common.require_writable,
-        metavar="FILE.json",
-        help="write the figures of the plan, as Program.metrics",
-    )
-    parser.add_argument(
-        "--report",
-        type=_common.require_writable,
-        metavar="FILE",
-        help="write the report, with compile times: a page (.html), .json or .svg",
+    _common.add_output(parser, "--remarks", "FILE", "write every decision as a JSON line")
+    _common.add_output(parser, "--metrics", "FILE.json", "write the figures of the plan, as Program.metrics")
+    _common.add_output(
+        parser, "--report", "FILE", "write the report, with compile times: a page (.html), .json or .svg"
     )
     parser.add_argument(
         "--mlir-timing", action="store_true", help="print what stages, passes and their parts took to stderr"

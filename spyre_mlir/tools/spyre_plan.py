@@ -189,13 +189,7 @@ def _parser() -> _common.ArgumentParser:
                         help="every address is a multiple of this power of two (default: 1)")  # fmt: skip
     parser.add_argument("--solver", metavar="NAME", help="how to plan, or all (default: portfolio)")
     parser.add_argument("--order-by-size", action="store_true", help="the same as --solver largest-first")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=_common.require_writable,
-        metavar="FILE.csv",
-        help="write the offsets (- for stdout)",
-    )
+    _common.add_output(parser, "-o --output", "FILE.csv", "write the offsets (- for stdout)")
     return parser
 
 

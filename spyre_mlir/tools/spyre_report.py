@@ -224,8 +224,14 @@ def _parser() -> _common.ArgumentParser:
                         help="the two dims to draw, all others at index 0 (default: neighbours in memory)")  # fmt: skip
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F",
                         help="part of LX that the backend keeps (default: the device's)")  # fmt: skip
-    parser.add_argument("-o", dest="output", type=_common.require_writable, metavar="FILE", default="-",
-                        help="the file: .html, .svg, or of a report .json (default: stdout)")  # fmt: skip
+    _common.add_output(
+        parser,
+        "-o",
+        "FILE",
+        "the file: .html, .svg, or of a report .json (default: stdout)",
+        dest="output",
+        default="-",
+    )
     return parser
 
 

@@ -279,9 +279,7 @@ def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-run", __doc__)
     parser.add_argument("folder", metavar="DIR", help="the bundle")
     parser.add_argument("--inputs", metavar="FILE.npz", help="host arrays of the inputs")
-    parser.add_argument(
-        "--outputs", type=_common.require_writable, metavar="FILE.npz", help="where to write the results"
-    )
+    _common.add_output(parser, "--outputs", "FILE.npz", "where to write the results")
     parser.add_argument(
         "--numerics", choices=MODES, help="DL16 as IEEE fp16, or bit-true (default: dl16 for bfloat16)"
     )
@@ -289,12 +287,7 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument(
         "--no-validate", action="store_true", help="run what breaks a rule of the format, too"
     )
-    parser.add_argument(
-        "--timeline",
-        type=_common.require_writable,
-        metavar="FILE.json",
-        help="predict the time and write a trace of it",
-    )
+    _common.add_output(parser, "--timeline", "FILE.json", "predict the time and write a trace of it")
     fraction = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=fraction)
     return parser

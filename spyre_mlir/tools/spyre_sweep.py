@@ -150,12 +150,8 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("file", metavar="SPEC.toml", help="the programs, axes and store")
     parser.add_argument("--workers", type=_common.number(int, 1, 4096), metavar="N",
                         help="processes of this machine (default: that of the file, or as many as cores)")  # fmt: skip
-    parser.add_argument(
-        "--csv", type=_common.require_writable, metavar="FILE.csv", help="write the rows (- for stdout)"
-    )
-    parser.add_argument(
-        "--plot", type=_common.require_writable, metavar="FILE.svg", help="draw the table 'plot' of the file"
-    )
+    _common.add_output(parser, "--csv", "FILE.csv", "write the rows (- for stdout)")
+    _common.add_output(parser, "--plot", "FILE.svg", "draw the table 'plot' of the file")
     parser.add_argument("--retry-lost", action="store_true", help="compute points again whose workers died")
     return parser
 

@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = _common.ArgumentParser("spyre-tune", __doc__)
     parser.add_argument("input", help="a file of MLIR, - for stdin, or zoo:NAME")
-    parser.add_argument("-o", "--output", type=_common.require_writable, metavar="FILE", help="the plan file")
+    _common.add_output(parser, "-o --output", "FILE", "the plan file")
     parser.add_argument(
         "--trials", type=_common.number(int, 1, 10**6), default=100, metavar="N", help="trials (default 100)"
     )
