@@ -42,17 +42,17 @@ def choices(layouts: Mapping[Key, Any], stick_outermost: bool) -> dict[Key, Choi
             "The option 'layouts' is a mapping from names such as {'x': {'stick_dims': [0]}}, "
             f"not a {type(layouts).__name__}."
         )
-    return {key: _choice(key, value, stick_outermost) for key, value in layouts.items()}
-
-
-def _choice(key: Key, value: Any, stick_outermost: bool) -> Choice:
-    if isinstance(value, DeviceTensor):
-        return value.layout
-    if isinstance(value, StickLayout | LayoutRequest):
-        return value
-    if isinstance(value, Mapping):
-        value = {"stick_outermost": stick_outermost, **value}
-    return LayoutRequest.of(value, f"'{key}'" if isinstance(key, str) else f"input {key}")
+    chosen: dict[Key, Choice] = {}
+    for key, value in layouts.items():
+        if isinstance(value, DeviceTensor):
+            chosen[key] = value.layout
+        elif isinstance(value, StickLayout | LayoutRequest):
+            chosen[key] = value
+        else:
+            if isinstance(value, Mapping):
+                value = {"stick_outermost": stick_outermost, **value}
+            chosen[key] = LayoutRequest.of(value, f"'{key}'" if isinstance(key, str) else f"input {key}")
+    return chosen
 
 
 def set_layouts(module: ir.Module, target: Target, *layouts: Mapping[Any, Choice]) -> None:
@@ -75,7 +75,14 @@ def set_layouts(module: ir.Module, target: Target, *layouts: Mapping[Any, Choice
     block = func.regions[0].blocks[0]
     with func.location:
         for index, layout in chosen.items():
-            _set(block, index, layout)
+            # The uses of the argument read a cast to the type without layout.
+            value = block.arguments[index]
+            with ir.InsertionPoint.at_block_begin(block):
+                type_ = stick.without_layout(value.type)
+                value.set_type(stick.with_layout(value.type, layout))
+                # Upstream's verifiers require equal types of operands and results, including the encoding.
+                cast = ir.Operation.create("tensor.cast", results=[type_], operands=[value])
+            value.replace_all_uses_except(cast.result, cast)
         # The bindings change only the types of block arguments, so the function type is updated here.
         types = [value.type for value in block.arguments]
         results = ir.FunctionType(ir.TypeAttr(func.attributes["function_type"]).value).results
@@ -185,17 +192,6 @@ def _layout(argument: _HostArgument, choice: Choice, target: Target) -> StickLay
     return choice
 
 
-def _set(block: ir.Block, index: int, layout: StickLayout) -> None:
-    """Set the type of one argument; its uses read a cast to the type without layout."""
-    value = block.arguments[index]
-    with ir.InsertionPoint.at_block_begin(block):
-        type_ = stick.without_layout(value.type)
-        value.set_type(stick.with_layout(value.type, layout))
-        # Upstream's verifiers require equal types of operands and results, including the encoding.
-        cast = ir.Operation.create("tensor.cast", results=[type_], operands=[value])
-    value.replace_all_uses_except(cast.result, cast)
-
-
 # Layouts of results: produced in the layout or converted to it, whichever costs less.
 
 #: Builders of a layout request for a result: pin the layout of the producer, or convert the result.
@@ -243,12 +239,9 @@ def _layout_cost(
     except CompileError:
         return _IMPOSSIBLE[request]
     # A pin of a view does not change the layout of its source, so a returned view may not have the layout.
-    if not all(_has_layout(trial, index, layout) for index, layout in results.items()):
-        return _IMPOSSIBLE[request]
+    values = returned(functions(trial)[0])
+    for index, layout in results.items():
+        produced = stick.layout_of(values[index].type, target_of(trial))
+        if produced is None or not same_order(produced, layout):
+            return _IMPOSSIBLE[request]
     return sum(remark.after or 0 for remark in remarks if remark.kind == "layouts")
-
-
-def _has_layout(module: ir.OpView, index: int, layout: StickLayout) -> bool:
-    """Return whether a result of a laid-out module has a layout, ignoring padding."""
-    produced = stick.layout_of(returned(functions(module.operation)[0])[index].type, target_of(module))
-    return produced is not None and same_order(produced, layout)

@@ -196,12 +196,12 @@ def with_pipeline_options(function: FunctionT) -> FunctionT:
 def documentation(fields: Sequence[dataclasses.Field[Any]]) -> str:
     """Return one paragraph per option, with its name, type, default and documentation."""
     types = typing.get_type_hints(PipelineOptions)
-    return "\n".join(_paragraph(field, inspect.formatannotation(types[field.name])) for field in fields)
-
-
-def _paragraph(field: dataclasses.Field[Any], type_: str) -> str:
-    text = f"{field.name}: {type_} = {default_of(field)!r}: {documentation_of(field)}."
-    return textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+    paragraphs = []
+    for field in fields:
+        type_ = inspect.formatannotation(types[field.name])
+        text = f"{field.name}: {type_} = {default_of(field)!r}: {documentation_of(field)}."
+        paragraphs.append(textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False))
+    return "\n".join(paragraphs)
 
 
 @overload
@@ -298,7 +298,13 @@ def compile(
         is_model = not isinstance(module_or_mlir, ir.Module | str | Path)
         marks = _dynamic_marks(module_or_mlir, inputs, dynamic) if is_model else None
         if dynamic is None and marks is None:
-            trials = Trials(module_or_mlir, inputs, _chosen(given), is_model, compile)
+            defaults = {"precision": "device", "fallback": True, "cache": None}
+            chosen = {
+                name: value
+                for name, value in given.items()
+                if value is not None and value != defaults.get(name)
+            }
+            trials = Trials(module_or_mlir, inputs, chosen, is_model, compile)
             program = _program(module_or_mlir, inputs, **given, trials=trials)
             # A ``PiecewiseProgram`` issues the warnings of its pieces when they are compiled.
             if isinstance(program, Program):
@@ -330,22 +336,19 @@ def _dynamic_marks(
     """Return the dynamic dims that PyTorch objects declare, in the option or else in the model and its inputs."""
     from spyre_mlir.frontend.dynamic_marks import marks_of_inputs, marks_of_shapes
 
+    def names_dims(entry: Any) -> bool:
+        """Return whether an entry of the option is in the form of ``dynamic_shapes`` of ``torch.export``."""
+        dims = (
+            entry.values() if isinstance(entry, Mapping) else entry if isinstance(entry, tuple | list) else ()
+        )
+        return isinstance(entry, Mapping) or any(
+            hasattr(dim, "max") and hasattr(dim, "__name__") for dim in dims
+        )
+
     if dynamic is None:
         return marks_of_inputs(model, inputs)
-    is_by_name = isinstance(dynamic, Mapping) and not any(map(_names_dims, dynamic.values()))
+    is_by_name = isinstance(dynamic, Mapping) and not any(map(names_dims, dynamic.values()))
     return None if is_by_name else marks_of_shapes(model, inputs, dynamic)
-
-
-def _names_dims(entry: Any) -> bool:
-    """Return whether an entry of the option ``dynamic`` is in the form of ``dynamic_shapes`` of ``torch.export``."""
-    dims = entry.values() if isinstance(entry, Mapping) else entry if isinstance(entry, tuple | list) else ()
-    return isinstance(entry, Mapping) or any(hasattr(dim, "max") and hasattr(dim, "__name__") for dim in dims)
-
-
-def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a call of ``compile`` that differ from their defaults."""
-    defaults = {"precision": "device", "fallback": True, "cache": None}
-    return {name: value for name, value in given.items() if value is not None and value != defaults.get(name)}
 
 
 def _program(

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.transfer import from_raw, gather, lay_out
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
@@ -64,7 +63,10 @@ def run_interpreter(
     memories: dict[str, NDArray[Any] | int] = {
         f"arg{k}": _memory(memory, manifest, arrays) for k, memory in enumerate(manifest.memories)
     }
-    memories |= _indices(manifest, arrays)
+    sources = {argument.name: argument.array_name for argument in manifest.arguments}
+    for number, index in enumerate(manifest.indices, len(manifest.memories)):
+        # ``index.value`` checks the range of an index argument.
+        memories[f"arg{number}"] = index.value(np.asarray(arrays[sources[index.argument]]))
     interpreter = module.KTIRInterpreter(latency_config=module.HardwareConfig() if latency else None)
     images = _executed(interpreter, text, manifest, memories)
     if images is None:
@@ -76,20 +78,14 @@ def run_interpreter(
         raise CompileError(
             f"By the count of the interpreter the program takes more than {_LARGE_LX_MIB} MiB of LX."
         )
-    outputs = {}
+    outputs, keys = {}, [(memory.memory, memory.element) for memory in manifest.memories]
     for argument in manifest.arguments:
         if argument.kind == "result":
-            outputs[argument.name] = _result(argument, images[_name_of(argument, manifest)])
+            image = images[f"arg{keys.index((argument.parameter, ELEMENTS[argument.data_format]))}"]
+            host = np.zeros(argument.host_shape, FORMATS[argument.data_format].raw)
+            gather(np.ascontiguousarray(image).view(np.uint8), 0, host, argument.transfer)
+            outputs[argument.name] = from_raw(host, argument.host_dtype, argument.data_format, _NUMERICS)
     return InterpreterRun(outputs, interpreter.get_latency_report() if latency else None)
-
-
-def _indices(manifest: KtirManifest, arrays: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """Return the index arguments, read from the arrays of a call; ``index.value`` checks their range."""
-    sources = {argument.name: argument.array_name for argument in manifest.arguments}
-    return {
-        f"arg{number}": index.value(np.asarray(arrays[sources[index.argument]]))
-        for number, index in enumerate(manifest.indices, len(manifest.memories))
-    }
 
 
 def _executed(
@@ -120,26 +116,10 @@ def _memory(
         same = argument.parameter == memory.memory and ELEMENTS[argument.data_format] == memory.element
         if same and argument.kind != "result":
             try:
-                lay_out(_with_fill(argument), np.asarray(arrays[argument.array_name]), _NUMERICS, image)
+                # Padding of int32 is 0, so that the interpreter does not use it as a position.
+                if argument.fill is None and argument.data_format == INT32:
+                    argument = replace(argument, fill=0.0)
+                lay_out(argument, np.asarray(arrays[argument.array_name]), _NUMERICS, image)
             except ValueError as error:
                 raise CompileError(f"The argument '{argument.name}' does not fit: {error}") from None
     return image.view(_TYPES[memory.element])
-
-
-def _with_fill(argument: KernelArgument) -> KernelArgument:
-    """Set the fill of an int32 argument to 0, so that the interpreter does not use padding as a position."""
-    return (
-        replace(argument, fill=0.0) if argument.fill is None and argument.data_format == INT32 else argument
-    )
-
-
-def _name_of(argument: KernelArgument, manifest: KtirManifest) -> str:
-    element = ELEMENTS[argument.data_format]
-    keys = [(memory.memory, memory.element) for memory in manifest.memories]
-    return f"arg{keys.index((argument.parameter, element))}"
-
-
-def _result(argument: KernelArgument, image: NDArray[Any]) -> NDArray[Any]:
-    host = np.zeros(argument.host_shape, FORMATS[argument.data_format].raw)
-    gather(np.ascontiguousarray(image).view(np.uint8), 0, host, argument.transfer)
-    return from_raw(host, argument.host_dtype, argument.data_format, _NUMERICS)

@@ -36,8 +36,8 @@ from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.bundle.rules_manifest import HOST_DTYPES
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects import context, parsed
-from spyre_mlir.driver.build import ONLY, Built, Value
-from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers
+from spyre_mlir.driver.build import ONLY, Built, Value, values_of
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.files import is_folder
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
@@ -66,55 +66,47 @@ def write_program(
         write_bundle(only.bundle, folder, arrays, remarks, laid_out_for)
         return
     with replacing(folder) as fresh:
-        for step in built.steps:
-            _write_step(step, fresh, arrays, laid_out_for)
+        described = []
+        for step, moved in zip(built.steps, built.transfers(), strict=True):
+            entry: dict[str, object] = {
+                "name": step.name,
+                "kind": "host" if isinstance(step, HostStep) else "bundle",
+                "float_operations": step.float_operations,
+                "inputs": list(step.inputs),
+                "outputs": list(step.outputs),
+            }
+            described.append(entry)
+            if isinstance(step, HostStep):
+                (fresh / f"{step.name}.mlir").write_text(step.function.text(), encoding="utf-8")
+                continue
+            weights = {name: arrays[name] for name in step.inputs if name in arrays}
+            (fresh / step.name).mkdir()
+            write_files(
+                step.bundle, fresh / step.name, {**step.arrays, **weights}, step.remarks, laid_out_for
+            )
+            if step.bundle.manifest.non_terminal:
+                entry["non_terminal"] = True
+            # For human readers only: the transfers are not read back.
+            results = {argument.name: name for name, argument in step.written}
+            entry["transfers"] = {
+                "to_device": [argument.name for argument in moved.to_device],
+                "kept": [argument.name for argument in moved.resident],
+                "to_host": [results[argument.name] for argument in moved.to_host],
+            }
         # The weights of bundles are in their own folders; this folder holds only the weights that host steps
         # read.
         read = {name for step in built.steps if isinstance(step, HostStep) for name in step.inputs}
         host_arrays = {name: array for name, array in arrays.items() if name in read}
         if host_arrays:
             write_arrays(fresh / ARRAYS, host_arrays)
-        described = {
-            "arguments": [_plain(value) for value in built.arguments],
-            "steps": [_described(*pair) for pair in zip(built.steps, built.transfers(), strict=True)],
-            "results": [_plain(value) for value in built.results],
-            "returned": built.returned,
-        }
-        write_json(fresh / STEPS, described)
-
-
-def _plain(value: Value) -> dict[str, object]:
-    return {**asdict(value), "host_shape": list(value.host_shape)}
-
-
-def _write_step(step: Step, folder: Path, arrays: Mapping[str, np.ndarray], laid_out_for: str | None) -> None:
-    if isinstance(step, HostStep):
-        (folder / f"{step.name}.mlir").write_text(step.function.text(), encoding="utf-8")
-        return
-    weights = {name: arrays[name] for name in step.inputs if name in arrays}
-    (folder / step.name).mkdir()
-    write_files(step.bundle, folder / step.name, {**step.arrays, **weights}, step.remarks, laid_out_for)
-
-
-def _described(step: Step, moved: Transfers) -> dict[str, object]:
-    """Return the JSON of a step; ``transfers`` is for human readers only and is not read back."""
-    described: dict[str, object] = {
-        "name": step.name,
-        "kind": "host" if isinstance(step, HostStep) else "bundle",
-        "float_operations": step.float_operations,
-        "inputs": list(step.inputs),
-        "outputs": list(step.outputs),
-    }
-    if isinstance(step, BundleStep):
-        if step.bundle.manifest.non_terminal:
-            described["non_terminal"] = True
-        results = {argument.name: name for name, argument in step.written}
-        described["transfers"] = {
-            "to_device": [argument.name for argument in moved.to_device],
-            "kept": [argument.name for argument in moved.resident],
-            "to_host": [results[argument.name] for argument in moved.to_host],
-        }
-    return described
+        arguments, results = (
+            [{**asdict(value), "host_shape": list(value.host_shape)} for value in values]
+            for values in (built.arguments, built.results)
+        )
+        write_json(
+            fresh / STEPS,
+            {"arguments": arguments, "steps": described, "results": results, "returned": built.returned},
+        )
 
 
 def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
@@ -124,7 +116,14 @@ def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
     """
     folder = Path(folder)
     if not is_folder(folder) or not is_program(folder):
-        return _one_bundle(folder), read_arrays(folder)
+        bundle, arrays = read_bundle(folder), read_arrays(folder)
+        values = values_of(bundle.manifest)
+        arguments = [value for value in values if value.kind != "result"]
+        results = [value for value in values if value.kind == "result"]
+        inputs, outputs = (tuple(value.name for value in group) for group in (arguments, results))
+        images = read_images(folder, bundle.manifest.arguments)
+        step = BundleStep(ONLY, inputs, outputs, None, bundle, arrays, images=images)
+        return Built([step], arguments, results, list(outputs)), arrays
     root = load(folder / STEPS)
     arguments, results = ([_value(item) for item in root[name].items()] for name in ("arguments", "results"))
     known = {argument.name for argument in arguments}
@@ -139,21 +138,6 @@ def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
     if len(returned) != len(results):
         root["returned"].fail(f"must name the {len(results)} results")
     return Built(steps, arguments, results, [item.text() for item in returned]), read_arrays(folder)
-
-
-def _one_bundle(folder: Path) -> Built:
-    bundle = read_bundle(folder)
-    values = [
-        Value(value.name, value.kind, value.host_shape, value.host_dtype)
-        for value in bundle.manifest.arguments
-        if value.source is None
-    ]
-    arguments = [value for value in values if value.kind != "result"]
-    results = [value for value in values if value.kind == "result"]
-    inputs, outputs = (tuple(value.name for value in group) for group in (arguments, results))
-    images = read_images(folder, bundle.manifest.arguments)
-    step = BundleStep(ONLY, inputs, outputs, None, bundle, read_arrays(folder), images=images)
-    return Built([step], arguments, results, list(outputs))
 
 
 def _value(item: Field) -> Value:
@@ -183,7 +167,18 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
     work = item["float_operations"].integer()
     kind = item["kind"].text()
     if kind == "host":
-        return _host_step(item, name, inputs, outputs, folder / f"{name}.mlir", work)
+        path = folder / f"{name}.mlir"
+        try:
+            module = parsed(read_text(path, _HOST_TEXT_BYTES), context(), str(path))
+        except ir.MLIRError as error:
+            raise compile_error(error, f"The file '{path}' cannot be parsed.") from error
+        function = HostFunction(module)
+        counts = function.counts
+        if counts != (len(inputs), len(outputs)):
+            item.fail(
+                f"has {len(inputs)} inputs and {len(outputs)} outputs, but its function {counts[0]} and {counts[1]}"
+            )
+        return HostStep(name, inputs, outputs, function, function.operations, work)
     if kind != "bundle":
         item["kind"].fail(f"must be 'bundle' or 'host' but is '{kind}'")
     if (folder / name).is_symlink():
@@ -205,19 +200,3 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
         item["outputs"].fail(f"must name the {results} results of the bundle")
     arrays, images = read_arrays(folder / name), read_images(folder / name, bundle.manifest.arguments)
     return BundleStep(name, inputs, outputs, None, bundle, arrays, float_operations=work, images=images)
-
-
-def _host_step(
-    item: Field, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], path: Path, work: int
-) -> HostStep:
-    try:
-        module = parsed(read_text(path, _HOST_TEXT_BYTES), context(), str(path))
-    except ir.MLIRError as error:
-        raise compile_error(error, f"The file '{path}' cannot be parsed.") from error
-    function = HostFunction(module)
-    counts = function.counts
-    if counts != (len(inputs), len(outputs)):
-        item.fail(
-            f"has {len(inputs)} inputs and {len(outputs)} outputs, but its function {counts[0]} and {counts[1]}"
-        )
-    return HostStep(name, inputs, outputs, function, function.operations, work)
