@@ -24,12 +24,11 @@ from spyre_mlir.driver.program_calls import bind, on_the_host, run_or_fall_back,
 from spyre_mlir.driver.program_figures import bound_remark, notebook_html, program_bound
 from spyre_mlir.driver.program_folder import read_program, write_program
 from spyre_mlir.driver.program_metrics import UNKNOWN, program_metrics
-from spyre_mlir.driver.program_pickling import reduced
 from spyre_mlir.driver.program_state import resident_state
 from spyre_mlir.driver.report_files import program_report, write_report
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers, sequences
 from spyre_mlir.driver.steps_summary import summarize_steps
-from spyre_mlir.driver.stored_program import StoredProgram
+from spyre_mlir.driver.stored_program import StoredProgram, reduced
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.faults import entry_points
 from spyre_mlir.mlir import ir
@@ -333,7 +332,7 @@ class Program:
         for step in self.bundles:
             step.module = None
 
-    # Stored forms (``program_folder.py``, ``stored_program.py``, ``program_pickling.py``).
+    # Stored forms: a folder (``program_folder.py``), an entry of the cache and a pickle (``stored_program.py``).
 
     def save(self, folder: str | Path, *, lay_out_weights: bool = False) -> None:
         """Write the program to a folder, including parameters and constants, so that ``spyre-run`` can run it.

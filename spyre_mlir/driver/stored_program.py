@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Collection, Mapping, Sequence
+import pickle
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.design_json import from_json
 from spyre_mlir.bundle.design_writer import to_json
+from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.json_fields import Field
 from spyre_mlir.bundle.level_lines import levels_from_json, levels_to_json
 from spyre_mlir.bundle.manifest_json import (
@@ -33,10 +36,13 @@ from spyre_mlir.bundle.program_text import print_program
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import Built, Value
+from spyre_mlir.driver.program_calls import weights_of
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
+from spyre_mlir.errors import CompileError
 from spyre_mlir.host import HostFunction
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark, Remarks
+from spyre_mlir.tensors.device_state import DeviceState
 from spyre_mlir.timing import Timing, TimingScope
 
 #: The name of the array with the JSON text.
@@ -213,3 +219,84 @@ def bundle_from_json(value: Any, source: str) -> Bundle:
         for filename, design in root["designs"].members()
     }
     return Bundle(parameters, statements, with_padding(designs, root["manifest"].value, source), manifest)
+
+
+# Pickling of programs: the stored form, the options of the caller, and the calling convention.
+#
+# A restored program runs, and has the figures, the reports and the plan of the pickled program. It has no findings,
+# because trials compile the model again and the pickle contains only the weights of the model.
+
+_KEY = "pickle"
+
+
+@dataclass(frozen=True)
+class _PickledProgram:
+    """A program without IR; ``signature`` is the pickled signature of a PyTorch model, or empty.
+
+    ``images`` has, for each bundle, the device images read from a folder; other images are recomputed on demand.
+    """
+
+    stored: StoredProgram
+    restore: Callable[..., Any]
+    signature: bytes
+    arrays: Mapping[str, NDArray[Any]]
+    images: Sequence[Images]
+    state: DeviceState
+
+    def program(self) -> Any:
+        """Create the program."""
+        arrays, signature = self.arrays, None
+        if self.signature:
+            with warnings.catch_warnings():
+                # PyTorch warns about one of its own classes, which the structure of the inputs contains.
+                warnings.simplefilter("ignore", FutureWarning)
+                signature = pickle.loads(self.signature)
+            arrays = {**weights_of(signature), **arrays}
+        program = self.restore(self.stored, arrays=arrays, signature=signature, state=self.state)
+        for step, images in zip(program.bundles, self.images, strict=True):
+            step.images = images
+        return program
+
+
+def reduced(
+    stored: Callable[..., StoredProgram],
+    restore: Callable[..., Any],
+    built: Built,
+    arrays: Mapping[str, NDArray[Any]],
+    signature: Any,
+    state: DeviceState,
+) -> tuple[Callable[[_PickledProgram], Any], tuple[_PickledProgram]]:
+    """Return the value of ``Program.__reduce__``; raise ``CompileError`` if a model's signature does not pickle.
+
+    ``stored`` is ``Program.stored``, and ``restore`` creates a program from its value.
+    """
+    weights, data = {}, b""
+    if signature is not None:
+        weights = weights_of(signature)
+        try:
+            data = pickle.dumps(signature)
+        # A signature may contain arbitrary objects, such as random functions and user-defined types.
+        except Exception as error:
+            reason = str(error).rstrip(".")
+            raise CompileError(
+                f"The program does not pickle, for what its model takes or returns does not: {reason}."
+            ) from None
+    is_one_bundle = len(built.steps) == len(built.bundles) == 1
+    pickled = _PickledProgram(
+        stored(_KEY, weights=weights.keys()),
+        restore,
+        data,
+        # Weights that share memory with the model are part of the signature, because a call may change them.
+        {
+            name: arrays[name]
+            for name in (weights if is_one_bundle else arrays)
+            if not _is_same(arrays[name], weights.get(name))
+        },
+        [Images() if step.images.made_of else step.images for step in built.bundles],
+        state,
+    )
+    return _PickledProgram.program, (pickled,)
+
+
+def _is_same(array: NDArray[Any], weight: NDArray[Any] | None) -> bool:
+    return weight is not None and array.__array_interface__ == weight.__array_interface__
