@@ -172,7 +172,7 @@ class CpuReference:
     def __init__(self, module: ir.Module, function: str = "main") -> None:
         # Compiled f16 code calls conversions of libgcc, such as __truncdfhf2, so libgcc is loaded globally.
         try:
-            ctypes.CDLL("libgcc_s.so.1", ctypes.RTLD_GLOBAL).__truncdfhf2  # noqa: B018
+            getattr(ctypes.CDLL("libgcc_s.so.1", ctypes.RTLD_GLOBAL), "__truncdfhf2")
         except (OSError, AttributeError) as error:
             raise CompileError(
                 "The CPU reference needs libgcc_s.so.1 of GCC 12 or later for 16-bit floats."
