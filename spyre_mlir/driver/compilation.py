@@ -17,8 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
-from numpy.typing import NDArray
-
 from spyre_mlir.compile_lock import one_at_a_time
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.diagnostics import of_remark
@@ -514,37 +512,11 @@ def _text_and_path(source: ir.Module | str | Path) -> tuple[str, str]:
 def _compiled_model(
     model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Choices, programs: ProgramCache | None
 ) -> Program:
-    """Compile a PyTorch model, or read its program from the cache, with the model's weights and state."""
-    # These import torch.
-    from spyre_mlir.frontend import capture_torch, import_torch
-    from spyre_mlir.frontend.content_reads import ContentReads
-    from spyre_mlir.frontend.meta_tensors import stand_ins
+    """Compile a PyTorch model, or read its program from the cache, with its weights and its state."""
+    from spyre_mlir.frontend.meta_tensors import stand_ins  # imports torch
 
     with stand_ins(model, inputs) as (example, missing):
-        begun = time.perf_counter()
-        reads, target = ContentReads(), request.pipeline.target_from(default_target())
-        with compiling_for(target), reads.collecting():  # layouts that the model requests are created here
-            captured = capture_torch(model, example, request.autocast)
-            entry = ModelCache.open(programs, captured, example, request.key)
-            program = entry and entry.serve(
-                lambda stored, signature: request.restored(
-                    stored, signature=signature, arrays=weights_of(signature)
-                )
-            )
-            if program is None:
-                imported = import_torch(
-                    captured, example, context=new_context(), precision=request.precision,
-                    state=request.state.given,
-                )  # fmt: skip
-                request.state.check(imported.signature)
-        if program is None:
-            seconds = time.perf_counter() - begun
-            if request.mark is not None and imported.module is not None:
-                with compiling_for(target):  # ``mark`` imports the model again
-                    request.mark(imported, request.state.given)
-            program = _compiled_import(imported, request, seconds, weights_of(imported.signature))
-            if entry is not None and imported.module is not None:
-                entry.keep(program, imported.signature, reads)
+        program = _without_state(model, example, request, programs)
         if request.state:
             program.state = request.state.tensors(program._built, program.signature, example)
     if missing:
@@ -552,11 +524,36 @@ def _compiled_model(
     return program
 
 
-def _compiled_import(
-    imported: Imported, request: _Choices, import_seconds: float, weights: Mapping[str, NDArray[Any]]
+def _without_state(
+    model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Choices, programs: ProgramCache | None
 ) -> Program:
-    """Compile an imported model with its ``weights``."""
+    """Compile a PyTorch model, or read its program from the cache, with its weights."""
+    # These import torch.
+    from spyre_mlir.frontend import capture_torch, import_torch
+    from spyre_mlir.frontend.content_reads import ContentReads
+
+    begun = time.perf_counter()
+    reads, target = ContentReads(), request.pipeline.target_from(default_target())
+    with compiling_for(target), reads.collecting():  # layouts that the model requests are created here
+        captured = capture_torch(model, inputs, request.autocast)
+        entry = ModelCache.open(programs, captured, inputs, request.key)
+        if entry is not None:
+            program = entry.serve(
+                lambda stored, signature: request.restored(
+                    stored, signature=signature, arrays=weights_of(signature)
+                )
+            )
+            if program is not None:
+                return program
+        imported = import_torch(
+            captured, inputs, context=new_context(), precision=request.precision, state=request.state.given
+        )
+        request.state.check(imported.signature)
+    import_seconds = time.perf_counter() - begun
     if imported.module is not None:
+        if request.mark is not None:
+            with compiling_for(target):  # ``mark`` imports the model again
+                request.mark(imported, request.state.given)
         lay_out(imported.module, request.pipeline, imported.input_layouts, request.chosen)
         built, provenance = _compiled(imported.module, request, imported.signature.updated())
     elif results := [key for key in request.chosen if str(key).startswith("result")]:
@@ -565,15 +562,18 @@ def _compiled_import(
         )
     else:
         built, provenance = Built([], [], [], []), Provenance(bound=ProgramBound(0, 0, {}))
-    return Program(
+    program = Program(
         built,
         request.numerics,
-        arrays=weights,
+        arrays=weights_of(imported.signature),
         signature=imported.signature,
         provenance=provenance,
         import_seconds=import_seconds,
         search=request.search,
     )
+    if entry is not None and imported.module is not None:
+        entry.keep(program, imported.signature, reads)
+    return program
 
 
 def _is_file(source: str | Path) -> bool:

@@ -13,7 +13,7 @@ The folder is written atomically, and its content is deterministic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -53,7 +53,7 @@ _HOST_DTYPES = {dtype for dtypes in HOST_DTYPES.values() for dtype in dtypes}
 def write_program(
     folder: str | Path,
     built: Built,
-    arrays: Mapping[str, np.ndarray],
+    arrays: dict[str, np.ndarray],
     remarks: Sequence[Remark],
     laid_out_for: str | None = None,
 ) -> None:

@@ -176,7 +176,6 @@ def _readers(steps: Sequence[Step], name: str) -> list[KernelArgument]:
 def _written(steps: Sequence[Step], value: str | None) -> tuple[BundleStep, KernelArgument] | None:
     """Return the bundle that writes a value, and its argument for the value; None if no bundle writes it."""
     for step in steps:
-        for name, argument in step.written if isinstance(step, BundleStep) else ():
-            if name == value:
-                return step, argument
+        if isinstance(step, BundleStep) and value in step.outputs:
+            return step, dict(step.written)[value]
     return None
