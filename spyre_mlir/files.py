@@ -143,18 +143,16 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
     try:
         with os.fdopen(handle, "wb") as stream:
             yield stream
-        os.chmod(temporary, _mode(target))  # mkstemp gives 0600
+        # mkstemp gives 0600; an existing file keeps its permissions, and a new file has the default permissions.
+        if target.exists():
+            mode = stat.S_IMODE(target.stat().st_mode)
+        else:
+            mask = os.umask(0)  # the only way to read it
+            os.umask(mask)
+            mode = 0o666 & ~mask
+        os.chmod(temporary, mode)
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-
-
-def _mode(target: Path) -> int:
-    """Return the permissions of an existing file, or the default permissions of a new file."""
-    if target.exists():
-        return stat.S_IMODE(target.stat().st_mode)
-    mask = os.umask(0)  # the only way to read it
-    os.umask(mask)
-    return 0o666 & ~mask

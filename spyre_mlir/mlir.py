@@ -71,13 +71,8 @@ class _DeferredDialect(ModuleType):
         return importlib.import_module(self.__name__)
 
 
-def _defer_dialect(namespace: str) -> None:
-    name = f"torch_mlir.dialects.{namespace}"
-    sys.modules.setdefault(name, _DeferredDialect(name))
-
-
 # Only linalg is deferred: user-defined passes use the classes of the other dialects, such as ``name`` of func.func.
-_defer_dialect("linalg")
+sys.modules.setdefault("torch_mlir.dialects.linalg", _DeferredDialect("torch_mlir.dialects.linalg"))
 
 
 def clean(operation: ir.Operation) -> None:

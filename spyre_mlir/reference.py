@@ -76,63 +76,37 @@ _NUMPY = {
 }
 
 
-def _load_half_conversions() -> None:
-    """Load libgcc globally, because compiled f16 code calls its conversions, such as __truncdfhf2."""
-    try:
-        ctypes.CDLL("libgcc_s.so.1", ctypes.RTLD_GLOBAL).__truncdfhf2  # noqa: B018
-    except (OSError, AttributeError) as error:
-        raise CompileError(
-            "The CPU reference needs libgcc_s.so.1 of GCC 12 or later for 16-bit floats."
-        ) from error
-
-
-def _clone(module: ir.Module) -> ir.Module:
-    """Copy a module, because the lowering changes it in place."""
-    bytecode = io.BytesIO()
-    module.operation.write_bytecode(bytecode)
-    return ir.Module.parse(bytecode.getvalue(), module.context)
-
-
-def _without_layout_ops(module: ir.Module) -> ir.Module:
-    """Replace the results of all ``stick.pin`` and ``stick.restickify`` by their operands, in place."""
-    layout_ops: list[ir.Operation] = []
+def _ops_named(module: ir.Module, *names: str) -> list[ir.Operation]:
+    """Return the operations of the given names, in a list, because erasing an operation would break a walk."""
+    named: list[ir.Operation] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name in ("stick.pin", "stick.restickify"):
-            layout_ops.append(op)
+        if op.name in names:
+            named.append(op)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(visit)
-    for op in layout_ops:  # after the walk, which an erased op would break
+    return named
+
+
+def _replace_our_ops(module: ir.Module) -> None:
+    """Replace layout ops by their operands, and all ``sdsc.read_index`` by upstream's operations."""
+    for op in _ops_named(module, "stick.pin", "stick.restickify"):
         source, result = op.operands[0], op.results[0]
         if source.type != result.type:  # one of the two types has a layout
             with ir.InsertionPoint(op), op.location:
                 source = ir.Operation.create("tensor.cast", results=[result.type], operands=[source]).result
         result.replace_all_uses_with(source)
         op.erase()
-    return module
-
-
-def _without_index_reads(module: ir.Module) -> ir.Module:
-    """Replace all ``sdsc.read_index`` by upstream's operations, in place."""
-    reads: list[ir.Operation] = []
-
-    def visit(op: ir.Operation) -> ir.WalkResult:
-        if op.name == "sdsc.read_index":
-            reads.append(op)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
-    for op in reads:
+    for op in _ops_named(module, "sdsc.read_index"):
         with ir.InsertionPoint(op), op.location:
             op.results[0].replace_all_uses_with(_plain_read(op))
         op.erase()
-    return module
 
 
 def _plain_read(op: ir.Operation) -> ir.Value:
     """Build the index that an ``sdsc.read_index`` reads; a negative index counts from the end. Callers check ranges."""
-    index, source = ir.IndexType.get(), op.operands[0]
+    index, source, boolean = ir.IndexType.get(), op.operands[0], ir.IntegerType.get_signless(1)
     type_ = ir.RankedTensorType(source.type)
     element, size = (
         ir.IntegerAttr(op.attributes["element"]).value,
@@ -142,14 +116,9 @@ def _plain_read(op: ir.Operation) -> ir.Value:
     read = ir.Operation.create("tensor.extract", [type_.element_type], [source, *places]).result
     read = ir.Operation.create("arith.index_cast", [index], [read]).result
     behind = ir.Operation.create("arith.addi", [index], [read, _index(ir.IntegerAttr(size).value)]).result
-    return ir.Operation.create("arith.select", [index], [_is_negative(read), behind, read]).result
-
-
-def _is_negative(value: ir.Value) -> ir.Value:
     less = ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 2)  # arith's predicate slt
-    boolean = ir.IntegerType.get_signless(1)
-    operands = [value, _index(0)]
-    return ir.Operation.create("arith.cmpi", [boolean], operands, {"predicate": less}).result
+    is_negative = ir.Operation.create("arith.cmpi", [boolean], [read, _index(0)], {"predicate": less}).result
+    return ir.Operation.create("arith.select", [index], [is_negative, behind, read]).result
 
 
 def _index(value: SupportsInt) -> ir.Value:
@@ -158,26 +127,37 @@ def _index(value: SupportsInt) -> ir.Value:
     return ir.Operation.create("arith.constant", [index], attributes=attributes).result
 
 
-def _function(module: ir.Module, name: str) -> ir.Operation:
-    for op in (view.operation for view in module.body.operations):
-        if op.name == "func.func" and ir.StringAttr(op.attributes["sym_name"]).value == name:
-            return op
-    raise CompileError(f"The module has no function @{name}.", location_of(module.operation.location))
+def _shape_and_dtype(type_: ir.Type) -> tuple[tuple[int, ...], type]:
+    if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
+        raise CompileError(f"The CPU reference takes and gives tensors of static shape, not {type_}.")
+    if str(type_.element_type) not in _NUMPY:
+        raise CompileError(f"The CPU reference has no numbers of the type {type_.element_type}.")
+    return tuple(type_.shape), _NUMPY[str(type_.element_type)]
 
 
-def _tensor_type(value: ir.Type) -> ir.RankedTensorType:
-    if not isinstance(value, ir.RankedTensorType) or not value.has_static_shape:
-        raise CompileError(f"The CPU reference takes and gives tensors of static shape, not {value}.")
-    if str(value.element_type) not in _NUMPY:
-        raise CompileError(f"The CPU reference has no numbers of the type {value.element_type}.")
-    return value
+def _lower(module: ir.Module) -> ir.Module:
+    """Lower a module to the LLVM dialect, in place."""
+    register_torch_passes()
+    try:
+        with module.context:
+            PassManager.parse(PIPELINE).run(module.operation)
+    except ir.MLIRError as error:
+        diagnostics = error.error_diagnostics
+        reason = diagnostics[0].message if diagnostics else str(error)
+        location = location_of(diagnostics[0].location) if diagnostics else ""
+        raise CompileError(f"The CPU reference cannot lower the module: {reason}", location) from error
+    return module
 
 
-def _engine(lowered: ir.Module) -> Any:
-    """Compile a lowered module for this machine; ``CompileError`` if the lowering is incomplete."""
-    context = lowered.context
+def _compiled(module: ir.Module) -> Any:
+    """Compile a copy of a module for this machine; ``CompileError`` if an operation cannot be lowered."""
+    bytecode = io.BytesIO()
+    module.operation.write_bytecode(bytecode)
+    lowered = ir.Module.parse(bytecode.getvalue(), module.context)
+    _replace_our_ops(lowered)
+    _lower(lowered)
     with contextlib.ExitStack() as stack:
-        handler = context.attach_diagnostic_handler(lambda _: True)
+        handler = lowered.context.attach_diagnostic_handler(lambda _: True)
         stack.callback(handler.detach)
         try:
             return execution_engine(lowered)
@@ -190,14 +170,27 @@ class CpuReference:
     """A function of a linalg module, compiled for the CPU: ``CpuReference(module)(x, w) -> [y]``."""
 
     def __init__(self, module: ir.Module, function: str = "main") -> None:
-        _load_half_conversions()
+        # Compiled f16 code calls conversions of libgcc, such as __truncdfhf2, so libgcc is loaded globally.
+        try:
+            getattr(ctypes.CDLL("libgcc_s.so.1", ctypes.RTLD_GLOBAL), "__truncdfhf2")
+        except (OSError, AttributeError) as error:
+            raise CompileError(
+                "The CPU reference needs libgcc_s.so.1 of GCC 12 or later for 16-bit floats."
+            ) from error
         self._name = function
-        signature = ir.FunctionType(
-            ir.TypeAttr(_function(module, function).attributes["function_type"]).value
-        )
-        self._inputs = [_shape_and_dtype(_tensor_type(value)) for value in signature.inputs]
-        self._results = [_shape_and_dtype(_tensor_type(value)) for value in signature.results]
-        self._engine = _engine(_lower(_without_index_reads(_without_layout_ops(_clone(module)))))
+        named = {
+            ir.StringAttr(view.operation.attributes["sym_name"]).value: view.operation
+            for view in module.body.operations
+            if view.operation.name == "func.func"
+        }
+        if function not in named:
+            raise CompileError(
+                f"The module has no function @{function}.", location_of(module.operation.location)
+            )
+        signature = ir.FunctionType(ir.TypeAttr(named[function].attributes["function_type"]).value)
+        self._inputs = [_shape_and_dtype(value) for value in signature.inputs]
+        self._results = [_shape_and_dtype(value) for value in signature.results]
+        self._engine = _compiled(module)
 
     @property
     def dtypes(self) -> list[np.dtype]:
@@ -230,24 +223,6 @@ class CpuReference:
                 )
         # np.array keeps rank 0, which np.ascontiguousarray does not.
         return [np.array(array, copy=True, order="C") for array in arrays]
-
-
-def _shape_and_dtype(tensor: ir.RankedTensorType) -> tuple[tuple[int, ...], type]:
-    return tuple(tensor.shape), _NUMPY[str(tensor.element_type)]
-
-
-def _lower(module: ir.Module) -> ir.Module:
-    """Lower a module to the LLVM dialect, in place."""
-    register_torch_passes()
-    try:
-        with module.context:
-            PassManager.parse(PIPELINE).run(module.operation)
-    except ir.MLIRError as error:
-        diagnostics = error.error_diagnostics
-        reason = diagnostics[0].message if diagnostics else str(error)
-        location = location_of(diagnostics[0].location) if diagnostics else ""
-        raise CompileError(f"The CPU reference cannot lower the module: {reason}", location) from error
-    return module
 
 
 def evaluate(module: ir.Module, function: str = "main") -> list[np.ndarray]:

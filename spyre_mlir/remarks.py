@@ -99,7 +99,14 @@ class Remarks(list[Remark]):
 
     def json_lines(self) -> str:
         """Format one JSON object per line, fields in the order of ``Remark``, without absent fields."""
-        return "".join(json.dumps(_record(remark)) + "\n" for remark in self)
+        lines = []
+        for remark in self:
+            record = dataclasses.asdict(remark)
+            # Other texts are kept when they are empty, but an empty module is omitted.
+            record[_MODULE] = remark.module or None
+            present = {name: value for name, value in record.items() if value is not None}
+            lines.append(json.dumps(present) + "\n")
+        return "".join(lines)
 
     @classmethod
     def from_json_lines(cls, text: str) -> Remarks:
@@ -108,7 +115,19 @@ class Remarks(list[Remark]):
         Raises:
             ValueError: A line is not a remark.
         """
-        return cls(_remark(line, number) for number, line in enumerate(text.splitlines(), 1))
+        fields: dict[str, Any] = dict.fromkeys((*_TEXTS, _MODULE), str) | dict.fromkeys(_COSTS, (int, float))
+        remarks = cls()
+        for number, line in enumerate(text.splitlines(), 1):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = None
+            if not isinstance(record, dict) or not set(_TEXTS) <= record.keys() <= fields.keys():
+                raise ValueError(f"Line {number} is not a remark.")
+            if not all(isinstance(value, fields[name]) for name, value in record.items()):
+                raise ValueError(f"Line {number} is not a remark: a field has the wrong type.")
+            remarks.append(Remark(**record))
+        return remarks
 
 
 def add(remark: Remark) -> None:
@@ -116,23 +135,3 @@ def add(remark: Remark) -> None:
     collector = _current.get()
     if collector is not None:
         collector.append(remark)
-
-
-def _record(remark: Remark) -> dict[str, str | float]:
-    record = dataclasses.asdict(remark)
-    # Other texts are kept when they are empty, but an empty module is omitted.
-    record[_MODULE] = remark.module or None
-    return {name: value for name, value in record.items() if value is not None}
-
-
-def _remark(line: str, number: int) -> Remark:
-    fields: dict[str, Any] = dict.fromkeys((*_TEXTS, _MODULE), str) | dict.fromkeys(_COSTS, (int, float))
-    try:
-        record = json.loads(line)
-    except ValueError:
-        record = None
-    if not isinstance(record, dict) or not set(_TEXTS) <= record.keys() <= fields.keys():
-        raise ValueError(f"Line {number} is not a remark.")
-    if not all(isinstance(value, fields[name]) for name, value in record.items()):
-        raise ValueError(f"Line {number} is not a remark: a field has the wrong type.")
-    return Remark(**record)

@@ -76,7 +76,11 @@ def scope(
     if outer is not None:
         outer.scopes.append(current)
     tokens = _path.set(path), _outer.set(current)
-    logs.show_progress(_progress(path), is_part=current.kind == "parts")
+    # Such as "[2/7 12/48] device_1 > tiled > auto-tiling > trial".
+    places = " ".join("{}/{}".format(*open_.place) for open_ in path if open_.place)
+    names = [open_.name for open_ in path]
+    progress = f"{f'[{places}] ' if places else ''}{' > '.join(names)}"
+    logs.show_progress(progress, is_part=current.kind == "parts")
     start = time.perf_counter()
     try:
         yield
@@ -84,27 +88,15 @@ def scope(
         current.seconds = time.perf_counter() - start
         _path.reset(tokens[0])
         _outer.reset(tokens[1])
-        _leave(path)
+        message = f"[{' > '.join(names)}] {current.seconds:.4f} s"
+        logs.tell(_LEVELS[current.kind], message, current.kind, names)
+        if len(path) == 1:
+            logs.clear_progress()
 
 
 def entered() -> list[str]:
     """Return the names of the open scopes, the outermost first."""
     return [scope.name for scope in _path.get()]
-
-
-def _leave(path: Sequence[TimingScope]) -> None:
-    """Log the seconds of the last scope of a path; clear the progress line after the outermost."""
-    scope, names = path[-1], [scope.name for scope in path]
-    logs.tell(_LEVELS[scope.kind], f"[{' > '.join(names)}] {scope.seconds:.4f} s", scope.kind, names)
-    if len(path) == 1:
-        logs.clear_progress()
-
-
-def _progress(path: Sequence[TimingScope]) -> str:
-    """Format a path as ``[2/7 12/48] device_1 > tiled > auto-tiling > trial``."""
-    places = " ".join("{}/{}".format(*scope.place) for scope in path if scope.place)
-    head = f"[{places}] " if places else ""
-    return head + " > ".join(scope.name for scope in path)
 
 
 class Timing(Sequence[tuple[str, float]]):

@@ -1,19 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""User-chosen layouts of arguments and results, by name or position, set as types of the function."""
+"""User-chosen layouts of a program, by name or position: fixed types of arguments, requests for results."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from spyre_mlir import problems
+from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.dialects import stick
-from spyre_mlir.errors import CompileError, listed
+from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.errors import AlgorithmError, CompileError, listed
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.padding import why_not_made
-from spyre_mlir.layout.requests import LayoutRequest, device_dtype
+from spyre_mlir.layout.requests import LayoutRequest, device_dtype, same_order
 from spyre_mlir.mlir import ir
+from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.records import dataclass
+from spyre_mlir.remarks import Remarks
 from spyre_mlir.target.target import Target
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -36,17 +41,17 @@ def choices(layouts: Mapping[Key, Any], stick_outermost: bool) -> dict[Key, Choi
             "The option 'layouts' is a mapping from names such as {'x': {'stick_dims': [0]}}, "
             f"not a {type(layouts).__name__}."
         )
-    return {key: _choice(key, value, stick_outermost) for key, value in layouts.items()}
-
-
-def _choice(key: Key, value: Any, stick_outermost: bool) -> Choice:
-    if isinstance(value, DeviceTensor):
-        return value.layout
-    if isinstance(value, StickLayout | LayoutRequest):
-        return value
-    if isinstance(value, Mapping):
-        value = {"stick_outermost": stick_outermost, **value}
-    return LayoutRequest.of(value, f"'{key}'" if isinstance(key, str) else f"input {key}")
+    chosen: dict[Key, Choice] = {}
+    for key, value in layouts.items():
+        if isinstance(value, DeviceTensor):
+            chosen[key] = value.layout
+        elif isinstance(value, StickLayout | LayoutRequest):
+            chosen[key] = value
+        else:
+            if isinstance(value, Mapping):
+                value = {"stick_outermost": stick_outermost, **value}
+            chosen[key] = LayoutRequest.of(value, f"'{key}'" if isinstance(key, str) else f"input {key}")
+    return chosen
 
 
 def set_layouts(module: ir.Module, target: Target, *layouts: Mapping[Any, Choice]) -> None:
@@ -69,7 +74,14 @@ def set_layouts(module: ir.Module, target: Target, *layouts: Mapping[Any, Choice
     block = func.regions[0].blocks[0]
     with func.location:
         for index, layout in chosen.items():
-            _set(block, index, layout)
+            # The uses of the argument read a cast to the type without layout.
+            value = block.arguments[index]
+            with ir.InsertionPoint.at_block_begin(block):
+                type_ = stick.without_layout(value.type)
+                value.set_type(stick.with_layout(value.type, layout))
+                # Upstream's verifiers require equal types of operands and results, including the encoding.
+                cast = ir.Operation.create("tensor.cast", results=[type_], operands=[value])
+            value.replace_all_uses_except(cast.result, cast)
         # The bindings change only the types of block arguments, so the function type is updated here.
         types = [value.type for value in block.arguments]
         results = ir.FunctionType(ir.TypeAttr(func.attributes["function_type"]).value).results
@@ -179,12 +191,56 @@ def _layout(argument: _HostArgument, choice: Choice, target: Target) -> StickLay
     return choice
 
 
-def _set(block: ir.Block, index: int, layout: StickLayout) -> None:
-    """Set the type of one argument; its uses read a cast to the type without layout."""
-    value = block.arguments[index]
-    with ir.InsertionPoint.at_block_begin(block):
-        type_ = stick.without_layout(value.type)
-        value.set_type(stick.with_layout(value.type, layout))
-        # Upstream's verifiers require equal types of operands and results, including the encoding.
-        cast = ir.Operation.create("tensor.cast", results=[type_], operands=[value])
-    value.replace_all_uses_except(cast.result, cast)
+# Layouts of results: produced in the layout or converted to it, whichever costs less.
+
+#: Builders of a layout request for a result: pin the layout of the producer, or convert the result.
+_REQUESTS = (stick.pin, stick.requested_restickify)
+
+#: Costs of an illegal request. If both are illegal, the conversion is chosen, and its compilation reports the error.
+_IMPOSSIBLE = {stick.pin: 2e30, stick.requested_restickify: 1e30}
+
+
+def lay_out(
+    module: ir.Module,
+    pipeline: SpyrePipeline,
+    input_layouts: Mapping[Any, Choice],
+    chosen: Mapping[Any, Choice],
+) -> None:
+    """Set the layouts of inputs and the user-chosen layouts in a ``linalg`` module.
+
+    Results are either produced in their layouts or converted to them, whichever costs less in the cost model of
+    ``choose-layouts``; the choice is the same for all results.
+    """
+    target = pipeline.target_from(target_of(module))
+    arguments, results = split_results(module, target, chosen)
+    set_layouts(module, target, input_layouts, arguments)
+    if results:
+        # ``min`` returns the first of equal costs, so a tie selects the pin, without a conversion.
+        best = min(_REQUESTS, key=lambda request: _layout_cost(module, pipeline, results, request))
+        request_results(module, results, best)
+
+
+def _layout_cost(
+    module: ir.Module,
+    pipeline: SpyrePipeline,
+    results: Mapping[int, StickLayout],
+    request: Callable[..., Any],
+) -> float:
+    """Return the cost of the layouts (predicted ns) with one kind of request; from ``_IMPOSSIBLE`` if illegal."""
+    trial = module.operation.clone()
+    request_results(trial, results, request)
+    remarks = Remarks()
+    try:
+        with problems.collecting(None):
+            run_pipeline(trial, pipeline.pipeline("laid-out"), remarks=remarks)
+    except AlgorithmError:
+        raise
+    except CompileError:
+        return _IMPOSSIBLE[request]
+    # A pin of a view does not change the layout of its source, so a returned view may not have the layout.
+    values = returned(functions(trial)[0])
+    for index, layout in results.items():
+        produced = stick.layout_of(values[index].type, target_of(trial))
+        if produced is None or not same_order(produced, layout):
+            return _IMPOSSIBLE[request]
+    return sum(remark.after or 0 for remark in remarks if remark.kind == "layouts")

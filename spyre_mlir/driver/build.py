@@ -10,9 +10,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
-
-from numpy.typing import NDArray
 
 from spyre_mlir import problems
 from spyre_mlir.analysis.aliasing import functions
@@ -23,8 +20,7 @@ from spyre_mlir.bundle.sequence import split
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.dialects.torch_call import TORCH_CALL
-from spyre_mlir.driver.steps import BundleStep, HostStep, Step
-from spyre_mlir.driver.transfers import Transfers, transfers
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers, transfers
 from spyre_mlir.errors import AlgorithmError, CompileError, FailedAssertionError
 from spyre_mlir.host import HostFunction
 from spyre_mlir.lowering.export import cuts_of, export
@@ -49,6 +45,15 @@ class Value:
     host_dtype: str
 
 
+def values_of(manifest: Manifest) -> list[Value]:
+    """Return the arguments of a bundle that are host arrays of their own, including its results."""
+    return [
+        Value(argument.name, argument.kind, argument.host_shape, argument.host_dtype)
+        for argument in manifest.arguments
+        if argument.source is None
+    ]
+
+
 @dataclass
 class Built:
     """The steps of a program in order. ``arguments`` are the arguments of a call, including weights.
@@ -63,6 +68,16 @@ class Built:
     remarks: Remarks = field(default_factory=Remarks)
     passes: Timing = field(default_factory=Timing)
     seconds: float = 0.0
+
+    @property
+    def bundles(self) -> list[BundleStep]:
+        """The steps that run on the device, in order."""
+        return [step for step in self.steps if isinstance(step, BundleStep)]
+
+    @property
+    def inputs(self) -> list[Value]:
+        """The arguments that a call passes, in order."""
+        return [argument for argument in self.arguments if argument.kind == "input"]
 
     def transfers(self, state: Mapping[str, str] | None = None) -> list[Transfers]:
         """Return, for each step, the transfers between host and device in each call.
@@ -122,10 +137,18 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
     if pipeline.insert or pipeline.passes:
         # A misspelt pass name is an error and does not trigger the host fallback.
         check(pipeline.pipeline(), module.context)
-    entries = _entries(module)
+    entries = functions(module.operation)
+    # The private functions of a module with one public function are inlined into it.
+    if len(entries) > 1 and sum("sym_visibility" not in func.attributes for func in entries) == 1:
+        run_pipeline(module, "builtin.module(inline,symbol-dce)")
+        entries = functions(module.operation)
     # Before the pipeline, which changes the module in place: callers see the original arguments, and the host
     # runs the original operations.
-    arguments, results = (_arguments(entries[0]), _results(entries[0])) if len(entries) == 1 else ([], [])
+    arguments, results = [], []
+    if len(entries) == 1:
+        arguments = _arguments(entries[0])
+        types = ir.FunctionType(ir.TypeAttr(entries[0].attributes["function_type"]).value).results
+        results = [_value(f"result{number}", "result", type_) for number, type_ in enumerate(types)]
     source = module.operation.clone() if fallback and not pipeline.from_level else None
     remarks, timing = Remarks(), Timing()
     try:
@@ -140,32 +163,13 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
         steps, returned, remarks, timing = parts
     else:
         if pipeline.from_level == "bundle":
-            arguments, results = _of_manifest(compiled.whole.manifest)
+            # The host passes the arrays of the arguments of the bundle, except those of its constants.
+            values = values_of(compiled.whole.manifest)
+            arguments = [value for value in values if value.kind not in ("result", "constant")]
+            results = [value for value in values if value.kind == "result"]
         returned = [value.name for value in results]
         steps = compiled.wired([value.name for value in arguments], returned)
     return Built(steps, arguments, results, returned, remarks, timing, time.perf_counter() - begun)
-
-
-def _entries(module: ir.Module) -> list[ir.Operation]:
-    """Return the functions of a module; if only one is public, the private functions are inlined into it."""
-    found = functions(module.operation)
-    public = [func for func in found if "sym_visibility" not in func.attributes]
-    if len(found) == 1 or len(public) != 1:
-        return found
-    run_pipeline(module, "builtin.module(inline,symbol-dce)")
-    return functions(module.operation)
-
-
-def _of_manifest(manifest: Manifest) -> tuple[list[Value], list[Value]]:
-    """Return the arguments and results of a module at the bundle level, as far as the host passes their arrays."""
-    values = [
-        Value(value.name, value.kind, value.host_shape, value.host_dtype)
-        for value in manifest.arguments
-        if value.source is None
-    ]
-    return [value for value in values if value.kind not in ("result", "constant")], [
-        value for value in values if value.kind == "result"
-    ]
 
 
 @dataclass(frozen=True)
@@ -207,6 +211,7 @@ def _bundles(
     for number, part in enumerate(parts):
         # The IR describes the whole bundle, so a step that is only a part of it has no IR.
         is_whole = len(parts) == 1
+        read = {argument.name for argument in part.manifest.arguments}
         steps.append(
             BundleStep(
                 name if is_whole else f"{name}_{number}",
@@ -214,7 +219,7 @@ def _bundles(
                 (),
                 module if is_whole else None,
                 part,
-                _of_arguments(part, arrays),
+                {name: array for name, array in arrays.items() if name in read},
                 list(module_remarks),
                 passes,
                 pipeline.lx_frac_avail,
@@ -225,12 +230,6 @@ def _bundles(
             )
         )
     return _Compiled(whole, steps)
-
-
-def _of_arguments(bundle: Bundle, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of the constants that are arguments of a bundle."""
-    names = {argument.name for argument in bundle.manifest.arguments}
-    return {name: array for name, array in arrays.items() if name in names}
 
 
 def _partitioned(
@@ -250,46 +249,43 @@ def _partitioned(
         # The first error says why the device cannot run the whole program; the second only says that the host
         # cannot run the rest.
         raise error from error.__cause__
-    callees = {_name(func): func for func in functions(whole)}
+    callees = {ir.StringAttr(func.attributes["sym_name"]).value: func for func in functions(whole)}
     main = callees.pop("main", None)
     if main is None or not callees:
         return None
-    wiring = _Wiring(main)
+    # The calls of @main in order: callee, names of the operands, names of the results.
+    calls: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
+    returned: list[str] = []
+    block = main.regions[0].blocks[0]
+    names = dict(zip(block.arguments, (value.name for value in _arguments(main)), strict=True))
+    for op in (op.operation for op in block.operations):
+        operands = tuple(names[value] for value in op.operands)
+        if op.name == "func.call":
+            callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
+            result_names = tuple(f"{callee}.{number}" for number in range(len(op.results)))
+            names.update(zip(op.results, result_names, strict=True))
+            calls.append((callee, operands, result_names))
+        elif op.name == "func.return":
+            returned = list(operands)
+        else:
+            names[op.results[0]] = operands[0]
     # A call in the source program, which the device passes reject.
-    if any(name not in callees for name, *_ in wiring.calls):
+    if any(name not in callees for name, *_ in calls):
         return None
     steps: list[Step] = []
-    for number, (name, inputs, outputs) in enumerate(wiring.calls, 1):
-        with timing.collecting(), scope(name, "stages", place=(number, len(wiring.calls))):
-            step = _step(name, callees[name], pipeline, remarks, timing, error)
-        if isinstance(step, _Compiled):
-            steps += step.wired(inputs, outputs)
-        else:
-            step.inputs, step.outputs = inputs, outputs
-            steps.append(step)
-    return steps, wiring.results, remarks, timing
-
-
-def _step(
-    name: str,
-    func: ir.Operation,
-    pipeline: SpyrePipeline,
-    remarks: Remarks,
-    timing: Timing,
-    error: CompileError,
-) -> _Compiled | HostStep:
-    """Compile a function to bundles or to a host step.
-
-    ``error`` is the reason for the partition, and is raised if the host cannot run a host function.
-    """
-    module = _alone(func)
-    if name.startswith("device"):
-        return _bundles(name, module, pipeline, remarks, timing)
-    try:
-        function = HostFunction(module)
-    except CompileError:
-        raise error from error.__cause__
-    return HostStep(name, (), (), function, function.operations, float_operations(func))
+    for number, (name, inputs, outputs) in enumerate(calls, 1):
+        with timing.collecting(), scope(name, "stages", place=(number, len(calls))):
+            module = _alone(callees[name])
+            if name.startswith("device"):
+                steps += _bundles(name, module, pipeline, remarks, timing).wired(inputs, outputs)
+                continue
+            try:
+                function = HostFunction(module)
+            except CompileError:
+                raise error from error.__cause__
+            work = float_operations(callees[name])
+            steps.append(HostStep(name, inputs, outputs, function, function.operations, work))
+    return steps, returned, remarks, timing
 
 
 def _alone(func: ir.Operation) -> ir.Module:
@@ -299,27 +295,6 @@ def _alone(func: ir.Operation) -> ir.Module:
         copy = func.clone(ir.InsertionPoint(module.body)).operation
         copy.attributes["sym_name"] = ir.StringAttr.get("main")
     return module
-
-
-class _Wiring:
-    """The calls of @main in order: (callee, names of its operands, names of its results)."""
-
-    def __init__(self, main: ir.Operation) -> None:
-        block = main.regions[0].blocks[0]
-        names = dict(zip(block.arguments, (value.name for value in _arguments(main)), strict=True))
-        self.calls: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = []
-        self.results: list[str] = []
-        for op in (op.operation for op in block.operations):
-            operands = tuple(names[value] for value in op.operands)
-            if op.name == "func.call":
-                callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-                result_names = tuple(f"{callee}.{number}" for number in range(len(op.results)))
-                names.update(zip(op.results, result_names, strict=True))
-                self.calls.append((callee, operands, result_names))
-            elif op.name == "func.return":
-                self.results = list(operands)
-            else:
-                names[op.results[0]] = operands[0]
 
 
 def _arguments(func: ir.Operation) -> list[Value]:
@@ -340,11 +315,6 @@ def _arguments(func: ir.Operation) -> list[Value]:
     return values
 
 
-def _results(func: ir.Operation) -> list[Value]:
-    types = ir.FunctionType(ir.TypeAttr(func.attributes["function_type"]).value).results
-    return [_value(f"result{number}", "result", type_) for number, type_ in enumerate(types)]
-
-
 def _value(name: str, kind: str, type_: ir.Type, element: str = "") -> Value:
     """Create a value from a type; a type that is not a tensor gets an empty shape, and the pipeline rejects it."""
     if not isinstance(type_, ir.RankedTensorType):
@@ -352,10 +322,6 @@ def _value(name: str, kind: str, type_: ir.Type, element: str = "") -> Value:
     element = element or str(ir.RankedTensorType(type_).element_type)
     dtype = ELEMENT_TYPES[element].host if element in ELEMENT_TYPES else element
     return Value(name, kind, tuple(ir.RankedTensorType(type_).shape), dtype)
-
-
-def _name(func: ir.Operation) -> str:
-    return ir.StringAttr(func.attributes["sym_name"]).value
 
 
 # Floating-point work of a linalg function, to compare the host's share with the device's share.
@@ -371,67 +337,50 @@ _FLOATS = ir.FloatType | ir.F16Type | ir.BF16Type | ir.F32Type | ir.F64Type
 
 def float_operations(func: ir.Operation) -> int:
     """Return the number of scalar floating-point operations in a call, including all loop iterations."""
-    return sum(_of_block(block) for region in func.regions for block in region.blocks)
+    return sum(
+        _work_of(op.operation)
+        for region in func.regions
+        for block in region.blocks
+        for op in block.operations
+    )
 
 
-def _of_block(block: ir.Block) -> int:
-    return sum(_of(op.operation) for op in block.operations)
-
-
-def _of(op: ir.Operation) -> int:
+def _work_of(op: ir.Operation) -> int:
     if _COMPUTES.match(op.name):
-        return int(_is_float(op.operands[0]))
+        return int(isinstance(op.operands[0].type, _FLOATS))
     if op.name == TORCH_CALL:
-        # The work of a kernel is unknown; the elements of its largest tensor are a lower bound.
-        return _elements([value for value in (*op.operands, *op.results) if _is_float_tensor(value)])
-    inner = sum(_of_block(block) for region in op.regions for block in region.blocks)
+        # The work of a kernel is unknown; the elements of its largest tensor of floats are a lower bound.
+        return _elements([*op.operands, *op.results], floats_only=True)
+    inner = float_operations(op)
     if not inner:
         return 0
     if op.name == "scf.for":
-        return inner * _trips(op)
+        # A loop with bounds that are not constant counts once.
+        bounds = [bound.owner for bound in list(op.operands)[:3]]
+        if any(isinstance(owner, ir.Block) or owner.name != "arith.constant" for owner in bounds):
+            return inner
+        return inner * len(range(*(ir.IntegerAttr(owner.attributes["value"]).value for owner in bounds)))
     # Ops of other dialects, such as a scan, do not have maps: their body runs once per element.
-    return inner * (
-        _iterations(op) if op.name.startswith("linalg.") else max(_elements([*op.operands, *op.results]), 1)
-    )
-
-
-def _trips(loop: ir.Operation) -> int:
-    """Return the trip count of a loop with constant bounds; 1 for any other loop."""
-    makers = [bound.owner for bound in list(loop.operands)[:3]]
-    if any(isinstance(maker, ir.Block) or maker.name != "arith.constant" for maker in makers):
-        return 1
-    return len(range(*(ir.IntegerAttr(maker.attributes["value"]).value for maker in makers)))
-
-
-def _iterations(op: ir.Operation) -> int:
-    """Return the product of the loop extents of a structured op.
-
-    Only map results that are a single loop dim give an extent; other results, such as a sliding window, are skipped.
-    """
-    maps = indexing_maps(op)
+    if not op.name.startswith("linalg."):
+        return inner * max(_elements([*op.operands, *op.results]), 1)
     extents: dict[int, int] = {}
-    for value, map_ in zip(op.operands, maps, strict=True):
-        if not isinstance(value.type, ir.RankedTensorType):
-            continue
-        for result, size in zip(map_.results, ir.RankedTensorType(value.type).shape, strict=True):
-            if isinstance(result, ir.AffineDimExpr):
-                extents[result.position] = size
-    return math.prod(extents.values())
+    for value, map_ in zip(op.operands, indexing_maps(op), strict=True):
+        if isinstance(value.type, ir.RankedTensorType):
+            for result, size in zip(map_.results, ir.RankedTensorType(value.type).shape, strict=True):
+                # Other results of a map, such as a sliding window, give no extent.
+                if isinstance(result, ir.AffineDimExpr):
+                    extents[result.position] = size
+    return inner * math.prod(extents.values())
 
 
-def _elements(values: Sequence[ir.Value]) -> int:
+def _elements(values: Sequence[ir.Value], floats_only: bool = False) -> int:
     """Return the number of elements of the largest tensor among values; 0 without a tensor."""
-    tensors = [
+    types = [
         ir.RankedTensorType(value.type) for value in values if isinstance(value.type, ir.RankedTensorType)
     ]
-    return max((math.prod(tensor.shape) for tensor in tensors), default=0)
-
-
-def _is_float_tensor(value: ir.Value) -> bool:
-    return isinstance(value.type, ir.RankedTensorType) and isinstance(
-        ir.RankedTensorType(value.type).element_type, _FLOATS
+    counts = (
+        math.prod(type_.shape)
+        for type_ in types
+        if not floats_only or isinstance(type_.element_type, _FLOATS)
     )
-
-
-def _is_float(value: ir.Value) -> bool:
-    return isinstance(value.type, _FLOATS)
+    return max(counts, default=0)

@@ -2,24 +2,27 @@
 """The settings of a compilation that affect a program in addition to its source, as one text for the cache key.
 
 The settings are the content of this package's code, the versions of its dependencies, the device, the pipeline options
-with the content of the plan file, environment variables, the registered device operations, and user-defined algorithms
-(``cache_algorithms.py``). User-defined passes in the pipeline, and a package that has changed since it was loaded,
-raise ``Uncached`` with the reason.
+with the content of the plan file, environment variables, the registered device operations, and user-defined algorithms.
+User-defined passes in the pipeline, and a package that has changed since it was loaded, raise ``Uncached`` with the
+reason.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import NamedTuple
 
-from spyre_mlir.driver.cache_algorithms import algorithms_text
+from spyre_mlir.algorithms import REGISTRIES, Algorithm, foreign_modules, is_foreign_module
 from spyre_mlir.errors import Uncached
 from spyre_mlir.files import read_text
 from spyre_mlir.passes.base import is_ours
@@ -58,12 +61,17 @@ def settings_text(pipeline: SpyrePipeline) -> str:
     if pipeline.save_plan is not None:
         raise Uncached("writes a plan file")
     algorithms = algorithms_text(pipeline)
-    _refuse_passes_of_users(pipeline)
+    # Building the pipeline imports its passes, which would delay a program that comes from the cache.
+    for step in pipeline.pipeline().steps if pipeline.insert or pipeline.passes else ():
+        # The code of a user-defined pass is not part of a key.
+        if step.ours is not None and not is_ours(type(step.ours)):
+            raise Uncached(f"runs the pass '{step.name}', which is not of the compiler")
     target = default_target()
     lines = [
         code_text(),
         *(f"{name}={os.environ.get(name)}" for name in VARIABLES),
-        repr(pipeline), repr(pipeline.target_from(target)), repr(target), _plan_text(pipeline), repr(DEVICE_OPS),
+        repr(pipeline), repr(pipeline.target_from(target)), repr(target),
+        read_text(pipeline.use_plan) if pipeline.use_plan else "", repr(DEVICE_OPS),
         algorithms,
     ]  # fmt: skip
     return "\n".join(lines)
@@ -73,16 +81,6 @@ def code_text() -> str:
     """Return the digest of this package, the versions of its dependencies and of Python; may raise ``Uncached``."""
     python = f"{sys.version} {platform.machine()} {sys.flags.optimize}"
     return "\n".join([VERSION, package_digest(), *_versions(), python])
-
-
-def _refuse_passes_of_users(pipeline: SpyrePipeline) -> None:
-    """Raise ``Uncached`` for a pipeline with a user-defined pass, whose code is not part of a key."""
-    # Building the pipeline imports its passes, which would delay a program that comes from the cache.
-    if not (pipeline.insert or pipeline.passes):
-        return
-    for step in pipeline.pipeline().steps:
-        if step.ours is not None and not is_ours(type(step.ours)):
-            raise Uncached(f"runs the pass '{step.name}', which is not of the compiler")
 
 
 def package_digest() -> str:
@@ -135,6 +133,90 @@ def _versions() -> tuple[str, ...]:
     return tuple(versions)
 
 
-def _plan_text(pipeline: SpyrePipeline) -> str:
-    """Return the content of the plan file in the options, or an empty string."""
-    return read_text(pipeline.use_plan) if pipeline.use_plan else ""
+# User-defined algorithms: their code counts by content, like the compiler's own code.
+#
+# The code of an algorithm is the module that defines it and every module that it imports, at the top or in a function.
+# An installed package other than the algorithm's own counts by its version; data files do not count. A module without a
+# file, as in a notebook, and a file that changed after Python started raise ``Uncached`` with the reason.
+
+#: Folder names in the path of an installed package.
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
+
+
+def algorithms_text(pipeline: SpyrePipeline) -> str:
+    """Return kinds, names and code digests of all user-defined algorithms; ``Uncached`` if code is unavailable."""
+    # This registers the algorithms of entry points that the options name.
+    pipeline.require_algorithms()
+    REGISTRIES["layout_solver"].require(pipeline.layout_solver)
+    return "\n".join(
+        f"{registry.noun} {name} {cls.__module__}.{cls.__qualname__} {code_of(cls)}"
+        for _, registry in sorted(REGISTRIES.items())
+        for name, cls in sorted(registry.classes.items())
+        if cls.is_foreign()
+    )
+
+
+def code_of(cls: type[Algorithm]) -> str:
+    """Return the digest of the modules of a user-defined algorithm; ``Uncached`` if the code is unavailable."""
+    noun = cls.registry.noun
+    digest, waiting, known = hashlib.sha256(), foreign_modules(cls), set[str]()
+    packages = {name.partition(".")[0] for name in waiting}
+    while waiting:
+        name = waiting.pop(0)
+        path = None if name in known else _file_of(name)
+        known.add(name)
+        if path is None:
+            if name in foreign_modules(cls):
+                raise Uncached(f"may run the {noun} '{cls.name}', whose code is no file")
+            continue
+        package = name.partition(".")[0]
+        if package not in packages and _INSTALLED & set(path.parts):
+            digest.update(f"{package} {getattr(sys.modules.get(package), '__version__', None)}\n".encode())
+            continue
+        try:
+            changed_ns, data = path.stat().st_ctime_ns, path.read_bytes()
+        except OSError:
+            raise Uncached(f"may run the {noun} '{cls.name}', whose file '{path}' cannot be read") from None
+        if changed_ns > LOADED_NS - _MARGIN_NS:
+            text = f"may run the {noun} '{cls.name}', which may be older than its file '{path}'"
+            raise Uncached(f"{text}; start Python again")
+        digest.update(f"{name} {len(data)}\n".encode() + data)
+        waiting += imported_modules(data, name if path.name == "__init__.py" else name.rpartition(".")[0])
+    return digest.hexdigest()
+
+
+def _file_of(name: str) -> Path | None:
+    """Return the source file of a module, imported or not; None without one, and for the compiler and Python itself."""
+    if not is_foreign_module(name):
+        return None
+    module = sys.modules.get(name)
+    try:
+        spec: ModuleSpec | None = getattr(module, "__spec__", None) or importlib.util.find_spec(name)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    origin = getattr(module, "__file__", None) or (
+        spec.origin if spec is not None and spec.has_location else None
+    )
+    return Path(origin).resolve() if origin else None
+
+
+@functools.lru_cache(maxsize=256)
+def imported_modules(source: bytes, package: str) -> tuple[str, ...]:
+    """Return the names of the modules that a module in ``package`` imports, at the top or in a function.
+
+    ``from a import b`` gives a and a.b, which may be a module. A text that is not Python imports nothing.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ()
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*above, *([node.module] if node.module else [])])
+            if module:
+                names += [module, *(f"{module}.{alias.name}" for alias in node.names)]
+    return tuple(dict.fromkeys(names))

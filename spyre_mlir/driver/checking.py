@@ -71,11 +71,26 @@ class Comparison:
 def random_arguments(arguments: Sequence[HostArray], seed: int = SEED) -> dict[str, np.ndarray]:
     """Generate arrays by name for inputs and parameters, in the types of the host functions' evaluator."""
     generator = np.random.default_rng(seed)
-    return {
-        argument.name: _random(argument, generator)
-        for argument in arguments
-        if argument.kind in ("input", "parameter")
-    }
+    arrays = {}
+    for argument in arguments:
+        shape, dtype = argument.host_shape, argument.host_dtype
+        if argument.kind not in ("input", "parameter"):
+            continue
+        if dtype == "bool":
+            arrays[argument.name] = generator.random(shape) < 0.5
+            continue
+        if dtype not in TOLERANCES:
+            arrays[argument.name] = generator.integers(-8, 8, shape).astype(dtype)
+            continue
+        values = generator.standard_normal(shape)
+        if argument.kind == "parameter" and len(shape) > 1:
+            values /= math.sqrt(max(shape))
+        if dtype == "bfloat16":  # numpy lacks it: the upper half of the bits of float32
+            bits = values.astype(np.float32).view(np.uint32) >> np.uint32(16)
+            arrays[argument.name] = bits.astype(np.uint16)
+        else:
+            arrays[argument.name] = values.astype(dtype)
+    return arrays
 
 
 def compare(
@@ -87,20 +102,6 @@ def compare(
     """Compare each result of a run with the reference result at the same index."""
     triples = zip(results, outputs, references, strict=True)
     return [_comparison(result, output, reference, numerics) for result, output, reference in triples]
-
-
-def _random(argument: HostArray, generator: np.random.Generator) -> np.ndarray:
-    shape = argument.host_shape
-    if argument.host_dtype == "bool":
-        return generator.random(shape) < 0.5
-    if argument.host_dtype not in TOLERANCES:
-        return generator.integers(-8, 8, shape).astype(argument.host_dtype)
-    values = generator.standard_normal(shape)
-    if argument.kind == "parameter" and len(shape) > 1:
-        values /= math.sqrt(max(shape))
-    if argument.host_dtype == "bfloat16":  # numpy lacks it: the upper half of the bits of float32
-        return (values.astype(np.float32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
-    return values.astype(argument.host_dtype)
 
 
 def _comparison(argument: HostArray, output: np.ndarray, reference: np.ndarray, numerics: str) -> Comparison:

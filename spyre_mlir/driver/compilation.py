@@ -18,22 +18,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack, overload
 
 from spyre_mlir.compile_lock import one_at_a_time
+from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.diagnostics import of_remark
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.dialects import parsed, sdsc
-from spyre_mlir.driver.argument_layouts import choices
+from spyre_mlir.driver.argument_layouts import choices, lay_out
 from spyre_mlir.driver.build import Built, build
 from spyre_mlir.driver.dynamic import DynamicProgram
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.driver.piecewise import PiecewiseProgram
-from spyre_mlir.driver.program import Program
-from spyre_mlir.driver.program_cache import ProgramCache
-from spyre_mlir.driver.program_findings import program_findings
-from spyre_mlir.driver.program_layouts import lay_out
+from spyre_mlir.driver.program import Program, Provenance
+from spyre_mlir.driver.program_cache import ModelCache, ProgramCache
+from spyre_mlir.driver.program_calls import weights_of
+from spyre_mlir.driver.program_findings import Trials, program_findings
 from spyre_mlir.driver.program_state import StateRequest
 from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
-from spyre_mlir.driver.trials import Trials
 from spyre_mlir.errors import CompileError, HostWorkWarning, UncapturedError, without_causes
 from spyre_mlir.faults import faults_reported
 from spyre_mlir.files import read_text
@@ -43,7 +43,8 @@ from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.passes_by_level import LevelChoice, entries
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
 from spyre_mlir.records import dataclass
-from spyre_mlir.remarks import WARNING
+from spyre_mlir.remarks import WARNING, Remarks
+from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.target.target import compiling_for, default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
@@ -193,12 +194,12 @@ def with_pipeline_options(function: FunctionT) -> FunctionT:
 def documentation(fields: Sequence[dataclasses.Field[Any]]) -> str:
     """Return one paragraph per option, with its name, type, default and documentation."""
     types = typing.get_type_hints(PipelineOptions)
-    return "\n".join(_paragraph(field, inspect.formatannotation(types[field.name])) for field in fields)
-
-
-def _paragraph(field: dataclasses.Field[Any], type_: str) -> str:
-    text = f"{field.name}: {type_} = {default_of(field)!r}: {documentation_of(field)}."
-    return textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+    paragraphs = []
+    for field in fields:
+        type_ = inspect.formatannotation(types[field.name])
+        text = f"{field.name}: {type_} = {default_of(field)!r}: {documentation_of(field)}."
+        paragraphs.append(textwrap.fill(text, _WIDTH, subsequent_indent="    ", break_on_hyphens=False))
+    return "\n".join(paragraphs)
 
 
 @overload
@@ -295,12 +296,19 @@ def compile(
         is_model = not isinstance(module_or_mlir, ir.Module | str | Path)
         marks = _dynamic_marks(module_or_mlir, inputs, dynamic) if is_model else None
         if dynamic is None and marks is None:
-            program = _program(module_or_mlir, inputs, **given)
+            defaults = {"precision": "device", "fallback": True, "cache": None}
+            chosen = {
+                name: value
+                for name, value in given.items()
+                if value is not None and value != defaults.get(name)
+            }
+            trials = Trials(module_or_mlir, inputs, chosen, is_model, compile)
+            program = _program(module_or_mlir, inputs, **given, trials=trials)
             # A ``PiecewiseProgram`` issues the warnings of its pieces when they are compiled.
             if isinstance(program, Program):
-                trials = Trials(module_or_mlir, inputs, _chosen(given), is_model, compile)
-                program.set_search(partial(program_findings, trials=trials))
-                _warn(program)
+                if sentence := host_work_warning(program.steps, program.pass_remarks):
+                    warnings.warn(sentence, HostWorkWarning, stacklevel=2)
+                _warn_of_passes(program, stacklevel=3)
             if words.target == "ktir":
                 if state:
                     raise CompileError(
@@ -326,22 +334,19 @@ def _dynamic_marks(
     """Return the dynamic dims that PyTorch objects declare, in the option or else in the model and its inputs."""
     from spyre_mlir.frontend.dynamic_inputs import marks_of_inputs, marks_of_shapes
 
+    def names_dims(entry: Any) -> bool:
+        """Return whether an entry of the option is in the form of ``dynamic_shapes`` of ``torch.export``."""
+        dims = (
+            entry.values() if isinstance(entry, Mapping) else entry if isinstance(entry, tuple | list) else ()
+        )
+        return isinstance(entry, Mapping) or any(
+            hasattr(dim, "max") and hasattr(dim, "__name__") for dim in dims
+        )
+
     if dynamic is None:
         return marks_of_inputs(model, inputs)
-    is_by_name = isinstance(dynamic, Mapping) and not any(map(_names_dims, dynamic.values()))
+    is_by_name = isinstance(dynamic, Mapping) and not any(map(names_dims, dynamic.values()))
     return None if is_by_name else marks_of_shapes(model, inputs, dynamic)
-
-
-def _names_dims(entry: Any) -> bool:
-    """Return whether an entry of the option ``dynamic`` is in the form of ``dynamic_shapes`` of ``torch.export``."""
-    dims = entry.values() if isinstance(entry, Mapping) else entry if isinstance(entry, tuple | list) else ()
-    return isinstance(entry, Mapping) or any(hasattr(dim, "max") and hasattr(dim, "__name__") for dim in dims)
-
-
-def _chosen(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a call of ``compile`` that differ from their defaults."""
-    defaults = {"precision": "device", "fallback": True, "cache": None}
-    return {name: value for name, value in given.items() if value is not None and value != defaults.get(name)}
 
 
 def _program(
@@ -360,6 +365,7 @@ def _program(
     passes: Mapping[str, LevelChoice] | Sequence[str] | None,
     state: bool | Sequence[str] | Mapping[str, Any] | None,
     mark: Callable[[Imported, Collection[str]], None] | None = None,
+    trials: Trials | None = None,
     **pipeline_options: Any,
 ) -> Program | PiecewiseProgram:
     """Compile a model or a module with the options of ``compile``; ``mark`` is called with the imported model."""
@@ -373,7 +379,7 @@ def _program(
     chosen = kept.with_layouts(choices({} if layouts is None else layouts, pipeline.stick_outermost))
     if autocast == "dl16" and numerics is None:
         numerics = "dl16"
-    request = _Choices(pipeline, precision, chosen, numerics, plan, fallback, autocast, kept, mark)
+    request = _Choices(pipeline, precision, chosen, numerics, plan, fallback, autocast, kept, mark, trials)
     # The cache is not used with ``mark``, because its changes to the module are not part of the key.
     programs = ProgramCache.open(pipeline, cache) if mark is None else None
     if isinstance(module_or_mlir, ir.Module | str | Path):
@@ -384,13 +390,11 @@ def _program(
                 "The option 'autocast' is for PyTorch models; spyre-compile --autocast and the pass "
                 "autocast-products cast the products of a module in MLIR."
             )
-        program = _compiled_mlir(module_or_mlir, inputs, request, programs)
-    else:
-        try:
-            program = _compiled_model(module_or_mlir, inputs, request, programs)
-        except UncapturedError as reason:
-            return _in_pieces(module_or_mlir, inputs, request, programs, reason)
-    return program
+        return _compiled_mlir(module_or_mlir, inputs, request, programs)
+    try:
+        return _compiled_model(module_or_mlir, inputs, request, programs)
+    except UncapturedError as reason:
+        return _in_pieces(module_or_mlir, inputs, replace(request, trials=None), programs, reason)
 
 
 def _in_pieces(
@@ -421,7 +425,7 @@ def _in_pieces(
         """Compile a piece and issue the warnings of its passes, but no ``HostWorkWarning``."""
         with one_at_a_time():
             program = _compiled_model(function, example, request, programs)
-        _warn_of_passes(program)
+        _warn_of_passes(program, stacklevel=4)
         return program
 
     return PiecewiseProgram(model, inputs, compiled, reason)
@@ -440,6 +444,7 @@ class _Choices:
     autocast: Any
     state: StateRequest
     mark: Callable[[Imported, Collection[str]], None] | None = None
+    trials: Trials | None = None
 
     @property
     def key(self) -> str:
@@ -450,16 +455,28 @@ class _Choices:
             [self.precision, chosen, plan, self.fallback, str(self.autocast), sorted(self.state.given)]
         )
 
-    def restored(self, stored: StoredProgram) -> Program:
-        """Create a program from a cache entry; its IR and its plan are computed on demand."""
+    def restored(self, stored: StoredProgram, **parts: Any) -> Program:
+        """Create a program from its stored form; its IR and its plan are computed on demand."""
         pipeline = self.pipeline if self.plan is None else replace(self.pipeline, use_plan="")
-        program = stored.program(
+        return Program.restored(
+            stored,
             self.numerics,
-            lambda module: build(module, pipeline, self.fallback),
-            lambda module: _plan_text(module.operation, pipeline),
+            build=lambda module: build(module, pipeline, self.fallback),
+            plan=partial(_plan_text, pipeline=pipeline),
+            restore=self.restore,
+            search=self.search,
+            **parts,
         )
-        program.restore = self.restored
-        return program
+
+    @property
+    def restore(self) -> Callable[..., Program]:
+        """The function that restores a pickled program, which has no findings."""
+        return replace(self, trials=None).restored
+
+    @property
+    def search(self) -> Callable[[Program], tuple[ProgramFinding, ...]] | None:
+        """The function that computes the findings of the program."""
+        return None if self.trials is None else partial(program_findings, trials=self.trials)
 
 
 def _compiled_mlir(
@@ -477,10 +494,11 @@ def _compiled_mlir(
         return program
     module = _parsed(source)
     lay_out(module, request.pipeline, laid_out, request.chosen)
-    program = _compiled(module, request)
+    built, provenance = _compiled(module, request)
+    program = Program(built, request.numerics, provenance=provenance, search=request.search)
     # The file was read twice and may have changed in between.
     if programs is not None and key == programs.key(*_text_and_path(source), repr(laid_out), request.key):
-        programs.keep(key, lambda: StoredProgram.of(key, program, program.source_text()))
+        programs.keep(key, lambda: program.stored(key))
     return program
 
 
@@ -494,24 +512,23 @@ def _text_and_path(source: ir.Module | str | Path) -> tuple[str, str]:
 def _compiled_model(
     model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Choices, programs: ProgramCache | None
 ) -> Program:
-    """Compile a PyTorch model, or read its program from the cache, and bind its weights and its state."""
+    """Compile a PyTorch model, or read its program from the cache, with its weights and its state."""
     from spyre_mlir.frontend.meta_tensors import stand_ins  # imports torch
 
     with stand_ins(model, inputs) as (example, missing):
-        program = _bound_model(model, example, request, programs)
+        program = _without_state(model, example, request, programs)
         if request.state:
-            program.state = request.state.tensors(program, example)
+            program.state = request.state.tensors(program._built, program.signature, example)
     if missing:
         program.drop_numbers(missing)
     return program
 
 
-def _bound_model(
+def _without_state(
     model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Choices, programs: ProgramCache | None
 ) -> Program:
-    """Compile a PyTorch model, or read its program from the cache, and bind its weights."""
+    """Compile a PyTorch model, or read its program from the cache, with its weights."""
     # These import torch.
-    from spyre_mlir.driver.model_program import ModelCache, bind_model
     from spyre_mlir.frontend import capture_torch, import_torch
     from spyre_mlir.frontend.content_reads import ContentReads
 
@@ -520,28 +537,40 @@ def _bound_model(
     with compiling_for(target), reads.collecting():  # layouts that the model requests are created here
         captured = capture_torch(model, inputs, request.autocast)
         entry = ModelCache.open(programs, captured, inputs, request.key)
-        if entry is not None and (program := entry.serve(request.restored)) is not None:
-            return program
+        if entry is not None:
+            program = entry.serve(
+                lambda stored, signature: request.restored(
+                    stored, signature=signature, arrays=weights_of(signature)
+                )
+            )
+            if program is not None:
+                return program
         imported = import_torch(
             captured, inputs, context=new_context(), precision=request.precision, state=request.state.given
         )
         request.state.check(imported.signature)
     import_seconds = time.perf_counter() - begun
-    if imported.module is None:
-        if results := [key for key in request.chosen if str(key).startswith("result")]:
-            raise CompileError(
-                f"There is no '{results[0]}' to lay out: the model computes nothing on the device."
-            )
-        program = Program(Built([], [], [], []), request.numerics)
-        program.set_source(None)
-    else:
+    if imported.module is not None:
         if request.mark is not None:
             with compiling_for(target):  # ``mark`` imports the model again
                 request.mark(imported, request.state.given)
         lay_out(imported.module, request.pipeline, imported.input_layouts, request.chosen)
-        program = _compiled(imported.module, request, imported.signature.updated())
-    program.import_seconds = import_seconds
-    bind_model(program, imported.signature)
+        built, provenance = _compiled(imported.module, request, imported.signature.updated())
+    elif results := [key for key in request.chosen if str(key).startswith("result")]:
+        raise CompileError(
+            f"There is no '{results[0]}' to lay out: the model computes nothing on the device."
+        )
+    else:
+        built, provenance = Built([], [], [], []), Provenance(bound=ProgramBound(0, 0, {}))
+    program = Program(
+        built,
+        request.numerics,
+        arrays=weights_of(imported.signature),
+        signature=imported.signature,
+        provenance=provenance,
+        import_seconds=import_seconds,
+        search=request.search,
+    )
     if entry is not None and imported.module is not None:
         entry.keep(program, imported.signature, reads)
     return program
@@ -567,18 +596,19 @@ def _parsed(source: ir.Module | str | Path) -> ir.Module:
         raise compile_error(error, "The module cannot be parsed.") from error
 
 
-def _compiled(module: ir.Module, request: _Choices, updates: Mapping[int, str] | None = None) -> Program:
+def _compiled(
+    module: ir.Module, request: _Choices, updates: Mapping[int, str] | None = None
+) -> tuple[Built, Provenance]:
+    """Compile a module in place; return its steps and its linalg, for which ``updates`` is as in ``Provenance``."""
     pipeline = request.pipeline
     if request.plan is not None:
         module.operation.attributes[sdsc.PLAN] = ir.StringAttr.get(_json(request.plan), module.context)
         pipeline = replace(pipeline, use_plan="")
     # Before ``build``, which changes the module, and after the plan is set, because the copy must contain the plan.
-    source = module.operation.clone()
-    program = Program(build(module, pipeline, request.fallback), request.numerics)
-    program._plan_text = partial(_plan_text, source, pipeline)
-    program.restore = request.restored
-    program.set_source(source.operation, updates)
-    return program
+    source = module.operation.clone().operation
+    built = build(module, pipeline, request.fallback)
+    plan = partial(_plan_text, pipeline=pipeline)
+    return built, Provenance(source, updates=updates or {}, plan=plan, restore=request.restore)
 
 
 def _json(plan: Mapping[str, Any]) -> str:
@@ -588,17 +618,10 @@ def _json(plan: Mapping[str, Any]) -> str:
         raise CompileError(f"The plan has a value that JSON has not: {error}.") from None
 
 
-def _warn(program: Program) -> None:
-    """Issue the warnings of a program as Python warnings, at the line that calls ``compile``."""
-    built = program._built
-    if sentence := host_work_warning(program.steps, built.remarks):
-        warnings.warn(sentence, HostWorkWarning, stacklevel=3)
-    _warn_of_passes(program)
-
-
-def _warn_of_passes(program: Program) -> None:
-    for remark in program._built.remarks.of_kind(WARNING):
-        warnings.warn(str(of_remark(remark)), stacklevel=4)
+def _warn_of_passes(program: Program, stacklevel: int) -> None:
+    """Issue the warnings of passes as Python warnings."""
+    for remark in Remarks(program.pass_remarks).of_kind(WARNING):
+        warnings.warn(str(of_remark(remark)), stacklevel=stacklevel)
 
 
 def _plan_text(source: ir.OpView | ir.Operation, pipeline: SpyrePipeline) -> str:

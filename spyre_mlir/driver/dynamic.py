@@ -14,20 +14,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from spyre_mlir.bundle.folder import SIZES
 from spyre_mlir.bundle.json_fields import write_json
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.dialects import context as new_context
-from spyre_mlir.driver.program import Program
-from spyre_mlir.driver.program_figures import ProgramFigures
+from spyre_mlir.driver.program import Program, specialized
 from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import entry_points
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import SIZE, Remark
-from spyre_mlir.report.program_report import ProgramReport
 from spyre_mlir.target.target import compiling_for
 from spyre_mlir.tensors.device_state import DeviceState
 
@@ -43,24 +41,10 @@ __all__ = ["DynamicDim", "DynamicProgram"]
 Sizes = tuple[int, ...]
 
 
-class StaticProgram(Protocol):
-    """Interface of a program of one size that ``DynamicProgram`` uses; ``program.Program`` implements it."""
-
-    #: Whether the program is the program of all sizes, specialized to some sizes.
-    is_instance: bool
-    state: DeviceState
-
-    def __call__(self, *inputs: Any, **named: Any) -> Any: ...
-    def call(self, operands: Any, finish: Any) -> Any: ...
-    def summary(self, *, findings: bool = True) -> str: ...
-    def save(self, folder: str | Path) -> None: ...
-    def as_report(self, name: str) -> ProgramReport: ...
-
-
 #: A bundle of all sizes gets a remark if it takes more than this many times as long as a bundle for the size alone.
 _DEAR = 1.1
 
-ProgramT = TypeVar("ProgramT", bound=StaticProgram)
+ProgramT = TypeVar("ProgramT", bound=Program)
 
 
 @entry_points
@@ -183,14 +167,9 @@ class DynamicProgram(Generic[ProgramT]):
             return SymbolicProgram(self._model, self._inputs, self.dims, compile, self._autocast)
         except AlgorithmError:
             raise
-        except DifferentPrograms as error:
-            self._reasons.append(
-                _remark(f"each size has a bundle of its own: {error.reason}", error.location)
-            )
-        except CompileError as error:
-            self._reasons.append(
-                _remark(f"each size has a bundle of its own: {error.message}", error.location)
-            )
+        except (DifferentPrograms, CompileError) as error:
+            reason = error.reason if isinstance(error, DifferentPrograms) else error.message
+            self._reasons.append(_remark(f"each size has a bundle of its own: {reason}", error.location))
         return None
 
     def prices(self) -> list[SizePrice]:
@@ -201,8 +180,7 @@ class DynamicProgram(Generic[ProgramT]):
         for key, program in self.programs.items():
             if program.is_instance and key not in self._prices:
                 sizes = dict(zip(self.dims, key, strict=True))
-                compared = cast("tuple[ProgramFigures, ProgramFigures]", (program, self._compiled(sizes)))
-                self._prices[key] = SizePrice.of(sizes, *compared)
+                self._prices[key] = SizePrice.of(sizes, program, self._compiled(sizes))
         return list(self._prices.values())
 
     @property
@@ -259,19 +237,15 @@ class DynamicProgram(Generic[ProgramT]):
         with replacing(folder) as fresh:
             for key, program in self.programs.items():
                 program.save(fresh / names[key])
-            write_json(fresh / SIZES, self._index(names))
-
-    def _index(self, names: Mapping[Sizes, str]) -> dict[str, Any]:
-        return {
-            "dims": [
+            dims = [
                 {"name": dim.name, "granularity": dim.granularity, "max_value": dim.max_value}
                 for dim in self.dims.values()
-            ],
-            "programs": [
+            ]
+            programs = [
                 {"sizes": dict(zip(self.dims, key, strict=True)), "folder": name}
                 for key, name in names.items()
-            ],
-        }
+            ]
+            write_json(fresh / SIZES, {"dims": dims, "programs": programs})
 
     def _program_for(self, sizes: Mapping[str, int]) -> tuple[ProgramT, dict[str, int]]:
         """Return the program that runs inputs of these sizes, and the sizes for which it is compiled."""
@@ -307,7 +281,7 @@ class SizePrice:
     reason: str = ""
 
     @classmethod
-    def of(cls, sizes: Mapping[str, int], program: ProgramFigures, own: ProgramFigures) -> SizePrice:
+    def of(cls, sizes: Mapping[str, int], program: Program, own: Program) -> SizePrice:
         """Compare the program of all sizes, specialized to ``sizes``, with the program compiled only for them."""
         us, own_us = predicted_us(program), predicted_us(own)
         return cls(dict(sizes), us, own_us, _reason(program, own) if us > own_us else "")
@@ -323,12 +297,12 @@ class SizePrice:
         return f"{text}: {self.reason}" if self.reason else text
 
 
-def predicted_us(program: ProgramFigures) -> float:
+def predicted_us(program: Program) -> float:
     """Return the predicted microseconds of a program."""
     return sum(timeline.total_ns for timeline in program.timelines) / 1000
 
 
-def _reason(program: ProgramFigures, own: ProgramFigures) -> str:
+def _reason(program: Program, own: Program) -> str:
     """Name the opcode on which the program loses most time, and explain the difference."""
     times, own_times = _by_opcode(program), _by_opcode(own)
     losses = {opcode: time - own_times.get(opcode, (0.0, 0))[0] for opcode, (time, _) in times.items()}
@@ -340,7 +314,7 @@ def _reason(program: ProgramFigures, own: ProgramFigures) -> str:
     return f"{text}, which is divided as for the largest size"
 
 
-def _by_opcode(program: ProgramFigures) -> dict[str, tuple[float, int]]:
+def _by_opcode(program: Program) -> dict[str, tuple[float, int]]:
     """Return, by opcode, the total microseconds and the largest number of cores."""
     times: defaultdict[str, tuple[float, int]] = defaultdict(lambda: (0.0, 0))
     for timeline in program.timelines:
@@ -357,16 +331,6 @@ def _by_opcode(program: ProgramFigures) -> dict[str, tuple[float, int]]:
 # because its code may branch on a size. The bundle runs that size only if the import is the same program.
 
 
-class SizeRange(Protocol):
-    """Interface of the sizes of a dynamic dim; ``DynamicDim`` implements it."""
-
-    @property
-    def granularity(self) -> int: ...
-
-    @property
-    def max_value(self) -> int: ...
-
-
 class SymbolicProgram:
     """One program for all sizes of a model's dynamic dims; ``program`` is the program at the largest sizes."""
 
@@ -374,7 +338,7 @@ class SymbolicProgram:
         self,
         model: Any,
         inputs: DynamicInputs,
-        dims: Mapping[str, SizeRange],
+        dims: Mapping[str, DynamicDim],
         compile: Callable[..., Any],
         autocast: Any,
     ) -> None:
@@ -390,8 +354,6 @@ class SymbolicProgram:
 
     def at(self, sizes: Mapping[str, int]) -> Program:
         """Return the program at ``sizes``, called like the model; raise ``DifferentPrograms`` if the model differs."""
-        # These import torch.
-        from spyre_mlir.driver.model_program import bind_inputs
         from spyre_mlir.frontend.module_pairs import check_symbolic
 
         assert self._largest is not None and self._largest.module is not None
@@ -400,10 +362,7 @@ class SymbolicProgram:
             with compiling_for(self.program.bundle.target):
                 imported = self._imported(sizes, self._largest.module.context)
             check_symbolic(imported, self._largest, self._pairs(sizes))
-        program = self.program.at(**sizes)
-        # Only inputs are bound: weights and constants keep their largest sizes.
-        bind_inputs(program, imported.signature)
-        return program
+        return specialized(self.program, sizes, imported.signature)
 
     def _mark(self, largest: Imported, state: Collection[str]) -> None:
         """Mark the parts of the imported model that depend on a size; ``state`` names the state of the program."""
@@ -512,17 +471,11 @@ class PaddingProofs:
         try:
             check_padding_safety(*imported)
         except DifferentPrograms as error:
-            raise CompileError(_refusal(dims, sizes, padded, error.reason), error.location) from None
+            dim = next(dim for name, dim in dims.items() if sizes[name] != padded[name])
+            raise CompileError(
+                f"Dim '{dim.name}' has size {sizes[dim.name]}, which is not a multiple of its granularity "
+                f"{dim.granularity} (at most {dim.max_value}), and it cannot be padded: {error.reason}.",
+                error.location,
+            ) from None
         self._imports[key] = imported[0]
         return True
-
-
-def _refusal(
-    dims: Mapping[str, DynamicDim], sizes: Mapping[str, int], padded: Mapping[str, int], reason: str
-) -> str:
-    """Return the message for a size that is not a multiple of the granularity and cannot be padded."""
-    dim = next(dim for name, dim in dims.items() if sizes[name] != padded[name])
-    return (
-        f"Dim '{dim.name}' has size {sizes[dim.name]}, which is not a multiple of its granularity "
-        f"{dim.granularity} (at most {dim.max_value}), and it cannot be padded: {reason}."
-    )

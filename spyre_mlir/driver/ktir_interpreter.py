@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Run KTIR programs with ktir-cpu, an optional package."""
+"""Run KTIR programs with ktir-cpu, an optional package; read and write their folders."""
 
 from __future__ import annotations
 
@@ -9,18 +9,24 @@ import io
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.model import KernelArgument
+from spyre_mlir.bundle.folder import ARRAYS, MANIFEST, write_arrays
+from spyre_mlir.bundle.json_fields import load, write_json
+from spyre_mlir.bundle.plain import from_plain, to_plain
+from spyre_mlir.bundle.regular_files import read_text
+from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.bundle.transfer import from_raw, gather, lay_out
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
 from spyre_mlir.ktir.operand_tiles import ELEMENTS
 from spyre_mlir.records import dataclass
+from spyre_mlir.report.summary import table
 from spyre_mlir.target.formats import FORMATS, IEEE, INT32, Numerics
 
 _TYPES = {"f16": np.float16, "f32": np.float32, "i32": np.int32}
@@ -64,7 +70,10 @@ def run_interpreter(
     memories: dict[str, NDArray[Any] | int] = {
         f"arg{k}": _memory(memory, manifest, arrays) for k, memory in enumerate(manifest.memories)
     }
-    memories |= _indices(manifest, arrays)
+    sources = {argument.name: argument.array_name for argument in manifest.arguments}
+    for number, index in enumerate(manifest.indices, len(manifest.memories)):
+        # ``index.value`` checks the range of an index argument.
+        memories[f"arg{number}"] = index.value(np.asarray(arrays[sources[index.argument]]))
     interpreter = module.KTIRInterpreter(latency_config=module.HardwareConfig() if latency else None)
     images = _executed(interpreter, text, manifest, memories)
     if images is None:
@@ -76,20 +85,14 @@ def run_interpreter(
         raise CompileError(
             f"By the count of the interpreter the program takes more than {_LARGE_LX_MIB} MiB of LX."
         )
-    outputs = {}
+    outputs, keys = {}, [(memory.memory, memory.element) for memory in manifest.memories]
     for argument in manifest.arguments:
         if argument.kind == "result":
-            outputs[argument.name] = _result(argument, images[_name_of(argument, manifest)])
+            image = images[f"arg{keys.index((argument.parameter, ELEMENTS[argument.data_format]))}"]
+            host = np.zeros(argument.host_shape, FORMATS[argument.data_format].raw)
+            gather(np.ascontiguousarray(image).view(np.uint8), 0, host, argument.transfer)
+            outputs[argument.name] = from_raw(host, argument.host_dtype, argument.data_format, _NUMERICS)
     return InterpreterRun(outputs, interpreter.get_latency_report() if latency else None)
-
-
-def _indices(manifest: KtirManifest, arrays: Mapping[str, NDArray[Any]]) -> dict[str, int]:
-    """Return the index arguments, read from the arrays of a call; ``index.value`` checks their range."""
-    sources = {argument.name: argument.array_name for argument in manifest.arguments}
-    return {
-        f"arg{number}": index.value(np.asarray(arrays[sources[index.argument]]))
-        for number, index in enumerate(manifest.indices, len(manifest.memories))
-    }
 
 
 def _executed(
@@ -120,26 +123,48 @@ def _memory(
         same = argument.parameter == memory.memory and ELEMENTS[argument.data_format] == memory.element
         if same and argument.kind != "result":
             try:
-                lay_out(_with_fill(argument), np.asarray(arrays[argument.array_name]), _NUMERICS, image)
+                # Padding of int32 is 0, so that the interpreter does not use it as a position.
+                if argument.fill is None and argument.data_format == INT32:
+                    argument = replace(argument, fill=0.0)
+                lay_out(argument, np.asarray(arrays[argument.array_name]), _NUMERICS, image)
             except ValueError as error:
                 raise CompileError(f"The argument '{argument.name}' does not fit: {error}") from None
     return image.view(_TYPES[memory.element])
 
 
-def _with_fill(argument: KernelArgument) -> KernelArgument:
-    """Set the fill of an int32 argument to 0, so that the interpreter does not use padding as a position."""
-    return (
-        replace(argument, fill=0.0) if argument.fill is None and argument.data_format == INT32 else argument
-    )
+# Folders of KTIR programs: ``program.mlir``, ``manifest.json`` and ``constants.npz``; the latency table of a run.
+
+#: The file name of the KTIR text in a folder.
+KTIR = "program.mlir"
+_TEXT_BYTES = 1 << 28
 
 
-def _name_of(argument: KernelArgument, manifest: KtirManifest) -> str:
-    element = ELEMENTS[argument.data_format]
-    keys = [(memory.memory, memory.element) for memory in manifest.memories]
-    return f"arg{keys.index((argument.parameter, element))}"
+def write_ktir(
+    folder: str | Path, text: str, manifest: KtirManifest, arrays: Mapping[str, np.ndarray]
+) -> None:
+    """Write the folder of a program; an existing program is replaced."""
+    with replacing(folder) as fresh:
+        (fresh / KTIR).write_text(text, encoding="utf-8")
+        write_json(fresh / MANIFEST, to_plain(manifest, for_json=True))
+        if arrays:
+            write_arrays(fresh / ARRAYS, arrays)
 
 
-def _result(argument: KernelArgument, image: NDArray[Any]) -> NDArray[Any]:
-    host = np.zeros(argument.host_shape, FORMATS[argument.data_format].raw)
-    gather(np.ascontiguousarray(image).view(np.uint8), 0, host, argument.transfer)
-    return from_raw(host, argument.host_dtype, argument.data_format, _NUMERICS)
+def is_ktir(folder: str | Path) -> bool:
+    """Return whether a folder holds a program in KTIR."""
+    return (Path(folder) / KTIR).is_file()
+
+
+def read_ktir(folder: str | Path) -> tuple[str, KtirManifest]:
+    """Return the KTIR text in a folder, and its manifest."""
+    folder = Path(folder)
+    text = read_text(folder / KTIR, _TEXT_BYTES)
+    return text, from_plain(KtirManifest, load(folder / MANIFEST), from_json=True)
+
+
+def latency_table(run: InterpreterRun, predicted_us: float) -> str:
+    """Return a table of the predicted time by the timeline and by the interpreter's model, with its bottleneck."""
+    report: Any = run.latency
+    rows = [("timeline", f"{predicted_us:,.1f} us")]
+    rows.append(("interpreter", f"{report.kernel_time_us:,.1f} us, bound by {report.bottleneck}"))
+    return table(rows)

@@ -12,8 +12,7 @@ import numpy as np
 
 from spyre_mlir.dialects import context
 from spyre_mlir.driver.build import without_cycle_search
-from spyre_mlir.driver.ktir_folder import write_ktir
-from spyre_mlir.driver.ktir_interpreter import InterpreterRun, run_interpreter
+from spyre_mlir.driver.ktir_interpreter import InterpreterRun, run_interpreter, write_ktir
 from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError

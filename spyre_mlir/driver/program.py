@@ -1,30 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A compiled program: run it on the simulator, query its costs, save it and load it."""
+"""A compiled program: run it on the simulator, query its costs, save it and load it.
+
+``Program`` is data; the functions over it are in the modules that it imports.
+"""
 
 from __future__ import annotations
 
-import importlib
+import functools
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle import write_bundle
+from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.bundle.sequence import join
+from spyre_mlir.cost.bound import ProgramBound
+from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import Built, Value, built_at
-from spyre_mlir.driver.program_calls import Bound, ProgramCalls
+from spyre_mlir.driver.program_calls import bind, on_the_host, run_or_fall_back, to_device
+from spyre_mlir.driver.program_figures import bound_remark, notebook_html, program_bound
 from spyre_mlir.driver.program_folder import read_program, write_program
-from spyre_mlir.driver.report_files import write_report
-from spyre_mlir.driver.steps import BundleStep, Step
-from spyre_mlir.errors import CompileError
+from spyre_mlir.driver.program_metrics import UNKNOWN, program_metrics
+from spyre_mlir.driver.program_state import resident_state
+from spyre_mlir.driver.report_files import program_report, write_report
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers, sequences
+from spyre_mlir.driver.steps_summary import summarize_steps
+from spyre_mlir.driver.stored_program import StoredProgram, reduced
+from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.faults import entry_points
+from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
-from spyre_mlir.report.program_report import form_of
-from spyre_mlir.simulator import Statistics
+from spyre_mlir.remarks import FINDING, Remark
+from spyre_mlir.report.findings import ProgramFinding
+from spyre_mlir.report.html import count
+from spyre_mlir.report.program_facts import ProgramFacts
+from spyre_mlir.report.program_report import ProgramReport, form_of
+from spyre_mlir.report.summary import summarize
+from spyre_mlir.simulator import Result, Statistics
 from spyre_mlir.target.formats import IEEE, require_mode
 from spyre_mlir.tensors.device_state import DeviceState
+from spyre_mlir.tensors.device_tensor import DeviceTensor
+from spyre_mlir.timeline import Timeline, timeline
 
 
 @dataclass(frozen=True)
@@ -51,8 +70,26 @@ class Traffic:
         )
 
 
+@dataclass(frozen=True)
+class Provenance:
+    """The linalg that a program was compiled from, as IR or as text, and the functions that compile it again.
+
+    A program that was read from a folder has none of it. ``updates`` maps result indices to the names of the arguments
+    that they update in place. ``bound`` is known without the linalg. ``build`` compiles the linalg again, for the IR;
+    ``plan`` returns the text of its plan file. ``restore`` creates the program from its stored form.
+    """
+
+    linalg: ir.Operation | None = None
+    text: str = ""
+    updates: Mapping[int, str] = field(default_factory=dict)
+    bound: ProgramBound | None = None
+    build: Callable[[ir.Module], Built] | None = None
+    plan: Callable[[ir.Operation], str] | None = None
+    restore: Callable[..., Program] | None = None
+
+
 @entry_points
-class Program(ProgramCalls):
+class Program:
     """A compiled program: its steps, and the data that the host needs to call it.
 
     Most programs are one bundle; ``bundle``, ``module`` (the IR at the bundle level) and ``last_run`` refer to it.
@@ -69,62 +106,130 @@ class Program(ProgramCalls):
         signature: The calling convention of a PyTorch model; None for a module.
         missing: Tensors of the model on the meta device; with any, the program has a plan and figures but cannot run.
         state: The arguments that stay in device memory from one call to the next, by name (docs/serving.md).
+        is_instance: Whether the program is the program of all sizes, specialized to some sizes.
     """
 
-    is_instance: bool = False
+    def __init__(
+        self,
+        built: Built,
+        numerics: str | None = None,
+        *,
+        arrays: Mapping[str, NDArray[Any]] | None = None,
+        signature: Any = None,
+        state: DeviceState | None = None,
+        provenance: Provenance | None = None,
+        import_seconds: float = 0.0,
+        search: Callable[[Program], tuple[ProgramFinding, ...]] | None = None,
+        missing: Sequence[str] = (),
+        is_instance: bool = False,
+    ) -> None:
+        """Create a program; ``compile`` calls this.
 
-    def __init__(self, built: Built, numerics: str | None = None) -> None:
-        """Create a program from ``built`` steps, with the ``numerics`` of the simulator; ``compile`` calls this."""
+        Args:
+            built: The steps, the arguments and the results.
+            numerics: Numerics of the simulator; by default the numerics that a bundle requires, else "ieee".
+            arrays: Weights and constants by name, in addition to the constants of a program of one bundle.
+            signature: The calling convention of a PyTorch model; a module is called by position.
+            state: The tensors that stay on the device.
+            provenance: The linalg of the program.
+            import_seconds: The time of the frontend, in seconds.
+            search: The function that computes the findings.
+            missing: Names of the tensors that have no values.
+            is_instance: Whether this is the program of all sizes, specialized to some sizes.
+        """
         self._built = built
         self.steps: Sequence[Step] = built.steps
         self.arguments: list[Value] = built.arguments
         self.results: list[Value] = built.results
         self.compile_seconds: float = built.seconds
-        self.import_seconds: float = 0.0
+        self.import_seconds: float = import_seconds
         self.passes: Sequence[tuple[str, float]] = built.passes
         require_mode(numerics)
-        self.numerics: str = numerics or _needed_numerics(self.bundles)
+        self.numerics: str = numerics or _needed_numerics(built)
         self.arrays: dict[str, NDArray[Any]] = self._only.arrays if self.is_one_bundle else {}
-        self._bind: Callable[..., Bound] = self._by_position
-        self._plan_text: Callable[[], str] | None = None
-        # For pickling: the calling convention of a model, and the function that restores a stored program.
-        self.signature: Any = None
-        self.state: DeviceState = DeviceState()
-        self.missing: Sequence[str] = ()
-        self.restore: Callable[[Any], Program] | None = None
+        self.arrays.update(arrays or {})
+        self.signature: Any = signature
+        self.state: DeviceState = DeviceState() if state is None else state
+        self.missing: Sequence[str] = missing
+        self.is_instance: bool = is_instance
+        self._provenance = provenance or Provenance()
+        self._search = search
 
-    def __reduce__(self) -> tuple[Callable[[Any], Program], tuple[Any]]:
-        self._require_numbers()
-        # Imported on use: that module imports this one.
-        return importlib.import_module("spyre_mlir.driver.program_pickling").reduced(self)
+    # Calls (``program_calls.py``).
 
-    def at(self, **sizes: int) -> Program:
-        """Return the program specialized to run-time sizes, for its figures and for calls; the weights are shared.
+    @property
+    def inputs(self) -> list[Value]:
+        """The arguments that a call passes, in order."""
+        return self._built.inputs
 
-        The program itself takes the sizes of a call from the inputs; its figures are for the largest sizes.
+    @property
+    def returned(self) -> list[str]:
+        """The names of the values that a call returns, in the order of ``results``."""
+        return self._built.returned
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the program on the simulator and return the results of the model.
 
         Args:
-            **sizes: Elements of each dynamic dim, by its name.
+            *inputs: PyTorch tensors for a model, arrays for a module, by position. A ``DeviceTensor`` is accepted if
+                its layout is the layout of the argument.
+            **named: Keyword inputs of a model.
+
+        Returns:
+            The return value of the model; for a module, an array, or a tuple of several arrays.
+        """
+        self._require_numbers()
+        return self.call(*bind(self.inputs, self.signature, self.state, self.is_instance, inputs, named))
+
+    def call(
+        self,
+        operands: Mapping[str, NDArray[Any] | DeviceTensor],
+        finish: Callable[[list[NDArray[Any]]], Any],
+    ) -> Any:
+        """Run the program on ``operands`` by name; return its results after conversion by ``finish``."""
+        return finish(self.run({**self.arrays, **on_the_host(self._built, self.state, operands)}))
+
+    def run(self, arrays: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        """Run all steps in order and return the results as host arrays.
+
+        If the call has 64-bit integers that do not fit into the device's 32-bit integers, the host runs the whole call,
+        provided that the linalg of the program is available.
+
+        Args:
+            arrays: The arrays of all arguments by name, including parameters and constants.
+        """
+        self._require_numbers()
+        return run_or_fall_back(self._built, arrays, self.numerics, self.source_text)
+
+    def to_device(self, name: str, array: Any) -> DeviceTensor:
+        """Lay out an array in the layout of an input, so that it stays on the device between calls.
+
+        Args:
+            name: The name of the input.
+            array: A numpy array or a PyTorch tensor, in the shape of the input.
 
         Raises:
-            CompileError: The program does not have such a size.
+            CompileError: The device does not have such an input, or the array has another shape.
         """
-        program = Program(built_at(self._built, sizes), self.numerics)
-        program.arrays, program.state = self.arrays, self.state
-        program.import_seconds = self.import_seconds
-        program.is_instance, program.missing = True, self.missing
-        return program
+        return to_device(self._built, name, array)
 
-    def drop_numbers(self, missing: tuple[str, ...]) -> None:
-        """Drop the arrays and keep the plan and the figures: the ``missing`` tensors of the model have no values."""
-        self.missing = missing
-        # Constants may have been computed from the stand-ins for missing values.
-        self.arrays.clear()
+    def lay_out_weights(self) -> None:
+        """Lay out weights and constants for the device once, instead of before every call.
 
-    def drop_ir(self) -> None:
-        """Drop the IR and everything derived from it: the plan, the bound and the findings. Keep the linalg text."""
-        super().drop_ir()
-        self._plan_text = None
+        Later calls use these bytes while ``arrays`` has the same array objects; changes of their elements are ignored.
+        """
+        self._require_numbers()
+        for step in self.bundles:
+            step.lay_out(self.arrays, self.numerics)
+
+    @property
+    def last_run(self) -> Result | None:
+        """The result of the last call, with its traffic, of a program that is one bundle; None before a call."""
+        return self._only.last_run
+
+    @last_run.setter
+    def last_run(self, result: Result) -> None:
+        self._only.last_run = result
 
     def traffic(self) -> Traffic:
         """Return the HBM bytes of the last run, summed over all bundles.
@@ -137,14 +242,96 @@ class Program(ProgramCalls):
             raise CompileError("The program has not run yet; call it first.")
         return Traffic.of([run.statistics for run in runs if run is not None])
 
-    def lay_out_weights(self) -> None:
-        """Lay out weights and constants for the device once, instead of before every call.
+    def _require_numbers(self) -> None:
+        """Raise ``CompileError`` if the program was compiled from the shapes of a model, without its values."""
+        if self.missing:
+            others = f" and {len(self.missing) - 1:,} more tensors" if len(self.missing) > 1 else ""
+            raise CompileError(
+                f"The program has no numbers, because {self.missing[0]}{others} of the model were on the meta device: "
+                "it has a plan and figures alone; compile the model with its weights to run or save it."
+            )
 
-        Later calls use these bytes while ``arrays`` has the same array objects; changes of their elements are ignored.
+    # The program and its parts.
+
+    @property
+    def bundles(self) -> list[BundleStep]:
+        """The steps that run on the device, in order."""
+        return self._built.bundles
+
+    @property
+    def is_one_bundle(self) -> bool:
+        """True if the device runs the whole program."""
+        return len(self.steps) == 1 and len(self.bundles) == 1
+
+    @property
+    def _only(self) -> BundleStep:
+        if not self.is_one_bundle:
+            names = listed(step.name for step in self.steps)
+            raise CompileError(f"This program is not one bundle; its steps, program.steps, are: {names}.")
+        return self.bundles[0]
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle of a program that is one bundle; ``CompileError`` for other programs."""
+        return self._only.bundle
+
+    @property
+    def module(self) -> ir.Module:
+        """The IR at the bundle level of a program that is one bundle; ``CompileError`` if it has none."""
+        step = self._only
+        if step.module is None and self._provenance.build is not None:
+            step.module = _rebuilt(self.bundle, self._provenance.build(parsed(self.source_text(), context())))
+        if step.module is None:
+            raise CompileError("A program that was read from a folder has no IR.")
+        return step.module
+
+    def source_text(self) -> str:
+        """Return the text of the program's linalg, with locations; empty without linalg."""
+        linalg = self._provenance.linalg
+        return self._provenance.text if linalg is None else str(linalg.get_asm(enable_debug_info=True))
+
+    def plan(self) -> dict[str, Any]:
+        """Return the decisions about every operation, to be edited and passed to ``compile`` as ``plan``.
+
+        ``docs/plans.md`` describes the format. This compiles the program again, with the same plan file if it was
+        compiled with one.
+
+        Raises:
+            CompileError: The program is not one bundle, or was read from a folder.
         """
-        self._require_numbers()
+        linalg, plan = self._provenance.linalg, self._provenance.plan
+        if plan is None or not self.is_one_bundle:
+            raise CompileError("Only a program that compile made, of one bundle, has a plan.")
+        return json.loads(plan(parsed(self.source_text(), context()).operation if linalg is None else linalg))
+
+    def at(self, **sizes: int) -> Program:
+        """Return the program specialized to run-time sizes, for its figures and for calls; the weights are shared.
+
+        The program itself takes the sizes of a call from the inputs; its figures are for the largest sizes.
+
+        Args:
+            **sizes: Elements of each dynamic dim, by its name.
+
+        Raises:
+            CompileError: The program does not have such a size.
+        """
+        return specialized(self, sizes)
+
+    def drop_numbers(self, missing: tuple[str, ...]) -> None:
+        """Drop the arrays and keep the plan and the figures: the ``missing`` tensors of the model have no values."""
+        self.missing = missing
+        # Constants may have been computed from the stand-ins for missing values.
+        self.arrays.clear()
+
+    def drop_ir(self) -> None:
+        """Drop the IR and everything derived from it: the plan, the bound and the findings. Keep the linalg text."""
+        known = self._provenance
+        self._provenance = Provenance(text=self.source_text(), bound=known.bound, restore=known.restore)
+        self._search = None
         for step in self.bundles:
-            step.lay_out(self.arrays, self.numerics)
+            step.module = None
+
+    # Stored forms: a folder (``program_folder.py``), an entry of the cache and a pickle (``stored_program.py``).
 
     def save(self, folder: str | Path, *, lay_out_weights: bool = False) -> None:
         """Write the program to a folder, including parameters and constants, so that ``spyre-run`` can run it.
@@ -160,13 +347,12 @@ class Program(ProgramCalls):
             CompileError: The folder contains something other than a bundle.
         """
         self._require_numbers()
-        laid_out_for = self.numerics if lay_out_weights else None
-        built = _with_numerics(self._built, self.numerics)
-        only = built.steps[0] if self.is_one_bundle else None
-        if isinstance(only, BundleStep):
-            write_bundle(only.bundle, folder, self.arrays, self.remarks, laid_out_for)
-        else:
-            write_program(folder, built, self.arrays, laid_out_for)
+        built = self._built
+        # A folder names its numerics only if they are not the default.
+        if self.numerics != _needed_numerics(built):
+            built = replace(built, steps=[_with_numerics(step, self.numerics) for step in built.steps])
+        remarks = self.remarks if self.is_one_bundle else ()
+        write_program(folder, built, self.arrays, remarks, self.numerics if lay_out_weights else None)
 
     @classmethod
     def load(cls, folder: str | Path, numerics: str | None = None) -> Program:
@@ -181,22 +367,140 @@ class Program(ProgramCalls):
                 is unknown.
         """
         built, arrays = read_program(folder)
-        program = cls(built, numerics)
-        program.arrays.update(arrays)
-        return program
+        return cls(built, numerics, arrays=arrays)
 
-    def plan(self) -> dict[str, Any]:
-        """Return the decisions about every operation, to be edited and passed to ``compile`` as ``plan``.
+    def stored(self, key: str, **parts: Any) -> StoredProgram:
+        """Return the program as data without weights; ``parts`` are passed to ``StoredProgram.of``."""
+        return StoredProgram.of(
+            key, self._built, self.source_text(), self.bound(), self.import_seconds, **parts
+        )
 
-        ``docs/plans.md`` describes the format. This compiles the program again, with the same plan file if it was
-        compiled with one.
+    @classmethod
+    def restored(
+        cls,
+        stored: StoredProgram,
+        numerics: str | None = None,
+        *,
+        build: Callable[[ir.Module], Built] | None = None,
+        plan: Callable[[ir.Operation], str] | None = None,
+        restore: Callable[..., Program] | None = None,
+        **parts: Any,
+    ) -> Program:
+        """Create a program from its stored form; ``parts`` are passed to the constructor.
 
-        Raises:
-            CompileError: The program is not one bundle, or was read from a folder.
+        ``build`` and ``plan`` are called with the linalg when the IR or the plan is requested.
         """
-        if self._plan_text is None or not self.is_one_bundle:
-            raise CompileError("Only a program that compile made, of one bundle, has a plan.")
-        return json.loads(self._plan_text())
+        provenance = Provenance(
+            text=stored.source, bound=stored.bound, build=build, plan=plan, restore=restore
+        )
+        return cls(
+            stored.built, numerics, provenance=provenance, import_seconds=stored.import_seconds, **parts
+        )
+
+    def __reduce__(self) -> tuple[Callable[..., Program], tuple[Any, ...]]:
+        self._require_numbers()
+        restore = self._provenance.restore or functools.partial(Program.restored, numerics=self.numerics)
+        return reduced(self.stored, restore, self._built, self.arrays, self.signature, self.state)
+
+    # Figures, which need no run (``program_figures.py``, ``steps_summary.py``, ``report_files.py``).
+
+    @functools.cached_property
+    def timelines(self) -> list[Timeline]:
+        """The timeline of each sequence of bundles, in order."""
+        return [
+            timeline(join([step.bundle for step in unit]), unit[0].lx_frac_avail)
+            for unit in sequences(self.steps)
+            if not isinstance(unit, HostStep)
+        ]
+
+    def timeline(self) -> Timeline:
+        """Return the time of each engine from a simulation of the device; it ranks plans and does not predict times.
+
+        The program must be one bundle or one sequence of bundles. The start of a bundle is assumed to take no time.
+        """
+        is_one = not any(isinstance(step, HostStep) for step in self.steps) and len(self.timelines) == 1
+        return self.timelines[0] if is_one else timeline(self.bundle, self.lx_frac_avail)
+
+    @property
+    def lx_frac_avail(self) -> float | None:
+        """The fraction of LX that the program may not use; None for the fraction in the device file."""
+        return self.bundles[0].lx_frac_avail if self.bundles else None
+
+    def transfers(self) -> list[Transfers]:
+        """Return the transfers of each step in each call; weights and state stay on the device."""
+        return self._built.transfers(resident_state(self._built, self.signature, self.state))
+
+    def facts(self) -> ProgramFacts:
+        """Return the facts for the summary and the page of ``report``, of a program that is one bundle."""
+        return replace(self._only.facts(), remarks=tuple(self.remarks))
+
+    def metrics(self) -> dict[str, float]:
+        """Return the figures of the plan as plain numbers by stable names (docs/cost.md); no run is needed.
+
+        The bound and the seconds of a program that was read from a folder are ``UNKNOWN``, -1.
+        """
+        bound = self.bound()
+        seconds = (UNKNOWN, UNKNOWN) if bound is None else (self.compile_seconds, self.import_seconds)
+        return program_metrics(self.steps, self.timelines, bound, seconds)
+
+    def bound(self) -> ProgramBound | None:
+        """Return the least bytes and multiply-adds that any plan of the program needs; None without linalg."""
+        known = self._provenance
+        if known.bound is None and known.linalg is not None:
+            bound = program_bound(known.linalg, self.arrays, known.updates)
+            self._provenance = replace(known, bound=bound)
+        return self._provenance.bound
+
+    @property
+    def pass_remarks(self) -> Sequence[Remark]:
+        """The decisions of all passes."""
+        return self._built.remarks
+
+    @functools.cached_property
+    def remarks(self) -> list[Remark]:
+        """The decisions of all passes, and a remark on a program that is far from its bound.
+
+        That remark needs a timeline and complete ``arrays``, so it is computed on first use. Findings are not included,
+        because they need trials: see ``finding_remarks``.
+        """
+        bound = self.bound()
+        remark = bound and bound_remark(self.timelines, bound)
+        return [*self.pass_remarks, *((remark,) if remark else ())]
+
+    @functools.cached_property
+    def findings(self) -> tuple[ProgramFinding, ...]:
+        """Problems of the program, with changes that make it faster by the timeline, the largest saving first.
+
+        Each change was tried: on first use, the program is compiled again with each candidate, at most ten times.
+        A program that was read from a folder, or that is one piece of a model, has no findings.
+        """
+        return self._search(self) if self._search is not None and self.bundles else ()
+
+    @property
+    def finding_remarks(self) -> list[Remark]:
+        """The findings as remarks of kind ``finding``, with the microseconds before and after."""
+        return [
+            Remark(
+                "findings", finding.location, "", FINDING, f"{finding.problem} {finding.change}",
+                finding.before_us, finding.after_us, finding.module,
+            )
+            for finding in self.findings
+        ]  # fmt: skip
+
+    def summary(self, *, findings: bool = True) -> str:
+        """Return a summary: findings, operations, cores, traffic, LX, spills with reasons, predicted and compile time.
+
+        It needs no run; after a run, it compares the traffic of the last run with the plan. For a program of several
+        steps, a summary of the steps comes before the summaries of the bundles.
+
+        Args:
+            findings: Include findings, which need trials; each trial takes about the time of a compilation.
+        """
+        shown = self.findings if findings else ()
+        if not self.is_one_bundle:
+            return summarize_steps(self.steps, self.transfers(), self.remarks, self.compile_seconds, shown)
+        statistics = self.last_run and self.last_run.statistics
+        return summarize(self.facts(), self.compile_seconds, statistics, shown)
 
     def report(self, path: str | Path) -> Path:
         """Write a report, and return its path.
@@ -211,20 +515,67 @@ class Program(ProgramCalls):
         report = self.as_report(Path(path).stem, findings=form_of(path) != ".svg")
         return write_report(report, path)
 
+    def as_report(self, name: str, *, findings: bool = False) -> ProgramReport:
+        """Return the data of ``report``; ``name`` is in its titles, ``findings`` need trials."""
+        shown = self.findings if findings else ()
+        facts = [step.facts() if isinstance(step, BundleStep) else None for step in self.steps]
+        if self.is_one_bundle:
+            facts = [replace(self.facts(), findings=shown)]
+        return program_report(
+            name, self.steps, facts, self.transfers(), self.timelines, self.metrics(), self.remarks, shown
+        )
 
-def _needed_numerics(steps: Sequence[BundleStep]) -> str:
+    def __repr__(self) -> str:
+        return f"<spyre_mlir.Program: {self._described()}>"
+
+    def _repr_html_(self) -> str:
+        """Return the summary and the timeline, for notebooks."""
+        return notebook_html(self._described(), self.summary(findings=False), self.as_report("").svg())
+
+    def _described(self) -> str:
+        """Describe the program in one line: steps, operations, predicted time."""
+        bundles, hosts = len(self.bundles), len(self.steps) - len(self.bundles)
+        if not self.steps:
+            return "nothing runs on the device"
+        steps = count(bundles, "bundle") + (f", {count(hosts, 'function')} of the host" if hosts else "")
+        operations = sum(len(line.executions) for line in self.timelines)
+        time_us = sum(line.total_ns for line in self.timelines) / 1000
+        return f"{steps}, {count(operations, 'operation')}, {time_us:,.1f} us predicted"
+
+
+def specialized(program: Program, sizes: Mapping[str, int], signature: Any = None) -> Program:
+    """Return ``Program.at``; with the ``signature`` of a model at these sizes, it is called like the model."""
+    return Program(
+        built_at(program._built, sizes),
+        program.numerics,
+        arrays=program.arrays,
+        signature=signature,
+        state=program.state,
+        import_seconds=program.import_seconds,
+        missing=program.missing,
+        is_instance=True,
+    )
+
+
+def _needed_numerics(built: Built) -> str:
     """Return the default numerics of a program: the numerics that a bundle requires, else IEEE."""
-    return next((numerics for step in steps if (numerics := step.bundle.manifest.numerics)), IEEE)
+    return next((numerics for step in built.bundles if (numerics := step.bundle.manifest.numerics)), IEEE)
 
 
-def _with_numerics(built: Built, numerics: str) -> Built:
-    """Return ``built`` with bundles that require ``numerics``, unless ``numerics`` is their default already."""
-    if numerics == _needed_numerics([step for step in built.steps if isinstance(step, BundleStep)]):
-        return built
-    steps: list[Step] = []
-    for step in built.steps:
-        if isinstance(step, BundleStep):
-            manifest = replace(step.bundle.manifest, numerics=numerics)
-            step = replace(step, bundle=replace(step.bundle, manifest=manifest))
-        steps.append(step)
-    return replace(built, steps=steps)
+def _with_numerics(step: Step, numerics: str) -> Step:
+    """Return a step whose bundle requires ``numerics``."""
+    if isinstance(step, HostStep):
+        return step
+    manifest = replace(step.bundle.manifest, numerics=numerics)
+    return replace(step, bundle=replace(step.bundle, manifest=manifest))
+
+
+def _rebuilt(bundle: Bundle, built: Built) -> ir.Module:
+    """Return the IR of the recompiled program; raise ``CompileError`` if its bundle differs from the stored bundle."""
+    (step,) = built.steps
+    if not isinstance(step, BundleStep) or step.module is None or step.bundle != bundle:
+        raise CompileError(
+            "The IR of a program from the cache is made by compiling it again, and its plan file, its device file or "
+            "the environment has changed since; call compile again."
+        )
+    return step.module

@@ -1,16 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The findings of a program: provide the search with the program's figures and with trial compilations."""
+"""The findings of a program: provide the search with the program's figures and with trial compilations.
+
+A trial compiles the source of a program again, with another option or with an edit of the model.
+"""
 
 from __future__ import annotations
 
+import logging
 import math
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.steps import HostStep
-from spyre_mlir.driver.trials import Trials
-from spyre_mlir.findings import Batch, HostWork, PlannedProgram, Remedy, Resize, search
+from spyre_mlir.findings import (
+    Batch,
+    Freeze,
+    Halve,
+    HostWork,
+    ModelEdit,
+    MovedStick,
+    PlannedProgram,
+    Remedy,
+    Resize,
+    Untranspose,
+    search,
+)
 from spyre_mlir.findings.planned import ExampleInput
+from spyre_mlir.records import dataclass
 from spyre_mlir.report.findings import ProgramFinding
+
+_LOGGER = logging.getLogger("spyre_mlir.findings")
+
+
+@dataclass(frozen=True)
+class Trials:
+    """The call of ``compile`` that produced a program, with the ``options`` that the caller passed."""
+
+    source: Any
+    inputs: Any
+    options: Mapping[str, Any]
+    is_model: bool
+    compile: Callable[..., Any]
+
+    def unchanged(self) -> Any:
+        """Compile the program again without a change."""
+        return self.program(Remedy("", "", "", "no change", 0.0))
+
+    def program(self, remedy: Remedy) -> Any:
+        """Compile the program with a change; return None if the change does not apply or does not compile."""
+        options = {**self.options, **remedy.options, "cache": False}
+        options = {name: value for name, value in options.items() if value is not None}
+        try:
+            source, inputs = (self.source, self.inputs) if remedy.edit is None else self._edited(remedy.edit)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return self.compile(source, inputs, **options)
+        # The user's model runs with inputs it was not written for; any exception means the change does not apply.
+        except Exception as reason:
+            _LOGGER.debug("No finding, '%s' cannot be tried: %s", remedy.text, reason)
+            return None
+
+    def _edited(self, edit: ModelEdit) -> tuple[Any, Any]:
+        from spyre_mlir.frontend import model_edits
+
+        match edit:
+            case Resize(size, to):
+                return model_edits.resized(self.source, self.inputs, size, to)
+            case MovedStick(key, stick_dim):
+                return model_edits.with_stick_dim(self.source, self.inputs, key, stick_dim)
+            case Untranspose(lines):
+                return model_edits.untransposed(self.source, self.inputs, lines)
+            case Batch(size, times):
+                return model_edits.batched(self.source, self.inputs, size, times)
+            case Freeze(keys):
+                return model_edits.frozen(self.source, self.inputs, keys)
+            case Halve():
+                return model_edits.halved(self.source, self.inputs)
 
 
 def program_findings(program: Program, trials: Trials) -> tuple[ProgramFinding, ...]:

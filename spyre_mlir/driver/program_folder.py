@@ -13,7 +13,7 @@ The folder is written atomically, and its content is deterministic.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,22 +26,22 @@ from spyre_mlir.bundle.folder import (
     read_arrays,
     read_bundle,
     write_arrays,
+    write_bundle,
     write_files,
 )
 from spyre_mlir.bundle.images import read_images
 from spyre_mlir.bundle.json_fields import Field, load, write_json
-from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.regular_files import read_text
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.bundle.rules_manifest import HOST_DTYPES
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects import context, parsed
-from spyre_mlir.driver.build import ONLY, Built, Value
+from spyre_mlir.driver.build import ONLY, Built, Value, values_of
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
-from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.files import is_folder
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
+from spyre_mlir.remarks import Remark
 
 #: The largest text of a host function, in bytes; it may contain constants.
 _HOST_TEXT_BYTES = 1 << 28
@@ -51,66 +51,62 @@ _HOST_DTYPES = {dtype for dtypes in HOST_DTYPES.values() for dtype in dtypes}
 
 
 def write_program(
-    folder: str | Path, built: Built, arrays: Mapping[str, np.ndarray], laid_out_for: str | None = None
+    folder: str | Path,
+    built: Built,
+    arrays: dict[str, np.ndarray],
+    remarks: Sequence[Remark],
+    laid_out_for: str | None = None,
 ) -> None:
-    """Write the steps as a folder; an existing program is replaced. ``arrays`` are weights by name.
+    """Write a program as a folder; an existing program is replaced. ``arrays`` are weights by name.
 
-    If ``laid_out_for`` names numerics, the weights of bundles are written as device images for them.
+    A program of one bundle is the folder of the bundle, with ``remarks``. If ``laid_out_for`` names numerics, the
+    weights of bundles are written as device images for them.
     """
+    if len(built.steps) == 1 and isinstance(only := built.steps[0], BundleStep):
+        write_bundle(only.bundle, folder, arrays, remarks, laid_out_for)
+        return
     with replacing(folder) as fresh:
-        for step in built.steps:
-            _write_step(step, fresh, arrays, laid_out_for)
+        described = []
+        for step, moved in zip(built.steps, built.transfers(), strict=True):
+            entry: dict[str, object] = {
+                "name": step.name,
+                "kind": "host" if isinstance(step, HostStep) else "bundle",
+                "float_operations": step.float_operations,
+                "inputs": list(step.inputs),
+                "outputs": list(step.outputs),
+            }
+            described.append(entry)
+            if isinstance(step, HostStep):
+                (fresh / f"{step.name}.mlir").write_text(step.function.text(), encoding="utf-8")
+                continue
+            weights = {name: arrays[name] for name in step.inputs if name in arrays}
+            (fresh / step.name).mkdir()
+            write_files(
+                step.bundle, fresh / step.name, {**step.arrays, **weights}, step.remarks, laid_out_for
+            )
+            if step.bundle.manifest.non_terminal:
+                entry["non_terminal"] = True
+            # For human readers only: the transfers are not read back.
+            results = {argument.name: name for name, argument in step.written}
+            entry["transfers"] = {
+                "to_device": [argument.name for argument in moved.to_device],
+                "kept": [argument.name for argument in moved.resident],
+                "to_host": [results[argument.name] for argument in moved.to_host],
+            }
         # The weights of bundles are in their own folders; this folder holds only the weights that host steps
         # read.
         read = {name for step in built.steps if isinstance(step, HostStep) for name in step.inputs}
         host_arrays = {name: array for name, array in arrays.items() if name in read}
         if host_arrays:
             write_arrays(fresh / ARRAYS, host_arrays)
-        described = {
-            "arguments": [_plain(value) for value in built.arguments],
-            "steps": [_described(*pair) for pair in zip(built.steps, built.transfers(), strict=True)],
-            "results": [_plain(value) for value in built.results],
-            "returned": built.returned,
-        }
-        write_json(fresh / STEPS, described)
-
-
-def _plain(value: Value) -> dict[str, object]:
-    return {**asdict(value), "host_shape": list(value.host_shape)}
-
-
-def _write_step(step: Step, folder: Path, arrays: Mapping[str, np.ndarray], laid_out_for: str | None) -> None:
-    if isinstance(step, HostStep):
-        (folder / f"{step.name}.mlir").write_text(step.function.text(), encoding="utf-8")
-        return
-    weights = {name: arrays[name] for name in step.inputs if name in arrays}
-    (folder / step.name).mkdir()
-    write_files(step.bundle, folder / step.name, {**step.arrays, **weights}, step.remarks, laid_out_for)
-
-
-def _described(step: Step, moved: Transfers) -> dict[str, object]:
-    """Return the JSON of a step; ``transfers`` is for human readers only and is not read back."""
-    described: dict[str, object] = {
-        "name": step.name,
-        "kind": "host" if isinstance(step, HostStep) else "bundle",
-        "float_operations": step.float_operations,
-        "inputs": list(step.inputs),
-        "outputs": list(step.outputs),
-    }
-    if isinstance(step, BundleStep):
-        if step.bundle.manifest.non_terminal:
-            described["non_terminal"] = True
-        results = dict(zip(_result_names(step.bundle), step.outputs, strict=True))
-        described["transfers"] = {
-            "to_device": [argument.name for argument in moved.to_device],
-            "kept": [argument.name for argument in moved.resident],
-            "to_host": [results[argument.name] for argument in moved.to_host],
-        }
-    return described
-
-
-def _result_names(bundle: Bundle) -> list[str]:
-    return [argument.name for argument in bundle.manifest.arguments if argument.kind == "result"]
+        arguments, results = (
+            [{**asdict(value), "host_shape": list(value.host_shape)} for value in values]
+            for values in (built.arguments, built.results)
+        )
+        write_json(
+            fresh / STEPS,
+            {"arguments": arguments, "steps": described, "results": results, "returned": built.returned},
+        )
 
 
 def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
@@ -120,7 +116,14 @@ def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
     """
     folder = Path(folder)
     if not is_folder(folder) or not is_program(folder):
-        return _one_bundle(folder), read_arrays(folder)
+        bundle, arrays = read_bundle(folder), read_arrays(folder)
+        values = values_of(bundle.manifest)
+        arguments = [value for value in values if value.kind != "result"]
+        results = [value for value in values if value.kind == "result"]
+        inputs, outputs = (tuple(value.name for value in group) for group in (arguments, results))
+        images = read_images(folder, bundle.manifest.arguments)
+        step = BundleStep(ONLY, inputs, outputs, None, bundle, arrays, images=images)
+        return Built([step], arguments, results, list(outputs)), arrays
     root = load(folder / STEPS)
     arguments, results = ([_value(item) for item in root[name].items()] for name in ("arguments", "results"))
     known = {argument.name for argument in arguments}
@@ -135,21 +138,6 @@ def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
     if len(returned) != len(results):
         root["returned"].fail(f"must name the {len(results)} results")
     return Built(steps, arguments, results, [item.text() for item in returned]), read_arrays(folder)
-
-
-def _one_bundle(folder: Path) -> Built:
-    bundle = read_bundle(folder)
-    values = [
-        Value(value.name, value.kind, value.host_shape, value.host_dtype)
-        for value in bundle.manifest.arguments
-        if value.source is None
-    ]
-    arguments = [value for value in values if value.kind != "result"]
-    results = [value for value in values if value.kind == "result"]
-    inputs, outputs = (tuple(value.name for value in group) for group in (arguments, results))
-    images = read_images(folder, bundle.manifest.arguments)
-    step = BundleStep(ONLY, inputs, outputs, None, bundle, read_arrays(folder), images=images)
-    return Built([step], arguments, results, list(outputs))
 
 
 def _value(item: Field) -> Value:
@@ -179,7 +167,18 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
     work = item["float_operations"].integer()
     kind = item["kind"].text()
     if kind == "host":
-        return _host_step(item, name, inputs, outputs, folder / f"{name}.mlir", work)
+        path = folder / f"{name}.mlir"
+        try:
+            module = parsed(read_text(path, _HOST_TEXT_BYTES), context(), str(path))
+        except ir.MLIRError as error:
+            raise compile_error(error, f"The file '{path}' cannot be parsed.") from error
+        function = HostFunction(module)
+        counts = function.counts
+        if counts != (len(inputs), len(outputs)):
+            item.fail(
+                f"has {len(inputs)} inputs and {len(outputs)} outputs, but its function {counts[0]} and {counts[1]}"
+            )
+        return HostStep(name, inputs, outputs, function, function.operations, work)
     if kind != "bundle":
         item["kind"].fail(f"must be 'bundle' or 'host' but is '{kind}'")
     if (folder / name).is_symlink():
@@ -196,24 +195,8 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
     missing = next((value for value in inputs if value not in names), None)
     if missing is not None:
         item["inputs"].fail(f"names '{missing}', which is no argument of the bundle")
-    results = _result_names(bundle)
-    if len(outputs) != len(results):
-        item["outputs"].fail(f"must name the {len(results)} results of the bundle")
+    results = sum(argument.kind == "result" for argument in bundle.manifest.arguments)
+    if len(outputs) != results:
+        item["outputs"].fail(f"must name the {results} results of the bundle")
     arrays, images = read_arrays(folder / name), read_images(folder / name, bundle.manifest.arguments)
     return BundleStep(name, inputs, outputs, None, bundle, arrays, float_operations=work, images=images)
-
-
-def _host_step(
-    item: Field, name: str, inputs: tuple[str, ...], outputs: tuple[str, ...], path: Path, work: int
-) -> HostStep:
-    try:
-        module = parsed(read_text(path, _HOST_TEXT_BYTES), context(), str(path))
-    except ir.MLIRError as error:
-        raise compile_error(error, f"The file '{path}' cannot be parsed.") from error
-    function = HostFunction(module)
-    counts = function.counts
-    if counts != (len(inputs), len(outputs)):
-        item.fail(
-            f"has {len(inputs)} inputs and {len(outputs)} outputs, but its function {counts[0]} and {counts[1]}"
-        )
-    return HostStep(name, inputs, outputs, function, function.operations, work)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.driver.steps_summary import host_share
-from spyre_mlir.target.target import Target, default_target
+from spyre_mlir.target.target import default_target
 from spyre_mlir.timeline import Timeline
 
 #: The value of figures that are unknown for a program read from a folder: its bound and its compile times.
@@ -37,14 +37,15 @@ def program_metrics(
     target = bundles[0].bundle.target if bundles else default_target()
     facts = [step.facts() for step in bundles]
     operations = [operation for each in facts for operation in each.operations]
+    device_ns = math.fsum(each.execution.total_ns for each in operations)
+    core_ns = math.fsum(each.cores * each.execution.total_ns for each in operations)
     return {
         "predicted_us": math.fsum(each.total_ns for each in timelines) / 1000,
-        **_of_bound(bound, target),
+        "bound_us": UNKNOWN if bound is None else bound.ns(target) / 1000,
+        "bound_bytes": UNKNOWN if bound is None else bound.bytes,
         "hbm_read_bytes": sum(each.read_bytes for each in timelines),
         "hbm_written_bytes": sum(each.written_bytes for each in timelines),
-        "mean_cores": _mean(
-            [each.cores for each in operations], [each.execution.total_ns for each in operations]
-        ),
+        "mean_cores": core_ns / device_ns if device_ns else 0.0,
         "device_operations": len(operations),
         "host_operations": sum(step.operations for step in steps if isinstance(step, HostStep)),
         "host_flop_share": host_share(steps),
@@ -53,18 +54,3 @@ def program_metrics(
         "compile_s": seconds[0],
         "import_s": seconds[1],
     }
-
-
-def _of_bound(bound: ProgramBound | None, target: Target) -> dict[str, float]:
-    if bound is None:
-        return {"bound_us": UNKNOWN, "bound_bytes": UNKNOWN}
-    return {"bound_us": bound.ns(target) / 1000, "bound_bytes": bound.bytes}
-
-
-def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    whole = math.fsum(weights)
-    return (
-        math.fsum(value * weight for value, weight in zip(values, weights, strict=True)) / whole
-        if whole
-        else 0.0
-    )

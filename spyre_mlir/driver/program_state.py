@@ -9,21 +9,15 @@ from typing import Any
 
 from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.transfer import same_moves
-from spyre_mlir.driver.program import Program
-from spyre_mlir.driver.program_calls import layout_of_argument
+from spyre_mlir.driver.build import Built
+from spyre_mlir.driver.program_calls import layout_of_argument, to_device
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.records import dataclass
+from spyre_mlir.tensors import device_tensor
 from spyre_mlir.tensors.device_state import DeviceState
-from spyre_mlir.tensors.device_tensor import (
-    DeviceTensor,
-    dtype_name,
-    has_form,
-    laid_out,
-    to_device,
-    to_plain,
-)
+from spyre_mlir.tensors.device_tensor import DeviceTensor, dtype_name, has_form, laid_out, to_plain
 
 
 @dataclass(frozen=True)
@@ -77,19 +71,21 @@ class StateRequest:
                     f"{listed(names, name)}."
                 )
 
-    def tensors(self, program: Program, inputs: Any) -> DeviceState:
+    def tensors(self, built: Built, signature: Any, inputs: Any) -> DeviceState:
         """Create the state of a model's program, which was compiled with example ``inputs``."""
-        self.check(program.signature)
+        self.check(signature)
         given = dict(self.given)
         if self.every:
-            updated = [update.argument for update in program.signature.updates]
+            updated = [update.argument for update in signature.updates]
             # Tensors without elements are not state.
             given = {
                 argument.name: None
                 for argument in updated
                 if argument.leaf is None and argument.tensor.numel()
             }
-        return DeviceState({name: _tensor(program, name, value, inputs) for name, value in given.items()})
+        return DeviceState(
+            {name: _tensor(built, signature, name, value, inputs) for name, value in given.items()}
+        )
 
 
 def _arguments(signature: Any) -> dict[str, Any]:
@@ -98,14 +94,38 @@ def _arguments(signature: Any) -> dict[str, Any]:
     return {**{argument.name: argument for argument in signature.arguments}, **updated}
 
 
-def _tensor(program: Program, name: str, value: Any, inputs: Any) -> DeviceTensor:
-    """Return the state tensor of an argument: the shared tensor, or a new tensor with an initial value."""
-    argument = _arguments(program.signature)[name]
-    own = argument.tensor if argument.leaf is None else program.signature.example(argument, inputs)
+def _tensor(built: Built, signature: Any, name: str, value: Any, inputs: Any) -> DeviceTensor:
+    """Return the state tensor of an argument: the shared tensor, or a new tensor with an initial value.
+
+    A new tensor has the layout in which a bundle reads it, else in which one writes it, else the default layout. If the
+    device does not support its type, it is stored in host format.
+    """
+    argument = _arguments(signature)[name]
+    own = argument.tensor if argument.leaf is None else signature.example(argument, inputs)
     value = own if value is None else value
     dtype = dtype_name(own.dtype)
-    tensor = value if isinstance(value, DeviceTensor) else _new_tensor(program, name, value, dtype)
-    expected = next((argument for argument in program.arguments if argument.name == name), None)
+    if isinstance(value, DeviceTensor):
+        tensor = value
+    else:
+        written = None
+        try:
+            if not has_form(dtype):
+                tensor = to_plain(value, dtype)
+            elif _readers(built.steps, name):
+                tensor = to_device(built, name, value)
+            else:
+                tensor = device_tensor.to_device(value)
+                written = _written(built.steps, _new_values(built, signature).get(name))
+        except CompileError as error:
+            raise CompileError(
+                f"The state '{name}' cannot stay on the device; keep it in another type, or name in 'state' the "
+                f"buffers that stay: {error.message}"
+            ) from None
+        if written is not None:
+            step, result = written
+            layout = layout_of_argument(result, step.bundle.target)
+            tensor = laid_out(tensor.numpy(), tensor.dtype, layout)
+    expected = next((argument for argument in built.arguments if argument.name == name), None)
     if expected is not None and (tensor.shape, tensor.dtype) != (expected.host_shape, dtype):
         raise CompileError(
             f"The state '{name}' is {list(tensor.shape)} {tensor.dtype}, but the model takes "
@@ -114,49 +134,36 @@ def _tensor(program: Program, name: str, value: Any, inputs: Any) -> DeviceTenso
     return tensor
 
 
-def _new_tensor(program: Program, name: str, value: Any, dtype: str) -> DeviceTensor:
-    """Lay out a value in the layout in which a bundle reads it, else in which one writes it, else by default.
-
-    A value of a ``dtype`` that the device does not support is stored in host format.
-    """
-    try:
-        if not has_form(dtype):
-            return to_plain(value, dtype)
-        if _readers(program.steps, name):
-            return program.to_device(name, value)
-        tensor = to_device(value)
-    except CompileError as error:
-        raise CompileError(
-            f"The state '{name}' cannot stay on the device; keep it in another type, or name in 'state' the buffers "
-            f"that stay: {error.message}"
-        ) from None
-    written = _written(program.steps, _new_values(program).get(name))
-    if written is None:
-        return tensor
-    step, argument = written
-    return laid_out(tensor.numpy(), tensor.dtype, layout_of_argument(argument, step.bundle.target))
-
-
-def resident_state(program: Program) -> dict[str, str]:
+def resident_state(built: Built, signature: Any, state: DeviceState) -> dict[str, str]:
     """Return the state that no call transfers: the name of each argument, and of its new value ("" if unchanged).
 
     State that a host function reads or writes is transferred, and so is a new value in other memory than the old value.
     """
-    if program.signature is None:
+    if signature is None:
         return {}
-    changed = {update.argument.name for update in program.signature.updates}
-    new_values = _new_values(program)
-    return {
-        name: new_values.get(name, "")
-        for name, tensor in program.state.items()
-        if _is_read_as_it_lies(program.steps, name, tensor)
-        and (name not in changed or _stays(program.steps, name, new_values.get(name), tensor))
-    }
+    new_values = _new_values(built, signature)
+    resident = {}
+    for name, tensor in state.items():
+        readers = _readers(built.steps, name)
+        is_of_the_host = any(isinstance(step, HostStep) and name in step.inputs for step in built.steps)
+        if tensor.storage.form is None or is_of_the_host:
+            continue
+        if not all(same_moves(reader.transfer, tensor.transfer) for reader in readers):
+            continue
+        if any(update.argument.name == name for update in signature.updates):
+            # The new value must be in the memory of the old value, which may be unread.
+            written = _written(built.steps, new_values.get(name))
+            if written is None or not same_moves(written[1].transfer, tensor.transfer):
+                continue
+            if any(reader.parameter != written[1].parameter for reader in readers):
+                continue
+        resident[name] = new_values.get(name, "")
+    return resident
 
 
-def _new_values(program: Program) -> dict[str, str]:
+def _new_values(built: Built, signature: Any) -> dict[str, str]:
     """Return, by argument name, the name of the program value that is the new value of the argument."""
-    return {name: program.returned[index] for index, name in program.signature.updated().items()}
+    return {name: built.returned[index] for index, name in signature.updated().items()}
 
 
 def _readers(steps: Sequence[Step], name: str) -> list[KernelArgument]:
@@ -170,23 +177,5 @@ def _written(steps: Sequence[Step], value: str | None) -> tuple[BundleStep, Kern
     """Return the bundle that writes a value, and its argument for the value; None if no bundle writes it."""
     for step in steps:
         if isinstance(step, BundleStep) and value in step.outputs:
-            results = [argument for argument in step.bundle.manifest.arguments if argument.kind == "result"]
-            return step, results[step.outputs.index(value)]
+            return step, dict(step.written)[value]
     return None
-
-
-def _is_read_as_it_lies(steps: Sequence[Step], name: str, tensor: DeviceTensor) -> bool:
-    """Return whether only bundles read an argument, and all in the layout of the tensor."""
-    is_of_the_host = any(isinstance(step, HostStep) and name in step.inputs for step in steps)
-    if tensor.storage.form is None:
-        return False
-    same = (same_moves(reader.transfer, tensor.transfer) for reader in _readers(steps, name))
-    return not is_of_the_host and all(same)
-
-
-def _stays(steps: Sequence[Step], name: str, value: str | None, tensor: DeviceTensor) -> bool:
-    """Return whether a new value is written to the memory of the old value; the old value may be unread."""
-    written = _written(steps, value)
-    if written is None or not same_moves(written[1].transfer, tensor.transfer):
-        return False
-    return all(reader.parameter == written[1].parameter for reader in _readers(steps, name))

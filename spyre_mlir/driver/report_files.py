@@ -9,9 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from spyre_mlir.bundle.model import KernelArgument
-from spyre_mlir.driver.steps import BundleStep, HostStep, Step, sequences
+from spyre_mlir.driver.steps import HostStep, Step, Transfers, sequences
 from spyre_mlir.driver.steps_summary import host_reasons
-from spyre_mlir.driver.transfers import Transfers
 from spyre_mlir.files import write_text
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.findings import ProgramFinding
@@ -96,7 +95,7 @@ def _step(step: Step, facts: ProgramFacts | None, moved: Transfers, shares: Mapp
         step.float_operations,
         _moved(moved.to_device),
         _moved(moved.resident),
-        _moved(moved.to_host, _value_names(step)),
+        _moved(moved.to_host, {argument.name: name for name, argument in step.written}),
         shares[step.name],
         facts,
         step.bundle,
@@ -107,9 +106,3 @@ def _moved(
     arguments: Sequence[KernelArgument], names: Mapping[str, str] = MappingProxyType({})
 ) -> tuple[Moved, ...]:
     return tuple((names.get(argument.name, argument.array_name), argument.bytes) for argument in arguments)
-
-
-def _value_names(step: BundleStep) -> Mapping[str, str]:
-    """Return the value names of the results of a bundle, by the result names in its manifest."""
-    labels = [argument.name for argument in step.bundle.manifest.arguments if argument.kind == "result"]
-    return dict(zip(labels, step.outputs, strict=True))

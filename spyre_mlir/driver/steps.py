@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.images import Images, laid_out
 from spyre_mlir.bundle.level_lines import Levels
-from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.bundle.model import Bundle, KernelArgument
+from spyre_mlir.bundle.transfer import same_moves
 from spyre_mlir.errors import CompileError
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
@@ -60,8 +61,13 @@ class BundleStep:
         """Return the outputs of the last run by value name; empty before the first run."""
         if self.last_run is None:
             return {}
-        labels = [argument.name for argument in self.bundle.manifest.arguments if argument.kind == "result"]
-        return {name: self.last_run.outputs[label] for name, label in zip(self.outputs, labels, strict=True)}
+        return {name: self.last_run.outputs[argument.name] for name, argument in self.written}
+
+    @property
+    def written(self) -> list[tuple[str, KernelArgument]]:
+        """The names of the outputs, each with the argument that the bundle writes for it."""
+        results = [argument for argument in self.bundle.manifest.arguments if argument.kind == "result"]
+        return list(zip(self.outputs, results, strict=True))
 
     def lay_out(self, weights: Values, numerics: str) -> None:
         """Lay out weights and constants once; later runs with the same arrays use these bytes."""
@@ -132,3 +138,75 @@ def run_steps(steps: Sequence[Step], values: Values, numerics: str) -> dict[str,
             step.last_run = result
             values.update(step.results())
     return values
+
+
+# Transfers between host and device: as few as the layouts allow.
+#
+# The bundles of a sequence share one device memory: later bundles read values that were copied for earlier bundles. A
+# value that one bundle writes and later bundles read stays in device memory across the host functions between them, if
+# all of them use the layout in which it was written. These are the planned transfers: the simulator loads every
+# argument from the host array, which has the same values.
+
+
+@dataclass(frozen=True)
+class Transfers:
+    """Values that a call copies to the device before a bundle step and to the host after it.
+
+    ``resident`` are inputs that are in device memory already.
+    """
+
+    to_device: tuple[KernelArgument, ...] = ()
+    to_host: tuple[KernelArgument, ...] = ()
+    resident: tuple[KernelArgument, ...] = ()
+
+
+def transfers(steps: Sequence[Step], weights: Sequence[str], returned: Sequence[str]) -> list[Transfers]:
+    """Plan the transfers of each step; host steps have none.
+
+    ``weights`` are on the device already; ``returned`` are the values that the call returns to the host.
+    """
+    bundles = [step for step in steps if isinstance(step, BundleStep)]
+    produced = {name: argument for step in bundles for name, argument in step.written}
+    host_values = set(returned).union(*(step.inputs for step in steps if isinstance(step, HostStep)))
+    resident: list[tuple[KernelArgument, ...]] = []
+    copied: list[tuple[KernelArgument, ...]] = []
+    present: set[str] = set()
+    for step in steps:
+        arguments = step.bundle.manifest.arguments if isinstance(step, BundleStep) else ()
+        # A value may occur in several layouts, each with its own argument.
+        inputs = [
+            argument
+            for argument in arguments
+            if argument.array_name in step.inputs and argument.array_name not in weights
+        ]
+        # Only a bundle that expects buffers of the bundle before it continues with its device memory.
+        if not (isinstance(step, BundleStep) and step.bundle.manifest.expects):
+            present = set()
+        names = {
+            argument.name
+            for argument in inputs
+            if argument.name in present or _is_resident(argument, produced)
+        }
+        resident.append(tuple(argument for argument in inputs if argument.name in names))
+        copied.append(tuple(argument for argument in inputs if argument.name not in names))
+        host_values.update(argument.array_name for argument in copied[-1])
+        present.update(argument.name for argument in inputs)
+    # A value that a later step copies from the host must be copied to the host first, so this needs all steps above.
+    to_host = [
+        tuple(argument for name, argument in step.written if name in host_values)
+        if isinstance(step, BundleStep)
+        else ()
+        for step in steps
+    ]
+    return [Transfers(*values) for values in zip(copied, to_host, resident, strict=True)]
+
+
+def _is_resident(argument: KernelArgument, produced: dict[str, KernelArgument]) -> bool:
+    """Return whether an argument accepts, byte for byte, the result of another bundle, including its padding."""
+    source = produced.get(argument.array_name)
+    return (
+        source is not None
+        and argument.fill is None
+        and (source.data_format, source.bytes) == (argument.data_format, argument.bytes)
+        and same_moves(source.transfer, argument.transfer)
+    )

@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from spyre_mlir.bundle.model import Bundle, KernelArgument
 from spyre_mlir.bundle.sequence import LX
-from spyre_mlir.driver.steps import BundleStep, HostStep, Step
-from spyre_mlir.driver.transfers import Transfers
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers
 from spyre_mlir.remarks import HOST, Remark, Remarks
 from spyre_mlir.report.findings import ProgramFinding, finding_rows
 from spyre_mlir.report.summary import Row, summarize, table
@@ -30,12 +28,27 @@ def summarize_steps(
     findings: Sequence[ProgramFinding] = (),
 ) -> str:
     """Return a table of steps, transfers and reasons for host steps, followed by the summary of each bundle."""
-    rows = [
-        *finding_rows(findings),
-        *_rows(steps, moved),
-        *host_reasons(remarks),
-        ("compile time", f"{compile_seconds:.2f} s"),
-    ]
+    rows = [*finding_rows(findings)]
+    bundles = sum(isinstance(step, BundleStep) for step in steps)
+    rows.append(("steps", f"{bundles} on the device, {len(steps) - bundles} on the host"))
+    for step, transfers in zip(steps, moved, strict=True):
+        if isinstance(step, HostStep):
+            text = f"{step.operations:,} operations, {step.float_operations:,} on floats"
+        else:
+            brought, stay, taken = (
+                sum(argument.bytes for argument in arguments)
+                for arguments in (transfers.to_device, transfers.resident, transfers.to_host)
+            )
+            text = f"{len(step.facts().operations):,} operations; each call brings {brought:,} bytes"
+            text += f", {stay:,} bytes stay from earlier steps" if transfers.resident else ""
+            text += f", and takes {taken:,}"
+            left = {entry.buffer for entry in step.bundle.manifest.leaves}
+            buffers = step.bundle.manifest.buffers
+            sizes = [buffer.bytes for buffer in buffers if buffer.name in left and buffer.base == LX]
+            text += f"; {sum(sizes):,} bytes per core stay in LX" if sizes else ""
+        rows.append((f"  {step.name}", text))
+    rows.append(("on the host", f"{host_share(steps):.2%} of the floating-point operations"))
+    rows += [*host_reasons(remarks), ("compile time", f"{compile_seconds:.2f} s")]
     parts = [table(rows)]
     for step in steps:
         if isinstance(step, BundleStep):
@@ -59,52 +72,19 @@ def host_work_warning(steps: Sequence[Step], remarks: Sequence[Remark]) -> str:
         return ""
     reasons = Counter((remark.op_name, remark.reason) for remark in Remarks(remarks).of_kind(HOST))
     products_first = sorted(reasons, key=lambda key: (not _is_product(key[0]), -reasons[key]))
-    named = [f"{reasons[key]:,} x {_host_reason(*key)}" for key in products_first[:_MOST_REASONS]]
+    named = []
+    for op_name, reason in products_first[:_MOST_REASONS]:
+        short = reason.partition(";")[0]
+        shown = f"{op_name} ({short})" if _is_product(op_name) else short
+        named.append(f"{reasons[op_name, reason]:,} x {shown}")
     left = len(reasons) - len(named)
     more = f", and {left} more reasons" if left > 1 else ", and 1 more reason" if left else ""
     sentence = f"{share:.2%} of the floating-point operations run on the host: {', '.join(named)}{more}."
     return sentence + (_ADVICE if any(_WIDE in reason for _, reason in reasons) else "")
 
 
-def _host_reason(op_name: str, reason: str) -> str:
-    """Shorten a reason for a list; for a product, add the name of the operation."""
-    reason = reason.partition(";")[0]
-    return f"{op_name} ({reason})" if _is_product(op_name) else reason
-
-
 def _is_product(op_name: str) -> bool:
     return "matmul" in op_name or "conv" in op_name
-
-
-def _rows(steps: Sequence[Step], moved: Sequence[Transfers]) -> Iterator[Row]:
-    bundles = [step for step in steps if isinstance(step, BundleStep)]
-    yield "steps", f"{len(bundles)} on the device, {len(steps) - len(bundles)} on the host"
-    for step, transfers in zip(steps, moved, strict=True):
-        yield f"  {step.name}", _described(step, transfers)
-    yield "on the host", f"{host_share(steps):.2%} of the floating-point operations"
-
-
-def _described(step: Step, transfers: Transfers) -> str:
-    if isinstance(step, HostStep):
-        return f"{step.operations:,} operations, {step.float_operations:,} on floats"
-    residents = f", {_bytes(transfers.resident)} bytes stay from earlier steps" if transfers.resident else ""
-    return (
-        f"{len(step.facts().operations):,} operations; each call brings {_bytes(transfers.to_device)} bytes"
-        f"{residents}, and takes {_bytes(transfers.to_host)}{_resident(step.bundle)}"
-    )
-
-
-def _resident(bundle: Bundle) -> str:
-    """Return the clause on the buffers that a bundle leaves in LX; empty if it leaves none."""
-    resident = {entry.buffer for entry in bundle.manifest.leaves}
-    sizes = [
-        buffer.bytes for buffer in bundle.manifest.buffers if buffer.name in resident and buffer.base == LX
-    ]
-    return f"; {sum(sizes):,} bytes per core stay in LX" if sizes else ""
-
-
-def _bytes(arguments: Sequence[KernelArgument]) -> str:
-    return f"{sum(argument.bytes for argument in arguments):,}"
 
 
 def host_reasons(remarks: Sequence[Remark]) -> Iterator[Row]:

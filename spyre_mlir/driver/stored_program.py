@@ -8,15 +8,19 @@ constants that the import or the pipeline computed are stored.
 
 from __future__ import annotations
 
+import functools
 import json
+import pickle
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.design_json import from_json, to_json
+from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.json_fields import Field
 from spyre_mlir.bundle.level_lines import levels_from_json, levels_to_json
 from spyre_mlir.bundle.manifest_json import (
@@ -30,21 +34,17 @@ from spyre_mlir.bundle.program_text import parse_program, print_program
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import Built, Value
-from spyre_mlir.driver.program import Program
+from spyre_mlir.driver.program_calls import weights_of
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.errors import CompileError
 from spyre_mlir.host import HostFunction
-from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark, Remarks
+from spyre_mlir.tensors.device_state import DeviceState
 from spyre_mlir.timing import Timing, TimingScope
 
 #: The name of the array with the JSON text.
 _JSON = "program"
-
-#: Functions that compile a linalg module again, and that return the text of its plan file.
-BuildAgain: TypeAlias = Callable[[ir.Module], Built]
-PlanOf: TypeAlias = Callable[[ir.Module], str]
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,10 @@ class StoredProgram:
     def of(
         cls,
         key: str,
-        program: Program,
+        built: Built,
         source: str,
+        bound: ProgramBound | None,
+        import_seconds: float,
         reads: Mapping[str, str] | None = None,
         signature: Mapping[str, Any] | None = None,
         arrays: Mapping[str, NDArray[Any]] | None = None,
@@ -73,24 +75,23 @@ class StoredProgram:
 
         ``arrays`` belong to the ``signature``; ``weights`` names the arrays that are not stored with the program.
         """
-        bound = program.bound()
         described = {
             "key": key,
             "reads": reads or {},
             "signature": signature,
             "source": source,
-            "arguments": [asdict(value) for value in program.arguments],
-            "results": [asdict(value) for value in program.results],
-            "returned": program.returned,
-            "remarks": program._built.remarks.json_lines(),
-            "seconds": [program.compile_seconds, program.import_seconds],
-            "passes": _scope_to_plain(program._built.passes.root),
+            "arguments": [asdict(value) for value in built.arguments],
+            "results": [asdict(value) for value in built.results],
+            "returned": built.returned,
+            "remarks": built.remarks.json_lines(),
+            "seconds": [built.seconds, import_seconds],
+            "passes": _scope_to_plain(built.passes.root),
             "bound": bound and [bound.read_bytes, bound.written_bytes, dict(bound.by_format)],
-            "steps": [_step_to_plain(step, program._built.remarks) for step in program.steps],
+            "steps": [_step_to_plain(step, built.remarks) for step in built.steps],
         }
         constants = {
             f"step.{number}.{name}": array
-            for number, step in enumerate(program.steps)
+            for number, step in enumerate(built.steps)
             if isinstance(step, BundleStep)
             for name, array in step.arrays.items()
             if name not in weights
@@ -110,32 +111,35 @@ class StoredProgram:
             raise ValueError("the entry is that of another program")
         return cls(key, described, {name: array for name, array in arrays.items() if name != _JSON})
 
-    def program(
-        self, numerics: str | None, build_again: BuildAgain, plan_of: PlanOf | None = None
-    ) -> Program:
-        """Create the program; raise an exception if the JSON is damaged.
+    @property
+    def source(self) -> str:
+        """The text of the linalg before the pipeline; empty if unknown."""
+        return self.described["source"]
 
-        ``build_again`` and ``plan_of`` are called with the linalg when the IR or the plan is requested.
-        """
+    @property
+    def bound(self) -> ProgramBound | None:
+        """The lower bound of the program."""
+        return ProgramBound(*self.described["bound"]) if self.described["bound"] else None
+
+    @property
+    def import_seconds(self) -> float:
+        """The time of the frontend, in seconds."""
+        return self.described["seconds"][1]
+
+    @functools.cached_property
+    def built(self) -> Built:
+        """The steps, arguments and results of the program; any exception if the JSON is damaged."""
         described = self.described
         remarks = Remarks.from_json_lines(described["remarks"])
         timing = Timing()
         timing.root = _scope(described["passes"])
         steps = [self._step(number, step, remarks) for number, step in enumerate(described["steps"])]
         arguments, results = (
-            [_value(value) for value in described[name]] for name in ("arguments", "results")
+            [Value(**{**value, "host_shape": tuple(value["host_shape"])}) for value in described[name]]
+            for name in ("arguments", "results")
         )
-        seconds, import_seconds = described["seconds"]
-        built = Built(steps, arguments, results, described["returned"], remarks, timing, seconds)
-        program = Program(built, numerics)
-        program.import_seconds = import_seconds
-        if described["bound"]:
-            program.set_bound(ProgramBound(*described["bound"]))
-        source = described["source"]
-        program.set_rebuild(lambda: _rebuilt(program, build_again(parsed(source, context()))), source)
-        if plan_of is not None:
-            program._plan_text = lambda: plan_of(parsed(source, context()))
-        return program
+        seconds, _ = described["seconds"]
+        return Built(steps, arguments, results, described["returned"], remarks, timing, seconds)
 
     def _step(self, number: int, plain: Mapping[str, Any], remarks: Remarks) -> Step:
         name, work = plain["name"], plain["float_operations"]
@@ -180,10 +184,6 @@ def _step_to_plain(step: Step, remarks: Sequence[Remark]) -> dict[str, Any]:
     }
 
 
-def _value(plain: Mapping[str, Any]) -> Value:
-    return Value(plain["name"], plain["kind"], tuple(plain["host_shape"]), plain["host_dtype"])
-
-
 def _scope_to_plain(scope: TimingScope) -> list[Any]:
     inner = [_scope_to_plain(part) for part in scope.scopes]
     return [scope.name, scope.kind, scope.options, scope.place, scope.seconds, inner]
@@ -193,17 +193,6 @@ def _scope(plain: list[Any]) -> TimingScope:
     name, kind, options, place, seconds, inner = plain
     scopes = [_scope(part) for part in inner]
     return TimingScope(name, kind, options, place and tuple(place), seconds, scopes)
-
-
-def _rebuilt(program: Program, built: Built) -> ir.Module:
-    """Return the IR of the recompiled program; raise ``CompileError`` if its bundle differs from the stored bundle."""
-    (step,) = built.steps
-    if not isinstance(step, BundleStep) or step.module is None or step.bundle != program.bundle:
-        raise CompileError(
-            "The IR of a program from the cache is made by compiling it again, and its plan file, its device file or "
-            "the environment has changed since; call compile again."
-        )
-    return step.module
 
 
 # A bundle as one JSON value: the files of a bundle folder, without arrays and remarks.
@@ -228,3 +217,84 @@ def bundle_from_json(value: Any, source: str) -> Bundle:
         for filename, design in root["designs"].members()
     }
     return Bundle(parameters, statements, with_padding(designs, root["manifest"].value, source), manifest)
+
+
+# Pickling of programs: the stored form, the options of the caller, and the calling convention.
+#
+# A restored program runs, and has the figures, the reports and the plan of the pickled program. It has no findings,
+# because trials compile the model again and the pickle contains only the weights of the model.
+
+_KEY = "pickle"
+
+
+@dataclass(frozen=True)
+class _PickledProgram:
+    """A program without IR; ``signature`` is the pickled signature of a PyTorch model, or empty.
+
+    ``images`` has, for each bundle, the device images read from a folder; other images are recomputed on demand.
+    """
+
+    stored: StoredProgram
+    restore: Callable[..., Any]
+    signature: bytes
+    arrays: Mapping[str, NDArray[Any]]
+    images: Sequence[Images]
+    state: DeviceState
+
+    def program(self) -> Any:
+        """Create the program."""
+        arrays, signature = self.arrays, None
+        if self.signature:
+            with warnings.catch_warnings():
+                # PyTorch warns about one of its own classes, which the structure of the inputs contains.
+                warnings.simplefilter("ignore", FutureWarning)
+                signature = pickle.loads(self.signature)
+            arrays = {**weights_of(signature), **arrays}
+        program = self.restore(self.stored, arrays=arrays, signature=signature, state=self.state)
+        for step, images in zip(program.bundles, self.images, strict=True):
+            step.images = images
+        return program
+
+
+def reduced(
+    stored: Callable[..., StoredProgram],
+    restore: Callable[..., Any],
+    built: Built,
+    arrays: Mapping[str, NDArray[Any]],
+    signature: Any,
+    state: DeviceState,
+) -> tuple[Callable[[_PickledProgram], Any], tuple[_PickledProgram]]:
+    """Return the value of ``Program.__reduce__``; raise ``CompileError`` if a model's signature does not pickle.
+
+    ``stored`` is ``Program.stored``, and ``restore`` creates a program from its value.
+    """
+    weights, data = {}, b""
+    if signature is not None:
+        weights = weights_of(signature)
+        try:
+            data = pickle.dumps(signature)
+        # A signature may contain arbitrary objects, such as random functions and user-defined types.
+        except Exception as error:
+            reason = str(error).rstrip(".")
+            raise CompileError(
+                f"The program does not pickle, for what its model takes or returns does not: {reason}."
+            ) from None
+    is_one_bundle = len(built.steps) == len(built.bundles) == 1
+    pickled = _PickledProgram(
+        stored(_KEY, weights=weights.keys()),
+        restore,
+        data,
+        # Weights that share memory with the model are part of the signature, because a call may change them.
+        {
+            name: arrays[name]
+            for name in (weights if is_one_bundle else arrays)
+            if not _is_same(arrays[name], weights.get(name))
+        },
+        [Images() if step.images.made_of else step.images for step in built.bundles],
+        state,
+    )
+    return _PickledProgram.program, (pickled,)
+
+
+def _is_same(array: NDArray[Any], weight: NDArray[Any] | None) -> bool:
+    return weight is not None and array.__array_interface__ == weight.__array_interface__

@@ -94,28 +94,26 @@ class TorchBackend:
         with self._lock:
             self.programs.append(program)
             del self.programs[:-MOST_PROGRAMS]
-        if (folder := ReportFolder.of_environment()) is not None:
-            _write_report(folder, label, label.name(options), program)
-
-
-def _write_report(folder: ReportFolder, label: GraphLabel, name: str, program: AnyProgram) -> None:
-    """Write the page of a program and add it to the index, with the graph breaks so far."""
-    show_progress(f"report {name}")
-    program.report(folder.path / f"{name}.html")
-    figures = {} if isinstance(program, DynamicProgram) else program.metrics()
-    graph = {
-        "name": name,
-        "kind": label.kind,
-        "compile_id": label.compile_id,
-        "place": label.place,
-        "function": label.function,
-        "inputs": list(label.inputs),
-        "operations": int(figures.get("device_operations", 0)),
-        "host_operations": int(figures.get("host_operations", 0)),
-        "predicted_us": figures.get("predicted_us", 0.0),
-    }
-    folder.add([graph], _breaks())
-    _add_breaks_at_exit(folder)
+        if (folder := ReportFolder.of_environment()) is None:
+            return
+        # The page of the program, and its line in the index, with the graph breaks so far.
+        name = label.name(options)
+        show_progress(f"report {name}")
+        program.report(folder.path / f"{name}.html")
+        figures = {} if isinstance(program, DynamicProgram) else program.metrics()
+        graph = {
+            "name": name,
+            "kind": label.kind,
+            "compile_id": label.compile_id,
+            "place": label.place,
+            "function": label.function,
+            "inputs": list(label.inputs),
+            "operations": int(figures.get("device_operations", 0)),
+            "host_operations": int(figures.get("host_operations", 0)),
+            "predicted_us": figures.get("predicted_us", 0.0),
+        }
+        folder.add([graph], _breaks())
+        _add_breaks_at_exit(folder)
 
 
 def _breaks() -> list[dict[str, str]]:
@@ -233,38 +231,35 @@ _COLUMNS = (
 def graphs_page(graphs: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> str:
     """Return the index page: a table row with a link for each graph, then the graph breaks with their reasons."""
     total = sum(graph["predicted_us"] for graph in graphs)
+
+    def cells(graph: Mapping[str, Any]) -> tuple[str, ...]:
+        name = graph["name"]
+        return (
+            f'<a href="{escape(quote(name))}.html">{escape(name)}</a>',
+            escape(", ".join(filter(None, (graph["function"], graph["place"])))),
+            escape(", ".join(graph["inputs"])),
+            f"{graph['operations']:,}",
+            f"{graph['host_operations']:,}",
+            escape(time_text(1000 * graph["predicted_us"])),
+            f"{graph['predicted_us'] / total:.1%}" if total else "",
+        )
+
+    def row(tag: str, texts: Sequence[str]) -> str:
+        classes = (' class="number"' if is_number else "" for _, is_number in _COLUMNS)
+        pairs = zip(texts, classes, strict=True)
+        return f"<tr>{''.join(f'<{tag}{class_}>{text}</{tag}>' for text, class_ in pairs)}</tr>"
+
     parts = [
         f"<p>{count(len(graphs), 'program')} of torch.compile, {time_text(1000 * total)} predicted on the device "
         f"if each runs once; {count(len(breaks), 'graph break')}.</p>",
-        *_graphs(graphs, total),
+        '<div class="wide"><table id="graphs"><thead>'
+        f"{row('th', [name for name, _ in _COLUMNS])}</thead><tbody>",
+        *(row("td", cells(graph)) for graph in graphs),
+        "</tbody></table></div>",
         "<h2>Graph breaks</h2>",
         *_break_lines(breaks),
     ]
     return document("Graphs of torch.compile", parts)
-
-
-def _graphs(graphs: Sequence[Mapping[str, Any]], total: float) -> Iterator[str]:
-    heads = "".join(f"<th{_class(is_number)}>{name}</th>" for name, is_number in _COLUMNS)
-    yield f'<div class="wide"><table id="graphs"><thead><tr>{heads}</tr></thead><tbody>'
-    for graph in graphs:
-        cells = zip(_cells(graph, total), _COLUMNS, strict=True)
-        yield f"<tr>{''.join(f'<td{_class(is_number)}>{cell}</td>' for cell, (_, is_number) in cells)}</tr>"
-    yield "</tbody></table></div>"
-
-
-def _class(is_number: bool) -> str:
-    return ' class="number"' if is_number else ""
-
-
-def _cells(graph: Mapping[str, Any], total: float) -> Iterator[str]:
-    name = graph["name"]
-    yield f'<a href="{escape(quote(name))}.html">{escape(name)}</a>'
-    yield escape(", ".join(filter(None, (graph["function"], graph["place"]))))
-    yield escape(", ".join(graph["inputs"]))
-    yield f"{graph['operations']:,}"
-    yield f"{graph['host_operations']:,}"
-    yield escape(time_text(1000 * graph["predicted_us"]))
-    yield f"{graph['predicted_us'] / total:.1%}" if total else ""
 
 
 def _break_lines(breaks: Sequence[Mapping[str, Any]]) -> Iterator[str]:

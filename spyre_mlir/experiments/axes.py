@@ -114,30 +114,27 @@ def device_and_options(point: Mapping[str, AxisValue]) -> tuple[str, tuple[tuple
     pipeline = {
         name: value for name, value in options.items() if name in _PIPELINE and name not in _OF_TARGET
     }
-    keywords = {
-        "cache": False,
-        **{name: options[name] for name in _KEYWORDS if options.get(name) is not None},
-        **_canonical(pipeline),
-        **of_target,
-    }
-    return json.dumps(sections, sort_keys=True), tuple(sorted(keywords.items()))
-
-
-def _canonical(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return pipeline options that differ from their defaults, and all options with defaults from the environment."""
-    passes = {"passes": tuple(options["passes"])} if options.get("passes") else {}
-    pipeline = SpyrePipeline.parse(
+    parsed = SpyrePipeline.parse(
         " ".join(
             f"{name}={show_value(value)}"
-            for name, value in options.items()
+            for name, value in pipeline.items()
             if value is not None and name != "passes"
         )
     )
-    return passes | {
-        name: getattr(pipeline, name)
+    # Options with defaults from the environment are always among the keywords.
+    changed = {
+        name: getattr(parsed, name)
         for name, field in _PIPELINE.items()
-        if getattr(pipeline, name) != default_of(field) or field.default_factory is not dataclasses.MISSING
+        if getattr(parsed, name) != default_of(field) or field.default_factory is not dataclasses.MISSING
     }
+    keywords = {
+        "cache": False,
+        **{name: options[name] for name in _KEYWORDS if options.get(name) is not None},
+        **({"passes": tuple(pipeline["passes"])} if pipeline.get("passes") else {}),
+        **changed,
+        **of_target,
+    }
+    return json.dumps(sections, sort_keys=True), tuple(sorted(keywords.items()))
 
 
 def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,10 +158,22 @@ def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _axis(name: str, values: Any) -> SweepAxis:
     key = name if name.startswith(_FIELD) else name.replace("-", "_")
-    _check_name(key, name)
+    known = [*_PIPELINE, *_KEYWORDS]
+    if key in _REFUSED:
+        raise AxisError(name, f"The option '{name}' is no axis: it {_REFUSED[key]}.")
+    if key.startswith(_FIELD) and key.count(".") != 2:
+        raise AxisError(
+            name, f"The axis '{name}' must name section and key of a device file: device.lx.bytes."
+        )
+    if not key.startswith(_FIELD) and key not in known:
+        raise AxisError(
+            name,
+            f"There is no option '{name}' to sweep; there are {listed(sorted(known), key)}, and fields of the device, "
+            "such as device.lx.bytes.",
+        )
     if isinstance(values, Mapping):
         pairs = list(values.items())
-    elif _is_one(values):
+    elif values is None or isinstance(values, str | Path) or not isinstance(values, Iterable):
         pairs = [(_shown(values), values)]
     else:
         pairs = [(_shown(value), value) for value in values]
@@ -178,32 +187,6 @@ def _axis(name: str, values: Any) -> SweepAxis:
         return SweepAxis(key, tuple(AxisValue(text, _checked(key, value)) for text, value in pairs))
     except CompileError as error:
         raise AxisError(name, f"The axis '{name}': {error.message}") from None
-
-
-def _check_name(key: str, name: str) -> None:
-    if key in _REFUSED:
-        raise AxisError(name, f"The option '{name}' is no axis: it {_REFUSED[key]}.")
-    if key.startswith(_FIELD):
-        if key.count(".") != 2:
-            raise AxisError(
-                name, f"The axis '{name}' must name section and key of a device file: device.lx.bytes."
-            )
-        return
-    known = [*_PIPELINE, *_KEYWORDS]
-    if key not in known:
-        raise AxisError(
-            name,
-            f"There is no option '{name}' to sweep; there are {listed(sorted(known), key)}, and fields of the device, "
-            "such as device.lx.bytes.",
-        )
-
-
-def _is_one(values: Any) -> bool:
-    return (
-        values is None
-        or isinstance(values, bool | int | float | str | Path)
-        or not isinstance(values, Iterable)
-    )
 
 
 def _shown(value: Any) -> Any:

@@ -29,19 +29,38 @@ def plot(
     """Draw column ``y`` over column ``x``; ``Results.plot`` documents the arguments."""
     if kind not in KINDS:
         raise CompileError(f"There is no plot '{kind}'; there are {', '.join(KINDS)}.")
-    series = _series(rows, x, y, by)
+    series: dict[str, Series] = {}
+    for row in rows:
+        if row.get(x) is not None and row.get(y) is not None:
+            series.setdefault(", ".join(str(row.get(name)) for name in by), []).append((row[x], row[y]))
     if not series:
         raise CompileError(f"No row has both '{x}' and '{y}', so there is nothing to draw.")
     # Created without pyplot, which has windows and global state.
     figure = imported("matplotlib.figure", "experiments").Figure(_INCHES, layout="constrained")
     axes = figure.add_subplot(xlabel=x, ylabel=y)
     for label, points in series.items():
-        _draw(axes, kind, label, points)
+        if kind == "line":
+            # Points whose first values are not all numbers keep the order of the rows.
+            is_sorted = all(_is_number(point[0]) for point in points)
+            ordered = sorted(points, key=lambda point: point[0]) if is_sorted else points
+            axes.plot(*zip(*ordered, strict=True), marker="o", markersize=4, label=label)
+            continue
+        drawn = axes.scatter(*zip(*points, strict=True), s=18, label=label)
+        if kind == "pareto":
+            if not all(_is_number(value) for point in points for value in point):
+                raise CompileError("A Pareto front needs two columns of numbers.")
+            front = pareto_front(points)
+            axes.plot(*zip(*front, strict=True), drawstyle="steps-post", color=drawn.get_facecolor()[0])
     if by:
         axes.legend(title=", ".join(by))
     axes.grid(alpha=0.3)
     if path is not None:
-        _save(figure, Path(path))
+        matplotlib = imported("matplotlib", "experiments")
+        try:
+            with matplotlib.rc_context(_SETTINGS):
+                figure.savefig(path, metadata=_METADATA.get(Path(path).suffix))
+        except (OSError, ValueError) as error:
+            raise CompileError(f"The plot cannot be written: {error}.", str(path)) from None
     return figure
 
 
@@ -54,43 +73,5 @@ def pareto_front(points: Series) -> Series:
     return front
 
 
-def _series(rows: Sequence[Mapping[str, Any]], x: str, y: str, by: Sequence[str]) -> dict[str, Series]:
-    series: dict[str, Series] = {}
-    for row in rows:
-        if row.get(x) is not None and row.get(y) is not None:
-            series.setdefault(", ".join(str(row.get(name)) for name in by), []).append((row[x], row[y]))
-    return series
-
-
-def _draw(axes: Any, kind: str, label: str, points: Series) -> None:
-    if kind == "line":
-        axes.plot(*zip(*_ordered(points), strict=True), marker="o", markersize=4, label=label)
-        return
-    drawn = axes.scatter(*zip(*points, strict=True), s=18, label=label)
-    if kind == "pareto":
-        if not all(_is_number(value) for point in points for value in point):
-            raise CompileError("A Pareto front needs two columns of numbers.")
-        front = pareto_front(points)
-        axes.plot(*zip(*front, strict=True), drawstyle="steps-post", color=drawn.get_facecolor()[0])
-
-
-def _ordered(points: Series) -> Series:
-    """Sort points by their first numbers; if these are not numbers, keep the row order."""
-    return (
-        sorted(points, key=lambda point: point[0])
-        if all(_is_number(point[0]) for point in points)
-        else points
-    )
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _save(figure: Figure, path: Path) -> None:
-    matplotlib = imported("matplotlib", "experiments")
-    try:
-        with matplotlib.rc_context(_SETTINGS):
-            figure.savefig(path, metadata=_METADATA.get(path.suffix))
-    except (OSError, ValueError) as error:
-        raise CompileError(f"The plot cannot be written: {error}.", str(path)) from None

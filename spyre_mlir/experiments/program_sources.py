@@ -6,15 +6,18 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
+import importlib.util
 import random
 import re
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from spyre_mlir.driver.cache_settings import imported_modules
 from spyre_mlir.errors import CompileError, listed
-from spyre_mlir.experiments.source_files import bound_names, module_file, source_digest
 from spyre_mlir.files import read_text
 from spyre_mlir.records import dataclass
 
@@ -172,3 +175,77 @@ def _parsed_reference(reference: str) -> tuple[str, str, list[Any], dict[str, An
             f"The arguments of the program '{reference}' must be literals, as in 'models:mlp(64, bias=False)'."
         ) from None
     return match["module"], match["function"], arguments, keywords
+
+
+# The source files of a user-defined function: its module, and all modules that the module imports.
+#
+# Files are read, not run. Files of Python and of installed packages do not count, except for the package of the
+# function. Files that are not Python, such as weights, do not count either.
+
+#: Folders of Python and of installed packages, whose files do not count.
+_INSTALLED = tuple(
+    {Path(sysconfig.get_path(kind)).resolve() for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+
+def module_file(name: str) -> Path | None:
+    """Return the source file of a module, without importing it or its parent packages; None without such a file."""
+    top, *rest = name.split(".")
+    below = top
+    try:
+        spec = importlib.util.find_spec(top)
+        locations = _locations(spec)
+        for part in rest:
+            below = f"{below}.{part}"
+            try:
+                spec = PathFinder.find_spec(below, locations)
+                locations = _locations(spec)
+            # A namespace package looks up its parent in sys.modules, which does not have it before an import.
+            except KeyError:
+                spec = None
+                locations = [str(Path(folder, part)) for folder in locations if Path(folder, part).is_dir()]
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin) if spec is not None and spec.origin and spec.origin.endswith(".py") else None
+
+
+def source_digest(root: str) -> str:
+    """Return the digest of the source files of a module, of its parent packages and of all modules that they import."""
+    sources: dict[str, bytes] = {}
+    pending = [root]
+    while pending:
+        module = pending.pop()
+        file = module_file(module)
+        # The code of this package is already part of every key.
+        top = module.partition(".")[0]
+        if module in sources or file is None or top == "spyre_mlir":
+            continue
+        if top != root.partition(".")[0] and any(map(file.resolve().is_relative_to, _INSTALLED)):
+            continue
+        sources[module] = file.read_bytes()
+        parent = module.rpartition(".")[0]
+        pending += imported_modules(sources[module], module if file.name == "__init__.py" else parent)
+        pending += [parent] if parent else []
+    digest = hashlib.sha256()
+    for module, data in sorted(sources.items()):
+        digest.update(f"{module} {len(data)}\n".encode() + data)
+    return digest.hexdigest()
+
+
+def bound_names(text: str) -> set[str] | None:
+    """Return the names that the text of a module binds; None if they cannot be determined from the text."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    return None if names & {"*", "__getattr__"} else names
+
+
+def _locations(spec: ModuleSpec | None) -> list[str]:
+    """Return the folders of a package; empty for a module."""
+    found = spec and spec.submodule_search_locations
+    return list(getattr(found, "_path", found) or ())

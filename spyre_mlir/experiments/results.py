@@ -76,7 +76,10 @@ class Results(Sequence[Row]):
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)
-        writer.writerows([_cell(row.get(name)) for name in names] for row in self.rows)
+        for row in self.rows:
+            # Booleans are written as in the text of options; None becomes an empty cell.
+            cells = [row.get(name) for name in names]
+            writer.writerow([str(cell).lower() if isinstance(cell, bool) else cell for cell in cells])
         if path is not None:
             write_text(str(path), text.getvalue())
         return text.getvalue()
@@ -133,11 +136,6 @@ class Results(Sequence[Row]):
     def _check_column(self, name: str) -> None:
         if name not in self.columns:
             raise CompileError(f"There is no column '{name}'; the columns are {listed(self.columns, name)}.")
-
-
-def _cell(value: Any) -> Any:
-    """Return a value for a CSV cell: booleans as in the text of options; None becomes an empty cell."""
-    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _short(value: Any) -> str:

@@ -121,9 +121,17 @@ class _Sweep:
         missing = [task for key, task in tasks.items() if key not in self._outcomes]
         if missing:
             Dispatcher(executor, workers).run(missing, self._is_missing, self._record)
-        rows = tuple(_row(shown, task, self._outcomes[task.key]) for shown, task in self._points)
+        rows = []
+        for shown, task in self._points:
+            outcome = self._outcomes[task.key]
+            # Locations in a text without a file have the file name "-".
+            error = re.sub(r"^-(?=:\d)", lambda _, label=task.source.label: label, outcome.error)
+            seconds = {"wall_s": outcome.wall_s, "cpu_s": outcome.cpu_s}
+            rows.append({**shown, **outcome.metrics, "error": error, **seconds})
         failures = sum(outcome.kind in (FAILED, LOST) for outcome in self._outcomes.values())
-        return Results(rows, ("program", *(axis.name for axis in self._axes)), self._computed, failures)
+        return Results(
+            tuple(rows), ("program", *(axis.name for axis in self._axes)), self._computed, failures
+        )
 
     def _is_missing(self, task: SweepTask) -> bool:
         """Return whether a point still has no result; another process may have written it to the store."""
@@ -143,12 +151,6 @@ class _Sweep:
     def _tell(self) -> None:
         if self._progress is not None:
             self._progress(len(self._outcomes), len(self._shown))
-
-
-def _row(shown: Mapping[str, Any], task: SweepTask, outcome: Outcome) -> dict[str, Any]:
-    # Locations in a text without a file have the file name "-".
-    error = re.sub(r"^-(?=:\d)", lambda _: task.source.label, outcome.error)
-    return {**shown, **outcome.metrics, "error": error, "wall_s": outcome.wall_s, "cpu_s": outcome.cpu_s}
 
 
 # The result store: one SQLite file with one row per point, keyed by the digest of the point's content.

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from spyre_mlir.algorithms import REGISTRIES
-from spyre_mlir.driver.cache_algorithms import code_of
-from spyre_mlir.driver.cache_settings import code_text
+from spyre_mlir.driver.cache_settings import code_of, code_text
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.errors import AlgorithmError, CompileError, Uncached, brief
 from spyre_mlir.experiments.program_sources import ProgramSource

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import random
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +17,17 @@ from spyre_mlir.driver.cache_settings import package_digest
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError, Uncached, listed, with_suggestion
-from spyre_mlir.experiments.tuning_proposals import Point, Proposals, Tried, key_of
+from spyre_mlir.experiments.extras import imported
 from spyre_mlir.experiments.tuning_space import TuningSpace
-from spyre_mlir.experiments.tuning_store import TrialStore
 from spyre_mlir.faults import faults_reported
 from spyre_mlir.files import write_text
 from spyre_mlir.plans.plan_file import json_text
 from spyre_mlir.records import dataclass
+
+#: The index of a choice by parameter; parameters at their default are omitted.
+Point = Mapping[str, int]
+#: Function from a seed to a point that is proposed by a model of the trials so far.
+Sampler = Callable[[int], Point]
 
 #: The value to minimize: the name of a figure of ``Program.metrics``, or a function of a program.
 Objective = str | Callable[[Program], float]
@@ -148,7 +153,18 @@ def tune(
     if space is None:
         space = TuningSpace.of(default, **compile_options)
     sizes = {parameter: len(choices) for parameter, choices in space.parameters().items()}
-    name = "spyre-tune" if storage is None else _study_name(task, default, space, seed)
+    name = "spyre-tune"
+    if storage is not None:
+        # The name identifies everything on which the values and the order of trials depend.
+        try:
+            code = package_digest()
+        except Uncached as reason:
+            raise CompileError(f"A program of the tuning {reason}.") from None
+        parts = (
+            code, default.source_text(), sorted(task.options.items()), space.parameters(), seed,
+            task.objective_name,
+        )  # fmt: skip
+        name = f"{name} {hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
     search = _Search(task, space, TrialStore(name, storage, sizes))
     search.run(Proposals(space, trials, seed), trials, executor, workers)
     return search.result(default)
@@ -208,19 +224,6 @@ class _TuningCall:
             if isinstance(self.objective, str)
             else getattr(self.objective, "__name__", "objective")
         )
-
-
-def _study_name(task: _TuningCall, default: Program, space: TuningSpace, seed: int) -> str:
-    """Return a name that identifies everything on which the values and the order of trials depend."""
-    try:
-        code = package_digest()
-    except Uncached as reason:
-        raise CompileError(f"A program of the tuning {reason}.") from None
-    parts = (
-        code, default.source_text(), sorted(task.options.items()), space.parameters(), seed,
-        task.objective_name,
-    )  # fmt: skip
-    return f"spyre-tune {hashlib.sha256(repr(parts).encode()).hexdigest()[:32]}"
 
 
 class _Search:
@@ -324,3 +327,192 @@ class _Search:
 
 def _without(point: Point, name: str) -> Point:
     return {key: number for key, number in point.items() if key != name}
+
+
+# Trials of a tuning as an Optuna study: in memory, or in a database that allows resuming a killed tuning.
+
+#: The value of a parameter at its default.
+_DEFAULT = "default"
+_REASON, _POINT = "reason", "point"
+
+
+class TrialStore:
+    """The study of one tuning; ``name`` identifies the tuning, so one database can hold many studies.
+
+    ``storage`` is the path of an SQLite file or an Optuna URL, None for memory. Only finished trials are written, so
+    a trial that is running when a process ends is repeated. Raise ``CompileError`` if Optuna is not installed, or for
+    a file of another kind.
+    """
+
+    def __init__(self, name: str, storage: str | Path | None, sizes: Mapping[str, int]) -> None:
+        self._optuna = imported("optuna", "tune")
+        self._optuna.logging.set_verbosity(self._optuna.logging.WARNING)
+        # The choices of a parameter are texts, because the order of numbers would be significant.
+        self._distributions = {
+            parameter: self._optuna.distributions.CategoricalDistribution([_DEFAULT, *map(str, range(size))])
+            for parameter, size in sizes.items()
+        }
+        url = None if storage is None else str(storage)
+        if url is not None and "://" not in url:
+            url = f"sqlite:///{url}"
+        try:
+            self._study = self._optuna.create_study(study_name=name, storage=url, load_if_exists=True)
+        # The database library raises different exceptions for a file that is not a database; the file is unchanged.
+        except Exception as error:
+            first = (str(error).splitlines() or [type(error).__name__])[0]
+            raise CompileError(
+                f"The trials cannot be kept in '{storage}': {first}; give a new path, or a file of an earlier tuning."
+            ) from error
+
+    def trials(self) -> list[tuple[Tried, str]]:
+        """Return the trials in order, each with the reason for its rejection, or ""."""
+        return [
+            (Tried(dict(trial.user_attrs[_POINT]), trial.value), trial.user_attrs.get(_REASON, ""))
+            for trial in self._study.get_trials(deepcopy=False)
+        ]
+
+    def add(self, point: Point, value: float | None, reason: str) -> None:
+        """Write a finished trial; a trial without a value is marked as pruned."""
+        states = self._optuna.trial.TrialState
+        # Parameters at their default are omitted: a large space has hundreds of them.
+        chosen = {parameter: str(number) for parameter, number in point.items()}
+        self._study.add_trial(
+            self._optuna.trial.create_trial(
+                state=states.PRUNED if value is None else states.COMPLETE,
+                value=value,
+                params=chosen,
+                distributions={parameter: self._distributions[parameter] for parameter in chosen},
+                user_attrs={_POINT: dict(point), _REASON: reason},
+            )
+        )
+
+    def sample(self, seed: int) -> Point:
+        """Propose a point with Optuna's TPE sampler, from the trials that have values."""
+        optuna = self._optuna
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            sampler = optuna.samplers.TPESampler(seed=seed % (1 << 32), multivariate=True, n_startup_trials=1)
+        study = optuna.create_study(sampler=sampler)
+        study.add_trials(
+            [
+                optuna.trial.create_trial(
+                    value=tried.value,
+                    params={
+                        parameter: str(tried.point.get(parameter, _DEFAULT))
+                        for parameter in self._distributions
+                    },
+                    distributions=self._distributions,
+                )
+                for tried, _ in self.trials()
+                if tried.value is not None
+            ]
+        )
+        params = study.ask(self._distributions).params
+        return {parameter: int(number) for parameter, number in params.items() if number != _DEFAULT}
+
+
+# The order in which a tuning tries the points of a space, as a function of the seed and of the trials so far.
+#
+# The first point is the default. Up to half of the trials are then single changes: one change of each parameter,
+# those of the longest operations first, before the second change of any parameter. Combinations follow: first the
+# changes that improve the default, added one by one to the best point, then alternating random changes of the best
+# point and proposals of Optuna's sampler.
+
+#: Maximum fraction of the trials that are single changes.
+_SINGLES = 0.5
+#: Number of random draws before a space counts as exhausted, and maximum number of changes in a draw.
+_DRAWS, _MOST_CHANGES = 200, 4
+
+
+def key_of(point: Point) -> tuple[tuple[str, int], ...]:
+    """Return a hashable key that is equal for equal points."""
+    return tuple(sorted(point.items()))
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A point that was tried, and its value; None if the compiler rejected it."""
+
+    point: Point
+    value: float | None
+
+
+class Proposals:
+    """The proposals of one tuning, for a total number of ``trials``."""
+
+    def __init__(self, space: TuningSpace, trials: int, seed: int) -> None:
+        self.space, self.trials, self.seed = space, trials, seed
+        self._sizes = {name: len(choices) for name, choices in space.parameters().items()}
+        self._singles = list(self._single_changes())
+
+    def propose(self, history: Sequence[Tried], pending: Set[tuple], sampler: Sampler) -> Point | None:
+        """Return a point that is neither in the history nor pending; None if none was found."""
+        count = len(history) + len(pending)
+        known = {key_of(tried.point) for tried in history} | pending
+        if not known:
+            return {}
+        for candidates in self._by_phase(history, count, sampler):
+            for point in candidates:
+                if key_of(point) not in known and self._is_possible(point):
+                    return point
+        return None
+
+    def _is_possible(self, point: Point) -> bool:
+        """Return whether a point is a valid call of ``compile``: two choices must not tile the same operation."""
+        try:
+            self.space.call(point)
+        except CompileError:
+            return False
+        return True
+
+    def _by_phase(self, history: Sequence[Tried], count: int, sampler: Sampler) -> Iterator[Iterator[Point]]:
+        if count < max(2, self.trials * _SINGLES):
+            yield iter(self._singles)
+        yield self._additions(history)
+        if count % 2:
+            yield iter([sampler(self.seed * 1_000_003 + count)])
+        yield self._mutations(history, count)
+        yield iter(self._singles)
+
+    def _single_changes(self) -> Iterator[Point]:
+        """Yield all points with one change: the first choice of each parameter by weight, then the second, etc."""
+        by_weight = sorted(self._sizes, key=self.space.weight, reverse=True)
+        for number in range(max(self._sizes.values(), default=0)):
+            yield from ({name: number} for name in by_weight if number < self._sizes[name])
+
+    def _additions(self, history: Sequence[Tried]) -> Iterator[Point]:
+        """Yield the best point with one more change that by itself improves the default, the largest gain first."""
+        if not (valued := [tried for tried in history if tried.value is not None]):
+            return
+        default = next((tried.value for tried in valued if not tried.point), None)
+        best = _best(valued)
+        gains = [
+            tried for tried in valued
+            if len(tried.point) == 1 and default is not None and _value(tried) < default
+        ]  # fmt: skip
+        for tried in sorted(gains, key=_value):
+            yield {**best.point, **tried.point}
+
+    def _mutations(self, history: Sequence[Tried], count: int) -> Iterator[Point]:
+        """Yield the best point with random parameters set to a random choice or the default: first one, then more."""
+        valued = [tried for tried in history if tried.value is not None]
+        names = list(self._sizes)
+        if not valued or not names:
+            return
+        best, generator = _best(valued), random.Random(f"{self.seed} {count}")
+        weights = [self.space.weight(name) + 1 / len(names) for name in names]
+        for draw in range(_DRAWS):
+            point = dict(best.point)
+            for name in generator.choices(names, weights, k=1 + draw * _MOST_CHANGES // _DRAWS):
+                point[name] = generator.randrange(-1, self._sizes[name])
+            yield {name: number for name, number in point.items() if number >= 0}
+
+
+def _value(tried: Tried) -> float:
+    assert tried.value is not None
+    return tried.value
+
+
+def _best(valued: Sequence[Tried]) -> Tried:
+    """Return the trial with the least value; ties are broken by the fewest changes, then by order."""
+    return min(valued, key=lambda tried: (_value(tried), len(tried.point)))

@@ -85,13 +85,26 @@ class TuningSpace:
             plan = program.plan()
         except CompileError:
             return cls(options)
-        pipeline = _pipeline(compile_options)
+        known = PipelineOptions.__dataclass_fields__
+        texts = (
+            f"{name}={show_value(value)}"
+            for name, value in compile_options.items()
+            if name in known and value is not None
+        )
+        pipeline = SpyrePipeline.parse(" ".join(texts))
         named, divided = (_module(program, pipeline, level) for level in ("named", "divided"))
         with named.context:
             layouts, tilings = dict(_layouts(named, pipeline, plan)), dict(_tilings(named, plan))
         with divided.context:
             divisions = dict(_divisions(divided))
-        return cls(options, divisions, layouts, tilings, _weights(program, plan))
+        # Operations have equal weights if the executions do not match them.
+        times = [each.total_ns for each in program.timeline().executions]
+        names = [entry["name"] for entry in plan["operations"]]
+        if len(times) != len(names):
+            times = [1.0] * len(names)
+        whole = sum(times) or 1.0
+        weights = {name: time / whole for name, time in zip(names, times, strict=True)}
+        return cls(options, divisions, layouts, tilings, weights)
 
     def parameters(self) -> dict[str, Sequence[Choice]]:
         """Return the choices of all parameters; the name of a parameter is its kind and its subject."""
@@ -131,7 +144,11 @@ class TuningSpace:
             elif kind == "divide":
                 operations.setdefault(name, {}).update(choice)
             else:
-                _add_tilings(operations, choice)
+                for name, loops in choice.items():
+                    pins = operations.setdefault(name, {})
+                    if "tiling" in pins:
+                        raise CompileError(f"Two choices tile '{name}'.")
+                    pins["tiling"] = loops
         plan = {
             "version": 1,
             "arguments": [{"name": name, "layout": layout} for name, layout in arguments.items()],
@@ -155,22 +172,7 @@ def _split(parameter: str) -> tuple[str, str]:
     return kind, parameter[len(kind) + 1 :]
 
 
-def _add_tilings(operations: dict[str, dict[str, Any]], choice: Mapping[str, Any]) -> None:
-    for name, loops in choice.items():
-        pins = operations.setdefault(name, {})
-        if "tiling" in pins:
-            raise CompileError(f"Two choices tile '{name}'.")
-        pins["tiling"] = loops
-
-
 # -- the program at two levels ----------------------------------------------------------------------------
-
-
-def _pipeline(compile_options: Mapping[str, Any]) -> SpyrePipeline:
-    """Return the pipeline for the options of ``compile`` that are pipeline options."""
-    known = PipelineOptions.__dataclass_fields__
-    chosen = {name: value for name, value in compile_options.items() if name in known and value is not None}
-    return SpyrePipeline.parse(" ".join(f"{name}={show_value(value)}" for name, value in chosen.items()))
 
 
 def _module(program: Program, pipeline: SpyrePipeline, level: str) -> ir.Module:
@@ -196,7 +198,8 @@ def _divisions(module: ir.Module) -> Iterator[tuple[str, list[Choice]]]:
             if name is None:
                 continue
             pins = [(each.division.splits, core_order_of(each.division)) for each in candidates]
-            pins += [(splits, _split_dims(splits)) for splits in _along_one_dim(user, cores)]
+            for splits in _along_one_dim(user, cores):
+                pins.append((splits, tuple(dim for dim, count in enumerate(splits) if count > 1)))
             if others := [pin for pin in dict.fromkeys(pins) if pin != pins[0]]:
                 yield name, [{"slices": list(slices), "core_order": list(order)} for slices, order in others]
 
@@ -209,10 +212,6 @@ def _along_one_dim(user: Divided, cores: int) -> Iterator[tuple[int, ...]]:
         exempt = DEVICE_OPS[user.opcode].indirect
         if division_problem(space, splits, cores, blocked_dims(user.op), exempt=exempt) is None:
             yield splits
-
-
-def _split_dims(splits: Sequence[int]) -> tuple[int, ...]:
-    return tuple(dim for dim, count in enumerate(splits) if count > 1)
 
 
 def _layouts(
@@ -280,13 +279,3 @@ def _cuts(loop: str, run: Sequence[Tiled], entries: Sequence[Mapping[str, Any]])
             cuts = dim_class.cuts(1, target.loop_iterations, target.cores)
             return [cut for cut in cuts if cut.tiles != of_loop["tiles"]][:_LOOP_CUTS]
     return []
-
-
-def _weights(program: Program, plan: Mapping[str, Any]) -> dict[str, float]:
-    """Return the fraction of the time of each operation; equal fractions if executions do not match operations."""
-    executions = [each.total_ns for each in program.timeline().executions]
-    names = [entry["name"] for entry in plan["operations"]]
-    if len(executions) != len(names):
-        return dict.fromkeys(names, 1 / len(names)) if names else {}
-    whole = sum(executions) or 1.0
-    return {name: time / whole for name, time in zip(names, executions, strict=True)}

@@ -95,15 +95,14 @@ def _operations(operation: ir.Operation) -> Iterator[ir.Operation]:
 def _users(values: Sequence[ir.Value], state: ir.AsmState) -> str:
     texts = []
     for value in values:
-        names = [_name(use.owner.operation, state) for use in value.uses]
-        # The bindings list the last use first; an operation may use a value twice.
-        names = list(dict.fromkeys(reversed(names)))
+        # An operation without results has its own name. The bindings list the last use first; an operation may use a
+        # value twice.
+        users = [use.owner.operation for use in value.uses]
+        names = list(
+            dict.fromkeys(
+                user.results[0].get_name(state).partition("#")[0] if len(user.results) else user.name
+                for user in reversed(users)
+            )
+        )
         texts.append(f"{'users' if len(names) > 1 else 'user'}: {', '.join(names)}" if names else "unused")
     return texts[0] if len(texts) == 1 else ", ".join(f"({text})" for text in texts)
-
-
-def _name(operation: ir.Operation, state: ir.AsmState) -> str:
-    """Return the name of an operation's results, or the name of the operation if it does not have results."""
-    return (
-        operation.results[0].get_name(state).partition("#")[0] if len(operation.results) else operation.name
-    )

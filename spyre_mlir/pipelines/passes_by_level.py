@@ -30,18 +30,19 @@ def entries(choices: Mapping[str, LevelChoice] | Sequence[str]) -> tuple[str, ..
                 "'laid-out=my-pass'."
             )
         return tuple(choices)
-    pairs = ((level, text) for level, choice in choices.items() for text in _texts(choice))
-    return tuple(f"{level}={text}" for level, text in pairs)
+    texts = []
+    for level, choice in choices.items():
+        for pass_ in choice if isinstance(choice, Sequence) and not isinstance(choice, str) else [choice]:
+            if isinstance(pass_, str):
+                texts += [f"{level}={step}" for step in Pipeline.parse(pass_, "").steps]
+            else:
+                _require_text(pass_)
+                texts.append(f"{level}={pass_}")
+    return tuple(texts)
 
 
-def _texts(choice: LevelChoice) -> list[str]:
-    passes = choice if isinstance(choice, Sequence) and not isinstance(choice, str) else [choice]
-    return [text for pass_ in passes for text in _texts_of(pass_)]
-
-
-def _texts_of(pass_: str | Pass) -> list[str]:
-    if isinstance(pass_, str):
-        return [str(step) for step in Pipeline.parse(pass_, "").steps]
+def _require_text(pass_: Pass) -> None:
+    """Raise ``CompileError`` for a pass that its text does not describe, or that is not a pass."""
     if not isinstance(pass_, Pass):
         shown = f"the class {pass_.__name__}" if isinstance(pass_, type) else repr(pass_)
         raise CompileError(f"A pass is an instance of a class of passes, or a text, not {shown}.")
@@ -51,7 +52,6 @@ def _texts_of(pass_: str | Pass) -> list[str]:
         )
     if Pipeline.parse(str(pass_), "").steps[0].ours != pass_:
         raise CompileError(f"The pass '{pass_.name}' has options that no text holds: {pass_!r}.")
-    return [str(pass_)]
 
 
 def by_level(option: Sequence[str], levels: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -21,8 +21,21 @@ from spyre_mlir.records import dataclass
 _LOSSLESS = AsmForm(debug_info=True, generic=True)
 
 
+class Observer:
+    """A reader of the IR between the passes of a run, which it does not change."""
+
+    def entered(self, step: PipelineStep, operation: ir.Operation) -> None:
+        """Observe the IR before a pass."""
+
+    def passed(self, step: PipelineStep, operation: ir.Operation) -> None:
+        """Observe the IR after a pass."""
+
+    def failed(self, step: PipelineStep, operation: ir.Operation) -> None:
+        """Observe the IR that a pass left when it failed."""
+
+
 @dataclass(frozen=True)
-class Printing:
+class Printing(Observer):
     """Settings for printing IR before or after passes, which are given by name.
 
     If ``tree_folder`` is set, each print is written to a file in that folder instead of stderr.
@@ -64,9 +77,6 @@ class Printing:
             print_generic_op_form=form.generic,
             tree_printing_dir_path=folder,
         )
-
-    def entered(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Do nothing: upstream prints the IR before a pass."""
 
     def passed(self, step: PipelineStep, operation: ir.Operation) -> None:
         """Print the files that the manager of one pass has written."""

@@ -20,6 +20,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.files import write_text
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines.asm_form import AsmForm
+from spyre_mlir.pipelines.printing import Observer
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.records import dataclass
 
@@ -47,7 +48,10 @@ class Reproducer:
         if not resource or not pipeline:
             text = f"The text has no resource '{_KEY}', which --mlir-pass-pipeline-crash-reproducer writes."
             raise CompileError(text, f"{source}:1:1")
-        return cls(_ESCAPE.sub(_unescaped, pipeline[1]), not re.search(r"verify_each: *false", resource[1]))
+        unescaped = _ESCAPE.sub(
+            lambda match: chr(int(match[1], 16)) if len(match[1]) == 2 else match[1], pipeline[1]
+        )
+        return cls(unescaped, not re.search(r"verify_each: *false", resource[1]))
 
     def text(self, operation: ir.Operation) -> str:
         """Return the text of a module with the resource."""
@@ -64,14 +68,11 @@ class Reproducer:
         return f"{asm}\n{{-#\n{resource}{_END}"
 
 
-def _unescaped(match: re.Match[str]) -> str:
-    return chr(int(match[1], 16)) if len(match[1]) == 2 else match[1]
-
-
-class CrashReproducer:
+class CrashReproducer(Observer):
     """An observer that writes a reproducer to ``path`` for a run that fails or that crashes the process.
 
-    With ``is_local`` the reproducer is the IR before the failing pass, with that pass alone.
+    With ``is_local`` the reproducer is the IR before the failing pass, with that pass alone. A failed pass by itself
+    has no effect: the run may start again without it.
     """
 
     def __init__(self, path: str, pipeline: Pipeline, verify_each: bool, is_local: bool) -> None:
@@ -84,16 +85,17 @@ class CrashReproducer:
         if self.has_failed or (self._is_written and not self._is_local):
             return
         if not self._is_written:
-            _require_no_other_file(Path(self.path))
+            path = Path(self.path)
+            if path.is_file():
+                with path.open("rb") as file:
+                    file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
+                    if _KEY.encode() not in file.read(_TAIL_BYTES):
+                        raise CompileError(
+                            f"The file '{path}' is no reproducer; name one that may be written over."
+                        )
         pipeline = str(Pipeline((step,)) if self._is_local else self._pipeline)
         write_text(self.path, Reproducer(pipeline, self._verify_each).text(operation))
         self._is_written = True
-
-    def passed(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Do nothing."""
-
-    def failed(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Do nothing: the run may start again without the step that failed."""
 
     def finish(self, has_failed: bool) -> bool:
         """Keep the file if this is the first run that has failed, and return whether it is; else remove the file."""
@@ -103,13 +105,3 @@ class CrashReproducer:
             self._is_written = False
         self.has_failed = self.has_failed or is_first
         return is_first
-
-
-def _require_no_other_file(path: Path) -> None:
-    """Raise ``CompileError`` for an existing file that is not a reproducer, so that it is not overwritten."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
-        if _KEY.encode() not in file.read(_TAIL_BYTES):
-            raise CompileError(f"The file '{path}' is no reproducer; name one that may be written over.")

@@ -11,11 +11,10 @@ import traceback
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from spyre_mlir import logs, passes, problems
 from spyre_mlir.analysis.aliasing import all_ops, functions
-from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.kept_usage import digest_of, usage_kept, usage_of
 from spyre_mlir.analysis.program_cost import ProgramCost, cost_of_program
 from spyre_mlir.analysis.repeated_layers import OperationSequence
@@ -34,32 +33,14 @@ from spyre_mlir.passes.fold_repeated_layers import FoldRepeatedLayers
 from spyre_mlir.passes.scratchpad_planning import ScratchpadPlanning
 from spyre_mlir.passes.unfold_repeated_layers import NotPeriodic, UnfoldRepeatedLayers
 from spyre_mlir.pipelines import upstream
-from spyre_mlir.pipelines.printing import Printing
+from spyre_mlir.pipelines.printing import Observer, Printing
 from spyre_mlir.pipelines.spyre import SpyrePipeline
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.records import dataclass
-from spyre_mlir.remarks import WARNING, Remark, Remarks
+from spyre_mlir.remarks import WARNING, Remarks
 from spyre_mlir.target.target import Target
 from spyre_mlir.timeline import timeline
 from spyre_mlir.timing import Timing, entered, scope
-
-# Observers of a run: they are called with the IR before each pass, after it, and when it fails.
-
-
-class Observer(Protocol):
-    """A reader of the IR between passes. An observer does not change the IR."""
-
-    def entered(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Observe the IR before a pass."""
-        ...
-
-    def passed(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Observe the IR after a pass."""
-        ...
-
-    def failed(self, step: PipelineStep, operation: ir.Operation) -> None:
-        """Observe the IR that a pass left when it failed."""
-        ...
 
 
 class ObservedManager:
@@ -135,30 +116,22 @@ def run_pipeline(
         if levels is not None:
             levels[INPUT] = level_lines(operation)
         try:
-            _run_folded(observed if observers else managers, operation, remarks, whole)
+            first = 0
+            while True:
+                try:
+                    _run_steps(observed if observers else managers, first, operation, remarks, whole)
+                    break
+                # The layers left out cannot be copied or placed, so the steps run again with more layers.
+                except NotPeriodic:
+                    first = whole.keep_more_layers()
+                except CompileError as error:
+                    if not whole.is_unfolded or isinstance(error, AlgorithmError):
+                        raise
+                    first = whole.restore()
         finally:
             # A manager holds its pass in native code, so the garbage collector never frees a cycle through it.
             managers.clear()
             observed.clear()
-
-
-def _run_folded(
-    managers: Managers,
-    operation: ir.Operation,
-    remarks: Remarks | None,
-    whole: WholeModule,
-) -> None:
-    """Run the steps. Run them again with more layers if the layers left out cannot be copied or placed."""
-    first = 0
-    while True:
-        try:
-            return _run_steps(managers, first, operation, remarks, whole)
-        except NotPeriodic:
-            first = whole.keep_more_layers()
-        except CompileError as error:
-            if not whole.is_unfolded or isinstance(error, AlgorithmError):
-                raise
-            first = whole.restore()
 
 
 def _run_between(
@@ -290,14 +263,10 @@ def _run(
             note_user(error)
         raise
     for remark in (remarks or ())[known:]:
-        _log(remark)
-
-
-def _log(remark: Remark) -> None:
-    """Log a decision, unless it is a warning: tools and ``compile`` show warnings themselves."""
-    if remark.kind != WARNING:
-        topics = (*entered(), remark.pass_name, remark.kind)
-        logs.tell(logs.REMARK, of_remark(remark).message, "remarks", topics, remark.op_location)
+        # Tools and ``compile`` show warnings themselves.
+        if remark.kind != WARNING:
+            topics = (*entered(), remark.pass_name, remark.kind)
+            logs.tell(logs.REMARK, of_remark(remark).message, "remarks", topics, remark.op_location)
 
 
 # The place of a fault in a pass: the operation that the pass was processing.
@@ -550,8 +519,11 @@ class PipelineEvaluator:
         # Passes evaluate equal groups repeatedly because the layers of a model are equal.
         if key not in self.costs:
             with scope("trial"), usage_kept():
-                refused = self._run(passes, module)
-                self.costs[key] = None if refused else cost_of_program(_usage(module))
+                if self._run(passes, module):
+                    self.costs[key] = None
+                else:
+                    (func,) = functions(module.operation)
+                    self.costs[key] = cost_of_program(usage_of(func))
         return self.costs[key]
 
     def time(self, module: ir.Module) -> ProgramCost | None:
@@ -674,8 +646,3 @@ def no_layout(error: ViewError, target: Target) -> CompileError:
     return CompileError(
         f"A tensor cannot lie in sticks of {target.stick_bytes} bytes as an operation wants it: {error}."
     )
-
-
-def _usage(module: ir.Module) -> Usage:
-    (function,) = functions(module.operation)
-    return usage_of(function)

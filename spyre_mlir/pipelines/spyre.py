@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from spyre_mlir import passes
 from spyre_mlir.algorithms import REGISTRIES
@@ -36,28 +38,69 @@ class LevelPasses:
 
     def stages(self) -> list[tuple[str, tuple[str, ...]]]:
         """Return the levels in order, each with the compiler's passes that produce it."""
+        options = self.options
+        # A user-defined pass, a plan file and a cut depend on every operation, so no layer is left out.
+        is_seen = options.insert or options.passes
+        is_whole = is_seen or options.bundle_operations or options.use_plan is not None
+        tiles_attention = options.tile_attention and options.lx_planning
         return [
-            ("device-ops", self._device_ops()),
+            (
+                "device-ops",
+                (
+                    *_ENTRY,
+                    *_if(not is_whole, "fold-repeated-layers"),
+                    *_OUTLINING,
+                    "decompose-softmax",
+                    *_CLEAN,
+                    "narrow-matmuls",
+                    _text("unroll-windows", native=options.native_windows and options.precision == "device"),
+                    "func.func(linalg-fold-unit-extent-dims)",
+                    "func.func(linalg-generalize-named-ops)",
+                    *_CLEAN,
+                    "fold-constants",
+                    "decompose-to-device-ops",
+                    *_CLEAN,
+                    "fuse-device-ops",
+                    f"apply-precision{{policy={options.precision}}}",
+                    *_CLEAN,
+                    # Again: apply-precision may have removed casts that separated the operations of a pattern.
+                    "fuse-device-ops",
+                    "expand-scalar-functions",
+                    "hoist-weight-views",
+                    "update-in-place",
+                    # Always: only at this point can a user's program fail for lack of a device operation.
+                    "verify-device-ops",
+                ),
+            ),
             (
                 "tiled",
                 (
-                    *self._expansion(),
+                    *_if(tiles_attention, "expand-attention"),
                     "propagate-named-dims",
                     "split-named-dims",
                     "lower-hints",
                     *self._plan("device-ops"),
-                    *self._tiling(),
-                    *("coarse-tiling", "inline-loop-bodies"),
-                    *self._checks("verify-device-ops"),
+                    *_if(
+                        tiles_attention, _text("online-softmax", skip_masked_tiles=options.skip_masked_tiles)
+                    ),
+                    *self._auto_tiling(),
+                    "coarse-tiling",
+                    "inline-loop-bodies",
+                    *_if(options.verify_each, "verify-device-ops"),
                     *self._plan("tiled"),
                 ),
             ),
             (
                 "laid-out",
                 (
-                    self._choose_layouts(),
-                    self._resolve_padding(),
-                    *self._checks("verify-laid-out", "verify-padding"),
+                    _text(
+                        "choose-layouts",
+                        stick_outermost=options.stick_outermost,
+                        argument_layouts=options.argument_layouts,
+                        layout_choice=options.layout_choice,
+                    ),
+                    _text("resolve-padding", host_padding=options.host_padding),
+                    *_if(options.verify_each, "verify-laid-out", "verify-padding"),
                     *self._plan("laid-out"),
                 ),
             ),
@@ -65,9 +108,14 @@ class LevelPasses:
                 "divided",
                 (
                     "span-reduction",
-                    self._distribution(),
+                    _text(
+                        "work-distribution",
+                        matmul=options.matmul,
+                        uneven=options.uneven_splits,
+                        division=options.division,
+                    ),
                     *self._alignment(),
-                    *self._sinking(),
+                    *_if(options.lx_planning, "sink-restickify", "hoist-loads"),
                     "verify-divided",
                 ),
             ),
@@ -76,63 +124,33 @@ class LevelPasses:
                 (
                     *self._cut(before_planning=True),
                     *self._scratchpad(),
-                    *self._unfolding(),
-                    _text("place-in-hbm", order_by_size=self.options.order_by_size),
-                    *self._placed(),
+                    *_if(not is_whole, _text("unfold-repeated-layers", reuse=options.reuse)),
+                    _text("place-in-hbm", order_by_size=options.order_by_size),
+                    "verify-placed",
+                    *_if(options.lx_planning, "verify-scratchpad"),
+                    "verify-ownership",
                     *self._cut(before_planning=False),
                     *self._plan("placed"),
                 ),
             ),
-            _to_ktir(self.options)
-            if self.options.target == "ktir"
-            else ("bundle", ("convert-sdsc-to-sdscbundle", *self._checked_bundle())),
-        ]
-
-    def _device_ops(self) -> tuple[str, ...]:
-        return (
-            *_ENTRY,
-            *self._folding(),
-            *_OUTLINING,
-            "decompose-softmax",
-            *_CLEAN,
-            "narrow-matmuls",
-            _text(
-                "unroll-windows", native=self.options.native_windows and self.options.precision == "device"
+            ("ktir", (_text("convert-sdsc-to-ktir", addresses=options.ktir_addresses),))
+            if options.target == "ktir"
+            else (
+                "bundle",
+                (
+                    "convert-sdsc-to-sdscbundle",
+                    # A module that enters at a later level is always checked.
+                    *_if(options.verify_each or bool(options.from_level), "verify-bundle"),
+                ),
             ),
-            "func.func(linalg-fold-unit-extent-dims)",
-            "func.func(linalg-generalize-named-ops)",
-            *_CLEAN,
-            "fold-constants",
-            "decompose-to-device-ops",
-            *_CLEAN,
-            "fuse-device-ops",
-            f"apply-precision{{policy={self.options.precision}}}",
-            *_CLEAN,
-            # Again: apply-precision may have removed casts that separated the operations of a pattern.
-            "fuse-device-ops",
-            "expand-scalar-functions",
-            "hoist-weight-views",
-            "update-in-place",
-            # Always: only at this point can a user's program fail for lack of a device operation.
-            "verify-device-ops",
-        )
-
-    def _folding(self) -> tuple[str, ...]:
-        """Return ``fold-repeated-layers``, unless an option or a user-defined pass depends on every operation."""
-        options = self.options
-        is_seen = options.insert or options.passes
-        is_whole = is_seen or options.bundle_operations or options.use_plan is not None
-        return () if is_whole else ("fold-repeated-layers",)
-
-    def _unfolding(self) -> tuple[str, ...]:
-        return (_text("unfold-repeated-layers", reuse=self.options.reuse),) if self._folding() else ()
+        ]
 
     def entry(self, begin: int) -> tuple[str, ...]:
         """Return the checks of a module that enters at level number ``begin``."""
         # A bundle does not contain any operations of our dialects to check.
         stages = self.stages()
         if begin == len(stages):
-            return ("verify-bundle",) if stages[-1][0] == "bundle" else ()
+            return _if(stages[-1][0] == "bundle", "verify-bundle")
         relayouts = [name for name, _ in stages].index("divided") < begin
         checks = (
             (_text("verify-device-ops", meaning=True, relayouts=relayouts),),
@@ -143,47 +161,19 @@ class LevelPasses:
         )
         return tuple(name for level in checks[:begin] for name in level)
 
-    def _distribution(self) -> str:
-        splits = {"matmul": self.options.matmul, "uneven": self.options.uneven_splits}
-        return _text("work-distribution", **splits, division=self.options.division)
-
-    def _expansion(self) -> tuple[str, ...]:
-        if not (self.options.tile_attention and self.options.lx_planning):
-            return ()
-        return ("expand-attention",)
-
-    def _tiling(self) -> tuple[str, ...]:
-        """Return the passes that tile automatically; tiling for LX requires LX planning."""
+    def _auto_tiling(self) -> tuple[str, ...]:
+        """Return the passes that tile for spans and for LX; tiling for LX requires LX planning."""
         spills = self.options.tile_for_lx and self.options.lx_planning
-        passes = (
-            (
-                _text("online-softmax", skip_masked_tiles=self.options.skip_masked_tiles),
-                self.options.tile_attention and self.options.lx_planning,
-            ),
-            (
-                _text(
-                    "auto-tiling",
-                    spans=self.options.tile_for_span,
-                    spills=spills,
-                    bundle_operations=self.options.bundle_operations,
-                    tiling=self.options.tiling,
-                ),
-                spills or self.options.tile_for_span,
-            ),
-            ("unroll-tiles", spills),
+        if not (spills or self.options.tile_for_span):
+            return ()
+        tiling = _text(
+            "auto-tiling",
+            spans=self.options.tile_for_span,
+            spills=spills,
+            bundle_operations=self.options.bundle_operations,
+            tiling=self.options.tiling,
         )
-        return tuple(text for text, is_enabled in passes if is_enabled)
-
-    def _choose_layouts(self) -> str:
-        return _text(
-            "choose-layouts",
-            stick_outermost=self.options.stick_outermost,
-            argument_layouts=self.options.argument_layouts,
-            layout_choice=self.options.layout_choice,
-        )
-
-    def _resolve_padding(self) -> str:
-        return _text("resolve-padding", host_padding=self.options.host_padding)
+        return (tiling, *_if(spills, "unroll-tiles"))
 
     def _alignment(self) -> tuple[str, ...]:
         if not (self.options.lx_planning and self.options.co_optimizing_lx_planning):
@@ -196,29 +186,26 @@ class LevelPasses:
         options = {"matmul": self.options.matmul, "joint_division": self.options.joint_division}
         return (_text("joint-planning", **options),)
 
-    def _sinking(self) -> tuple[str, ...]:
-        return ("sink-restickify", "hoist-loads") if self.options.lx_planning else ()
-
     def _scratchpad(self) -> tuple[str, ...]:
-        if not self.options.lx_planning:
+        options = self.options
+        if not options.lx_planning:
             return self._plan("divided")
-        options = {
-            "layout_solver": self.options.layout_solver,
-            "order_by_size": self.options.order_by_size,
-            "in_place": self.options.in_place,
-            "lx_ops": self.options.lx_ops,
-        }
-        clones = {"clone-outputs": self.options.clone_outputs, "clone-inputs": self.options.clone_inputs}
-        cloning = [name for name, is_enabled in clones.items() if is_enabled]
-        is_numbered = self.options.bundle_operations > 0 and not self.options.non_terminal
-        changes = {
-            "reorder-operations": self.options.reorder,
-            "evict-and-reload": self.options.moves,
-            "double-buffer": self.options.double_buffer,
-        }
-        changing = [name for name, is_enabled in changes.items() if is_enabled and not is_numbered]
-        planning = _text("scratchpad-planning", **options)
-        return (*cloning, *changing, *self._plan("divided"), planning)
+        is_numbered = options.bundle_operations > 0 and not options.non_terminal
+        return (
+            *_if(options.clone_outputs, "clone-outputs"),
+            *_if(options.clone_inputs, "clone-inputs"),
+            *_if(options.reorder and not is_numbered, "reorder-operations"),
+            *_if(options.moves and not is_numbered, "evict-and-reload"),
+            *_if(options.double_buffer and not is_numbered, "double-buffer"),
+            *self._plan("divided"),
+            _text(
+                "scratchpad-planning",
+                layout_solver=options.layout_solver,
+                order_by_size=options.order_by_size,
+                in_place=options.in_place,
+                lx_ops=options.lx_ops,
+            ),
+        )
 
     def _cut(self, before_planning: bool) -> tuple[str, ...]:
         """Return the pass that cuts bundles. It runs before planning if LX is not kept across a cut."""
@@ -237,16 +224,9 @@ class LevelPasses:
             steps.append(_text("save-plan", file=self.options.save_plan))
         return tuple(steps)
 
-    def _placed(self) -> tuple[str, ...]:
-        scratchpad = ("verify-scratchpad",) if self.options.lx_planning else ()
-        return ("verify-placed", *scratchpad, "verify-ownership")
 
-    def _checked_bundle(self) -> tuple[str, ...]:
-        """Return the check of the bundle, which always runs if the input enters at a later level."""
-        return ("verify-bundle",) if self.options.verify_each or self.options.from_level else ()
-
-    def _checks(self, *names: str) -> tuple[str, ...]:
-        return names if self.options.verify_each else ()
+def _if(is_enabled: bool, *texts: str) -> tuple[str, ...]:
+    return texts if is_enabled else ()
 
 
 @dataclass(frozen=True)
@@ -265,6 +245,12 @@ class SpyrePipeline(PipelineOptions):
             # IR after user-defined passes is checked in the same way as IR that enters at the level.
             stages[index] = level, (*stages[index][1], *texts, *of_levels.entry(index + 1))
         return stages
+
+    def changed(self) -> dict[str, Any]:
+        """Return the options that differ from their defaults."""
+        defaults = SpyrePipeline()
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if value != getattr(defaults, name)}
 
     def partition(self) -> Pipeline:
         """Return the passes that partition a program into functions for the device and for the host.
@@ -375,10 +361,6 @@ def _insert(stages: list[tuple[str, tuple[str, ...]]], text: str) -> None:
     raise CompileError(
         f"insert is '{text}'; it takes NAME@OTHER, where OTHER is a pass of the pipeline: {names}."
     )
-
-
-def _to_ktir(options: PipelineOptions) -> tuple[str, tuple[str, ...]]:
-    return "ktir", (_text("convert-sdsc-to-ktir", addresses=options.ktir_addresses),)
 
 
 def _text(name: str, **options: object) -> str:

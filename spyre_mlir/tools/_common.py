@@ -17,7 +17,7 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from spyre_mlir import logs
 from spyre_mlir.errors import CompileError, shown_path, suggestion
@@ -241,6 +241,13 @@ def require_folder(path: str) -> str:
         raise CompileError("A bundle is a folder, which stdout is not; name one.")
     require_replaceable(path)
     return path
+
+
+def add_output(
+    parser: argparse._ActionsContainer, flags: str, metavar: str, help: str, **settings: Any
+) -> None:
+    """Add ``flags`` such as "-o --output" for an output file; before long work, check that it can be written."""
+    parser.add_argument(*flags.split(), type=require_writable, metavar=metavar, help=help, **settings)
 
 
 def number(kind: Callable[[str], float], low: float, high: float) -> Callable[[str], float]:

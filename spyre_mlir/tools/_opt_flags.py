@@ -80,14 +80,7 @@ def parser(documentation: str | None) -> _common.ArgumentParser:
     """Return the parser of spyre-opt."""
     parser = _common.ArgumentParser("spyre-opt", documentation)
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
-    parser.add_argument(
-        "-o",
-        dest="output",
-        type=_common.require_writable,
-        default="-",
-        metavar="FILE",
-        help="output file, - for stdout",
-    )
+    _common.add_output(parser, "-o", "FILE", "output file, - for stdout", dest="output", default="-")
     _add_run(parser.add_argument_group("what to run, in the order given"))
     _add_reading(parser.add_argument_group("input"))
     _add_printing(parser.add_argument_group("printing the IR between passes"))
@@ -115,12 +108,20 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--run-reproducer", action="store_true", help="run the pipeline in the resources of the input"
     )
-    group.add_argument("--mlir-pass-pipeline-crash-reproducer", type=_common.require_writable, metavar="FILE",
-                       help="write the input and the pipeline to FILE if a pass fails or crashes")  # fmt: skip
+    _common.add_output(
+        group,
+        "--mlir-pass-pipeline-crash-reproducer",
+        "FILE",
+        "write the input and the pipeline to FILE if a pass fails or crashes",
+    )
     group.add_argument("--mlir-pass-pipeline-local-reproducer", action="store_true",
                        help="with the one before: the IR in front of the pass that fails, and that pass")  # fmt: skip
-    group.add_argument("--mlir-generate-reproducer", type=_common.require_writable, metavar="FILE",
-                       help="write the input and the pipeline to FILE, without a failure")  # fmt: skip
+    _common.add_output(
+        group,
+        "--mlir-generate-reproducer",
+        "FILE",
+        "write the input and the pipeline to FILE, without a failure",
+    )
 
 
 def _add_reading(group: argparse._ArgumentGroup) -> None:
@@ -199,8 +200,9 @@ def _add_reports(group: argparse._ArgumentGroup) -> None:
                        default="warnings", help="diagnostics to print (default: warnings)")  # fmt: skip
     group.add_argument("--mlir-print-op-on-diagnostic", type=_boolean, default=True, metavar="BOOL",
                        help="the operation of an error as a note (default: true)")  # fmt: skip
-    group.add_argument("--remarks", "--remarks-output-file", type=_common.require_writable, metavar="FILE",
-                       help="write every decision as a JSON line")  # fmt: skip
+    _common.add_output(
+        group, "--remarks --remarks-output-file", "FILE", "write every decision as a JSON line"
+    )
     group.add_argument("--remarks-filter", type=_regex, metavar="REGEX",
                        help="only decisions whose 'pass: kind' has a match, written and shown")  # fmt: skip
     group.add_argument("--list-passes", nargs="?", const="", metavar="NAME",

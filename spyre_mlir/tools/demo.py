@@ -35,9 +35,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     print(f"Softmax of {ROWS} x {COLUMNS} fp16 numbers over dim 0, from PyTorch to simulated Spyre cores.\n")
     example = _timed("load PyTorch", _example)
-    program = _timed("import, compile", lambda: _compiled(example))
+    from spyre_mlir.bundle import read_bundle
+    from spyre_mlir.driver.compilation import compile
+    from spyre_mlir.simulator import run
+
+    def simulate() -> np.ndarray:
+        """Run the bundle on disk, and set the result on the program, whose summary then has the statistics."""
+        program.last_run = run(read_bundle(folder), {program.inputs[0].name: example.inputs[0].numpy()})
+        (result,) = program.last_run.outputs.values()
+        return result
+
+    program = _timed("import, compile", lambda: compile(example.model, example.inputs))
     _timed("write the bundle", lambda: program.save(folder))
-    output = _timed("simulate", lambda: _simulate(program, folder, example.inputs[0].numpy()))
+    output = _timed("simulate", simulate)
     page = Path(folder).with_name(f"{Path(folder).name}.html")
     _timed("write the report", lambda: program.report(page))
 
@@ -48,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     print(table(program.last_run.statistics))
     _section(f"Files in {folder}")
-    print(_files(Path(folder)))
+    for path in sorted(Path(folder).iterdir()):
+        print(f"{path.stat().st_size:>10,} bytes  {path.name}")
     _section("Largest error against float64")
     agrees = _agree(output, example)
     _section("What to do next")
@@ -72,23 +83,6 @@ def _example():
     return softmax(ROWS, COLUMNS)
 
 
-def _compiled(example):
-    from spyre_mlir.driver.compilation import compile
-
-    return compile(example.model, example.inputs)
-
-
-def _simulate(program, folder: str, x: np.ndarray) -> np.ndarray:
-    """Run the bundle on disk, and set the result on the program, whose summary then has the statistics."""
-    from spyre_mlir.bundle import read_bundle
-    from spyre_mlir.simulator import run
-
-    bundle = read_bundle(folder)
-    program.last_run = run(bundle, {program.inputs[0].name: x})
-    (result,) = program.last_run.outputs.values()
-    return result
-
-
 def _timed(label: str, step: Callable[..., Any]):
     start = time.perf_counter()
     value = step()
@@ -98,11 +92,6 @@ def _timed(label: str, step: Callable[..., Any]):
 
 def _section(title: str) -> None:
     print(f"\n{title}\n{'-' * len(title)}")
-
-
-def _files(folder: Path) -> str:
-    sizes = [(path.name, path.stat().st_size) for path in sorted(folder.iterdir())]
-    return "\n".join(f"{size:>10,} bytes  {name}" for name, size in sizes)
 
 
 def _agree(output: np.ndarray, example) -> bool:

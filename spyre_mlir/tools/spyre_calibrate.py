@@ -47,37 +47,55 @@ def main(argv: Sequence[str] | None = None) -> int:
     from spyre_mlir.calibration.fit import fit_quality
     from spyre_mlir.calibration.measurements import read_measurements
     from spyre_mlir.report.calibration_picture import picture
+    from spyre_mlir.target.target import Target, packaged_text
 
     if options.picture and not options.picture.endswith(".svg"):
         raise CompileError(f"The name '{options.picture}' of the picture must end in .svg.")
-    text, source, device = _device(options.device)
+    path = options.device or os.environ.get("SPYRE_DEVICE")
+    text, source = (_common.read_text(path), path) if path else (packaged_text(), "spyre.toml")
+    device = Target.of_text(text, source)
     measurements = read_measurements(options.file, device)
     figures = fit_quality([(measured, device) for measured in measurements])
     lines = [*_rows(measurements, device), "", *_figures("this device", figures)]
-    summary: dict[str, Any] = {**asdict(figures), "regrets": _regrets(measurements, device)}
+    regrets = {group.name: _regret(group, device) for group in measurements if len(group.splits) > 1}
+    summary: dict[str, Any] = {**asdict(figures), "regrets": regrets}
     if options.output:
         fit, fitted_text, device, figures = _fitted(text, source, device, measurements, options.file)
         lines += ["", *_figures("fitted", figures), *_fit_lines(fit)]
-        summary["fit"] = _fit_summary(fit, figures)
+        summary["fit"] = {
+            **asdict(figures),
+            "leave_one_shape_out": None if fit.unseen is None else asdict(fit.unseen),
+            "shapes": {shape: asdict(unseen) for shape, unseen in fit.unseen_by_shape.items()},
+            "constants": {
+                result.constant.path: {
+                    "before": result.constant.value,
+                    "value": result.value,
+                    "as_good": [result.low, result.high],
+                    "identified": not result.problem,
+                }
+                for result in fit.constants
+            },
+        }
         _common.write_text(options.output, fitted_text)
     if options.json:
         _common.write_text(options.json, json.dumps(summary, indent=2) + "\n")
     if options.picture:
-        name = Path(options.file).name
-        _common.write_text(options.picture, picture(name, _points(measurements, device), _quality(figures)))
+        # Series, name, predicted and measured time (us) of each row.
+        points = [
+            (group.name, f"{group.name} {split}".strip(), predicted / 1000, measured / 1000)
+            for group in measurements
+            for split, predicted, measured in zip(
+                group.splits, group.predicted_ns(device), group.measured_ns, strict=True
+            )
+        ]
+        rank = figures.rank_correlation
+        quality = f"{figures.rows} rows: {'' if rank is None else f'rank correlation {rank:.3f}, '}"
+        quality += f"RMS of log {figures.rms_log:.3f}, bias {figures.bias:.3f}"
+        _common.write_text(options.picture, picture(Path(options.file).name, points, quality))
     # The table goes to stderr if another output goes to stdout.
     is_stdout = "-" in (options.output, options.json)
     print("\n".join(lines), file=sys.stderr if is_stdout else sys.stdout)
     return 0
-
-
-def _device(path: str | None) -> tuple[str, str, Target]:
-    """Return text, name and target of the device file: from --device, else SPYRE_DEVICE, else the packaged file."""
-    from spyre_mlir.target.target import Target, packaged_text
-
-    path = path or os.environ.get("SPYRE_DEVICE")
-    text, source = (_common.read_text(path), path) if path else (packaged_text(), "spyre.toml")
-    return text, source, Target.of_text(text, source)
 
 
 def _fitted(
@@ -143,65 +161,12 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
         yield f"  {constant.path:<28}{values} {result.note}"
 
 
-def _quality(figures: FitQuality) -> str:
-    rank = "" if figures.rank_correlation is None else f"rank correlation {figures.rank_correlation:.3f}, "
-    return f"{figures.rows} rows: {rank}RMS of log {figures.rms_log:.3f}, bias {figures.bias:.3f}"
-
-
-# -- JSON and points ---------------------------------------------------------------------------------------
-
-
-def _regrets(measurements: Sequence[Measurements], device: Target) -> dict[str, float]:
-    return {group.name: _regret(group, device) for group in measurements if len(group.splits) > 1}
-
-
-def _fit_summary(fit: Fit, figures: FitQuality) -> dict[str, Any]:
-    return {
-        **asdict(figures),
-        "leave_one_shape_out": None if fit.unseen is None else asdict(fit.unseen),
-        "shapes": {shape: asdict(unseen) for shape, unseen in fit.unseen_by_shape.items()},
-        "constants": {
-            result.constant.path: {
-                "before": result.constant.value,
-                "value": result.value,
-                "as_good": [result.low, result.high],
-                "identified": not result.problem,
-            }
-            for result in fit.constants
-        },
-    }
-
-
-def _points(measurements: Sequence[Measurements], device: Target) -> list[tuple[str, str, float, float]]:
-    """Return series, name, predicted and measured time (us) of each row."""
-    return [
-        (group.name, f"{group.name} {split}".strip(), predicted / 1000, measured / 1000)
-        for group in measurements
-        for split, predicted, measured in zip(
-            group.splits, group.predicted_ns(device), group.measured_ns, strict=True
-        )
-    ]
-
-
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-calibrate", __doc__)
     parser.add_argument("file", metavar="FILE.csv", help="the measured times, or a folder (- for stdin)")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=_common.require_writable,
-        metavar="NEW.toml",
-        help="fit constants and write a device file",
-    )
-    parser.add_argument(
-        "--json", type=_common.require_writable, metavar="FILE.json", help="write the figures (- for stdout)"
-    )
-    parser.add_argument(
-        "--picture",
-        type=_common.require_writable,
-        metavar="FILE.svg",
-        help="draw measured over predicted times",
-    )
+    _common.add_output(parser, "-o --output", "NEW.toml", "fit constants and write a device file")
+    _common.add_output(parser, "--json", "FILE.json", "write the figures (- for stdout)")
+    _common.add_output(parser, "--picture", "FILE.svg", "draw measured over predicted times")
     return parser
 
 

@@ -32,7 +32,7 @@ import functools
 import json
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from spyre_mlir.layout.requests import LayoutRequest
     from spyre_mlir.mlir import ir
     from spyre_mlir.pipelines import SpyrePipeline
+    from spyre_mlir.report.findings import ProgramFinding
 
 
 @_common.tool
@@ -69,13 +70,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         from spyre_mlir.driver.ktir_program import KtirProgram
 
         program = KtirProgram.of(program, _pipeline(options).ktir_addresses)
-    if options.findings:
-        _search_for_findings(program, source, options)
     _common.show_warnings(program.remarks)
     _warn_of_host_work(program)
-    status = _check(program, source.original, options) if options.check else _save(program, options)
+    if options.check:
+        status = _check(program, source.original, options)
+    else:
+        program.save(options.output, lay_out_weights=options.lay_out_weights)
+        print(program.summary())
+        status = 0
     if options.save_plan:
-        _common.write_text(options.save_plan, _plan_text(source.module))
+        from spyre_mlir.dialects import sdsc
+        from spyre_mlir.mlir import ir
+
+        # The pipeline stored the text of the plan file in an attribute of the module.
+        plan = ir.StringAttr(source.module.operation.attributes[sdsc.PLAN]).value
+        _common.write_text(options.save_plan, plan)
     if options.report:
         program.report(options.report)
     if options.metrics:
@@ -104,28 +113,19 @@ def _save_problems(problems: Problems, options: argparse.Namespace) -> None:
         print(f"note: {command}" if spaces else "note: No buffer could be in LX.", file=sys.stderr)
 
 
-def _search_for_findings(program: Program, source: _Source, options: argparse.Namespace) -> None:
-    """Enable findings for a program, which need compilations of its source with other options."""
-    from dataclasses import fields
-
+def _search(source: _Source, options: argparse.Namespace) -> Callable[[Program], tuple[ProgramFinding, ...]]:
+    """Return the function that computes the findings, by compilations of the source with other options."""
     from spyre_mlir.driver.compilation import compile
-    from spyre_mlir.driver.program_findings import program_findings
-    from spyre_mlir.driver.trials import Trials
-    from spyre_mlir.pipelines import SpyrePipeline
+    from spyre_mlir.driver.program_findings import Trials, program_findings
 
-    pipeline, defaults = _pipeline(options), SpyrePipeline()
-    given = {
-        field.name: getattr(pipeline, field.name)
-        for field in fields(pipeline)
-        if getattr(pipeline, field.name) != getattr(defaults, field.name)
-    }
+    pipeline = _pipeline(options)
+    given = pipeline.changed()
     if layouts := _layouts(options.layout, pipeline.stick_outermost):
         given["layouts"] = layouts
     if options.no_fallback:
         given["fallback"] = False
     text = str(source.original.operation.get_asm(enable_debug_info=True))
-    trials = Trials(text, (), given, False, compile)
-    program.set_search(functools.partial(program_findings, trials=trials))
+    return functools.partial(program_findings, trials=Trials(text, (), given, False, compile))
 
 
 class _Source:
@@ -180,14 +180,17 @@ def _warn_of_host_work(program: Program) -> None:
 def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program:
     """Read the program from the cache on disk, or compile it and write it to the cache."""
     from spyre_mlir.driver.build import build
+    from spyre_mlir.driver.program import Program
     from spyre_mlir.driver.program_cache import ProgramCache
-    from spyre_mlir.driver.stored_program import StoredProgram
 
     pipeline, fallback = _pipeline(options), not options.no_fallback
     layouts = _layouts(options.layout, pipeline.stick_outermost)
-    programs = ProgramCache.open(pipeline, False if _needs_passes(options) else None)
+    search = _search(source, options) if options.findings else None
+    # The passes must run for data about them, whatever is in the cache.
+    needs_passes = options.no_cache or options.mlir_timing or options.save_problems or options.save_buffers
+    programs = ProgramCache.open(pipeline, False if needs_passes else None)
     if programs is None:
-        return _compile(source, pipeline, layouts, options)
+        return _compile(source, pipeline, layouts, options, search)
     key = programs.key(
         "mlir",
         source.text,
@@ -197,18 +200,16 @@ def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program
         str(source.autocast),
     )
     program = programs.serve(
-        key, lambda stored: stored.program(options.numerics, lambda module: build(module, pipeline, fallback))
+        key,
+        lambda stored: Program.restored(
+            stored, options.numerics, build=lambda module: build(module, pipeline, fallback), search=search
+        ),
     )
     if program is None:
-        program = _compile(source, pipeline, layouts, options)
+        program = _compile(source, pipeline, layouts, options, search)
         if source.is_unchanged():
-            programs.keep(key, lambda: StoredProgram.of(key, program, program.source_text()))
+            programs.keep(key, lambda: program.stored(key))
     return program
-
-
-def _needs_passes(options: argparse.Namespace) -> bool:
-    """Return whether the passes must run, because an option requests data about them or disables the cache."""
-    return bool(options.no_cache or options.mlir_timing or options.save_problems or options.save_buffers)
 
 
 def _compile(
@@ -216,10 +217,11 @@ def _compile(
     pipeline: SpyrePipeline,
     layouts: dict[str | int, LayoutRequest],
     options: argparse.Namespace,
+    search: Callable[[Program], tuple[ProgramFinding, ...]] | None,
 ) -> Program:
+    from spyre_mlir.driver.argument_layouts import lay_out
     from spyre_mlir.driver.build import build
-    from spyre_mlir.driver.program import Program
-    from spyre_mlir.driver.program_layouts import lay_out
+    from spyre_mlir.driver.program import Program, Provenance
 
     module = source.module
     lay_out(module, pipeline, {}, layouts)
@@ -227,17 +229,7 @@ def _compile(
     built = build(module, pipeline, not options.no_fallback)
     if options.mlir_timing:
         print(built.passes.report(), end="", file=sys.stderr)
-    program = Program(built, options.numerics)
-    program.set_source(laid_out.operation)
-    return program
-
-
-def _plan_text(module: ir.Module) -> str:
-    """Return the text of the plan file, which the pipeline stored in an attribute of the module."""
-    from spyre_mlir.dialects import sdsc
-    from spyre_mlir.mlir import ir
-
-    return ir.StringAttr(module.operation.attributes[sdsc.PLAN]).value
+    return Program(built, options.numerics, provenance=Provenance(laid_out.operation), search=search)
 
 
 def _pipeline(options: argparse.Namespace) -> SpyrePipeline:
@@ -267,12 +259,6 @@ def _layouts(pairs: list[tuple[str, str]], stick_outermost: bool) -> dict[str | 
         # The pipeline option is the default for each layout, as in ``compile``.
         layouts[key] = replace(request, stick_outermost=request.stick_outermost or stick_outermost)
     return layouts
-
-
-def _save(program: Program, options: argparse.Namespace) -> int:
-    program.save(options.output, lay_out_weights=options.lay_out_weights)
-    print(program.summary())
-    return 0
 
 
 def _check(program: Program, original: ir.OpView, options: argparse.Namespace) -> int:
@@ -328,29 +314,24 @@ def _parser() -> _common.ArgumentParser:
                         help="cut the program into bundles of at most N operations")  # fmt: skip
     parser.add_argument("--numerics", choices=("ieee", "dl16"),
                         help="of --check: DL16 as IEEE fp16, or bit-true (default: dl16 for bfloat16)")  # fmt: skip
-    parser.add_argument("--save-plan", type=_common.require_writable, metavar="FILE.json",
-                        help="write what was decided, to be edited and given back")  # fmt: skip
+    _common.add_output(
+        parser, "--save-plan", "FILE.json", "write what was decided, to be edited and given back"
+    )
     parser.add_argument("--use-plan", metavar="FILE.json", help="a plan file that has to hold")
-    parser.add_argument("--save-buffers", type=_common.require_writable, metavar="FILE.csv",
-                        help="write what the scratchpads are planned for, as spyre-plan reads it")  # fmt: skip
+    _common.add_output(
+        parser,
+        "--save-buffers",
+        "FILE.csv",
+        "write what the scratchpads are planned for, as spyre-plan reads it",
+    )
     parser.add_argument("--save-problems", metavar="DIR",
                         help="write what layouts and divisions are chosen from, as JSON")  # fmt: skip
     parser.add_argument("--findings", action="store_true",
                         help="try what could make the program faster, by more compilations")  # fmt: skip
-    parser.add_argument(
-        "--remarks", type=_common.require_writable, metavar="FILE", help="write every decision as a JSON line"
-    )
-    parser.add_argument(
-        "--metrics",
-        type=_common.require_writable,
-        metavar="FILE.json",
-        help="write the figures of the plan, as Program.metrics",
-    )
-    parser.add_argument(
-        "--report",
-        type=_common.require_writable,
-        metavar="FILE",
-        help="write the report, with compile times: a page (.html), .json or .svg",
+    _common.add_output(parser, "--remarks", "FILE", "write every decision as a JSON line")
+    _common.add_output(parser, "--metrics", "FILE.json", "write the figures of the plan, as Program.metrics")
+    _common.add_output(
+        parser, "--report", "FILE", "write the report, with compile times: a page (.html), .json or .svg"
     )
     parser.add_argument(
         "--mlir-timing", action="store_true", help="print what stages, passes and their parts took to stderr"

@@ -60,8 +60,14 @@ def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-diff", __doc__)
     parser.add_argument("before", metavar="DIR_A", help="the bundle folder A")
     parser.add_argument("after", metavar="DIR_B", help="the bundle folder B")
-    parser.add_argument("-o", dest="output", type=_common.require_writable, metavar="FILE.html", default="-",
-                        help="write a page of HTML (default: a table on stdout)")  # fmt: skip
+    _common.add_output(
+        parser,
+        "-o",
+        "FILE.html",
+        "write a page of HTML (default: a table on stdout)",
+        dest="output",
+        default="-",
+    )
     parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if anything differs")
     return parser
 

@@ -15,6 +15,7 @@ import argparse
 import io
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -143,9 +144,7 @@ class _ToolRun:
         parse = _common.parse_operation if self.options.no_implicit_module else _common.parse_module
         operation = parse(self.options.input, self.context, text).operation
         if self.options.verify_roundtrip:
-            from spyre_mlir.tools._roundtrip import verify_roundtrip
-
-            verify_roundtrip(operation, self.source)
+            _verify_roundtrip(operation, self.source)
         return operation
 
     def _run(self, operation: ir.Operation) -> None:
@@ -198,6 +197,7 @@ class _ToolRun:
 def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
     from spyre_mlir import dialects
     from spyre_mlir.pipelines import Timing, check
+    from spyre_mlir.pipelines.asm_form import AsmForm
     from spyre_mlir.remarks import Remarks
 
     _require_consistent(options)
@@ -213,14 +213,28 @@ def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
     check(pipeline, context)
     if options.dump_pass_pipeline:
         print(pipeline, file=sys.stderr)
-    form = _form(options)
+    form = AsmForm(
+        debug_info=options.mlir_print_debuginfo,
+        pretty_debug_info=options.mlir_pretty_debuginfo,
+        generic=options.mlir_print_op_generic,
+        local_scope=options.mlir_print_local_scope,
+        value_users=options.mlir_print_value_users,
+        skip_regions=options.mlir_print_skip_regions,
+        names_of_locations=options.mlir_use_nameloc_as_prefix,
+        elide_larger_than=options.mlir_elide_elementsattrs_if_larger,
+        elide_resources_larger_than=options.mlir_elide_resource_strings_if_larger,
+    )
     timing = Timing() if options.mlir_timing else None
     remarks = Remarks()
     printing = _printing(options, form)
     _require_printed(printing, pipeline)
-    run = _ToolRun(
-        options, context, pipeline, printing, form, timing, remarks, _crash_reproducer(options, pipeline)
-    )
+    reproducer = None
+    if path := options.mlir_pass_pipeline_crash_reproducer:
+        from spyre_mlir.pipelines.reproducer import CrashReproducer
+
+        is_local = options.mlir_pass_pipeline_local_reproducer
+        reproducer = CrashReproducer(path, pipeline, options.verify_each, is_local)
+    run = _ToolRun(options, context, pipeline, printing, form, timing, remarks, reproducer)
     results = [run.process(chunk) for chunk in chunks]
     _print_reports(options, run)
     # An empty result is a success: all errors of the chunk were expected.
@@ -270,10 +284,28 @@ def _print_reports(options: argparse.Namespace, run: _ToolRun) -> None:
         report = (run.timing.json_report if is_json else run.timing.report)(options.mlir_timing_display)
         print(report, end="", file=sys.stderr)
     if options.mlir_pass_statistics:
-        from spyre_mlir.tools._pass_statistics import pass_statistics
-
         names, display = [step.name for step in run.pipeline.steps], options.mlir_pass_statistics_display
-        print(pass_statistics(names, run.remarks, display), end="", file=sys.stderr)
+        print(_pass_statistics(names, run.remarks, display), end="", file=sys.stderr)
+
+
+def _pass_statistics(names: Iterable[str], remarks: Iterable[Remark], display: str) -> str:
+    """Return the number of decisions of each pass by kind, counted from remarks.
+
+    All passes are in execution order for ``pipeline``; passes with decisions are by name for ``list``.
+    """
+    rule = f"===-{'-' * 73}-==="
+    counts: dict[str, Counter[str]] = {name: Counter() for name in names}
+    for remark in remarks:
+        counts.setdefault(remark.pass_name, Counter())[remark.kind] += 1
+    if display == "list":
+        counts = {name: counts[name] for name in sorted(counts) if counts[name]}
+    width = max((len(str(count)) for kinds in counts.values() for count in kinds.values()), default=1)
+    lines = [rule, "... Pass statistics report ...".center(len(rule)).rstrip(), rule]
+    for name, kinds in counts.items():
+        lines.append(name)
+        lines += [f"  (S) {kinds[kind]:{width}} {kind}" for kind in sorted(kinds)]
+    total = sum(kinds.total() for kinds in counts.values())
+    return "\n".join([*lines, f"Total: {total} decisions"]) + "\n"
 
 
 def _chunks(options: argparse.Namespace) -> Iterator[str | None]:
@@ -339,16 +371,6 @@ def _of_flag(text: str, flags: Sequence[str]) -> Pipeline:
     return Pipeline.parse(text, "")
 
 
-def _crash_reproducer(options: argparse.Namespace, pipeline: Pipeline) -> CrashReproducer | None:
-    path = options.mlir_pass_pipeline_crash_reproducer
-    if not path:
-        return None
-    from spyre_mlir.pipelines.reproducer import CrashReproducer
-
-    is_local = options.mlir_pass_pipeline_local_reproducer
-    return CrashReproducer(path, pipeline, options.verify_each, is_local)
-
-
 def _printing(options: argparse.Namespace, form: AsmForm) -> Printing:
     from spyre_mlir.pipelines import Printing
 
@@ -383,20 +405,30 @@ def _require_printed(printing: Printing, pipeline: Pipeline) -> None:
         print(f"note: The pass '{name}' does not run, so no IR is printed for it.", file=sys.stderr)
 
 
-def _form(options: argparse.Namespace) -> AsmForm:
+def _verify_roundtrip(operation: ir.Operation, source: str) -> None:
+    """Raise ``CompileError`` for a form in which a module reads back as another module, or cannot be read."""
+    from spyre_mlir.mlir import ir
     from spyre_mlir.pipelines.asm_form import AsmForm
 
-    return AsmForm(
-        debug_info=options.mlir_print_debuginfo,
-        pretty_debug_info=options.mlir_pretty_debuginfo,
-        generic=options.mlir_print_op_generic,
-        local_scope=options.mlir_print_local_scope,
-        value_users=options.mlir_print_value_users,
-        skip_regions=options.mlir_print_skip_regions,
-        names_of_locations=options.mlir_use_nameloc_as_prefix,
-        elide_larger_than=options.mlir_elide_elementsattrs_if_larger,
-        elide_resources_larger_than=options.mlir_elide_resource_strings_if_larger,
-    )
+    data = io.BytesIO()
+    operation.write_bytecode(data)
+    whole = AsmForm(generic=True, debug_info=True, local_scope=True)
+    expected = whole.text(operation)
+    forms = ["text", "generic text", *(["bytecode"] if operation.name == "builtin.module" else [])]
+    for form in forms:
+        try:
+            if form == "bytecode":
+                module = ir.Module.parse(data.getvalue(), operation.context).operation
+            else:
+                text = AsmForm(debug_info=True, generic=form != "text").text(operation)
+                module = ir.Operation.parse(text, context=operation.context).operation
+        except ir.MLIRError as error:
+            reason = error.error_diagnostics[0].message
+            message = f"The module cannot be read once it is written as {form}: {reason}."
+            raise CompileError(message, f"{source}:1:1") from None
+        if whole.text(module) != expected:
+            message = f"The module is another one once it is written as {form} and read."
+            raise CompileError(message, f"{source}:1:1")
 
 
 def _bytecode(operation: ir.Operation, options: argparse.Namespace) -> bytes:

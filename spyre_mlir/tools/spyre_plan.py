@@ -27,7 +27,7 @@ from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:
     from spyre_mlir.scratchpad.buffer_table import ScopedBuffer
-    from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
+    from spyre_mlir.scratchpad.buffers import MemorySpace
     from spyre_mlir.scratchpad.memory_plan import MemoryPlan
     from spyre_mlir.scratchpad.solver import MemoryPlanSolver
 
@@ -93,14 +93,26 @@ class _SolverRun:
 def _planned(
     solver: MemoryPlanSolver, table: Sequence[ScopedBuffer], spaces: dict[str, MemorySpace], path: str
 ) -> _SolverRun:
-    """Plan all memories with a solver."""
+    """Plan all memories with a solver, and check the plans."""
+    from spyre_mlir.scratchpad.buffers import PlanError
+    from spyre_mlir.scratchpad.check import check_plan
+    from spyre_mlir.scratchpad.spill_and_reload import spill_and_reload_bound
+
     addresses: dict[str, int] = {}
     summaries, traffic, bound, seconds = [], 0, 0, 0.0
     for scope, space in spaces.items():
         buffers = [scoped.buffer for scoped in table if scoped.scope == scope]
-        plan, summary, of_plan = _plan(buffers, space, solver, path)
+        start = time.perf_counter()
+        try:
+            plan = solver.plan(buffers, space)
+            # The time of the solver does not include the check.
+            of_plan = time.perf_counter() - start
+            check_plan(buffers, space, plan)
+        except PlanError as error:
+            raise CompileError(str(error), path) from None
         addresses |= plan.addresses
         traffic, bound, seconds = traffic + plan.traffic, bound + plan.bound, seconds + of_plan
+        summary = _summary(plan, of_plan, spill_and_reload_bound(buffers, space).traffic)
         summaries.append(f"{'scope':12}{scope}\n{summary}" if scope else summary)
     return _SolverRun(solver.name, addresses, "\n\n".join(summaries), traffic, bound, seconds)
 
@@ -129,25 +141,6 @@ def _capacities(texts: Sequence[str]) -> dict[str, int]:
     if "" in capacities and len(capacities) > 1:
         raise CompileError("Of several memories each has a name: --capacity NAME=BYTES.")
     return capacities
-
-
-def _plan(
-    buffers: list[LifetimeBoundBuffer], space: MemorySpace, solver: MemoryPlanSolver, path: str
-) -> tuple[MemoryPlan, str, float]:
-    """Plan one memory and check the plan; return the plan, its summary and the seconds of the solver."""
-    from spyre_mlir.scratchpad.buffers import PlanError
-    from spyre_mlir.scratchpad.check import check_plan
-    from spyre_mlir.scratchpad.spill_and_reload import spill_and_reload_bound
-
-    start = time.perf_counter()
-    try:
-        plan = solver.plan(buffers, space)
-        # The time of the solver does not include the check.
-        seconds = time.perf_counter() - start
-        check_plan(buffers, space, plan)
-    except PlanError as error:
-        raise CompileError(str(error), path) from None
-    return plan, _summary(plan, seconds, spill_and_reload_bound(buffers, space).traffic), seconds
 
 
 def _solvers(options: argparse.Namespace) -> list[MemoryPlanSolver]:
@@ -196,13 +189,7 @@ def _parser() -> _common.ArgumentParser:
                         help="every address is a multiple of this power of two (default: 1)")  # fmt: skip
     parser.add_argument("--solver", metavar="NAME", help="how to plan, or all (default: portfolio)")
     parser.add_argument("--order-by-size", action="store_true", help="the same as --solver largest-first")
-    parser.add_argument(
-        "-o",
-        "--output",
-        type=_common.require_writable,
-        metavar="FILE.csv",
-        help="write the offsets (- for stdout)",
-    )
+    _common.add_output(parser, "-o --output", "FILE.csv", "write the offsets (- for stdout)")
     return parser
 
 

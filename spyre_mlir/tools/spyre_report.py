@@ -65,14 +65,13 @@ def _draw_report(options: argparse.Namespace) -> str:
     form = ".html" if options.output == "-" else form_of(options.output)
     name = Path(options.folder).resolve().name
     is_page_of_bundle = form == ".html" and not is_program(Path(options.folder))
-    draw = _draw_page if is_page_of_bundle else _draw_program
     try:
-        return draw(options, form, name)
+        return _page_of_bundle(options, name) if is_page_of_bundle else _draw_program(options, form, name)
     except ValueError as error:
         raise CompileError(str(error)) from None
 
 
-def _draw_page(options: argparse.Namespace, _: str, name: str) -> str:
+def _page_of_bundle(options: argparse.Namespace, name: str) -> str:
     """Return the page of one bundle, without loading the bindings, which a program of several steps needs."""
     from spyre_mlir.bundle.folder import read_bundle, read_remarks
     from spyre_mlir.report.page import page
@@ -152,19 +151,15 @@ def _layout(options: argparse.Namespace) -> tuple[StickLayout, str]:
     if options.tensor or options.function:
         flag = "--tensor" if options.tensor else "--function"
         raise CompileError(f"{flag} is for a file with layouts, not for the type '{options.layout}'.")
-    return _of_type(type_match, options), ""
-
-
-def _of_type(match: re.Match[str], options: argparse.Namespace) -> StickLayout:
     from spyre_mlir.layout.requests import LayoutRequest, device_dtype
     from spyre_mlir.layout.stick_layout import ELEMENT_BITS
 
-    shape, dtype = tuple(map(int, match[1].split("x")[:-1])), match[2]
+    shape, dtype = tuple(map(int, type_match[1].split("x")[:-1])), type_match[2]
     if device_dtype(dtype) not in ELEMENT_BITS:
         known = ", ".join(ELEMENT_BITS)
         raise CompileError(f"The device has no element type '{dtype}'; it has {known}.")
     request = LayoutRequest(options.stick_dims, options.dim_order, options.stick_outermost)
-    return request.layout(default_target(), shape, dtype, f"'{options.layout}'")
+    return request.layout(default_target(), shape, dtype, f"'{options.layout}'"), ""
 
 
 def _of_module(path: str, name: str | None, function: str | None) -> StickLayout:
@@ -233,8 +228,14 @@ def _parser() -> _common.ArgumentParser:
                         help="the two dims to draw, all others at index 0 (default: neighbours in memory)")  # fmt: skip
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F",
                         help="part of LX that the backend keeps (default: the device's)")  # fmt: skip
-    parser.add_argument("-o", dest="output", type=_common.require_writable, metavar="FILE", default="-",
-                        help="the file: .html, .svg, or of a report .json (default: stdout)")  # fmt: skip
+    _common.add_output(
+        parser,
+        "-o",
+        "FILE",
+        "the file: .html, .svg, or of a report .json (default: stdout)",
+        dest="output",
+        default="-",
+    )
     return parser
 
 

@@ -26,7 +26,6 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -40,7 +39,7 @@ from spyre_mlir.bundle.regular_files import Header, read_arrays_like
 from spyre_mlir.bundle.transfer import misfit
 from spyre_mlir.bundle.validate import Finding, sound_context, validate, validate_sequence
 from spyre_mlir.driver.checking import HostArray
-from spyre_mlir.driver.ktir_folder import is_ktir
+from spyre_mlir.driver.ktir_interpreter import is_ktir
 from spyre_mlir.errors import CompileError, RangeWarning
 from spyre_mlir.report import summary
 from spyre_mlir.report.modules import module_lines
@@ -72,9 +71,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs = options.inputs or options.outputs or options.stats or not options.timeline
     result = _run(bundle, options, fraction) if runs else None
     if options.timeline:
-        _write_timeline(bundle, options.timeline, fraction)
-    if result is not None:
-        _show(result, options)
+        facts = program_facts(bundle, lx_backend_fraction=fraction)
+        lx_loads = [facts.map.occupancy(group[0]).load for group in facts.timeline.core_groups]
+        _common.write_text(options.timeline, trace_text(facts.timeline, lx_loads))
+        if options.timeline != "-":
+            print("\n".join((times(facts.timeline), *module_lines(facts.operations))))
+    if result is not None and options.outputs:
+        _write(options.outputs, result.outputs)
+    if result is not None and options.stats:
+        print(table(result.statistics))
     return 0
 
 
@@ -83,7 +88,11 @@ def _run(bundle: Bundle, options: argparse.Namespace, fraction: float | None) ->
     # An argument with a source is the array of another argument in a second layout, so it needs no array.
     arguments = [argument for argument in bundle.manifest.arguments if argument.source is None]
     is_numeric = is_foreign(options.folder)
-    at_sizes = partial(_arguments_at, bundle)
+
+    def at_sizes(headers: Mapping[str, Header]) -> Sequence[HostArray]:
+        """Return the arguments at the run-time sizes that the arrays have."""
+        return at_arrays(bundle, headers).manifest.arguments
+
     inputs = _read(options.inputs, arguments, at_sizes, is_numeric=is_numeric) if options.inputs else {}
     images = read_images(options.folder, bundle.manifest.arguments)
     result = run(bundle, {**read_arrays(options.folder), **inputs}, options.numerics, fraction, images)
@@ -92,17 +101,9 @@ def _run(bundle: Bundle, options: argparse.Namespace, fraction: float | None) ->
     return result
 
 
-def _show(result: Result, options: argparse.Namespace) -> None:
-    if options.outputs:
-        _write(options.outputs, result.outputs)
-    if options.stats:
-        print(table(result.statistics))
-
-
 def _run_ktir(options: argparse.Namespace) -> int:
     """Run a KTIR folder on ktir-cpu; statistics are the time of the plan by the model of ktir-cpu and by ours."""
-    from spyre_mlir.driver.ktir_folder import latency_table, read_ktir
-    from spyre_mlir.driver.ktir_interpreter import run_interpreter
+    from spyre_mlir.driver.ktir_interpreter import latency_table, read_ktir, run_interpreter
 
     if options.timeline:
         raise CompileError(
@@ -187,15 +188,6 @@ def table(statistics: Statistics) -> str:
     return "\n".join(lines)
 
 
-def _write_timeline(bundle: Bundle, path: str, lx_backend_fraction: float | None) -> None:
-    """Write the trace of a bundle, and print the breakdown of its time, also by the modules of a model."""
-    facts = program_facts(bundle, lx_backend_fraction=lx_backend_fraction)
-    lx_loads = [facts.map.occupancy(group[0]).load for group in facts.timeline.core_groups]
-    _common.write_text(path, trace_text(facts.timeline, lx_loads))
-    if path != "-":
-        print("\n".join((times(facts.timeline), *module_lines(facts.operations))))
-
-
 def times(timeline: Timeline) -> str:
     """Return a table of the predicted time, its bounds, its shares by limiting resource, and the roofline."""
     shares = timeline.shares
@@ -233,11 +225,6 @@ def _named(arguments: Sequence[HostArray], arrays: Mapping[str, Value]) -> dict[
             raise CompileError(f"Input '{name}' is given twice, by name and by position.")
         named[name] = array
     return named
-
-
-def _arguments_at(bundle: Bundle, headers: Mapping[str, Header]) -> Sequence[HostArray]:
-    """Return the arguments of a bundle at the run-time sizes that the arrays have."""
-    return at_arrays(bundle, headers).manifest.arguments
 
 
 def _read(
@@ -291,9 +278,7 @@ def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-run", __doc__)
     parser.add_argument("folder", metavar="DIR", help="the bundle")
     parser.add_argument("--inputs", metavar="FILE.npz", help="host arrays of the inputs")
-    parser.add_argument(
-        "--outputs", type=_common.require_writable, metavar="FILE.npz", help="where to write the results"
-    )
+    _common.add_output(parser, "--outputs", "FILE.npz", "where to write the results")
     parser.add_argument(
         "--numerics", choices=MODES, help="DL16 as IEEE fp16, or bit-true (default: dl16 for bfloat16)"
     )
@@ -301,12 +286,7 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument(
         "--no-validate", action="store_true", help="run what breaks a rule of the format, too"
     )
-    parser.add_argument(
-        "--timeline",
-        type=_common.require_writable,
-        metavar="FILE.json",
-        help="predict the time and write a trace of it",
-    )
+    _common.add_output(parser, "--timeline", "FILE.json", "predict the time and write a trace of it")
     fraction = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=fraction)
     return parser

@@ -60,7 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.csv:
         results.to_csv(options.csv)
     if draws:
-        _plot(results, spec, options.plot)
+        x, y, *by = (name.replace("-", "_") for name in (spec.plot["x"], spec.plot["y"], *_texts(spec, "by")))
+        path = options.plot or str(spec.plot["path"])
+        results.plot(x=x, y=y, by=by, kind=spec.plot.get("kind", "line"), path=path)
     return 1 if results.failures else 0
 
 
@@ -71,9 +73,7 @@ def _check_outputs(spec: SweepSpec, draws: bool) -> None:
     from spyre_mlir.experiments.results import Results
 
     known = Results((), ("program", *(name.replace("-", "_") for name in spec.axes))).columns
-    by = spec.plot.get("by", [])
-    shown = [*spec.columns, *(spec.plot[axis] for axis in ("x", "y") if axis in spec.plot)]
-    for name in [*shown, *([by] if isinstance(by, str) else by)]:
+    for name in [name for key in ("columns", "x", "y", "by") for name in _texts(spec, key)]:
         if str(name).replace("-", "_") not in known:
             key = next(key for key in ("columns", "x", "y", "by") if name in _texts(spec, key))
             raise spec.error(f"There is no column '{name}'; the columns are {listed(known, str(name))}.", key)
@@ -145,28 +145,13 @@ def _progress() -> Iterator[Callable[[int, int], None] | None]:
         yield show
 
 
-def _plot(results: Results, spec: SweepSpec, path: str | None) -> None:
-    keywords = dict(spec.plot)
-    by = keywords.pop("by", ())
-    names = [by] if isinstance(by, str) else list(by)
-    x, y = (str(keywords.pop(axis)).replace("-", "_") for axis in ("x", "y"))
-    path = path or str(keywords["path"])
-    results.plot(
-        x=x, y=y, by=[name.replace("-", "_") for name in names], kind=keywords.get("kind", "line"), path=path
-    )
-
-
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-sweep", __doc__)
     parser.add_argument("file", metavar="SPEC.toml", help="the programs, axes and store")
     parser.add_argument("--workers", type=_common.number(int, 1, 4096), metavar="N",
                         help="processes of this machine (default: that of the file, or as many as cores)")  # fmt: skip
-    parser.add_argument(
-        "--csv", type=_common.require_writable, metavar="FILE.csv", help="write the rows (- for stdout)"
-    )
-    parser.add_argument(
-        "--plot", type=_common.require_writable, metavar="FILE.svg", help="draw the table 'plot' of the file"
-    )
+    _common.add_output(parser, "--csv", "FILE.csv", "write the rows (- for stdout)")
+    _common.add_output(parser, "--plot", "FILE.svg", "draw the table 'plot' of the file")
     parser.add_argument("--retry-lost", action="store_true", help="compute points again whose workers died")
     return parser
 

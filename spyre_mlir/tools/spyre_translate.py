@@ -55,14 +55,7 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
     forms = parser.add_mutually_exclusive_group(required=True)
     forms.add_argument("--to-bundle", type=_common.require_folder, metavar="DIR", help="the folder to write")
-    forms.add_argument(
-        "--to-ktir",
-        type=_common.require_writable,
-        metavar="FILE",
-        nargs="?",
-        const="-",
-        help="the text to write, - for stdout",
-    )
+    _common.add_output(forms, "--to-ktir", "FILE", "the text to write, - for stdout", nargs="?", const="-")
     forms.add_argument("--from-ktir", action="store_true", help="read KTIR and print MLIR")
     return parser
 

@@ -29,14 +29,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     # Imported after the flags are parsed, so that a wrong flag and --help do not load the bindings.
     from spyre_mlir.experiments.tuning import tune
+    from spyre_mlir.pipelines import SpyrePipeline
 
+    program: Any = Path(options.input) if options.input != "-" else _common.read_text(options.input)
+    inputs: Any = ()
+    if options.input.startswith(_ZOO):
+        from spyre_mlir import zoo
+
+        program, inputs = zoo.load(options.input.removeprefix(_ZOO), weights=False)
+    chosen = SpyrePipeline.parse(options.pipeline).changed()
+    if options.sencores is not None:
+        chosen["sencores"] = options.sencores
     tuned = tune(
-        *_program(options.input),
+        program,
+        inputs,
         objective=options.objective,
         trials=options.trials,
         storage=options.storage,
         seed=options.seed,
-        **_compile_options(options),
+        **chosen,
     )
     if options.output:
         tuned.save(options.output)
@@ -44,30 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _program(source: str) -> tuple[Any, Any]:
-    if source.startswith(_ZOO):
-        from spyre_mlir import zoo
-
-        return zoo.load(source.removeprefix(_ZOO), weights=False)
-    return (Path(source) if source != "-" else _common.read_text(source)), ()
-
-
-def _compile_options(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the pipeline options that differ from their defaults."""
-    from dataclasses import fields
-
-    from spyre_mlir.pipelines import SpyrePipeline
-
-    pipeline, defaults = SpyrePipeline.parse(options.pipeline), SpyrePipeline()
-    values = {field.name: getattr(pipeline, field.name) for field in fields(pipeline)}
-    chosen = {name: value for name, value in values.items() if value != getattr(defaults, name)}
-    return chosen if options.sencores is None else {**chosen, "sencores": options.sencores}
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = _common.ArgumentParser("spyre-tune", __doc__)
     parser.add_argument("input", help="a file of MLIR, - for stdin, or zoo:NAME")
-    parser.add_argument("-o", "--output", type=_common.require_writable, metavar="FILE", help="the plan file")
+    _common.add_output(parser, "-o --output", "FILE", "the plan file")
     parser.add_argument(
         "--trials", type=_common.number(int, 1, 10**6), default=100, metavar="N", help="trials (default 100)"
     )

@@ -40,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if ignored:
         print(f"ignored: {', '.join(ignored)}")
     if is_valid and is_foreign(folder):
-        print(_signature(bundle))
+        for argument in bundle.manifest.arguments:
+            print(f"{argument.kind} {argument.name}: {argument.host_dtype} {list(argument.host_shape)}")
     return 0 if is_valid else 1
 
 
@@ -65,14 +66,6 @@ def _conforms(folder: Path) -> bool:
     summary = ", ".join(f"{weights[weight]} {weight.value}" for weight in Weight)
     print(f"{folder}: {count} designs; differences: {summary}")
     return weights[Weight.REFUSED] + weights[Weight.MISREAD] == 0
-
-
-def _signature(bundle: Bundle) -> str:
-    """Return the names, types and shapes of the arrays that spyre-run reads and writes."""
-    return "\n".join(
-        f"{argument.kind} {argument.name}: {argument.host_dtype} {list(argument.host_shape)}"
-        for argument in bundle.manifest.arguments
-    )
 
 
 def _validate_program(folder: Path, lx_backend_fraction: float | None) -> bool:

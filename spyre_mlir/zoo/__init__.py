@@ -17,14 +17,56 @@ from __future__ import annotations
 import functools
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
 import numpy as np
 
 from spyre_mlir.errors import CompileError, listed, with_suggestion
-from spyre_mlir.zoo.catalogue import NAMES, REDUCED
+
+#: Suffix of the name of a group that has another group's programs at reduced size.
+REDUCED = "-reduced"
+
+_LINALG = """
+    attention_512 conv_block decode_4096 layer_64 layer_norm mlp rms_norm softmax
+""".split()
+
+_SUITE = """
+    softmax rms_norm layer_norm mlp attention_512 attention_4096 decode_4096 moe_mlp layer_64 layer_512
+    layers_12 conv_block
+""".split()
+
+_FAMILIES = """
+    prefill_512_all prefill_2048_causal_all prefill_2048_causal_grouped prefill_2048_causal_multi_query
+    prefill_8192_causal_grouped prefill_512_batch_8_grouped prefill_128_batch_64_grouped
+    window_1024_of_4096_all window_1024_of_4096_grouped cross_448_of_1500 decode_1_cache_4096_all
+    decode_1_cache_32768_grouped decode_1_cache_32768_multi_query decode_8_cache_4096_grouped
+    decode_8_cache_4096_all decode_8_cache_32768_grouped decode_64_cache_4096_grouped
+    decode_64_cache_4096_multi_query scores_64_cache_4096 decode_layer_1_cache_4096
+    decode_layer_8_cache_32768 prefill_layer_2048 qkv_rotary_1 qkv_rotary_512 swiglu_1 swiglu_512 lora_1
+    lora_512 lm_head_1_of_50257 lm_head_64_of_50257 lm_head_1_of_128256 lm_head_64_of_128256
+    cross_entropy_512_of_50257 cross_entropy_512_of_128256 moe_top_2_64 moe_in_turn_512 dlrm_2048
+    fp8_linear_1 fp8_linear_64 int8_linear_1 int8_linear_64 layer_norm_of_channels layer_norm_of_images
+    layer_norm_of_dim_0 transpose_4096 transpose_batches transpose_heads lstm_1_step lstm_16_steps
+    mamba_step rwkv_step ssd_chunks resnet50_stage_1 resnet50_stage_2 resnet50_stage_3 resnet50_stage_4
+    resnet50 mobilenet_block_56 mobilenet_block_14 mobilenet unet_level unet_up vit_layer_1 vit_layer_8
+    vit whisper_stem whisper_layer
+""".split()
+
+_MODELS = """
+    llama granite bert gpt2 vit t5_encoder t5 mixtral llama_decode resnet
+""".split()
+
+#: Names by group, to list them without torch; a test compares the names with the programs.
+NAMES: Mapping[str, Sequence[str]] = {
+    "linalg": _LINALG,
+    "suite": _SUITE,
+    f"suite{REDUCED}": _SUITE,
+    "families": _FAMILIES,
+    "models": _MODELS,
+    f"models{REDUCED}": _MODELS,
+}
 
 _SEED = 0
 _INPUT = re.compile(r'%\w+: tensor<([\dx]+)xf16> \{spyre\.kind = "input"')
@@ -50,7 +92,11 @@ def load(name: str, *, weights: bool = True) -> tuple[Any, Any]:
         raise CompileError(with_suggestion(sentence, name, names()))
     group, _, member = name.partition("/")
     if group == "linalg":
-        return _text(member)
+        folder = resources.files("spyre_mlir.zoo").joinpath("linalg")
+        text = folder.joinpath(f"{member}.mlir").read_text(encoding="utf-8")
+        numbers = np.random.default_rng(_SEED)
+        shapes = [tuple(map(int, sizes.split("x"))) for sizes in _INPUT.findall(text)]
+        return text, tuple(numbers.standard_normal(shape, np.float32).astype(np.float16) for shape in shapes)
     try:
         importlib.import_module("torch")
     except ImportError:
@@ -69,14 +115,6 @@ def load(name: str, *, weights: bool = True) -> tuple[Any, Any]:
 def reference(name: str, *, weights: bool = False) -> Callable[[], tuple[Any, Any]]:
     """Return a picklable function without arguments that loads the program when it is called."""
     return functools.partial(load, name, weights=weights)
-
-
-def _text(member: str) -> tuple[str, tuple[np.ndarray, ...]]:
-    """Return the text of a program in linalg, and normally distributed numbers for its inputs."""
-    text = resources.files("spyre_mlir.zoo").joinpath("linalg", f"{member}.mlir").read_text(encoding="utf-8")
-    numbers = np.random.default_rng(_SEED)
-    shapes = [tuple(map(int, sizes.split("x"))) for sizes in _INPUT.findall(text)]
-    return text, tuple(numbers.standard_normal(shape, np.float32).astype(np.float16) for shape in shapes)
 
 
 def __getattr__(name: str) -> Callable[[], tuple[Any, Any]]:

@@ -134,36 +134,12 @@ def _stage(inputs: int, inner: int, stride: int, blocks: int) -> nn.Sequential:
     return nn.Sequential(first, *(Bottleneck(4 * inner, inner, 1) for _ in range(blocks - 1)))
 
 
-def _resnet() -> nn.Sequential:
-    stem = (*_convolution(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
-    stages = (_stage(*stage[:4]) for stage in RESNET)
-    return nn.Sequential(*stem, *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
-
-
-def _mobilenet() -> nn.Sequential:
-    blocks = (InvertedResidual(*block[:4]) for block in _mobilenet_blocks())
-    last = (
-        *_convolution(320, 1280, 1),
-        nn.ReLU6(),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(1280, 1000),
-    )
-    return nn.Sequential(*_convolution(3, 32, 3, 2), nn.ReLU6(), *blocks, *last)
-
-
 def _mobilenet_blocks() -> Iterator[tuple[int, int, int, int, int]]:
     """Yield (input channels, output channels, stride, expansion factor, input pixels of a side) of each block."""
     inputs, pixels = 32, 112
     rows = (
-        (1, 16, 1, 1),
-        (6, 24, 2, 2),
-        (6, 32, 3, 2),
-        (6, 64, 4, 2),
-        (6, 96, 3, 1),
-        (6, 160, 3, 2),
-        (6, 320, 1, 1),
-    )
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+    )  # fmt: skip
     for factor, outputs, count, first in rows:
         for index in range(count):
             stride = first if index == 0 else 1
@@ -207,8 +183,14 @@ def _whole_resnet() -> Family:
         sum(column) for column in zip(*(_stage_work(*stage) for stage in RESNET), strict=True)
     )
     weights, biases = weights + 147 * 64 + 2048 * 1000, biases + 64 + 1000
+
+    def resnet() -> nn.Sequential:
+        stem = (*_convolution(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        stages = (_stage(*stage[:4]) for stage in RESNET)
+        return nn.Sequential(*stem, *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2048, 1000))
+
     return Family(
-        lambda: (_resnet(), ((1, 3, 224, 224),)),
+        lambda: (resnet(), ((1, 3, 224, 224),)),
         "As its stages; the weights of the next convolution are read while one computes.",
         2 * (weights + biases + 3 * 224**2 + 1000),
         work + 147 * 64 * 112**2 + 2048 * 1000,
@@ -236,8 +218,15 @@ def _whole_mobilenet() -> Family:
     figures = [_block_work(*block) for block in _mobilenet_blocks()]
     weights, biases, work = (sum(column) for column in zip(*figures, strict=True))
     ends = 27 * 32, 320 * 1280, 1280 * 1000
+
+    def mobilenet() -> nn.Sequential:
+        stem = (*_convolution(3, 32, 3, 2), nn.ReLU6())
+        blocks = (InvertedResidual(*block[:4]) for block in _mobilenet_blocks())
+        last = (*_convolution(320, 1280, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        return nn.Sequential(*stem, *blocks, *last, nn.Linear(1280, 1000))
+
     return Family(
-        lambda: (_mobilenet(), ((1, 3, 224, 224),)),
+        lambda: (mobilenet(), ((1, 3, 224, 224),)),
         "As its block; the weights of the next convolution are read while one computes.",
         2 * (weights + sum(ends) + biases + 32 + 1280 + 1000 + 3 * 224**2 + 1000),
         work + ends[0] * 112**2 + ends[1] * 7**2 + ends[2],

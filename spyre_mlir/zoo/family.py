@@ -37,22 +37,19 @@ class Family:
             model = built if isinstance(built, nn.Module) else AppliedFunction(built)
         for module in model.modules():
             _fill(module)
-        tensors = tuple(_zeros(*_typed(spec)) for spec in inputs)
-        # Inputs that are written in place need memory, which the system provides at the first access.
-        return model.eval(), tuple(
-            torch.zeros(tensor.shape, dtype=tensor.dtype) if index in self.changed else tensor
-            for index, tensor in enumerate(tensors)
-        )
+        tensors = []
+        for index, spec in enumerate(inputs):
+            shape, dtype = spec if isinstance(spec[-1], torch.dtype) else (spec, torch.float16)
+            # Inputs that are written in place need memory, which the system provides at the first access.
+            is_changed = index in self.changed
+            tensors.append(torch.zeros(shape, dtype=dtype) if is_changed else _zeros(shape, dtype))  # pyright: ignore
+        return model.eval(), tuple(tensors)
 
 
 def causal_pairs(rows: int, window: int = 0) -> int:
     """Return the number of (query, key) pairs of causal attention, with a window of at most ``window`` keys."""
     window = window or rows
     return window * (window + 1) // 2 + (rows - window) * window
-
-
-def _typed(spec: Input) -> tuple[Shape, torch.dtype]:
-    return spec if isinstance(spec[-1], torch.dtype) else (spec, torch.float16)  # pyright: ignore
 
 
 def _zeros(shape: Shape, dtype: torch.dtype) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -119,9 +120,7 @@ def _ids(sizes: ModelSizes, length: int | None = None) -> Tensor:
 def _decoder_config(sizes: ModelSizes) -> dict[str, Any]:
     """Return the common fields of the configurations of Llama and its relatives."""
     return {
-        "hidden_size": sizes.hidden, "intermediate_size": sizes.inner, "num_hidden_layers": sizes.layers,
-        "num_attention_heads": sizes.heads, "num_key_value_heads": sizes.key_heads,
-        "vocab_size": sizes.vocabulary,
+        **_encoder_config(sizes), "num_key_value_heads": sizes.key_heads, "vocab_size": sizes.vocabulary,
     }  # fmt: skip
 
 
@@ -133,26 +132,10 @@ def _encoder_config(sizes: ModelSizes) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _t5_config(sizes: ModelSizes) -> Any:
-    return _transformers().T5Config(
-        d_model=sizes.hidden, d_kv=sizes.hidden // sizes.heads, d_ff=sizes.inner, num_layers=sizes.layers,
-        num_heads=sizes.heads, vocab_size=sizes.vocabulary,
-    )  # fmt: skip
-
-
-def _llama(sizes: ModelSizes) -> tuple[nn.Module, Inputs]:
-    config = _transformers().LlamaConfig(**_decoder_config(sizes))
-    return _transformers().LlamaForCausalLM(config), (_ids(sizes),)
-
-
-def _granite(sizes: ModelSizes) -> tuple[nn.Module, Inputs]:
-    config = _transformers().GraniteConfig(**_decoder_config(sizes))
-    return _transformers().GraniteForCausalLM(config), (_ids(sizes),)
-
-
-def _mixtral(sizes: ModelSizes) -> tuple[nn.Module, Inputs]:
-    config = _transformers().MixtralConfig(**_decoder_config(sizes), num_local_experts=sizes.experts)
-    return _transformers().MixtralForCausalLM(config), (_ids(sizes),)
+def _decoder(name: str, sizes: ModelSizes, **fields: Any) -> tuple[nn.Module, Inputs]:
+    """Return a model of transformers like Llama, such as "Granite", with more ``fields`` of its configuration."""
+    config = getattr(_transformers(), f"{name}Config")(**_decoder_config(sizes), **fields)
+    return getattr(_transformers(), f"{name}ForCausalLM")(config), (_ids(sizes),)
 
 
 def _gpt2(sizes: ModelSizes) -> tuple[nn.Module, Inputs]:
@@ -177,13 +160,15 @@ def _vit(sizes: ModelSizes) -> tuple[nn.Module, Inputs]:
     return _transformers().ViTModel(config), (torch.randn(1, 3, sizes.pixels, sizes.pixels).half(),)
 
 
-def _t5_encoder(sizes: ModelSizes) -> tuple[nn.Module, Inputs]:
-    return _transformers().T5EncoderModel(_t5_config(sizes)), (_ids(sizes),)
-
-
-def _t5(sizes: ModelSizes) -> tuple[nn.Module, Inputs]:
+def _t5(sizes: ModelSizes, *, encoder: bool = False) -> tuple[nn.Module, Inputs]:
+    config = _transformers().T5Config(
+        d_model=sizes.hidden, d_kv=sizes.hidden // sizes.heads, d_ff=sizes.inner, num_layers=sizes.layers,
+        num_heads=sizes.heads, vocab_size=sizes.vocabulary,
+    )  # fmt: skip
+    if encoder:
+        return _transformers().T5EncoderModel(config), (_ids(sizes),)
     inputs = {"input_ids": _ids(sizes), "decoder_input_ids": _ids(sizes, sizes.sequence // 2)}
-    return _transformers().T5ForConditionalGeneration(_t5_config(sizes)), inputs
+    return _transformers().T5ForConditionalGeneration(config), inputs
 
 
 def _llama_decode(sizes: ModelSizes) -> tuple[nn.Module, Inputs]:
@@ -208,14 +193,14 @@ def _resnet(sizes: ModelSizes) -> tuple[nn.Module, Inputs]:
 
 
 MODELS: Mapping[str, Callable[[ModelSizes], tuple[nn.Module, Inputs]]] = {
-    "llama": _llama,
-    "granite": _granite,
+    "llama": partial(_decoder, "Llama"),
+    "granite": partial(_decoder, "Granite"),
     "bert": _bert,
     "gpt2": _gpt2,
     "vit": _vit,
-    "t5_encoder": _t5_encoder,
+    "t5_encoder": partial(_t5, encoder=True),
     "t5": _t5,
-    "mixtral": _mixtral,
+    "mixtral": lambda sizes: _decoder("Mixtral", sizes, num_local_experts=sizes.experts),
     "llama_decode": _llama_decode,
     "resnet": _resnet,
 }

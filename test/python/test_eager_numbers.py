@@ -154,7 +154,7 @@ def test_programs_of_operations_keep_no_ir():
     )
     with pytest.raises(CompileError, match="has no IR"):
         _ = program.module
-    assert program._source is None and "linalg" in program.source_text()
+    assert program._provenance.linalg is None and "linalg" in program.source_text()
 
 
 def test_a_storage_of_the_device_belongs_to_a_tensor():

@@ -136,7 +136,7 @@ METHODS = {
         "spyre_mlir.driver.program.write_report",
         lambda program, folder: program.report(folder / "new.html"),
     ),
-    "summary": ("spyre_mlir.driver.program_figures.summarize", lambda program, folder: program.summary()),
+    "summary": ("spyre_mlir.driver.program.summarize", lambda program, folder: program.summary()),
     "plan": ("spyre_mlir.driver.compilation.run_pipeline", lambda program, folder: program.plan()),
     "load": ("spyre_mlir.driver.program.read_program", lambda program, folder: program.load(folder / "old")),
     "run of a folder": (SIMULATOR, lambda program, folder: program.load(folder / "old")(X.numpy())),

@@ -21,8 +21,7 @@ import spyre_mlir
 from spyre_mlir import zoo
 from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments import tuning
-from spyre_mlir.experiments.tuning import tune
-from spyre_mlir.experiments.tuning_proposals import Proposals, Tried, key_of
+from spyre_mlir.experiments.tuning import Proposals, Tried, key_of, tune
 from spyre_mlir.experiments.tuning_space import OPTIONS, TuningSpace
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
 from spyre_mlir.tools import spyre_tune

@@ -232,9 +232,12 @@ def checks_of(cls: type[Algorithm], seeds: int = 30, saved: Sequence[Any] = ()) 
         seeds: The number of seeds for random problems.
         saved: Problems from ``read_problem``; problems of other kinds are skipped.
     """
-    kind = next(kind for kind in _TASKS if issubclass(cls, kind))
-    random_tasks = [task for seed in range(seeds) for task in _TASKS[kind](seed)]
-    saved_tasks = [task for problem in saved if (task := _task_of(kind, problem)) is not None]
+    kind = next(kind for kind in _RANDOM if issubclass(cls, kind))
+    made = [_RANDOM[kind](seed) for seed in range(seeds)]
+    problems = [
+        part for each in made for part in (each if isinstance(each, types.GeneratorType) else (each,))
+    ]
+    random_tasks, saved_tasks = _tasks(kind, problems), _tasks(kind, saved)
     checks = [
         Check("pickles", lambda: _pickles(cls)),
         Check(f"{len(random_tasks)} random problems", lambda: _solve(cls, random_tasks)),
@@ -321,52 +324,31 @@ def _costs(model: CostModel, work: Any) -> list[float]:
     return [*parts, *streams, *slowdowns]
 
 
-def _task_of(kind: type[Algorithm], problem: Any) -> ProblemTask | None:
-    """Return the task of a problem; None if the problem is not of the kind."""
-    text = repr if kind in (CostModel, TilingChoice) else problem_text
+def _tasks(kind: type[Algorithm], problems: Sequence[Any]) -> list[ProblemTask]:
+    """Return the tasks of the problems of a kind."""
     if kind is MemoryPlanSolver:
-        return ProblemTask(problem, _place, _describe_buffers) if isinstance(problem, tuple) else None
+        pairs = (problem for problem in problems if isinstance(problem, tuple))
+        return [ProblemTask(problem, _place, _describe_buffers) for problem in pairs]
     if kind is CostModel:
-        return ProblemTask(problem, _costs, text)
-    solve = {
-        WorkDivision: WorkDivision.splits,
-        LayoutChoice: LayoutChoice.minimum,
-        JointDivider: JointDivider.solve,
-        TilingChoice: TilingChoice.index,
-    }[kind]
-    names = {
-        WorkDivision: "DivisionOfOperation", LayoutChoice: "LayoutProblem", JointDivider: "JointProblem",
-        TilingChoice: "TilingProblem",
-    }  # fmt: skip
-    # Looked up by name, so that overridden methods are called, as in the compiler.
-    call = lambda algorithm, asked: getattr(algorithm, solve.__name__)(asked)  # noqa: E731
-    return ProblemTask(problem, call, text) if type(problem).__name__ == names[kind] else None
+        return [ProblemTask(problem, _costs, repr) for problem in problems]
+    problem_type, method = {
+        WorkDivision: (DivisionOfOperation, "splits"), LayoutChoice: (LayoutProblem, "minimum"),
+        JointDivider: (JointProblem, "solve"), TilingChoice: (TilingProblem, "index"),
+    }[kind]  # fmt: skip
+
+    def solve(algorithm: Any, problem: Any) -> Any:
+        """Call the method by its name, which finds an overridden method, as in the compiler."""
+        return getattr(algorithm, method)(problem)
+
+    text = repr if kind is TilingChoice else problem_text
+    return [ProblemTask(problem, solve, text) for problem in problems if type(problem) is problem_type]
 
 
-def _tasks(kind: type[Algorithm], make: Callable[[int], Any], seed: int) -> Iterator[ProblemTask]:
-    problem = make(seed)
-    for part in problem if isinstance(problem, types.GeneratorType) else (problem,):
-        task = _task_of(kind, part)
-        assert task is not None
-        yield task
-
-
-def _maker(kind: type[Algorithm], make: Callable[[int], Any]) -> Callable[[int], Iterator[ProblemTask]]:
-    return lambda seed: _tasks(kind, make, seed)
-
-
-#: Functions from a seed to random tasks, by kind.
-_TASKS: dict[type[Algorithm], Callable[[int], Iterator[ProblemTask]]] = {
-    kind: _maker(kind, make)
-    for kind, make in (
-        (MemoryPlanSolver, random_buffers),
-        (WorkDivision, random_division),
-        (LayoutChoice, random_layouts),
-        (JointDivider, random_joint),
-        (TilingChoice, random_tiling),
-        (CostModel, random_works),
-    )
-}
+#: Functions from a seed to a random problem, or to several, by kind.
+_RANDOM: dict[type[Algorithm], Callable[[int], Any]] = {
+    MemoryPlanSolver: random_buffers, WorkDivision: random_division, LayoutChoice: random_layouts,
+    JointDivider: random_joint, TilingChoice: random_tiling, CostModel: random_works,
+}  # fmt: skip
 
 #: Kinds whose problems a compilation collects, with the name under which they are collected.
 _COLLECTED: dict[type[Algorithm], str] = {
@@ -381,7 +363,7 @@ def _tasks_of_programs(kind: type[Algorithm]) -> list[ProblemTask]:
         with collecting(problems):
             compile(text, cache=False, **options)
     kinds = [problem for of in problems.by_bundle.values() for problem in of.get(_COLLECTED[kind], ())]
-    return [task for problem in kinds if (task := _task_of(kind, problem)) is not None]
+    return _tasks(kind, kinds)
 
 
 # -- programs ------------------------------------------------------------------------------------------
