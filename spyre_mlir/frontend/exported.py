@@ -54,7 +54,7 @@ from spyre_mlir.frontend.normal_forms import (
 )
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.parameter_casts import cast_parameters
-from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
+from spyre_mlir.frontend.random_numbers import UndrawnError, draw_of, draw_outside, is_random, random_forms
 from spyre_mlir.frontend.refusals import check_inputs, check_product_types, refusal_at, refusal_of_error
 from spyre_mlir.frontend.row_writes import write_rows
 from spyre_mlir.frontend.signature import (
@@ -286,6 +286,7 @@ def _check_random(program: ExportedProgram) -> None:
             raise refusal_at(
                 node,
                 "Its random numbers cannot be drawn before a call; draw them outside and give them as an input.",
+                UndrawnError,
             )
 
 
