@@ -69,13 +69,14 @@ def raised_after_backward(dispatch: Callable[..., Any]) -> Callable[..., Any]:
             kept = error
         finally:
             set_eval_frame(tracer)
-        Variable._execution_engine.queue_callback(functools.partial(_raise, kept))
+        Variable._execution_engine.queue_callback(functools.partial(raise_error, kept))
         return zeros
 
     return dispatched
 
 
-def _raise(error: Exception) -> None:
+def raise_error(error: Exception) -> None:
+    """Raise an error, as a callback at the end of a backward."""
     raise error
 
 

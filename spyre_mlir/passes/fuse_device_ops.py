@@ -210,7 +210,9 @@ def _apply(pattern: Pattern, root: Structured) -> ir.Value | None:
     if bound is None:
         return None
     constants = {name: bound.get(name, pattern.fixed.get(name)) for name in pattern.constants}
-    if any(_is_changed(number) for name, number in constants.items() if name in _computed_with(pattern.opcode)):
+    if any(
+        _is_changed(number) for name, number in constants.items() if name in _computed_with(pattern.opcode)
+    ):
         return None
     operands = [bound[name] for name in pattern.operands]
     return device_op(
