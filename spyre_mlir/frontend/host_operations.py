@@ -17,12 +17,24 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError, FallbackWarning
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, write_memory
+from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.strided import StridedView
 from spyre_mlir.records import dataclass
-from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage
+from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, laid_out
 
 #: Names of the operations that ran on the host, each with the reason of the first run.
 reasons: dict[str, str] = {}
+
+
+class GrowingSizesError(CompileError):
+    """Raised for an operation whose operands grow with each call: a program of these sizes would run once.
+
+    ``layouts`` are the layouts in which an earlier program of the operation returned its results.
+    """
+
+    def __init__(self, message: str, layouts: Sequence[StickLayout | None]) -> None:
+        super().__init__(message)
+        self.layouts = layouts
 
 
 def report(operation: Any, reason: str, where: str = "on the host") -> None:
@@ -82,8 +94,15 @@ class _HostMemory:
         return DeviceTensor.of(storage, _strided(view))
 
 
-def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> HostRun:
+def run(
+    operation: Any,
+    arguments: Sequence[Any],
+    named: Mapping[str, Any],
+    layouts: Sequence[StickLayout | None] = (),
+) -> HostRun:
     """Run a PyTorch operation on the host, on arguments whose tensors are ``DeviceTensor``.
+
+    A result in new memory has its layout of ``layouts``, if it has the shape for it: readers have programs for that.
 
     Raises:
         Exception: As raised by PyTorch for host tensors.
@@ -119,6 +138,14 @@ def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> H
         for index, operand in operands.items()
         if _strided(operand) != before[index] or operand.untyped_storage()._cdata not in shared
     }
+    if len(layouts) == len(moved):
+        operand_storages = {id(memory.storage) for memory in memories.values()}
+        moved = [
+            _in_layout(value, layout)
+            if id(getattr(value, "storage", None)) not in operand_storages
+            else value
+            for value, layout in zip(moved, layouts, strict=True)
+        ]
     values = iter(moved)
     placed = [
         OperandResult(indices[id(result)]) if id(result) in indices else next(values) for result in results
@@ -128,6 +155,15 @@ def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> H
 
 def _strided(tensor: torch.Tensor) -> StridedView:
     return StridedView(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+
+
+def _in_layout(tensor: DeviceTensor, layout: StickLayout | None) -> DeviceTensor:
+    """Return a new tensor in another layout of its storage; the tensor itself if its storage has another shape."""
+    storage = tensor.storage
+    if storage.form is None or layout is None or layout.shape != storage.shape or layout == storage.form:
+        return tensor
+    moved = laid_out(storage.read(), storage.dtype, layout).storage
+    return DeviceTensor.viewing(moved, tensor.strided, tensor.steps)
 
 
 def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, _HostMemory]) -> list[Any]:
@@ -161,4 +197,4 @@ def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, 
     ]
 
 
-__all__ = ["HostRun", "OperandResult", "reasons", "report", "run"]
+__all__ = ["GrowingSizesError", "HostRun", "OperandResult", "reasons", "report", "run"]
