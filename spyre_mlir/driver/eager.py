@@ -19,13 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.driver.compilation import compile
-from spyre_mlir.driver.growing_sizes import GrowingSizes
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_calls import layout_of_argument
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import host_operations, operations
 from spyre_mlir.frontend.call_objects import CallOutcome, CallOutcomeForm
+from spyre_mlir.frontend.growing_sizes import GrowingSizes, GrowingSizesError
 from spyre_mlir.frontend.number_inputs import Number, are_exact, is_near, is_same, number_inputs, number_types
 from spyre_mlir.frontend.operations import OperationResults, ResultPlace, dense_layout
 from spyre_mlir.frontend.signature import Signature, View, to_numpy
@@ -92,7 +92,7 @@ def _run_anywhere(operation: Any, arguments: Sequence[Any], named: dict[str, Any
     except OfTheHostError as error:
         record_host(operation, error.message)
         return host_operations.run(operation, arguments, named).results
-    except host_operations.GrowingSizesError as error:
+    except GrowingSizesError as error:
         record_host(operation, error.message)
         host_operations.report(operation, error.message)
         return host_operations.run(operation, arguments, named, error.layouts).results

@@ -26,17 +26,6 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, laid_out
 reasons: dict[str, str] = {}
 
 
-class GrowingSizesError(CompileError):
-    """Raised for an operation whose operands grow with each call: a program of these sizes would run once.
-
-    ``layouts`` are the layouts in which an earlier program of the operation returned its results.
-    """
-
-    def __init__(self, message: str, layouts: Sequence[StickLayout | None]) -> None:
-        super().__init__(message)
-        self.layouts = layouts
-
-
 def report(operation: Any, reason: str, where: str = "on the host") -> None:
     """Warn that an operation does not run in a program of the device, once for each name."""
     name = str(operation)
@@ -197,4 +186,4 @@ def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, 
     ]
 
 
-__all__ = ["GrowingSizesError", "HostRun", "OperandResult", "reasons", "report", "run"]
+__all__ = ["HostRun", "OperandResult", "reasons", "report", "run"]

@@ -33,6 +33,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import host_operations, transformer_layers
+from spyre_mlir.frontend.growing_sizes import GrowingSizesError
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, viewed, write_memory
 from spyre_mlir.frontend.storage import shares_memory
@@ -422,7 +423,7 @@ def on_the_host(func: Any, args: Any, named: dict[str, Any], error: CompileError
     operands = [
         leaf.device_tensor if isinstance(leaf, SpyreTensor) else _on_the_host(leaf) for leaf in leaves
     ]
-    layouts = error.layouts if isinstance(error, host_operations.GrowingSizesError) else ()
+    layouts = error.layouts if isinstance(error, GrowingSizesError) else ()
     results, replaced = host_operations.run(func, *tree.unflatten(operands), layouts)
     for index, tensor in replaced.items():
         leaves[index].data = SpyreTensor.of(tensor)

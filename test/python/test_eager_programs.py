@@ -16,8 +16,8 @@ import torch
 
 from spyre_mlir import FallbackWarning
 from spyre_mlir.driver import eager
-from spyre_mlir.driver.growing_sizes import GrowingSizes
 from spyre_mlir.frontend import host_operations
+from spyre_mlir.frontend.growing_sizes import GrowingSizes
 from spyre_mlir.tensors.device_activity import Listener, listening
 
 #: Seeds of the programs; SPYRE_EAGER_SEEDS runs more.

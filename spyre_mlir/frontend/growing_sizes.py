@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from spyre_mlir.frontend.host_operations import GrowingSizesError
+from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.operations import Application, TensorArgument
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.records import dataclass
@@ -26,6 +26,17 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor
 _MAX_FORMS, _MAX_SIZES = 1024, 64
 
 _CAT = torch.ops.aten.cat.default
+
+
+class GrowingSizesError(CompileError):
+    """Raised for an operation whose operands grow with each call: a program of these sizes would run once.
+
+    ``layouts`` are the layouts in which an earlier program of the operation returned its results.
+    """
+
+    def __init__(self, message: str, layouts: Sequence[StickLayout | None]) -> None:
+        super().__init__(message)
+        self.layouts = layouts
 
 
 @dataclass
