@@ -4,7 +4,7 @@
 A program has fixed sizes, so each step would compile new programs of the operations on the grown tensor. The operation
 that shows the growth is a concatenation: it adds one position to a tensor of the shape that an earlier concatenation
 returned. The size of its result is a grown size. Another operation has grown if it differs from an earlier one of its
-form only in dims of such sizes.
+form only in dims that have become a grown size from the size before.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class GrowingSizes:
 
     def _has_grown(self, earlier: Sequence[int], sizes: Sequence[int]) -> bool:
         changes = [(old, new) for old, new in zip(earlier, sizes, strict=True) if old != new]
-        return all(old < new and new in self._grown for old, new in changes)
+        return all(new == old + 1 and new in self._grown for old, new in changes)
 
     def _form_and_sizes(self, applied: Application) -> tuple[_Form, tuple[int, ...]]:
         """Return what is known of an operation without its sizes, and the sizes of its storages and tensors."""

@@ -165,6 +165,20 @@ def test_operations_on_a_tensor_that_grows_with_each_call_are_compiled_for_two_s
     assert sorted(warned) == ["aten.cat.default", "aten.scaled_dot_product_attention.default"]
 
 
+def test_a_longer_prompt_has_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A size that a cache had does not send other operations of this size to the host."""
+    monkeypatch.setattr(eager, "growing", GrowingSizes())
+    monkeypatch.setattr(eager, "programs", OrderedDict())
+    ids, names = torch.arange(3, device="spyre")[None], []
+    for size in (3, 6):
+        with listening(programs := Programs()):
+            torch.ones(size, 8, dtype=torch.float16, device="spyre") * 3
+        names += programs.names
+        for _ in range(4):
+            ids = torch.cat([ids, ids[:, :1]], 1)
+    assert names == ["aten.mul.Tensor"] * 2
+
+
 def test_layers_that_join_features_have_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A size that grows by several positions is not a cache of a decoder."""
     monkeypatch.setattr(eager, "growing", GrowingSizes())
