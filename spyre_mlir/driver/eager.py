@@ -95,7 +95,7 @@ def _run_anywhere(operation: Any, arguments: Sequence[Any], named: dict[str, Any
     except GrowingSizesError as error:
         record_host(operation, error.message)
         host_operations.report(operation, error.message)
-        return host_operations.run(operation, arguments, named, error.layouts).results
+        return host_operations.run(operation, arguments, named, error.examples).results
 
 
 def run(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:

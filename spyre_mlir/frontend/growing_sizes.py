@@ -14,13 +14,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import field
 from typing import Any
 
+import numpy as np
 import torch
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.operations import Application, TensorArgument
-from spyre_mlir.layout import StickLayout
 from spyre_mlir.records import dataclass
-from spyre_mlir.tensors.device_tensor import DeviceTensor
+from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage
 
 #: Maximum number of forms of operations, and of the sizes and shapes that are kept for each.
 _MAX_FORMS, _MAX_SIZES = 1024, 64
@@ -31,24 +31,25 @@ _CAT = torch.ops.aten.cat.default
 class GrowingSizesError(CompileError):
     """Raised for an operation whose operands grow with each call: a program of these sizes would run once.
 
-    ``layouts`` are the layouts in which an earlier program of the operation returned its results.
+    ``examples`` are results of an earlier program of the operation, without numbers: results of the host get their
+    layouts, for which the readers have programs.
     """
 
-    def __init__(self, message: str, layouts: Sequence[StickLayout | None]) -> None:
+    def __init__(self, message: str, examples: Sequence[Any]) -> None:
         super().__init__(message)
-        self.layouts = layouts
+        self.examples = examples
 
 
 @dataclass
 class _Form:
     """The sizes of the operations of one form that have programs, and of those that the host runs.
 
-    ``layouts`` are the layouts of the results of the last program, None for a result without one.
+    ``examples`` are the results of the last program, without numbers.
     """
 
     compiled: deque[tuple[int, ...]] = field(default_factory=lambda: deque(maxlen=_MAX_SIZES))
     on_host: deque[tuple[int, ...]] = field(default_factory=lambda: deque(maxlen=_MAX_SIZES))
-    layouts: list[StickLayout | None] = field(default_factory=list)
+    examples: list[Any] = field(default_factory=list)
 
 
 class GrowingSizes:
@@ -75,14 +76,21 @@ class GrowingSizes:
         raise GrowingSizesError(
             "The sizes of its operands grow by one with each call, and a program has fixed sizes. "
             "A cache of a fixed size does not need other programs.",
-            form.layouts,
+            form.examples,
         )
 
     def note_results(self, applied: Application, results: Sequence[Any]) -> None:
-        """Note the layouts in which the program of an operation returns its results."""
+        """Note the layouts, strides and views of the results of the program of an operation."""
         form, _ = self._form_and_sizes(applied)
-        form.layouts = [
-            result.storage.form if isinstance(result, DeviceTensor) else None for result in results
+        form.examples = [
+            DeviceTensor.viewing(
+                Storage(result.storage.form, result.dtype, np.zeros(0, np.uint8)),
+                result.strided,
+                result.steps,
+            )
+            if isinstance(result, DeviceTensor) and result.storage.form is not None
+            else None
+            for result in results
         ]
 
     def _observe(self, applied: Application) -> None:

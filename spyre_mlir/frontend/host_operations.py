@@ -8,6 +8,7 @@ views on the device, in-place writes are writes to the storage, and errors are P
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,6 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError, FallbackWarning
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, write_memory
-from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.strided import StridedView
 from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, laid_out
@@ -87,11 +87,11 @@ def run(
     operation: Any,
     arguments: Sequence[Any],
     named: Mapping[str, Any],
-    layouts: Sequence[StickLayout | None] = (),
+    examples: Sequence[DeviceTensor | None] = (),
 ) -> HostRun:
     """Run a PyTorch operation on the host, on arguments whose tensors are ``DeviceTensor``.
 
-    A result in new memory has its layout of ``layouts``, if it has the shape for it: readers have programs for that.
+    A result in new memory gets the layout of its tensor of ``examples``, if both have the same elements in memory.
 
     Raises:
         Exception: As raised by PyTorch for host tensors.
@@ -127,13 +127,11 @@ def run(
         for index, operand in operands.items()
         if _strided(operand) != before[index] or operand.untyped_storage()._cdata not in shared
     }
-    if len(layouts) == len(moved):
+    if len(examples) == len(moved):
         operand_storages = {id(memory.storage) for memory in memories.values()}
         moved = [
-            _in_layout(value, layout)
-            if id(getattr(value, "storage", None)) not in operand_storages
-            else value
-            for value, layout in zip(moved, layouts, strict=True)
+            value if id(getattr(value, "storage", None)) in operand_storages else _laid_out_as(value, example)
+            for value, example in zip(moved, examples, strict=True)
         ]
     values = iter(moved)
     placed = [
@@ -146,13 +144,21 @@ def _strided(tensor: torch.Tensor) -> StridedView:
     return StridedView(tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
 
-def _in_layout(tensor: DeviceTensor, layout: StickLayout | None) -> DeviceTensor:
-    """Return a new tensor in another layout of its storage; the tensor itself if its storage has another shape."""
-    storage = tensor.storage
-    if storage.form is None or layout is None or layout.shape != storage.shape or layout == storage.form:
+def _laid_out_as(tensor: DeviceTensor, example: DeviceTensor | None) -> DeviceTensor:
+    """Return a tensor in the layout of an example; the tensor itself if the example has other elements in memory."""
+    if example is None or tensor.storage.form is None or tensor.dtype != example.dtype:
         return tensor
-    moved = laid_out(storage.read(), storage.dtype, layout).storage
-    return DeviceTensor.viewing(moved, tensor.strided, tensor.steps)
+    layout, storage = example.storage.layout, tensor.storage
+    if math.prod(layout.shape) != math.prod(storage.shape) or _places(tensor) != _places(example):
+        return tensor
+    moved = laid_out(storage.read().reshape(layout.shape), storage.dtype, layout).storage
+    return DeviceTensor.viewing(moved, example.strided, example.steps)
+
+
+def _places(tensor: DeviceTensor) -> tuple[Any, ...]:
+    """Sizes, offset, and the strides that address elements."""
+    strides = [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+    return tensor.shape, tensor.storage_offset(), strides
 
 
 def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, _HostMemory]) -> list[Any]:

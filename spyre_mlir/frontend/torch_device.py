@@ -423,8 +423,8 @@ def on_the_host(func: Any, args: Any, named: dict[str, Any], error: CompileError
     operands = [
         leaf.device_tensor if isinstance(leaf, SpyreTensor) else _on_the_host(leaf) for leaf in leaves
     ]
-    layouts = error.layouts if isinstance(error, GrowingSizesError) else ()
-    results, replaced = host_operations.run(func, *tree.unflatten(operands), layouts)
+    examples = error.examples if isinstance(error, GrowingSizesError) else ()
+    results, replaced = host_operations.run(func, *tree.unflatten(operands), examples)
     for index, tensor in replaced.items():
         leaves[index].data = SpyreTensor.of(tensor)
 
