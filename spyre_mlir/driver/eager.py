@@ -25,6 +25,7 @@ from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import host_operations, operations
 from spyre_mlir.frontend.call_objects import CallOutcome, CallOutcomeForm
+from spyre_mlir.frontend.growing_sizes import GrowingSizes, GrowingSizesError
 from spyre_mlir.frontend.operations import (
     Number,
     OperationResults,
@@ -72,6 +73,8 @@ Programs = OrderedDict[Hashable, CompiledOperation | CompileError]
 
 programs: Programs = OrderedDict()
 
+growing = GrowingSizes()
+
 #: Integer operations that run entirely on the host, whatever the sizes.
 _of_the_host: set[Hashable] = set()
 
@@ -92,12 +95,16 @@ def call(name: str, *arguments: Any, **named: Any) -> Any:
 
 
 def _run_anywhere(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
-    """Run one operation as a program, or on the host if it raises ``OfTheHostError``."""
+    """Run one operation as a program, or on the host if it is for the host or its sizes grow."""
     try:
         return run(operation, arguments, named)
     except OfTheHostError as error:
         record_host(operation, error.message)
         return host_operations.run(operation, arguments, named).results
+    except GrowingSizesError as error:
+        record_host(operation, error.message)
+        host_operations.report(operation, error.message)
+        return host_operations.run(operation, arguments, named, error.examples).results
 
 
 def run(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
@@ -143,6 +150,8 @@ def execute(
     leaves = results.in_memory(computed, layouts, storages)
     if program is not None and not known.is_tried:
         known.is_tried = True
+        if applied.is_operation:
+            growing.note_results(applied, leaves)
         known.prepared = PreparedCall.of(program, results, layouts, storages)
     return leaves, results
 
@@ -162,6 +171,8 @@ def _known(
     if family is not None:
         known = family.program(applied, compile)
     if known is None:
+        if applied.is_operation:
+            growing.check(applied)
         try:
             known = _compiled(applied, compile, results_of)
         except (AlgorithmError, InternalError):
@@ -323,7 +334,7 @@ def _compiled(
     program = _program_of(applied, results, compile)
     # Whether an integer operation runs on the host or on the device does not depend on sizes.
     values = [*program.arguments, *program.results]
-    if not program.bundles and all(np.dtype(value.host_dtype).kind in "iub" for value in values):
+    if not program.bundles and all(host_type(value.host_dtype).kind in "iub" for value in values):
         _of_the_host.add(kind)
     return CompiledOperation(program, results)
 

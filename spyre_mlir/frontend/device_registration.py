@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
+from torch.autograd import Variable
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from spyre_mlir.errors import CompileError
@@ -21,7 +22,15 @@ from spyre_mlir.frontend import (
     restored_tensors,
 )
 from spyre_mlir.frontend.graph_edits import overload_of
-from spyre_mlir.frontend.torch_device import COMPOSED, NAME, SpyreTensor, host_copy, move, to_copy
+from spyre_mlir.frontend.torch_device import (
+    COMPOSED,
+    NAME,
+    SpyreTensor,
+    host_copy,
+    move,
+    raise_error,
+    to_copy,
+)
 from spyre_mlir.tensors.device_tensor import to_device
 
 #: Operations without tensor arguments, which run on the host.
@@ -88,6 +97,8 @@ def register() -> None:
     # A library that is garbage-collected unregisters its kernels.
     _libraries.extend((library, device_autocast.install(library)))
     torch.Tensor.to = _extended_to(torch.Tensor.to)
+    torch.nn.Module._apply = _swapping_apply(torch.nn.Module._apply)
+    torch.utils.swap_tensors = _swapped_contents(torch.utils.swap_tensors)
     layout_factories.extend({name.partition(".")[0] for name in _FACTORIES})
 
 
@@ -109,3 +120,61 @@ def _new(kind: Any, *args: Any, device: Any = None, **named: Any) -> torch.Untyp
         )
     named = named if device is None else {**named, "device": device}
     return cast(Any, torch._C.StorageBase).__new__(kind, *args, **named)
+
+
+# Parameters of modules that move to the device, from it, or change their type on it.
+#
+# For its own devices PyTorch gives a parameter other data. A tensor on ``spyre`` is another Python class, so the two
+# tensors swap their contents, and all references to the parameter follow: tied weights, optimizers, Dynamo.
+
+
+def _swapping_apply(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.nn.Module._apply`` that keeps parameters which leave the device, too."""
+
+    @functools.wraps(apply)
+    def swapping(self: torch.nn.Module, *args: Any, **named: Any) -> torch.nn.Module:
+        """Convert the parameters and the buffers of a module."""
+        swaps = torch.__future__.get_swap_module_params_on_conversion()
+        if swaps or not any(isinstance(value, SpyreTensor) for value in self._parameters.values()):
+            return apply(self, *args, **named)
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            return apply(self, *args, **named)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(swaps)
+
+    return swapping
+
+
+def _swapped_contents(swap: Callable[..., Any]) -> Callable[..., Any]:
+    """``torch.utils.swap_tensors`` that accepts a tensor of the device which a graph of gradients refers to.
+
+    The graph keeps the tensor that it has read. As the parameter is another tensor then, a backward is an error.
+    """
+
+    @functools.wraps(swap)
+    def swapped(one: torch.Tensor, other: torch.Tensor) -> None:
+        """Swap the contents of two tensors."""
+        if one is other:
+            return
+        if not isinstance(one, SpyreTensor) and not isinstance(other, SpyreTensor):
+            swap(one, other)
+            return
+        for tensor in (one, other):
+            if tensor.requires_grad and tensor.is_leaf:
+                torch.autograd.graph.get_gradient_edge(tensor).node.register_prehook(_refuse_gradient)
+        one.__class__, other.__class__ = other.__class__, one.__class__
+        one.__dict__, other.__dict__ = other.__dict__, one.__dict__
+        torch._C._swap_tensor_impl(one, other)
+
+    return swapped
+
+
+def _refuse_gradient(_: Any) -> None:
+    """Make a backward through a tensor that has moved an error, at the end of the backward."""
+    error = RuntimeError(
+        "The backward needs a parameter that has moved to another device or type since the forward; "
+        "move the model before the forward, or after the backward."
+    )
+    # An error on the device inside the backward would end the process, see torch_device.py.
+    Variable._execution_engine.queue_callback(functools.partial(raise_error, error))

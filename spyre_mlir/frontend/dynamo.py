@@ -54,6 +54,7 @@ from spyre_mlir.frontend.operations import (
     UnknownResultsError,
     UnsharedMemoryError,
 )
+from spyre_mlir.frontend.random_numbers import UndrawnError
 from spyre_mlir.frontend.storage import inexact_write
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, histc, operand
 from spyre_mlir.mlir import called_name
@@ -337,7 +338,7 @@ class DeviceGraph:
                 return self._compiled(inputs)
         except UnsharedMemoryError:
             return self.graph(*inputs)
-        except (UncapturedError, UnknownResultsError, UnloweredError) as error:
+        except (UncapturedError, UndrawnError, UnknownResultsError, UnloweredError) as error:
             report("A graph of torch.compile", error.message, "operation by operation")
             return self.graph(*inputs)
 

@@ -72,7 +72,7 @@ from spyre_mlir.frontend.object_graphs import (
     flatten,
 )
 from spyre_mlir.frontend.outputs import UPDATES, split_outputs
-from spyre_mlir.frontend.random_numbers import draw_of, draw_outside, is_random, random_forms
+from spyre_mlir.frontend.random_numbers import UndrawnError, draw_of, draw_outside, is_random, random_forms
 from spyre_mlir.frontend.row_writes import write_rows
 from spyre_mlir.frontend.signature import (
     CONSTANT,
@@ -430,6 +430,7 @@ def export(
                 raise refusal_at(
                     node,
                     "Its random numbers cannot be drawn before a call; draw them outside and give them as an input.",
+                    UndrawnError,
                 )
         widen_narrow_integers(program.graph)
         write_rows(program)

@@ -8,6 +8,7 @@ views on the device, in-place writes are writes to the storage, and errors are P
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from torch.utils import _pytree as pytree
 from spyre_mlir.errors import CompileError, FallbackWarning
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, strided_of, viewed, write_memory
 from spyre_mlir.records import dataclass
-from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage
+from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, laid_out
 
 #: Names of the operations that ran on the host, each with the reason of the first run.
 reasons: dict[str, str] = {}
@@ -71,8 +72,15 @@ class _HostMemory:
         return DeviceTensor.of(storage, strided_of(view))
 
 
-def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> HostRun:
+def run(
+    operation: Any,
+    arguments: Sequence[Any],
+    named: Mapping[str, Any],
+    examples: Sequence[DeviceTensor | None] = (),
+) -> HostRun:
     """Run a PyTorch operation on the host, on arguments whose tensors are ``DeviceTensor``.
+
+    A result in new memory gets the layout of its tensor of ``examples``, if both have the same elements in memory.
 
     Raises:
         Exception: As raised by PyTorch for host tensors.
@@ -108,11 +116,34 @@ def run(operation: Any, arguments: Sequence[Any], named: Mapping[str, Any]) -> H
         for index, operand in operands.items()
         if strided_of(operand) != before[index] or operand.untyped_storage()._cdata not in shared
     }
+    if len(examples) == len(moved):
+        operand_storages = {id(memory.storage) for memory in memories.values()}
+        moved = [
+            value if id(getattr(value, "storage", None)) in operand_storages else _laid_out_as(value, example)
+            for value, example in zip(moved, examples, strict=True)
+        ]
     values = iter(moved)
     placed = [
         OperandResult(indices[id(result)]) if id(result) in indices else next(values) for result in results
     ]
     return HostRun(structure.unflatten(placed), replaced)
+
+
+def _laid_out_as(tensor: DeviceTensor, example: DeviceTensor | None) -> DeviceTensor:
+    """Return a tensor in the layout of an example; the tensor itself if the example has other elements in memory."""
+    if example is None or tensor.storage.form is None or tensor.dtype != example.dtype:
+        return tensor
+    layout, storage = example.storage.layout, tensor.storage
+    if math.prod(layout.shape) != math.prod(storage.shape) or _places(tensor) != _places(example):
+        return tensor
+    moved = laid_out(storage.read().reshape(layout.shape), storage.dtype, layout).storage
+    return DeviceTensor.viewing(moved, example.strided, example.steps)
+
+
+def _places(tensor: DeviceTensor) -> tuple[Any, ...]:
+    """Sizes, offset, and the strides that address elements."""
+    strides = [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+    return tensor.shape, tensor.storage_offset(), strides
 
 
 def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, _HostMemory]) -> list[Any]:

@@ -45,11 +45,12 @@ def overload(name: str, arguments: Sequence[Any], named: Mapping[str, Any]) -> A
 
 
 @dataclass(frozen=True)
-class _TensorArgument:
-    """A tensor argument: the index of its storage, and the view transforms from the storage to the argument."""
+class TensorArgument:
+    """A tensor argument: the index of its storage, the view transforms from the storage to the argument, its shape."""
 
     storage: int
     steps: tuple[ViewStep, ...]
+    shape: tuple[int, ...]
 
     @property
     def key(self) -> Hashable:
@@ -86,7 +87,7 @@ _KEY_TYPES = {int, bool, str, torch.dtype, torch.device, torch.layout, torch.mem
 def _key_of(leaf: Any) -> Hashable:
     """Part of a program's cache key for a leaf; ``repr`` distinguishes signed zeros and equates NaNs."""
     kind = type(leaf)
-    if kind is _TensorArgument:
+    if kind is TensorArgument:
         return leaf.key
     return None if leaf is None else (kind, leaf if kind in _KEY_TYPES else repr(leaf))
 
@@ -146,7 +147,7 @@ class Application:
                 index = indices.setdefault(id(tensor.storage), len(indices))
                 if tensor.storage is not leaf.storage:
                     copied.add(index)
-                leaf = _TensorArgument(index, tensor.steps)
+                leaf = TensorArgument(index, tensor.steps, tensor.shape)
             elif isinstance(leaf, Tensor | np.ndarray):
                 raise CompileError(
                     f"{operation} takes tensors that are all on the device, not one of them on the host; "
@@ -206,7 +207,7 @@ class Application:
 
     def replay(self, bases: Sequence[Tensor]) -> list[Any]:
         """Leaves of the arguments, rebuilt from tensors that stand for the storages."""
-        return [leaf.replay(bases) if isinstance(leaf, _TensorArgument) else leaf for leaf in self.leaves]
+        return [leaf.replay(bases) if isinstance(leaf, TensorArgument) else leaf for leaf in self.leaves]
 
     def function(self, results: OperationResults | None, numbers: Sequence[int] = ()) -> Callable[..., Any]:
         """The operation as a function of the storages, without the results that are views of an argument.
@@ -570,3 +571,22 @@ def is_near(results: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
         if not torch.allclose(one.float(), other.float(), error, error * scale, equal_nan=True):
             return False
     return True
+
+
+__all__ = [
+    "DENSE_COPY",
+    "RESTICKIFY",
+    "Application",
+    "OperationResults",
+    "TensorArgument",
+    "UnknownResultsError",
+    "UnsharedMemoryError",
+    "bits",
+    "dense_layout",
+    "in_its_memory",
+    "memory_of",
+    "overload",
+    "to_torch",
+    "viewed",
+    "write_memory",
+]

@@ -45,11 +45,14 @@ def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def leaky_relu(x: Tensor, negative_slope: float = 0.01) -> Tensor:
-    """``leaky_relu``: max(x, x * slope) up to a slope of 1."""
-    # For a larger slope the maximum selects the wrong operand, and for 0 an infinity would give NaN.
-    if not is_known(negative_slope) or not 0 < negative_slope <= 1:
-        return NotImplemented
-    return torch.maximum(x, x * negative_slope)
+    """``leaky_relu``: max(x, x * slope) for a slope above 0 and up to 1, else a choice between x and x * slope.
+
+    For other slopes the maximum selects the wrong operand. The product is not NaN where PyTorch does not compute it:
+    0 * slope is NaN for an infinite slope, and infinity * slope is NaN for a slope of 0.
+    """
+    if is_known(negative_slope) and 0 < negative_slope <= 1:
+        return torch.maximum(x, x * negative_slope)
+    return torch.where(x > 0, x, x * negative_slope)
 
 
 def hardtanh(x: Tensor, low: float = -1, high: float = 1) -> Tensor:
@@ -77,8 +80,8 @@ def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -
     nearest = -(2.0 ** (-12 if x.dtype == torch.float32 else -10)) / abs(input_scale or 1)
     if alpha * input_scale != 1:
         below = torch.where(x > nearest, x * (alpha * scale * input_scale), below)
-        # A zero has the sign of x in the lower branch, too.
-        return torch.where(x > 0, x * scale, below)
+        # The product of a zero and an infinite alpha is NaN.
+        return torch.where(x >= 0, x * scale, below)
     return torch.where(x > nearest, x * scale, below)
 
 
@@ -297,7 +300,9 @@ def _integer_power(x: Tensor, exponent: int) -> Tensor:
 
 
 def clamp(x: Tensor, low=None, high=None) -> Tensor:
-    """``clamp`` of booleans by maximum and minimum: torch-mlir's form reads true as -1."""
+    """``clamp`` of booleans by maximum and minimum: torch-mlir's form reads true as -1. A NaN limit gives NaN."""
+    if x.is_floating_point() and any(is_known(limit) and math.isnan(limit) for limit in (low, high)):
+        return torch.full_like(x, math.nan)
     if x.dtype != torch.bool:
         return NotImplemented
     limits = [limit for limit in (low, high) if limit is not None]

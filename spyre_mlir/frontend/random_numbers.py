@@ -11,9 +11,15 @@ import torch
 from torch import Tensor
 from torch.fx import Graph, Node
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.graph_edits import metadata_for
 
 aten = torch.ops.aten
+
+
+class UndrawnError(CompileError):
+    """Raised for an operation whose random numbers depend on the data of its operands."""
+
 
 #: Operations that draw numbers of the shape and type of their first operand, and ignore its data.
 _LIKE = (
@@ -46,10 +52,16 @@ def normal(mean: Tensor | float, std: Tensor | float = 1.0, generator: Any = Non
     return (drawn * std if isinstance(std, Tensor) else drawn) + mean
 
 
+def rrelu(x: Tensor, lower=1 / 8, upper=1 / 3, training: bool = False, generator: Any = None) -> Tensor:
+    """``rrelu`` of a model in evaluation, which draws nothing: ``leaky_relu`` with the mean of both slopes."""
+    return NotImplemented if training else aten.leaky_relu(x, (lower + upper) / 2)
+
+
 def random_forms() -> dict[torch._ops.OpOverload, Callable[..., Any]]:
     """Decompositions into random numbers that are drawn as eager PyTorch draws them."""
     return {
         aten.native_dropout.default: dropout,
+        aten.rrelu.default: rrelu,
         aten.bernoulli.p: lambda *_, **__: NotImplemented,
         aten.normal.Tensor_float: normal,
         aten.normal.float_Tensor: normal,

@@ -33,6 +33,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import host_operations, transformer_layers
+from spyre_mlir.frontend.growing_sizes import GrowingSizesError
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, viewed, write_memory
 from spyre_mlir.frontend.storage import shares_memory
@@ -69,13 +70,14 @@ def raised_after_backward(dispatch: Callable[..., Any]) -> Callable[..., Any]:
             kept = error
         finally:
             set_eval_frame(tracer)
-        Variable._execution_engine.queue_callback(functools.partial(_raise, kept))
+        Variable._execution_engine.queue_callback(functools.partial(raise_error, kept))
         return zeros
 
     return dispatched
 
 
-def _raise(error: Exception) -> None:
+def raise_error(error: Exception) -> None:
+    """Raise an error, as a callback at the end of a backward."""
     raise error
 
 
@@ -302,7 +304,7 @@ class SpyreTensor(torch.Tensor):
         except _FAULTS:
             raise
         except CompileError as error:
-            return on_the_host(func, args, named, error.message)
+            return on_the_host(func, args, named, error)
 
 
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
@@ -325,7 +327,7 @@ def attention(*args: Any, **named: Any) -> Any:
     except _FAULTS:
         raise
     except CompileError as error:
-        return on_the_host(_ATTENTION, args, named, error.message)
+        return on_the_host(_ATTENTION, args, named, error)
 
 
 def _with_added_mask(operands: dict[str, Any]) -> dict[str, Any]:
@@ -412,16 +414,17 @@ def _like(func: Any, args: Any, named: dict[str, Any]) -> Any:
     return result if is_elsewhere else SpyreTensor.of(in_its_memory(result))
 
 
-def on_the_host(func: Any, args: Any, named: dict[str, Any], reason: str = "") -> Any:
-    """Run an operation with PyTorch's CPU kernel; a ``reason`` is reported as a warning."""
+def on_the_host(func: Any, args: Any, named: dict[str, Any], error: CompileError | None = None) -> Any:
+    """Run an operation with PyTorch's CPU kernel; the ``error`` of its program is reported as a warning."""
     leaves, tree = pytree.tree_flatten((tuple(args), dict(named)))
-    if reason and any(isinstance(leaf, SpyreTensor) and leaf.numel() for leaf in leaves):
-        record_host(func, reason)
-        host_operations.report(func, reason)
+    if error is not None and any(isinstance(leaf, SpyreTensor) and leaf.numel() for leaf in leaves):
+        record_host(func, error.message)
+        host_operations.report(func, error.message)
     operands = [
         leaf.device_tensor if isinstance(leaf, SpyreTensor) else _on_the_host(leaf) for leaf in leaves
     ]
-    results, replaced = host_operations.run(func, *tree.unflatten(operands))
+    examples = error.examples if isinstance(error, GrowingSizesError) else ()
+    results, replaced = host_operations.run(func, *tree.unflatten(operands), examples)
     for index, tensor in replaced.items():
         leaves[index].data = SpyreTensor.of(tensor)
 
@@ -457,7 +460,7 @@ def to_copy(
         raise
     except CompileError as error:
         is_stored = tensor.device_tensor.storage.form is None or not has_form(str(dtype or tensor.dtype)[6:])
-        return on_the_host(func, (tensor,), converted, "" if is_stored else error.message)
+        return on_the_host(func, (tensor,), converted, None if is_stored else error)
 
 
 def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:

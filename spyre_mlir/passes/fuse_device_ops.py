@@ -28,8 +28,8 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.target.expressions import ANY, Expression, Pattern, applications_of, operand_orders
-from spyre_mlir.target.ops import DEVICE_OPS, FP32, PATTERNS
+from spyre_mlir.target.expressions import ANY, SCALARS, Expression, Pattern, applications_of, operand_orders
+from spyre_mlir.target.ops import DEVICE_OPS, FP32, PATTERNS, scalar_expression
 
 _MEANS = {"sum": "mean", "sumnonstick": "meannonstick"}
 _ABSOLUTE = {"max": "absmax", "maxnonstick": "absmaxnonstick"}
@@ -103,8 +103,8 @@ def _mean(root: Structured) -> ir.Value | None:
         return None
     scale = _constant(root.inputs[1])
     total = _inner(root.inputs[0])
-    # A scale of 0 has no reciprocal, and a sum without a scale is not a mean.
-    if not scale or total is None or total.opcode not in _MEANS:
+    # A scale of 0 has no reciprocal, DL16 has no infinity, and a sum without a scale is not a mean.
+    if not scale or math.isinf(scale) or total is None or total.opcode not in _MEANS:
         return None
     factor = 1.0 / scale if root.opcode == "realdiv" else scale
     return _reduction(total, total.inputs[0], _MEANS[total.opcode], root, scaling_factor=factor)
@@ -188,6 +188,10 @@ def _pointwise(root: Structured) -> ir.Value | None:
         bound = next(_Matcher(pattern).match(pattern.expression, root, dims, {}), None)
         if bound is None:
             continue
+        constants = {name: bound.get(name, pattern.fixed.get(name)) for name in pattern.constants}
+        computed_with = _computed_with(pattern.opcode)
+        if any(_is_changed(number) for name, number in constants.items() if name in computed_with):
+            continue
         operands = [bound[name] for name in pattern.operands]
         return device_op(
             pattern.opcode,
@@ -197,9 +201,27 @@ def _pointwise(root: Structured) -> ir.Value | None:
             element_of(root.result),
             location=root.op.location,
             result_map=root.maps[-1],
-            constants={name: bound.get(name, pattern.fixed.get(name)) for name in pattern.constants},
+            constants=constants,
         )
     return None
+
+
+@functools.cache
+def _computed_with(opcode: str) -> frozenset[str]:
+    """Constants of an operation that it computes with; it only compares others with numbers, as limits of a clip."""
+    expression = scalar_expression(DEVICE_OPS[opcode].expression or 0.0)
+    return frozenset(
+        argument
+        for function, *arguments in applications_of(expression)
+        if function not in ("maximum", "minimum") and SCALARS[function].predicate is None
+        for argument in arguments
+        if argument in DEVICE_OPS[opcode].constants
+    )
+
+
+def _is_changed(number: float) -> bool:
+    """Return whether a constant of an operation becomes another number: DL16 has no infinity and no negative zero."""
+    return math.isinf(number) or (number == 0 and math.copysign(1, number) < 0)
 
 
 class _Matcher:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import random
+import warnings
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +14,11 @@ import device_chains
 import pytest
 import torch
 
-import spyre_mlir.frontend  # noqa: F401  registers the device
+from spyre_mlir import FallbackWarning
+from spyre_mlir.driver import eager
+from spyre_mlir.frontend import host_operations
+from spyre_mlir.frontend.growing_sizes import GrowingSizes
+from spyre_mlir.tensors.device_activity import Listener, listening
 
 #: Seeds of the programs; SPYRE_EAGER_SEEDS runs more.
 SEEDS = int(os.environ.get("SPYRE_EAGER_SEEDS", "3"))
@@ -119,3 +125,76 @@ def test_a_program_is_one_of_pytorch(seed: int) -> None:
         for index, (host, device) in enumerate(pool):
             assert seen(host) == seen(device), (number, index)
             torch.testing.assert_close(device.cpu(), host, rtol=0, atol=0, equal_nan=True, msg=f"{number}")
+
+
+class Programs(Listener):
+    """The names of the operations for which programs were compiled."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def on_compilation(self, operation: str, program: Any) -> None:
+        self.names.append(operation)
+
+
+def test_operations_on_a_tensor_that_grows_with_each_call_are_compiled_for_two_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each step adds a position to a cache; the host runs what reads it, and says so once for each operation."""
+    monkeypatch.setattr(host_operations, "reasons", {})
+    monkeypatch.setattr(eager, "growing", GrowingSizes())
+    monkeypatch.setattr(eager, "programs", OrderedDict())
+    query = torch.randn(1, 2, 1, 8, generator=torch.Generator().manual_seed(0)).half()
+    ids, cache = torch.arange(3)[None], query.repeat(1, 1, 3, 1)
+    counts, warned = [], []
+    state = [(value.to("spyre"), value) for value in (ids, cache)]
+    for _ in range(5):
+        with listening(programs := Programs()), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", FallbackWarning)
+            (on_device, ids), (keys, cache) = state
+            results = []
+            for ids_, keys_, query_ in ((on_device, keys, query.to("spyre")), (ids, cache, query)):
+                joined = torch.cat([ids_, ids_[:, -1:]], 1), torch.cat([keys_, query_ * 2], 2)
+                attended = torch.nn.functional.scaled_dot_product_attention(query_, joined[1], joined[1])
+                results.append((*joined, (attended @ query_.mT).flatten(1)))
+        torch.testing.assert_close([x.cpu() for x in results[0]], list(results[1]), rtol=1e-2, atol=1e-2)
+        state = list(zip(results[0][:2], results[1][:2], strict=True))
+        counts.append(len(programs.names))
+        warned += [str(each.message).split()[0] for each in caught if each.category is FallbackWarning]
+    assert counts[0] and not any(counts[2:]), counts
+    assert sorted(warned) == ["aten.cat.default", "aten.scaled_dot_product_attention.default"]
+
+
+def test_a_longer_prompt_has_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A size that a cache had does not send other operations of this size to the host."""
+    monkeypatch.setattr(eager, "growing", GrowingSizes())
+    monkeypatch.setattr(eager, "programs", OrderedDict())
+    ids, names = torch.arange(3, device="spyre")[None], []
+    for size in (3, 6):
+        with listening(programs := Programs()):
+            torch.ones(size, 8, dtype=torch.float16, device="spyre") * 3
+        names += programs.names
+        for _ in range(4):
+            ids = torch.cat([ids, ids[:, :1]], 1)
+    assert names == ["aten.mul.Tensor"] * 2
+
+
+def test_layers_that_join_features_have_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A size that grows by several positions is not a cache of a decoder."""
+    monkeypatch.setattr(eager, "growing", GrowingSizes())
+    monkeypatch.setattr(eager, "programs", OrderedDict())
+    with listening(programs := Programs()):
+        x = torch.ones(2, 16, dtype=torch.float16, device="spyre")
+        for _ in range(4):
+            x = torch.cat([x, x[:, :8] * 0.5], 1)
+    assert programs.names.count("aten.cat.default") == 4
+
+
+def test_programs_of_bfloat16_on_the_host_have_results() -> None:
+    """A program may have no part on the device, whatever the type."""
+    x = torch.tensor([0.5, -1.5, 3.0]).bfloat16()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for function in (torch.special.i0, torch.lgamma, torch.sin, torch.erfinv):
+            result = function(x.to("spyre")).cpu()
+            torch.testing.assert_close(result, function(x), equal_nan=True)

@@ -185,6 +185,19 @@ def test_graphs_that_are_not_programs_run_operation_by_operation(monkeypatch: py
     same(torch.compile(graph)(numbers().to("spyre")), graph(numbers()))
 
 
+def test_graphs_with_random_numbers_of_computed_chances_run_operation_by_operation() -> None:
+    torch._dynamo.reset()
+
+    def graph(x: torch.Tensor) -> torch.Tensor:
+        return torch.multinomial(torch.softmax(x, -1), 2)
+
+    results = []
+    for function, device in ((torch.compile(graph), "spyre"), (graph, "cpu")):
+        torch.manual_seed(0)
+        results.append(function(torch.arange(12.0).reshape(2, 6).to(device)))
+    same(*results)
+
+
 def test_convolutions_keep_channels_last() -> None:
     torch._dynamo.reset()
     x = torch.randn(2, 4, 5, 6).half().to(memory_format=torch.channels_last)

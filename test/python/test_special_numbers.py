@@ -97,6 +97,9 @@ CHOICES = {
     "guard by a limit": lambda a, b: torch.where(a < 2.0, a, 2.0) - torch.where(b > -1.0, b, -1.0),
     "leaky": lambda a, b: torch.where(a > 0, a, a * 0.25) * torch.where(b >= 0, b, b * 0.5),
     "clamp": lambda a, b: torch.clamp(a, -1.0, 1.0) + torch.clamp(b, min=0.5),
+    "clamp by NaN": lambda a, b: torch.clamp(a, NAN, 1.0) + torch.clamp(b, -1.0, NAN),
+    "hardtanh by NaN": lambda a, b: torch.nn.functional.hardtanh(a, NAN, 1.0),
+    "hardtanh to infinity": lambda a, b: torch.nn.functional.hardtanh(a, -1.0, INF),
     "clamp by tensors": lambda a, b: torch.clamp(a, b, b + 1),
     "relu6": lambda a, b: torch.nn.functional.relu6(a) - torch.relu(b),
     "leaky_relu of slope 0": lambda a, b: torch.nn.functional.leaky_relu(a, 0.0) + torch.minimum(a, b),
@@ -113,6 +116,36 @@ def test_choices_and_extremes_from_pytorch(name, dtype):
     a, b = torch.from_numpy(FIRST).to(dtype), torch.from_numpy(SECOND).to(dtype)
     result = spyre_mlir.compile(CHOICES[name], (a, b))(a, b)
     torch.testing.assert_close(result, CHOICES[name](a, b), rtol=0, atol=0, equal_nan=True)
+
+
+#: Activations with a number that multiplies one side of a choice.
+SCALED = {
+    "leaky_relu": lambda x, number: torch.nn.functional.leaky_relu(x, number),
+    "elu": lambda x, number: torch.nn.functional.elu(x, number),
+    "celu": lambda x, number: torch.nn.functional.celu(x, number),
+    "rrelu": lambda x, number: torch.nn.functional.rrelu(x, number, number),
+    "prelu": lambda x, number: torch.nn.functional.prelu(x, torch.full((1,), number, dtype=x.dtype)),
+    "where": lambda x, number: torch.where(x > 0, x, x * number),
+}
+
+
+#: Numbers that PyTorch refuses for an activation.
+REFUSED = {("celu", 0.0), ("rrelu", INF), ("rrelu", -INF), ("rrelu", NAN)}
+
+
+@pytest.mark.parametrize("number", [INF, -INF, NAN, 0.0, -0.0], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", SCALED)
+def test_a_number_scales_only_its_side_of_a_choice(name, dtype, number):
+    """0 * infinity on the other side is not computed."""
+    if (name, number) in REFUSED:
+        pytest.skip("PyTorch refuses the number.")
+    x = torch.from_numpy(NUMBERS).to(dtype)
+    expected = SCALED[name](x, number)
+    result = spyre_mlir.compile(lambda x: SCALED[name](x, number), (x,))(x)
+    torch.testing.assert_close(result, expected, equal_nan=True)
+    is_zero = expected == 0
+    assert torch.equal(result[is_zero].signbit(), expected[is_zero].signbit())
 
 
 @pytest.mark.parametrize("written", [

@@ -6,6 +6,8 @@ from __future__ import annotations
 import copy
 import random
 import warnings
+import weakref
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -254,6 +256,49 @@ def test_models_move():
         close(copy.deepcopy(net)(x.to("spyre")), expected)
         net.load_state_dict(model().state_dict())
         assert torch.equal(net.cpu()(x), expected)
+
+
+def moved_weights(model: torch.nn.Module, convert: Callable[[torch.nn.Module], Any]) -> list[torch.Tensor]:
+    """The weights of a model, which are the same objects after a conversion."""
+    weights = list(model.parameters())
+    convert(model)
+    assert all(one is other for one, other in zip(weights, model.parameters(), strict=True))
+    assert all(isinstance(weight, torch.nn.Parameter) and weight.is_leaf for weight in weights)
+    return weights
+
+
+@pytest.mark.parametrize("layer", [
+    torch.nn.Linear(4, 4), torch.nn.LayerNorm(4), torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)),
+    torch.nn.LSTM(4, 4),
+], ids=lambda layer: type(layer).__name__)  # fmt: skip
+def test_models_move_while_a_result_waits_for_its_backward(layer):
+    net = copy.deepcopy(layer)
+    for convert in (lambda net: net.to("spyre"), lambda net: net.half(), lambda net: net.float().cpu()):
+        weight = next(net.parameters())
+        net.zero_grad()
+        result = net(torch.ones(2, 4, dtype=weight.dtype, device=weight.device))
+        result = result if isinstance(result, torch.Tensor) else result[0]
+        assert moved_weights(net, convert)[0] is weight and weight.grad is None
+        with pytest.raises(RuntimeError, match="a parameter that has moved"):
+            result.sum().backward()
+    expected = [value.detach() for value in layer.parameters()]
+    for one, other in zip(net.parameters(), expected, strict=True):
+        torch.testing.assert_close(one.detach(), other, rtol=1e-3, atol=1e-3)
+
+
+def test_tied_weights_gradients_and_references_move():
+    net = torch.nn.ModuleDict({"read": torch.nn.Embedding(6, 4), "write": torch.nn.Linear(4, 6, bias=False)})
+    net["write"].weight = net["read"].weight
+    weight = net["write"].weight
+    reference, weight.grad = weakref.ref(weight), torch.ones(6, 4)
+    optimizer = torch.optim.SGD(net.parameters(), 0.5)
+    before = weight.detach().clone()
+    for device in ("spyre", "cpu", "spyre"):
+        net.to(device)
+        assert net["write"].weight is net["read"].weight is reference() is weight
+        assert weight.device.type == weight.grad.device.type == device
+    optimizer.step()
+    torch.testing.assert_close(net.cpu()["read"].weight.detach(), before - 0.5)
 
 
 def test_a_compiled_graph_is_one_program_on_storages_where_they_lie():
