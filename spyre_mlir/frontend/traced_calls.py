@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.compile_lock import builtins_kept
 from spyre_mlir.errors import Uncached, UncapturedError
 from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, ModelEffect, plain_call
 from spyre_mlir.frontend.capture_key import captured_key
@@ -192,7 +193,8 @@ def _registered(module: torch.nn.Module) -> dict[int, str]:
 def _exported(module: torch.nn.Module, args: Any, kwargs: Any) -> ExportedProgram:
     # The last annotations of one trace must not appear on the first nodes of the next trace.
     with preserve_node_meta():
-        program = torch.export.export(module, args, kwargs)
+        with builtins_kept():
+            program = torch.export.export(module, args, kwargs)
     forget_notes_on_inputs(program)
     return program
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from spyre_mlir.optimization.compiled import njit
 
 #: Elements of a tile along the rows of the source and of the target: part of a cache line, and a stick.
 _ROWS, _COLUMNS = 16, 64

@@ -7,8 +7,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from spyre_mlir.optimization.compiled import njit
 
 
 def add_along(numbers: NDArray[np.float32], axis: int) -> NDArray[np.float64]:
