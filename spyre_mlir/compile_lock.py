@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -35,15 +36,29 @@ def turns(lock: Callable[[], AbstractContextManager[Any]]) -> Callable[[], Abstr
 
 
 _lock = threading.Lock()
+_builtins_lock = threading.RLock()
 
 
 def _replace() -> None:
-    """Create a new lock: in a forked child, no thread would release a lock that another thread of the parent held."""
-    global _lock
-    _lock = threading.Lock()
+    """Create new locks: in a forked child, no thread would release a lock that another thread of the parent held."""
+    global _lock, _builtins_lock
+    _lock, _builtins_lock = threading.Lock(), threading.RLock()
 
 
 os.register_at_fork(after_in_child=_replace)
 
 #: The context manager of a compilation.
 one_at_a_time = turns(lambda: _lock)
+
+
+@contextlib.contextmanager
+def builtins_kept() -> Iterator[None]:
+    """Keep other threads from importing numba and from compiling with it, until the block ends.
+
+    ``torch.export`` replaces ``builtins.max``, ``builtins.min`` and ``math.pow`` for all threads while it traces, and
+    numba fails on the replacements. ``optimization/compiled.py`` imports numba in such a block.
+    """
+    with _builtins_lock:
+        compiler = sys.modules.get("numba.core.compiler_lock")
+        with compiler.global_compiler_lock if compiler else contextlib.nullcontext():
+            yield

@@ -26,6 +26,7 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.traceback import preserve_node_meta
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.compile_lock import builtins_kept
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
 from spyre_mlir.errors import CompileError, Uncached, UncapturedError
 from spyre_mlir.frontend.assertions import recording_texts, write_assertions, write_texts
@@ -271,7 +272,8 @@ class _ModelTrace:
         try:
             # The last annotations of one trace must not appear on the first nodes of the next trace.
             with preserve_node_meta():
-                program = torch.export.export(self._module, *call)
+                with builtins_kept():
+                    program = torch.export.export(self._module, *call)
             _forget_notes_on_inputs(program)
             return program
         finally:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from spyre_mlir.optimization.compiled import njit
 from spyre_mlir.simulator.boxes import offsets_of
 from spyre_mlir.target.compiled_conversion import dl16_code, dl16_number, fp16_code, fp16_number
 

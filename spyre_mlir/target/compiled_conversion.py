@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from spyre_mlir.optimization.compiled import njit
 
 
 def lookup(table: NDArray[Any], codes: NDArray[np.uint16]) -> NDArray[Any]:

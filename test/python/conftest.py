@@ -19,7 +19,7 @@ A test that is left out is deselected. The last lines of the run say how many ar
 
 With ``--dist loadfile`` the tests of a file run in one process and share what they compile; so do those of a program
 of ``programs.py`` and ``two_ops.py`` in all files of ``BY_PROGRAM``. Processes begin with the longest, by the recorded
-times. ``--shuffle SEED`` runs all tests in random order.
+times. ``--shuffle SEED`` runs all tests in random order, ``--repeat COUNT`` each test so many times.
 """
 
 from __future__ import annotations
@@ -80,12 +80,22 @@ CPU_TIME = pytest.StashKey[Counter[str]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options of this file."""
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in random order")
+    parser.addoption(
+        "--repeat", type=int, metavar="COUNT", help="run each test COUNT times, one after another"
+    )
     parser.addoption("--record-durations", action="store_true", help=f"write {DURATIONS.name}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Run seeds inside tests."""
     config.pluginmanager.register(seeds)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each test ``--repeat`` cases, which shows tests that depend on the speed of processes and threads."""
+    if count := metafunc.config.getoption("repeat"):
+        metafunc.fixturenames.append("repetition")
+        metafunc.parametrize("repetition", range(count))
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -68,6 +70,33 @@ def from_dynamo(index: int) -> torch.Tensor:
 def test_threads_compile_as_one_does(action: Callable[[int], Any]) -> None:
     """PyTorch's export is not made for threads: it died, or one thread read the tensors of another."""
     assert [abs(difference).max() < 0.01 for difference in in_threads(action)] == [True] * THREADS
+
+
+@pytest.mark.parametrize("imported", ["spyre_mlir.target.compiled_conversion", "sys"])
+def test_numba_compiles_after_an_export_of_another_thread(imported: str) -> None:
+    """PyTorch's export replaces functions of all threads, and numba failed on them: math.pow was a lambda."""
+    script = f"""
+import math, threading, {imported}
+import numpy as np
+from spyre_mlir.compile_lock import builtins_kept
+
+right, results = math.pow, []
+
+def convert():
+    from spyre_mlir.target.compiled_conversion import encode_fp16
+    results.append(encode_fp16(np.ones(3, np.float32)))
+
+thread = threading.Thread(target=convert)
+with builtins_kept():
+    math.pow = lambda x, y: x**y
+    thread.start()
+    thread.join(timeout=5)
+    math.pow = right
+thread.join()
+print(results)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "[array([15360, 15360, 15360], dtype=uint16)]\n", done.stderr
 
 
 def test_a_child_does_not_wait_for_a_thread_of_its_parent() -> None:
