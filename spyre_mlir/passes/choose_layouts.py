@@ -247,7 +247,7 @@ class LayoutPins:
             # Instead of a pin, the argument is fixed to its default layout, with the same conversions to other orders.
             node.by_price = False
         else:
-            self.source.shared_layouts.pin(pinned.op, pinned.tensor, pinned.layouts[0])
+            self.source.pin(pinned.op, pinned.tensor, pinned.layouts[0])
 
     def _is_default(self, node: ArgumentNode, layout: StickLayout) -> bool:
         return same_order(StickLayout.for_tensor(self.source.graph.target, node.shape, node.dtype), layout)
