@@ -148,7 +148,7 @@ class LayoutGraph:
                 self._add(result, ArgumentNode(*_type(result), free=True))
             elif op.name == "stick.pin":
                 tensor = self._tensor(op.operands[0], op)
-                self._pin(op, tensor, _requested(op))
+                self.pin(op, tensor, _requested(op))
                 self.tensors[result] = tensor
 
     def _device_op(self, op: ir.Operation) -> None:
@@ -249,9 +249,9 @@ class LayoutGraph:
         pins = [pin for member in members if (pin := self.graph.nodes[member].pin) is not None]
         self._groups |= dict.fromkeys(members, members)
         if pins:
-            self._pin(op, tensor, pins[0])
+            self.pin(op, tensor, pins[0])
 
-    def _pin(self, op: ir.Operation, tensor: int, layout: StickLayout) -> None:
+    def pin(self, op: ir.Operation, tensor: int, layout: StickLayout) -> None:
         """Pin all tensors of a tensor's group, as ``op`` requests; ``CompileError`` for a second, different layout."""
         for member in self._groups.get(tensor, [tensor]):
             node = self.graph.nodes[member]

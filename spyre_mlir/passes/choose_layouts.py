@@ -258,7 +258,7 @@ class LayoutPins:
                 # Instead of a pin, the argument is fixed to its default layout, with the same conversions.
                 node.by_price = False
                 return
-        self.source.shared_layouts.pin(pinned.op, pinned.tensor, layout)
+        self.source.pin(pinned.op, pinned.tensor, layout)
 
 
 # Writing chosen layouts into the types of a function, and replacing converting clones by restickifies.
