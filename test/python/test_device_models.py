@@ -107,7 +107,8 @@ def test_tokens(name: str, cache: str) -> None:
         with listening(steps := _Steps()):
             made = model.generate(prompt.to("spyre"), do_sample=sampled, stopping_criteria=[steps], **options)
         assert made.tolist() == expected.tolist()
-        later = steps.steps[2 if cache == "static" else case.compiling_steps :]
+        # Whisper joins its segments after the last step.
+        later = steps.steps[2 if cache == "static" else case.compiling_steps : -1]
         assert not any(later), later
 
 
