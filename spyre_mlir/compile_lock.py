@@ -56,7 +56,7 @@ def builtins_kept() -> Iterator[None]:
     """Keep other threads from importing numba and from compiling with it, until the block ends.
 
     ``torch.export`` replaces ``builtins.max``, ``builtins.min`` and ``math.pow`` for all threads while it traces, and
-    numba fails on the replacements. ``optimization/compiled.py`` imports numba in such a block.
+    numba fails on the replacements. ``jit.py`` imports numba in such a block.
     """
     with _builtins_lock:
         compiler = sys.modules.get("numba.core.compiler_lock")

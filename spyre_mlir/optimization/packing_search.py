@@ -41,8 +41,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from spyre_mlir.jit import njit
 from spyre_mlir.optimization.arrays import Array
-from spyre_mlir.optimization.compiled import njit
 
 #: Results of a search: no packing exists, packing found, or the budget of nodes (or the memory for them) is spent.
 IMPOSSIBLE, PLACED, GAVE_UP = 0, 1, 2

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.optimization.compiled import njit
+from spyre_mlir.jit import njit
 from spyre_mlir.simulator.boxes import offsets_of
 from spyre_mlir.target.compiled_conversion import dl16_code, dl16_number, fp16_code, fp16_number
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.optimization.compiled import njit
+from spyre_mlir.jit import njit
 
 
 def lookup(table: NDArray[Any], codes: NDArray[np.uint16]) -> NDArray[Any]:

@@ -20,6 +20,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 EVERYBODY = {
     "algorithms",
     "compile_lock",
+    "jit",
     "errors",
     "faults",
     "files",
