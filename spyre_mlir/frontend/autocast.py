@@ -147,7 +147,7 @@ class _Casts:
         Only operations on floats are cast, that are listed or decompose into others.
         """
         target, operands = cast(OpOverload, node.target), list(node.all_input_nodes)
-        values = [operand.meta.get("val") for operand in operands]
+        values: list[Any] = [operand.meta.get("val") for operand in operands]
         results = pytree.tree_leaves(node.meta.get("val"))
         if not all(isinstance(value, FakeTensor) for value in (*results, *values)):
             return

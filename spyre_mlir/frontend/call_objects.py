@@ -74,14 +74,16 @@ class ObjectParts:
         return repr(self.form)
 
 
+def _named_parts(parts: ObjectParts) -> tuple[list[tuple[Any, Any]], _ObjectForm]:
+    pairs = zip(parts.form.names, parts.leaves, strict=True)
+    return [(pytree.GetAttrKey(name), leaf) for name, leaf in pairs], parts.form
+
+
 pytree.register_pytree_node(
     ObjectParts,
     lambda parts: (list(parts.leaves), parts.form),
     lambda leaves, form: ObjectParts(tuple(leaves), form),
-    flatten_with_keys_fn=lambda parts: (
-        [(pytree.GetAttrKey(name), leaf) for name, leaf in zip(parts.form.names, parts.leaves, strict=True)],
-        parts.form,
-    ),
+    flatten_with_keys_fn=_named_parts,
 )
 
 
@@ -289,12 +291,13 @@ class CallOutcome:
         return result
 
 
+def _named_leaves(outcome: CallOutcome) -> tuple[list[tuple[Any, Any]], CallOutcomeForm]:
+    return [(pytree.SequenceKey(index), leaf) for index, leaf in enumerate(outcome.leaves)], outcome.form
+
+
 pytree.register_pytree_node(
     CallOutcome,
     lambda outcome: (list(outcome.leaves), outcome.form),
     lambda leaves, form: CallOutcome(tuple(leaves), form),
-    flatten_with_keys_fn=lambda outcome: (
-        [(pytree.SequenceKey(index), leaf) for index, leaf in enumerate(outcome.leaves)],
-        outcome.form,
-    ),
+    flatten_with_keys_fn=_named_leaves,
 )

@@ -163,8 +163,10 @@ def _swapped_contents(swap: Callable[..., Any]) -> Callable[..., Any]:
         for tensor in (one, other):
             if tensor.requires_grad and tensor.is_leaf:
                 torch.autograd.graph.get_gradient_edge(tensor).node.register_prehook(_refuse_gradient)
-        one.__class__, other.__class__ = other.__class__, one.__class__
-        one.__dict__, other.__dict__ = other.__dict__, one.__dict__
+        for name in ("__class__", "__dict__"):
+            kept = getattr(one, name)
+            setattr(one, name, getattr(other, name))
+            setattr(other, name, kept)
         torch._C._swap_tensor_impl(one, other)
 
     return swapped

@@ -519,14 +519,16 @@ def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
     Placeholders of fixed values, of data that is unused after folding, and of empty tensors are dropped.
     """
     placeholders = graph.find_nodes(op="placeholder")
-    last = placeholders[-1] if placeholders else None
+    if not placeholders:
+        return []
+    last = placeholders[-1]
     for node in placeholders:
         argument = arguments.get(node)
-        is_input = argument is not None and argument.kind == INPUT
-        is_from_a_call = is_input and argument.leaf is not None and not is_empty(node)
+        is_from_a_call = argument is not None and argument.kind == INPUT and argument.leaf is not None
+        is_from_a_call = is_from_a_call and not is_empty(node)
         if not is_from_a_call and (argument is None or not node.users):
             graph.erase_node(node)
-        elif is_input and argument.leaf is None:
+        elif argument is not None and argument.kind == INPUT and argument.leaf is None:
             # Node.append moves a node that is already in the graph.
             last.append(node)
             last = node

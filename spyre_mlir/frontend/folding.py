@@ -191,19 +191,20 @@ class ConstantFolder:
         with self.graph.inserting_before(node), unset_fake_temporarily():
             if id(value) not in self._uniform:
                 self._uniform[id(value)] = value.numel() > 0 and bool((value == value.flatten()[0]).all())
-            call: tuple[Any, ...] = ()
             if self._uniform[id(value)]:
                 number = value.flatten()[0].item()
                 number = int(number) if isinstance(number, bool) else number
                 options = {"dtype": value.dtype, "device": value.device, "pin_memory": False}
-                call = aten.full.default, (list(value.shape), number), options
+                replacement = self.graph.call_function(
+                    aten.full.default, (list(value.shape), number), options
+                )
+                replacement.meta = dict(node.meta)
             else:
                 replacement = self._placeholder(node, value)
                 if self.arguments[replacement].shape != value.shape:
-                    call = aten.expand.default, (replacement, list(value.shape))
-            if call:
-                replacement = self.graph.call_function(*call)
-                replacement.meta = dict(node.meta)
+                    arguments = (replacement, list(value.shape))
+                    replacement = self.graph.call_function(aten.expand.default, arguments)
+                    replacement.meta = dict(node.meta)
         node.replace_all_uses_with(
             # The output keeps its known nodes: split_outputs returns their values.
             replacement,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch_mlir.dialects import arith
 
@@ -315,7 +315,10 @@ def _fill_in_body(fill: ir.Operation) -> None:
 
 
 def _generic(
-    operands: list[ir.Value], results: list[ir.Type], maps: list[ir.Attribute], iterator_types: ir.Attribute
+    operands: list[ir.Value],
+    results: list[ir.Type],
+    maps: Sequence[ir.Attribute],
+    iterator_types: ir.Attribute,
 ) -> ir.Operation:
     """Build a linalg.generic without a body."""
     segments = [len(operands) - len(results), len(results)]

@@ -205,7 +205,7 @@ def _convert_to_common_integer(graph: Graph, node: Node) -> None:
     node.args, node.kwargs = map_aggregate(node.args, convert), map_aggregate(node.kwargs, convert)
 
 
-def _widen(graph: Graph, node: Node, narrow: Sequence[torch.dtype], dtype: torch.dtype) -> None:
+def _widen(graph: Graph, node: Node, narrow: tuple[torch.dtype, ...], dtype: torch.dtype) -> None:
     """Compute an operation on operands of ``narrow`` types in ``dtype``, and truncate its results of these types."""
     with graph.inserting_before(node):
         wide = {

@@ -222,8 +222,9 @@ class ObjectGraph:
                 return made
             # Without __init__, and without __new__ of the class if Python allows it.
             kind: Any = node.kind
+            plain: Any = base or object
             try:
-                made = (base or object).__new__(kind)
+                made = plain.__new__(kind)
             except TypeError:
                 made = kind.__new__(kind)
             objects[index] = made

@@ -329,7 +329,7 @@ class OperationResults:
         tensors = sum(isinstance(value, Tensor) for value in computed)
         known = iter(layouts if len(layouts) == tensors else [None] * tensors)
         values = iter(computed)
-        leaves = [None if _is_argument(place) else next(values) for place in self.places]
+        leaves: list[Any] = [None if _is_argument(place) else next(values) for place in self.places]
         places = [
             place
             if place is None or not place.is_new or tuple(value.shape) == place.strided.shape
@@ -452,8 +452,8 @@ def _storage_of(parts: Sequence[_ResultPart]) -> Storage:
     order, stored, is_dense = _in_memory_order(place.strided)
     if is_dense and math.prod(shape) == tensor.numel():
         host, shape = tensor.detach().permute(order), stored.shape
-        is_known = layout is not None and layout.shape == tensor.shape
-        layout = layout_of_view(layout, stored) if is_known else None
+        if layout is not None:
+            layout = layout_of_view(layout, stored) if layout.shape == tensor.shape else None
     else:
         host, layout = torch.zeros(shape, dtype=tensor.dtype), None
         for part in parts:

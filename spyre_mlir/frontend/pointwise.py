@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ NARROW = (torch.float16, torch.bfloat16)
 _COMPARISONS = (aten.eq, aten.ne, aten.gt, aten.ge, aten.lt, aten.le)
 
 
-def is_known(number: Any) -> bool:
+def is_known(number: Any) -> TypeGuard[float]:
     """Return whether a number is a constant of the program; other numbers are inputs of the program."""
     return isinstance(number, int | float)
 

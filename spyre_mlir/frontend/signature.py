@@ -566,8 +566,10 @@ class _SignatureWriter:
             return ["number", self._leaf(leaf.tensor)]
         if isinstance(leaf, Fixed):
             return ["fixed", self._value(leaf.value)]
-        is_result = isinstance(leaf.base, int)
-        base = ["result", leaf.base] if is_result else ["argument", self._argument(leaf.base)]
+        if isinstance(leaf.base, int):
+            base = ["result", leaf.base]
+        else:
+            base = ["argument", self._argument(leaf.base)]
         steps = [
             [view_name(step.operation), self._value(list(step.args)), self._value(dict(step.kwargs))]
             for step in leaf.steps

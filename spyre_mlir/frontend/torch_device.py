@@ -424,7 +424,8 @@ def on_the_host(func: Any, args: Any, named: dict[str, Any], error: CompileError
         leaf.device_tensor if isinstance(leaf, SpyreTensor) else _on_the_host(leaf) for leaf in leaves
     ]
     examples = error.examples if isinstance(error, GrowingSizesError) else ()
-    results, replaced = host_operations.run(func, *tree.unflatten(operands), examples)
+    host_args, host_named = tree.unflatten(operands)
+    results, replaced = host_operations.run(func, host_args, host_named, examples)
     for index, tensor in replaced.items():
         leaves[index].data = SpyreTensor.of(tensor)
 
