@@ -300,7 +300,7 @@ def compile(
             chosen = {
                 name: value
                 for name, value in given.items()
-                if value is not None and value != defaults.get(name)
+                if value is not None and not (name in defaults and value == defaults[name])
             }
             trials = Trials(module_or_mlir, inputs, chosen, is_model, compile)
             program = _program(module_or_mlir, inputs, **given, trials=trials)
