@@ -3,12 +3,11 @@
 
 - stick constraint, dim-count constraint: the rule of a kind of operation; a stick assignment satisfies both
   (``layout/rules.py``);
-- op layout: a stick assignment in terms of the operand dims, with the cost of its transfers (``op_layouts.py``);
+- op layout: a stick assignment in terms of the operand dims, with the cost of its transfers;
 - candidate: one layout that a tensor may have (``layout_candidates.py``); the defining operation can write producer
-  candidates (``producer_candidates.py``), and readers ask for reader candidates
-  (``minimum_cost.py``);
+  candidates, and readers ask for reader candidates (``minimum_cost.py``);
 - layout constraint: a request, user-defined or of a plan file (``layout/requests.py``); on a graph tensor it is a pin;
 - produced layout: a producer candidate with its op layout; relayout: a copy into another candidate; state: one
-  produced layout with relayouts; domain: all states of a tensor (``states.py``, ``domains.py``);
+  produced layout with relayouts; domain: all states of a tensor (``domains.py``);
 - plan: the decisions for all tensors, of least cost (``minimum_cost.py``, ``optimization/elimination.py``).
 """

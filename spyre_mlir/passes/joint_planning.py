@@ -58,9 +58,9 @@ from spyre_mlir.timing import scope
 #
 # Work division considers one operation at a time, so two operations may need different parts of the buffer between
 # them, which must then go through device memory. Here each operation has a few *candidates*
-# (``division_candidates.py``), and each buffer has a *placement* (``placements.py``): either views that its writer and
-# readers share, possibly with a relayout over the ring between them, or device memory. Both are chosen jointly, for the
-# shortest program. The default search is in ``joint_choice.py``.
+# and each buffer has a *placement*: either views that its writer and readers share, possibly with a relayout over the
+# ring between them, or device memory (both in ``division_candidates.py``). Both are chosen jointly, for the shortest
+# program. The default search is in ``joint_choice.py``.
 
 
 @dataclass(frozen=True)
