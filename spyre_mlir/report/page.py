@@ -397,8 +397,10 @@ def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
 
 
 def lx_page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
-    """Return the page with the LX map alone."""
-    return _page(title_of(name), facts, bundle, [panel for panel in PANELS if panel[0] == "lx"])
+    """Return the page with the LX map, and the operations that its tables refer to."""
+    return _page(
+        title_of(name), facts, bundle, [panel for panel in PANELS if panel[0] in ("lx", "operations")]
+    )
 
 
 def _page(title: str, facts: ProgramFacts, bundle: Bundle, panels: Sequence[tuple[str, str, Panel]]) -> str:
