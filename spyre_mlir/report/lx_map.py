@@ -243,7 +243,7 @@ def lx_map_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> LxMap
     live_ranges = liveness.live_ranges(_program(context, context.tree))
     holding: dict[str, int] = {}
     for resident in (*manifest.expects, *manifest.leaves):
-        holding[resident.buffer] = max(holding.get(resident.buffer, 1), max(resident.cores) + 1)
+        holding[resident.buffer] = max(holding.get(resident.buffer, 1), max(resident.cores, default=0) + 1)
     placed, spilled, argument_traffic = list[PlacedBuffer](), list[SpilledBuffer](), 0
     for buffer in manifest.buffers:
         name = buffer.name
