@@ -79,6 +79,13 @@ growing = GrowingSizes()
 _of_the_host: set[Hashable] = set()
 
 
+def forget_operations() -> None:
+    """Forget which operations run on the host alone and which sizes grow; the programs of operations stay."""
+    global growing
+    growing = GrowingSizes()
+    _of_the_host.clear()
+
+
 class OfTheHostError(CompileError):
     """An integer operation does not need a program, because the host runs all of it."""
 
