@@ -36,7 +36,7 @@ from torch.fx.node import map_aggregate
 from torch.nn.modules import module as module_hooks
 from torch.overrides import TorchFunctionMode
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, UncapturedError
 from spyre_mlir.frontend.call_objects import Inputs, as_call
 from spyre_mlir.frontend.experts import dense_experts
 from spyre_mlir.frontend.exported import off_the_device
@@ -540,12 +540,12 @@ class CallStorages:
         """Return the tensor that stands for a tensor of the model or its caller."""
         if id(tensor) not in self._entered:
             if isinstance(tensor, FakeTensor):
-                raise CompileError(
+                raise UncapturedError(
                     "The model uses a tensor that it has kept from an earlier call outside of the attributes of its "
                     "modules; keep it in a buffer."
                 )
             if is_functorch_wrapped_tensor(tensor):
-                raise CompileError("The model calls torch.func, as vmap, which a model in pieces cannot.")
+                raise UncapturedError("The model calls torch.func, as vmap, which a model in pieces cannot.")
             fake = self.adopt(tensor, is_callers=True)
             self._entered[id(tensor)] = tensor, fake
             self._originals[id(fake)] = tensor
