@@ -14,6 +14,9 @@
 // PAGE: <tr><td>buffer0</td><td><a href="#op-0">tanh (step 0)</a></td>
 // PAGE-NEXT: <tr><td>buffer1</td><td><a href="#op-1">exp (step 1)</a></td>
 // PAGE-SAME: <td>buffer0</td>
+// The links of the tables lead to the operations, the only other panel.
+// PAGE: <section id="operations"
+// PAGE: <tr id="op-0">
 // PAGE-NOT: <section
 
 // PICTURE: <svg xmlns="http://www.w3.org/2000/svg"
