@@ -173,15 +173,15 @@ def _lx(facts: ProgramFacts) -> str:
             " once."
         )
         columns = (
-            Column("buffer", 12, lambda buffer: buffer.name),
-            Column("written by", 9, writer),
+            Column("buffer", 11, lambda buffer: buffer.name),
+            Column("written by", 12, writer),
             Column("steps", 8, lambda buffer: f"{buffer.first} to {buffer.last}"),
             Column("bytes", 9, lambda buffer: buffer.bytes, is_number=True),
             Column("read (B)", 9, lambda buffer: buffer.read_bytes, is_number=True),
             Column("written (B)", 9, lambda buffer: buffer.written_bytes, is_number=True),
             Column(
                 "why it is not in LX",
-                44,
+                42,
                 lambda buffer: "; ".join(buffer.reasons) or "the bundle does not say",
             ),
         )
