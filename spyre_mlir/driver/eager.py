@@ -80,10 +80,15 @@ _of_the_host: set[Hashable] = set()
 
 
 def forget_operations() -> None:
-    """Forget which operations run on the host alone and which sizes grow; the programs of operations stay."""
+    """Forget the programs of operations, which operations run on the host alone and which sizes grow.
+
+    The three go together: sizes that grow are learned from operations that have no program yet.
+    """
     global growing
     growing = GrowingSizes()
     _of_the_host.clear()
+    programs.clear()
+    families.clear()
 
 
 class OfTheHostError(CompileError):

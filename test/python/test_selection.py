@@ -120,7 +120,7 @@ def test_order(case):
 def test_slow_tests_are_left_out_and_the_order_can_be_random(tmp_path: Path) -> None:
     checkout(tmp_path, ORDERED)
     (tmp_path / "durations.json").write_text(
-        '{"test_some.py::test_order[3]": 1.5, "test_some.py::test_order[4]": 0.5}'
+        '{"test_some.py::test_order[3]": 1.5, "test_some.py::test_order[4]": 0.1}'
     )
 
     def order(*arguments: str) -> list[int]:
