@@ -13,7 +13,8 @@
 
 Tests with a parameter ``seed`` run all seeds inside one test (``seeds.py``). ``SPYRE_RANDOM_CASES`` is how many cases
 of such a test run at most, and four times as many of a long product, a test with the mark ``sampled``; ``.ci/run`` sets
-it.
+it, and ``SPYRE_SLOW_PART``: with ``K/3``, the third with the number ``K`` modulo 3 of the slow tests and of those with
+the mark ``exhaustive`` runs. ``.ci/run`` makes the number from the commit, so that each commit runs another third.
 
 A test that is left out is deselected. The last lines of the run say how many are, and why tests were skipped.
 
@@ -50,7 +51,7 @@ import seeds
 from seeds import CASES, SEED, random_cases
 
 # A test sees neither the settings of a user nor what "make check" hands to a make that a test starts.
-_SETTINGS = r"SPYRE_(?!(CACHE|RANDOM_CASES|SEED|TEST_DATA)$).*|MAKE(FLAGS|LEVEL|OVERRIDES)|MFLAGS"
+_SETTINGS = r"SPYRE_(?!(CACHE|RANDOM_CASES|SEED|SLOW_PART|TEST_DATA)$).*|MAKE(FLAGS|LEVEL|OVERRIDES)|MFLAGS"
 for _name in list(os.environ):
     if re.fullmatch(_SETTINGS, _name):
         del os.environ[_name]
@@ -110,6 +111,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items
         if seconds.get(item.nodeid, 0) >= SLOW_SECONDS * seeds.count(item) and item.path.name != BY_PROGRAM[0]
     ]
+    if part := os.environ.get("SPYRE_SLOW_PART"):
+        marked = [item for item in items if item.get_closest_marker("exhaustive")]
+        _deselect(items, _outside_the_part({*slow, *marked}, part))
     samples = (_beyond_the_sample(group, _sample_size(group)) for group in cases.values())
     for item in itertools.chain(slow, *samples):
         item.add_marker(pytest.mark.exhaustive)
@@ -132,6 +136,18 @@ def _recorded_seconds() -> dict[str, float]:
     return json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
 
 
+def _outside_the_part(items: set[pytest.Item], part: str) -> set[pytest.Item]:
+    """The tests that the part ``K/N`` leaves out: those whose hash is not ``K`` modulo ``N``."""
+    number, count = map(int, part.split("/"))
+    return {item for item in items if (zlib.crc32(item.nodeid.encode()) - number) % count}
+
+
+def _deselect(items: list[pytest.Item], left_out: set[pytest.Item]) -> None:
+    if left_out:
+        items[0].config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
 def _keep_random_cases(items: list[pytest.Item], groups: list[list[pytest.Item]], limit: int) -> None:
     """Deselect the cases beyond the limit, of tests of random programs and of long products."""
     left_out = set[pytest.Item]()
@@ -140,9 +156,7 @@ def _keep_random_cases(items: list[pytest.Item], groups: list[list[pytest.Item]]
             left_out.update(_beyond_the_sample(group, limit))
         elif group[0].get_closest_marker("sampled"):
             left_out.update(_beyond_the_sample(group, max(_sample_size(group), 4 * limit)))
-    if left_out:
-        items[0].config.hook.pytest_deselected(items=list(left_out))
-        items[:] = [item for item in items if item not in left_out]
+    _deselect(items, left_out)
 
 
 def _sample_size(cases: list[pytest.Item]) -> int:

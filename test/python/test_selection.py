@@ -60,7 +60,8 @@ def test_what_is_left_out_is_counted(processes: list[str], tmp_path: Path) -> No
     def run(*arguments: str) -> str:
         command = [sys.executable, "-m", "pytest", "-q", *processes, *arguments]
         # Whatever limit this run has, that one has none.
-        environment = {name: value for name, value in os.environ.items() if name != "SPYRE_RANDOM_CASES"}
+        limits = ("SPYRE_RANDOM_CASES", "SPYRE_SLOW_PART")
+        environment = {name: value for name, value in os.environ.items() if name not in limits}
         return subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
         ).stdout
@@ -123,9 +124,10 @@ def test_slow_tests_are_left_out_and_the_order_can_be_random(tmp_path: Path) -> 
         '{"test_some.py::test_order[3]": 1.5, "test_some.py::test_order[4]": 0.1}'
     )
 
-    def order(*arguments: str) -> list[int]:
+    def order(*arguments: str, part: str = "") -> list[int]:
         command = [sys.executable, "-m", "pytest", "-q", *arguments]
-        subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        environment = {**os.environ, "SPYRE_SLOW_PART": part}
+        subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
         cases = [int(line) for line in (tmp_path / "order").read_text().splitlines()]
         (tmp_path / "order").unlink()
         return cases
@@ -135,6 +137,9 @@ def test_slow_tests_are_left_out_and_the_order_can_be_random(tmp_path: Path) -> 
     one, other = order("--shuffle", "1"), order("--shuffle", "2")
     assert sorted(one) == sorted(other) == list(range(8)) and one != other
     assert order("--shuffle", "1") == one
+    # Of the slow test, one of three parts has it; the others run in each part.
+    parts = [order(part=f"{number}/3") for number in (16, 17, 18)]
+    assert sorted(map(len, parts)) == [7, 7, 8] and all({*part, 3} == set(range(8)) for part in parts)
 
 
 def test_a_program_is_the_sample_of_all_its_tests() -> None:
