@@ -12,13 +12,18 @@ from typing import Any
 #: depend on the path of the file. Most printed messages stay below 300. SPYRE_TRACEBACK lifts the bounds.
 LONGEST, _LONGEST_BEHIND = 260, 210
 TRACEBACK = "SPYRE_TRACEBACK"
-_REST = f" ... ({TRACEBACK}=1 shows the rest)."
+_REST = f" ... ({TRACEBACK}=1 shows the rest)"
+#: Characters of a cut message before its remedy, the note included.
+_SHORTEST_PROBLEM = 100
 _MOST_LISTED = 6
 _LONGEST_PATH = 120
 
 
 def brief(text: str, most: int = LONGEST) -> str:
-    """Cut a message to its first line and to ``most`` characters, unless SPYRE_TRACEBACK is set."""
+    """Cut a message to its first line and to ``most`` characters, unless SPYRE_TRACEBACK is set.
+
+    A message is ``problem; remedy``, and the problem is cut: the remedy is kept unless it takes most of the space.
+    """
     if os.environ.get(TRACEBACK):
         return text
     lines = text.strip().splitlines() or [""]
@@ -27,10 +32,14 @@ def brief(text: str, most: int = LONGEST) -> str:
         lines[:2] = [f"{lines[0].rstrip()} {lines[1].strip()}"]
     if len(lines) == 1 and len(lines[0]) <= most:
         return lines[0]
-    # Cut after the last whole word that leaves space for the note.
-    room = most - len(_REST)
-    cut = lines[0] if len(lines[0]) <= room else lines[0][:room].rpartition(" ")[0] or lines[0][:room]
-    return cut.rstrip(" .,;:") + _REST
+    problem, semicolon, remedy = lines[0].rpartition("; ")
+    if not semicolon or len(remedy) > most - _SHORTEST_PROBLEM:
+        problem, remedy = lines[0], ""
+    # Cut after the last whole word that leaves space for the note and the remedy.
+    end = f"; {remedy}" if remedy else "."
+    room = most - len(_REST) - len(end)
+    cut = problem if len(problem) <= room else problem[:room].rpartition(" ")[0] or problem[:room]
+    return cut.rstrip(" .,;:") + _REST + end
 
 
 def located(location: str, severity: str, text: str) -> str:

@@ -121,6 +121,15 @@ def test_long_lists_and_texts_are_cut():
     assert brief("x" * 400).endswith("x ... (SPYRE_TRACEBACK=1 shows the rest).")
 
 
+def test_the_remedy_is_never_cut():
+    """A remedy longer than most of the space is cut as the rest of the message."""
+    remedy = "compile the model with autocast=torch.float16"
+    for most in (LONGEST, 200):
+        text = brief(f"{'word ' * 100}; and more; {remedy}.", most)
+        assert text.endswith(f"word ... (SPYRE_TRACEBACK=1 shows the rest); {remedy}.") and len(text) <= most
+    assert len(brief(f"A problem; {'word ' * 100}.")) <= LONGEST
+
+
 @pytest.mark.parametrize("folder", ("", "/a" * 100))
 def test_a_message_is_the_same_in_every_folder(folder: str) -> None:
     """The length of a location does not shorten what is behind it."""
