@@ -17,7 +17,7 @@ MOST_HOST_WORK = 0.01
 _MOST_REASONS = 3
 #: Part of the reason for a product on the host that autocast would move to the device.
 _WIDE = "f32 x f32"
-_ADVICE = " For matmuls of float32 give compile autocast=torch.float16 (spyre-compile --autocast fp16)."
+_REMEDY = "; for matmuls of float32 give compile autocast=torch.float16 (spyre-compile --autocast fp16)"
 
 
 def summarize_steps(
@@ -79,8 +79,8 @@ def host_work_warning(steps: Sequence[Step], remarks: Sequence[Remark]) -> str:
         named.append(f"{reasons[op_name, reason]:,} x {shown}")
     left = len(reasons) - len(named)
     more = f", and {left} more reasons" if left > 1 else ", and 1 more reason" if left else ""
-    sentence = f"{share:.2%} of the floating-point operations run on the host: {', '.join(named)}{more}."
-    return sentence + (_ADVICE if any(_WIDE in reason for _, reason in reasons) else "")
+    sentence = f"{share:.2%} of the floating-point operations run on the host: {', '.join(named)}{more}"
+    return sentence + (_REMEDY if any(_WIDE in reason for _, reason in reasons) else "") + "."
 
 
 def _is_product(op_name: str) -> bool:
