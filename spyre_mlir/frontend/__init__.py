@@ -7,8 +7,9 @@ Its import makes ``torch.compile`` compile programs on that device, without a ba
 from spyre_mlir.frontend.device_registration import register
 from spyre_mlir.frontend.dynamo import install
 from spyre_mlir.frontend.importer import Argument, Imported, capture_torch, import_torch
+from spyre_mlir.frontend.torch_programs import torch_backend
 
 register()
-install()
+install(torch_backend)
 
 __all__ = ["Argument", "Imported", "capture_torch", "import_torch"]

@@ -13,6 +13,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.dialects import context as new_context
+from spyre_mlir.driver.program_findings import Trials
+from spyre_mlir.findings import Batch, Freeze, Halve, ModelEdit, MovedStick, Resize, Untranspose
 from spyre_mlir.frontend.importer import capture_torch, import_torch
 from spyre_mlir.frontend.module_pairs import check_padding_safety
 from spyre_mlir.tensors.device_tensor import DeviceTensor, to_device
@@ -26,6 +28,34 @@ _TRANSPOSES = frozenset({
     torch.Tensor.swapdims, torch.Tensor.movedim, torch.Tensor.moveaxis, torch.Tensor.adjoint,
     *(vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT", "H", "mH")),
 })  # fmt: skip
+
+
+class ModelTrials(Trials):
+    """The call of ``compile`` that produced the program of a model."""
+
+    is_model = True
+
+    @property
+    def inputs_on_device(self) -> frozenset[int]:
+        leaves = pytree.tree_leaves(self.inputs)
+        return frozenset(
+            place for place, index in enumerate(_tensors(leaves)) if isinstance(leaves[index], DeviceTensor)
+        )
+
+    def edited(self, edit: ModelEdit) -> tuple[Any, Any]:
+        match edit:
+            case Resize(size, to):
+                return resized(self.source, self.inputs, size, to)
+            case MovedStick(key, stick_dim):
+                return with_stick_dim(self.source, self.inputs, key, stick_dim)
+            case Untranspose(lines):
+                return untransposed(self.source, self.inputs, lines)
+            case Batch(size, times):
+                return batched(self.source, self.inputs, size, times)
+            case Freeze(keys):
+                return frozen(self.source, self.inputs, keys)
+            case Halve():
+                return halved(self.source, self.inputs)
 
 
 class UneditableError(Exception):
@@ -52,14 +82,6 @@ def resized(model: Any, inputs: Any, size: int, to: int) -> tuple[Any, Any]:
     ]
     check_padding_safety(*imported)
     return model, larger
-
-
-def places_on_device(inputs: Any) -> frozenset[int]:
-    """Return the indices of device tensors among the tensors of a call."""
-    leaves = pytree.tree_leaves(inputs)
-    return frozenset(
-        place for place, index in enumerate(_tensors(leaves)) if isinstance(leaves[index], DeviceTensor)
-    )
 
 
 def _tensors(leaves: Sequence[Any]) -> list[int]:

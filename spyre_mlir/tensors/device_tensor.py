@@ -8,7 +8,6 @@ Operations that compute run as programs on the simulator and create a new storag
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Self
@@ -16,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir import eager_mode
 from spyre_mlir.bundle.model import Transfer
 from spyre_mlir.bundle.transfer import filled_parts, from_raw, to_raw
 from spyre_mlir.errors import CompileError
@@ -257,7 +257,7 @@ class DeviceTensor(DeviceViews):
 
     def torch(self) -> Any:
         """Wrap the tensor as a PyTorch tensor on the device ``spyre``, with the same storage."""
-        return importlib.import_module("spyre_mlir.frontend.torch_device").SpyreTensor.of(self)
+        return eager().as_torch(self)
 
     def contiguous(self) -> Self:
         """Return the tensor itself if it has the strides of a dense array, else a copy made on the device."""
@@ -439,9 +439,8 @@ def transfer_of(layout: StickLayout) -> Transfer:
 
 
 def eager() -> Any:
-    """Import and return the module that runs single operations."""
-    # On use: it imports this module, and PyTorch, which nothing else here needs.
-    return importlib.import_module("spyre_mlir.driver.eager")
+    """Import and return the module that runs single operations; it imports PyTorch, which nothing else here needs."""
+    return eager_mode.load()
 
 
 def strided_array(host: NDArray[Any], view: StridedView) -> NDArray[Any]:
