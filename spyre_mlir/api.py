@@ -108,7 +108,7 @@ def compile(
     if isinstance(module_or_mlir, ir.Module | str | Path):
         front_end = mlir_program
     else:
-        from spyre_mlir.frontend.compilation import model_program as front_end  # imports PyTorch
+        from spyre_mlir.frontend.model_compilation import model_program as front_end  # imports PyTorch
     return compile_with(
         front_end, module_or_mlir, inputs, device=device, sencores=sencores, precision=precision, numerics=numerics,
         layouts=layouts, plan=plan, fallback=fallback, autocast=autocast, dynamic=dynamic, one_bundle=one_bundle,

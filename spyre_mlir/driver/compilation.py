@@ -248,7 +248,7 @@ def mlir_program(
     if dynamic is not None:
         raise CompileError("Only a PyTorch model has dynamic dims; a module in MLIR has one size of each.")
     trials = Trials(source, inputs, changed(options), compile_mlir)
-    request = replace(Request.of(**options), trials=trials)
+    request = replace(CompileRequest.of(**options), trials=trials)
     if request.state:
         raise CompileError("The option 'state' is for PyTorch models; a module in MLIR has none.")
     if request.autocast is not None:
@@ -270,7 +270,7 @@ def changed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Request:
+class CompileRequest:
     """The options of a call of ``compile``, parsed; ``plan`` is a mapping, because the pipeline has a plan file.
 
     ``programs`` is the cache, if it is enabled. ``mark`` is called with the imported model.
@@ -304,7 +304,7 @@ class Request:
         passes: Mapping[str, LevelChoice] | Sequence[str] | None = None,
         state: bool | Sequence[str] | Mapping[str, Any] | None = None,
         **pipeline_options: Any,
-    ) -> Request:
+    ) -> CompileRequest:
         """Parse the options; raise ``CompileError`` for an invalid option."""
         options = {"device": device, "sencores": sencores, "precision": precision, **pipeline_options}
         pipeline = replace(
@@ -355,7 +355,7 @@ class Request:
 def _compiled_mlir(
     source: ir.Module | str | Path,
     inputs: Sequence[Any] | Mapping[str, Any],
-    request: Request,
+    request: CompileRequest,
 ) -> Program:
     """Compile a module, or read its program from the cache."""
     programs = request.programs
@@ -403,7 +403,7 @@ def _parsed(source: ir.Module | str | Path) -> ir.Module:
 
 
 def compiled(
-    module: ir.Module, request: Request, updates: Mapping[int, str] | None = None
+    module: ir.Module, request: CompileRequest, updates: Mapping[int, str] | None = None
 ) -> tuple[Built, Provenance]:
     """Compile a module in place; return its steps and its linalg, for which ``updates`` is as in ``Provenance``."""
     pipeline = request.pipeline

@@ -24,8 +24,8 @@ from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import host_operations, operations
 from spyre_mlir.frontend.call_objects import CallOutcome, CallOutcomeForm
-from spyre_mlir.frontend.compilation import compile_model
 from spyre_mlir.frontend.growing_sizes import GrowingSizes, GrowingSizesError
+from spyre_mlir.frontend.model_compilation import compile_model
 from spyre_mlir.frontend.operations import (
     Number,
     OperationResults,

@@ -37,10 +37,7 @@ class ModelTrials(Trials):
 
     @property
     def inputs_on_device(self) -> frozenset[int]:
-        leaves = pytree.tree_leaves(self.inputs)
-        return frozenset(
-            place for place, index in enumerate(_tensors(leaves)) if isinstance(leaves[index], DeviceTensor)
-        )
+        return places_on_device(self.inputs)
 
     def edited(self, edit: ModelEdit) -> tuple[Any, Any]:
         match edit:
@@ -82,6 +79,14 @@ def resized(model: Any, inputs: Any, size: int, to: int) -> tuple[Any, Any]:
     ]
     check_padding_safety(*imported)
     return model, larger
+
+
+def places_on_device(inputs: Any) -> frozenset[int]:
+    """Return the indices of device tensors among the tensors of a call."""
+    leaves = pytree.tree_leaves(inputs)
+    return frozenset(
+        place for place, index in enumerate(_tensors(leaves)) if isinstance(leaves[index], DeviceTensor)
+    )
 
 
 def _tensors(leaves: Sequence[Any]) -> list[int]:

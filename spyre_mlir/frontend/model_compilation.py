@@ -15,8 +15,8 @@ from spyre_mlir.dialects import context as new_context
 from spyre_mlir.driver.argument_layouts import lay_out
 from spyre_mlir.driver.build import Built
 from spyre_mlir.driver.compilation import (
+    CompileRequest,
     ProgramOptions,
-    Request,
     changed,
     compile_with,
     compiled,
@@ -51,7 +51,7 @@ def model_program(
     marks = _dynamic_marks(model, inputs, dynamic)
     if dynamic is None and marks is None:
         trials = ModelTrials(model, inputs, changed(options), compile_model)
-        return _program(model, inputs, replace(Request.of(**options), trials=trials))
+        return _program(model, inputs, replace(CompileRequest.of(**options), trials=trials))
     if words.target != "bundle":
         raise CompileError("A program with dynamic dims has no form in KTIR; compile it for one size.")
     marked, dims, occurrences = marks or (model, dict(dynamic or {}), ())
@@ -83,7 +83,7 @@ def _dynamic_marks(
 
 
 def _program(
-    model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: Request
+    model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: CompileRequest
 ) -> Program | PiecewiseProgram:
     """Compile a model for the shapes of its inputs."""
     try:
@@ -97,14 +97,14 @@ def _symbolic_program(
 ) -> Program | PiecewiseProgram:
     """Compile a model whose sizes ``mark`` makes parameters of the program."""
     # The cache is not used, because the changes of ``mark`` to the module are not part of the key.
-    request = Request.of(**{**options, "fallback": fallback, "cache": False})
+    request = CompileRequest.of(**{**options, "fallback": fallback, "cache": False})
     return _program(model, inputs, replace(request, mark=mark))
 
 
 def _in_pieces(
     model: Any,
     inputs: Sequence[Any] | Mapping[str, Any],
-    request: Request,
+    request: CompileRequest,
     reason: UncapturedError,
 ) -> PiecewiseProgram:
     """Compile a model piece by piece; raise the ``reason`` why it is not one program if pieces are not allowed."""
@@ -134,7 +134,9 @@ def _in_pieces(
     return PiecewiseProgram(model, inputs, compiled_piece, reason)
 
 
-def _compiled_model(model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: Request) -> Program:
+def _compiled_model(
+    model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: CompileRequest
+) -> Program:
     """Compile a PyTorch model, or read its program from the cache, with its weights and its state."""
     with stand_ins(model, inputs) as (example, missing):
         program = _without_state(model, example, request)
@@ -145,7 +147,7 @@ def _compiled_model(model: Any, inputs: Sequence[Any] | Mapping[str, Any], reque
     return program
 
 
-def _without_state(model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: Request) -> Program:
+def _without_state(model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: CompileRequest) -> Program:
     """Compile a PyTorch model, or read its program from the cache, with its weights."""
     begun = time.perf_counter()
     reads, target = ContentReads(), request.pipeline.target_from(default_target())
