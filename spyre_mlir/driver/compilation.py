@@ -139,7 +139,10 @@ class ProgramOptions(Options):
         return cls.parse(_text(values))
 
 
-#: Compiles a source with example inputs, the option ``dynamic``, and the other options, partly parsed.
+#: Defaults other than None of the options of ``compile`` that are not pipeline options.
+_DEFAULTS = {"precision": "device", "fallback": True}
+
+#: Compiles a source with example inputs, the option ``dynamic``, and the other options that are not defaults.
 FrontEnd = Callable[[Any, Any, Any, ProgramOptions, dict[str, Any]], Any]
 
 
@@ -217,7 +220,12 @@ def compile_with(
             numerics=numerics, fallback=fallback, one_bundle=one_bundle, target=target, cache=cache
         )
         options |= {"numerics": words.numerics, "fallback": words.fallback, "cache": words.cache}
-        program = front_end(source, inputs, dynamic, words, options)
+        given = {
+            name: value
+            for name, value in options.items()
+            if value is not None and (name not in _DEFAULTS or value != _DEFAULTS[name])
+        }
+        program = front_end(source, inputs, dynamic, words, given)
         # A program in pieces or of several sizes issues the warnings of its programs when they are compiled.
         if isinstance(program, Program):
             if sentence := host_work_warning(program.steps, program.pass_remarks):
@@ -247,8 +255,7 @@ def mlir_program(
     """Front end of modules: compile a module, or read its program from the cache."""
     if dynamic is not None:
         raise CompileError("Only a PyTorch model has dynamic dims; a module in MLIR has one size of each.")
-    trials = Trials(source, inputs, changed(options), compile_mlir)
-    request = replace(CompileRequest.of(**options), trials=trials)
+    request = CompileRequest.of(Trials(source, inputs, options, compile_mlir), **options)
     if request.state:
         raise CompileError("The option 'state' is for PyTorch models; a module in MLIR has none.")
     if request.autocast is not None:
@@ -256,17 +263,21 @@ def mlir_program(
             "The option 'autocast' is for PyTorch models; spyre-compile --autocast and the pass "
             "autocast-products cast the products of a module in MLIR."
         )
-    return _compiled_mlir(source, inputs, request)
-
-
-def changed(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are not defaults."""
-    defaults = {"precision": "device", "fallback": True, "cache": None}
-    return {
-        name: value
-        for name, value in options.items()
-        if value is not None and not (name in defaults and value == defaults[name])
+    programs = request.programs
+    laid_out = {
+        position: tensor.layout for position, tensor in enumerate(inputs) if isinstance(tensor, DeviceTensor)
     }
+    key = "" if programs is None else programs.key(*_text_and_path(source), repr(laid_out), request.key)
+    if programs is not None and (program := programs.serve(key, request.restored)) is not None:
+        return program
+    module = _parsed(source)
+    lay_out(module, request.pipeline, laid_out, request.chosen)
+    built, provenance = compiled(module, request)
+    program = Program(built, request.numerics, provenance=provenance, search=request.search)
+    # The file was read twice and may have changed in between.
+    if programs is not None and key == programs.key(*_text_and_path(source), repr(laid_out), request.key):
+        programs.keep(key, lambda: program.stored(key))
+    return program
 
 
 @dataclass(frozen=True)
@@ -285,15 +296,15 @@ class CompileRequest:
     autocast: Any
     state: StateRequest
     programs: ProgramCache | None
-    mark: Callable[[Any, Collection[str]], None] | None = None
     trials: Trials | None = None
+    mark: Callable[[Any, Collection[str]], None] | None = None
 
     @classmethod
     def of(
         cls,
+        trials: Trials | None = None,
+        /,
         *,
-        device: str | Path | None = None,
-        sencores: int | None = None,
         precision: str = "device",
         numerics: str | None = None,
         layouts: Mapping[str | int, Any] | None = None,
@@ -306,10 +317,8 @@ class CompileRequest:
         **pipeline_options: Any,
     ) -> CompileRequest:
         """Parse the options; raise ``CompileError`` for an invalid option."""
-        options = {"device": device, "sencores": sencores, "precision": precision, **pipeline_options}
-        pipeline = replace(
-            SpyrePipeline.parse(pipeline_text(options)), passes=entries(() if passes is None else passes)
-        )
+        pipeline = SpyrePipeline.parse(pipeline_text({"precision": precision, **pipeline_options}))
+        pipeline = replace(pipeline, passes=entries(() if passes is None else passes))
         if isinstance(plan, str | Path):
             pipeline, plan = replace(pipeline, use_plan=str(plan)), None
         kept = StateRequest.of(state)
@@ -317,7 +326,7 @@ class CompileRequest:
         if autocast == "dl16" and numerics is None:
             numerics = "dl16"
         programs = ProgramCache.open(pipeline, cache)
-        return cls(pipeline, precision, chosen, numerics, plan, fallback, autocast, kept, programs)
+        return cls(pipeline, precision, chosen, numerics, plan, fallback, autocast, kept, programs, trials)
 
     @property
     def key(self) -> str:
@@ -350,29 +359,6 @@ class CompileRequest:
     def search(self) -> Callable[[Program], tuple[ProgramFinding, ...]] | None:
         """The function that computes the findings of the program."""
         return None if self.trials is None else partial(program_findings, trials=self.trials)
-
-
-def _compiled_mlir(
-    source: ir.Module | str | Path,
-    inputs: Sequence[Any] | Mapping[str, Any],
-    request: CompileRequest,
-) -> Program:
-    """Compile a module, or read its program from the cache."""
-    programs = request.programs
-    laid_out = {
-        position: tensor.layout for position, tensor in enumerate(inputs) if isinstance(tensor, DeviceTensor)
-    }
-    key = "" if programs is None else programs.key(*_text_and_path(source), repr(laid_out), request.key)
-    if programs is not None and (program := programs.serve(key, request.restored)) is not None:
-        return program
-    module = _parsed(source)
-    lay_out(module, request.pipeline, laid_out, request.chosen)
-    built, provenance = compiled(module, request)
-    program = Program(built, request.numerics, provenance=provenance, search=request.search)
-    # The file was read twice and may have changed in between.
-    if programs is not None and key == programs.key(*_text_and_path(source), repr(laid_out), request.key):
-        programs.keep(key, lambda: program.stored(key))
-    return program
 
 
 def _text_and_path(source: ir.Module | str | Path) -> tuple[str, str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PyTorch programs into MLIR, and the PyTorch device ``spyre``: the only package of the compiler that imports torch.
+"""PyTorch on top of the driver: models into MLIR, ``torch.compile``, eager mode and the PyTorch device ``spyre``.
 
 Its import makes ``torch.compile`` compile programs on that device, without a backend and for ``inductor``.
 """

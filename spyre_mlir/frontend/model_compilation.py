@@ -17,7 +17,6 @@ from spyre_mlir.driver.build import Built
 from spyre_mlir.driver.compilation import (
     CompileRequest,
     ProgramOptions,
-    changed,
     compile_with,
     compiled,
     warn_of_passes,
@@ -50,8 +49,8 @@ def model_program(
     """Front end of models: compile a model, or read its program from the cache."""
     marks = _dynamic_marks(model, inputs, dynamic)
     if dynamic is None and marks is None:
-        trials = ModelTrials(model, inputs, changed(options), compile_model)
-        return _program(model, inputs, replace(CompileRequest.of(**options), trials=trials))
+        trials = ModelTrials(model, inputs, options, compile_model)
+        return _program(model, inputs, CompileRequest.of(trials, **options))
     if words.target != "bundle":
         raise CompileError("A program with dynamic dims has no form in KTIR; compile it for one size.")
     marked, dims, occurrences = marks or (model, dict(dynamic or {}), ())

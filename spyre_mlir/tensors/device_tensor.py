@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -114,6 +114,11 @@ class Storage:
         if self.form is not None:
             shape, data = self.form.shape, _host_bytes(self.read(), self.dtype)
             self.form, self.plain_shape, self.data, self._key = None, shape, data, None
+
+
+def _operator(name: str) -> Callable[[DeviceTensor, Any], DeviceTensor]:
+    """Return the method of an operator, which runs the operation ``torch.ops.aten.<name>``."""
+    return lambda tensor, other: eager().call(name, tensor, other)
 
 
 class DeviceTensor(DeviceViews):
@@ -291,32 +296,14 @@ class DeviceTensor(DeviceViews):
         """Refuse implicit conversion to a numpy array: copies to the host must be explicit."""
         raise CompileError("A tensor on the device is no array of numpy; numpy() copies it to the host.")
 
-    def __add__(self, other: Any) -> DeviceTensor:
-        return eager().call("add", self, other)
-
-    def __radd__(self, other: Any) -> DeviceTensor:
-        return eager().call("add", self, other)
-
-    def __sub__(self, other: Any) -> DeviceTensor:
-        return eager().call("sub", self, other)
-
-    def __rsub__(self, other: Any) -> DeviceTensor:
-        return eager().call("rsub", self, other)
-
-    def __mul__(self, other: Any) -> DeviceTensor:
-        return eager().call("mul", self, other)
-
-    def __rmul__(self, other: Any) -> DeviceTensor:
-        return eager().call("mul", self, other)
-
-    def __truediv__(self, other: Any) -> DeviceTensor:
-        return eager().call("div", self, other)
+    __add__ = __radd__ = _operator("add")
+    __sub__, __rsub__ = _operator("sub"), _operator("rsub")
+    __mul__ = __rmul__ = _operator("mul")
+    __truediv__ = _operator("div")
+    __matmul__ = _operator("matmul")
 
     def __rtruediv__(self, other: Any) -> DeviceTensor:
         return eager().call("mul", eager().call("reciprocal", self), other)
-
-    def __matmul__(self, other: Any) -> DeviceTensor:
-        return eager().call("matmul", self, other)
 
     def __neg__(self) -> DeviceTensor:
         return eager().call("neg", self)
