@@ -18,22 +18,22 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from spyre_mlir import moved_modules, systems
+from spyre_mlir import eager_mode, moved_modules, systems
 from spyre_mlir.errors import CompileError, FallbackWarning, HostWorkWarning, RangeWarning, RecompileWarning
 from spyre_mlir.version import VERSION as __version__
 
 systems.require_posix()
 
 if TYPE_CHECKING:
-    from spyre_mlir.driver.compilation import compile
+    from spyre_mlir.api import compile
     from spyre_mlir.driver.device_report import device_report
-    from spyre_mlir.driver.dynamic import DynamicProgram
-    from spyre_mlir.driver.piecewise import PiecewiseProgram
     from spyre_mlir.driver.program import Program
-    from spyre_mlir.driver.torch_programs import torch_backend
+    from spyre_mlir.frontend.dynamic import DynamicProgram
     from spyre_mlir.frontend.eight_bit_checkpoints import EightBitLinear, load_eight_bits
     from spyre_mlir.frontend.hints import clear_tensor_dims, declare_tensor_dim, name_tensor_dims, spyre_hint
+    from spyre_mlir.frontend.piecewise import PiecewiseProgram
     from spyre_mlir.frontend.tile_loops import for_each_tile
+    from spyre_mlir.frontend.torch_programs import torch_backend
     from spyre_mlir.tensors.device_factories import arange, empty, full, zeros
     from spyre_mlir.tensors.device_tensor import DeviceTensor, restickify, to_device
 
@@ -67,20 +67,22 @@ __all__ = [
 ]
 
 moved_modules.install()
+# Operations on device tensors run in the frontend, which depends on the tensors.
+eager_mode.load = lambda: importlib.import_module("spyre_mlir.frontend.eager")
 
 #: Public names by the module that defines them. They are imported on first use: the bindings take a third of a second
 #: to import, torch takes seconds, and a tool that only reads bundles needs neither.
 _MODULES = {
-    "spyre_mlir.driver.compilation": ("compile",),
+    "spyre_mlir.api": ("compile",),
     "spyre_mlir.driver.device_report": ("device_report",),
-    "spyre_mlir.driver.piecewise": ("PiecewiseProgram",),
     "spyre_mlir.driver.program": ("Program",),
-    "spyre_mlir.driver.torch_programs": ("torch_backend",),
     "spyre_mlir.tensors.device_factories": ("arange", "empty", "full", "zeros"),
     "spyre_mlir.tensors.device_tensor": ("DeviceTensor", "restickify", "to_device"),
-    "spyre_mlir.driver.dynamic": ("DynamicProgram",),
     "spyre_mlir.frontend.eight_bit_checkpoints": ("EightBitLinear", "load_eight_bits"),
+    "spyre_mlir.frontend.dynamic": ("DynamicProgram",),
+    "spyre_mlir.frontend.piecewise": ("PiecewiseProgram",),
     "spyre_mlir.frontend.tile_loops": ("for_each_tile",),
+    "spyre_mlir.frontend.torch_programs": ("torch_backend",),
     "spyre_mlir.frontend.hints": (
         "clear_tensor_dims", "declare_tensor_dim", "name_tensor_dims", "spyre_hint",
     ),

@@ -11,7 +11,9 @@ from types import ModuleType
 MOVED = {
     "spyre_mlir.cost.model": "spyre_mlir.cost.cost_model",
     "spyre_mlir.cost.ring": "spyre_mlir.cost.ring_traffic",
-    "spyre_mlir.eager": "spyre_mlir.driver.eager",
+    "spyre_mlir.driver.eager": "spyre_mlir.frontend.eager",
+    "spyre_mlir.driver.torch_programs": "spyre_mlir.frontend.torch_programs",
+    "spyre_mlir.eager": "spyre_mlir.frontend.eager",
     "spyre_mlir.export": "spyre_mlir.lowering.export",
     "spyre_mlir.layout.transfer": "spyre_mlir.layout.host_transfer",
     "spyre_mlir.program": "spyre_mlir.driver.program",

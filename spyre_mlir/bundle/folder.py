@@ -74,7 +74,7 @@ PROGRAM, MANIFEST, ARRAYS, REMARKS = "bundle.mlir", "manifest.json", "constants.
 #: The file of a folder that holds a program of several segments (``spyre_mlir/driver/program_folder.py``).
 STEPS = "program.json"
 
-#: The file of a folder that holds a program for each of many sizes (``spyre_mlir/driver/dynamic.py``).
+#: The file of a folder that holds a program for each of many sizes (``spyre_mlir/frontend/dynamic.py``).
 SIZES = "sizes.json"
 
 _DESIGN = re.compile(r"sdsc_[0-9]{1,9}\.json")

@@ -13,7 +13,6 @@ import numpy as np
 from spyre_mlir.dialects import context
 from spyre_mlir.driver.build import without_cycle_search
 from spyre_mlir.driver.ktir_interpreter import InterpreterRun, run_interpreter, write_ktir
-from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
 from spyre_mlir.faults import entry_points
@@ -38,7 +37,7 @@ class KtirProgram(Program):
     last_interpreter_run: InterpreterRun | None = None
 
     @classmethod
-    def of(cls, program: Program | PiecewiseProgram, addresses: bool = False) -> KtirProgram:
+    def of(cls, program: object, addresses: bool = False) -> KtirProgram:
         """Convert a program to KTIR; raise ``CompileError`` if it has several steps or KTIR cannot express it."""
         if not isinstance(program, Program) or not program.is_one_bundle:
             raise CompileError(

@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -32,10 +32,6 @@ from spyre_mlir.errors import CompileError, Uncached
 from spyre_mlir.pipelines import SpyrePipeline
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import PlanError
-
-if TYPE_CHECKING:
-    from spyre_mlir.frontend.content_reads import ContentReads
-    from spyre_mlir.frontend.signature import Signature
 
 #: The topic of all log records about the cache.
 TOPIC = "cache"
@@ -129,65 +125,6 @@ def _reason(error: Exception) -> str:
 
 def _tell(level: int, message: str) -> None:
     logs.tell(level, message, TOPIC, (TOPIC,))
-
-
-@dataclass(frozen=True)
-class ModelCache:
-    """The cache entry of one model; the key is computed from ``captured``, the graph of the model."""
-
-    programs: ProgramCache
-    captured: Any
-    key: str
-
-    @classmethod
-    def open(
-        cls, programs: ProgramCache | None, captured: Any, inputs: Any, choices: str
-    ) -> ModelCache | None:
-        """Return the entry of a captured model, called with ``inputs``; None without a cache or without a key."""
-        if programs is None:
-            return None
-        # Imports torch.
-        from spyre_mlir.frontend.capture_key import captured_key, input_layouts_key
-
-        try:
-            source = captured_key(captured), input_layouts_key(inputs)
-        # Any failure to compute a key only disables the cache; the model is compiled anyway.
-        except Exception as reason:
-            tell_uncached(str(reason) if isinstance(reason, Uncached) else f"has no key: {reason}")
-            return None
-        return cls(programs, captured, programs.key("model", *source, choices))
-
-    def serve(self, restore: Callable[[StoredProgram, Signature], Program]) -> Program | None:
-        """Return the program that ``restore`` creates; None if no entry is valid for the weights of the model."""
-        # These import torch.
-        from spyre_mlir.frontend.capture_key import content_digests
-        from spyre_mlir.frontend.content_reads import ContentReads
-        from spyre_mlir.frontend.signature import signature_from_plain
-
-        def bound(stored: StoredProgram) -> Program | None:
-            digests = stored.described["reads"]
-            reads = ContentReads(set(digests["tensors"]), digests["inputs"] is not None)
-            if content_digests(self.captured, reads) != digests:
-                return None
-            signature = signature_from_plain(stored.described["signature"], stored.arrays, self.captured)
-            return restore(stored, signature)
-
-        return self.programs.serve(self.key, bound)
-
-    def keep(self, program: Program, signature: Signature, reads: ContentReads) -> None:
-        """Write the entry of a program; ``reads`` are the tensors whose values the import has used."""
-        # These import torch.
-        from spyre_mlir.frontend.capture_key import content_digests
-        from spyre_mlir.frontend.signature import signature_to_plain
-
-        weights = [argument.name for argument in signature.arguments]
-
-        def store() -> StoredProgram:
-            plain, arrays = signature_to_plain(signature, self.captured)
-            digests = content_digests(self.captured, reads)
-            return program.stored(self.key, reads=digests, signature=plain, arrays=arrays, weights=weights)
-
-        self.programs.keep(self.key, store)
 
 
 # The cache folder: one file per program, with a bounded total size, shared by any number of processes.

@@ -71,14 +71,6 @@ def _array(name: str, value: Any) -> NDArray[Any]:
         raise CompileError(f"The input '{name}' is not an array: {str(error).rstrip('.')}.") from error
 
 
-def weights_of(signature: Any) -> dict[str, NDArray[Any]]:
-    """Return the weights and constants of a model by name, as arrays that share memory with its tensors."""
-    from spyre_mlir.frontend.signature import to_numpy  # imports torch
-
-    weights = (argument for argument in signature.arguments if argument.kind != "input")
-    return {argument.name: to_numpy(argument.tensor) for argument in weights}
-
-
 def run_or_fall_back(
     built: Built, arrays: Mapping[str, NDArray[Any]], numerics: str, source_text: Callable[[], str]
 ) -> list[NDArray[Any]]:

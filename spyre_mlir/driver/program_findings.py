@@ -14,19 +14,7 @@ from typing import Any
 
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.steps import HostStep
-from spyre_mlir.findings import (
-    Batch,
-    Freeze,
-    Halve,
-    HostWork,
-    ModelEdit,
-    MovedStick,
-    PlannedProgram,
-    Remedy,
-    Resize,
-    Untranspose,
-    search,
-)
+from spyre_mlir.findings import Batch, HostWork, ModelEdit, PlannedProgram, Remedy, Resize, search
 from spyre_mlir.findings.planned import ExampleInput
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.findings import ProgramFinding
@@ -36,13 +24,22 @@ _LOGGER = logging.getLogger("spyre_mlir.findings")
 
 @dataclass(frozen=True)
 class Trials:
-    """The call of ``compile`` that produced a program, with the ``options`` that the caller passed."""
+    """The call of ``compile`` that produced a program, with the ``options`` that the caller passed.
+
+    The source is a module, which has no edits; the frontend extends the class for models.
+    """
 
     source: Any
     inputs: Any
     options: Mapping[str, Any]
-    is_model: bool
     compile: Callable[..., Any]
+
+    is_model = False
+
+    @property
+    def inputs_on_device(self) -> frozenset[int]:
+        """The indices of device tensors among the tensors of a call."""
+        return frozenset()
 
     def unchanged(self) -> Any:
         """Compile the program again without a change."""
@@ -53,7 +50,7 @@ class Trials:
         options = {**self.options, **remedy.options, "cache": False}
         options = {name: value for name, value in options.items() if value is not None}
         try:
-            source, inputs = (self.source, self.inputs) if remedy.edit is None else self._edited(remedy.edit)
+            source, inputs = (self.source, self.inputs) if remedy.edit is None else self.edited(remedy.edit)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return self.compile(source, inputs, **options)
@@ -62,22 +59,9 @@ class Trials:
             _LOGGER.debug("No finding, '%s' cannot be tried: %s", remedy.text, reason)
             return None
 
-    def _edited(self, edit: ModelEdit) -> tuple[Any, Any]:
-        from spyre_mlir.frontend import model_edits
-
-        match edit:
-            case Resize(size, to):
-                return model_edits.resized(self.source, self.inputs, size, to)
-            case MovedStick(key, stick_dim):
-                return model_edits.with_stick_dim(self.source, self.inputs, key, stick_dim)
-            case Untranspose(lines):
-                return model_edits.untransposed(self.source, self.inputs, lines)
-            case Batch(size, times):
-                return model_edits.batched(self.source, self.inputs, size, times)
-            case Freeze(keys):
-                return model_edits.frozen(self.source, self.inputs, keys)
-            case Halve():
-                return model_edits.halved(self.source, self.inputs)
+    def edited(self, edit: ModelEdit) -> tuple[Any, Any]:
+        """Return the source and its inputs after an edit; any exception means that the edit does not apply."""
+        raise NotImplementedError(f"a module in MLIR has no edit {edit}")
 
 
 def program_findings(program: Program, trials: Trials) -> tuple[ProgramFinding, ...]:
@@ -104,7 +88,7 @@ def _is_reproduced(program: Program, trials: Trials) -> bool:
 
 def planned(program: Program, trials: Trials) -> PlannedProgram:
     """Return the description of a program for the search for findings."""
-    on_device = _on_device(trials) if trials.is_model else frozenset()
+    on_device = trials.inputs_on_device
     return PlannedProgram(
         parts=[(step.bundle, step.facts()) for step in program.bundles],
         device_ns=math.fsum(line.total_ns for line in program.timelines),
@@ -118,12 +102,6 @@ def planned(program: Program, trials: Trials) -> PlannedProgram:
         options=trials.options,
         is_model=trials.is_model,
     )
-
-
-def _on_device(trials: Trials) -> frozenset[int]:
-    from spyre_mlir.frontend.model_edits import places_on_device
-
-    return places_on_device(trials.inputs)
 
 
 def _host_work(program: Program) -> HostWork:

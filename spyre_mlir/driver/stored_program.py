@@ -34,7 +34,6 @@ from spyre_mlir.bundle.program_text import parse_program, print_program
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import Built, Value
-from spyre_mlir.driver.program_calls import weights_of
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.errors import CompileError
 from spyre_mlir.host import HostFunction
@@ -249,7 +248,7 @@ class _PickledProgram:
                 # PyTorch warns about one of its own classes, which the structure of the inputs contains.
                 warnings.simplefilter("ignore", FutureWarning)
                 signature = pickle.loads(self.signature)
-            arrays = {**weights_of(signature), **arrays}
+            arrays = {**signature.weights(), **arrays}
         program = self.restore(self.stored, arrays=arrays, signature=signature, state=self.state)
         for step, images in zip(program.bundles, self.images, strict=True):
             step.images = images
@@ -270,7 +269,7 @@ def reduced(
     """
     weights, data = {}, b""
     if signature is not None:
-        weights = weights_of(signature)
+        weights = signature.weights()
         try:
             data = pickle.dumps(signature)
         # A signature may contain arbitrary objects, such as random functions and user-defined types.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PyTorch programs into MLIR, and the PyTorch device ``spyre``: the only package of the compiler that imports torch.
+"""PyTorch on top of the driver: models into MLIR, ``torch.compile``, eager mode and the PyTorch device ``spyre``.
 
 Its import makes ``torch.compile`` compile programs on that device, without a backend and for ``inductor``.
 """
@@ -7,8 +7,9 @@ Its import makes ``torch.compile`` compile programs on that device, without a ba
 from spyre_mlir.frontend.device_registration import register
 from spyre_mlir.frontend.dynamo import install
 from spyre_mlir.frontend.importer import Argument, Imported, capture_torch, import_torch
+from spyre_mlir.frontend.torch_programs import torch_backend
 
 register()
-install()
+install(torch_backend)
 
 __all__ = ["Argument", "Imported", "capture_torch", "import_torch"]

@@ -15,7 +15,7 @@ import enum
 import hashlib
 import operator
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -35,12 +35,22 @@ from torch.fx.immutable_collections import immutable_dict, immutable_list
 from torch.fx.passes.shape_prop import TensorMetadata
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.driver.program import Program
+from spyre_mlir.driver.program_cache import ProgramCache, tell_uncached
+from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import Uncached
 from spyre_mlir.frontend.call_objects import CallInputs, as_call
 from spyre_mlir.frontend.content_reads import ContentReads
 from spyre_mlir.frontend.hints import HINT_PREFIX, dim_sizes, names_of
-from spyre_mlir.frontend.signature import state_of, without_repeats
+from spyre_mlir.frontend.signature import (
+    Signature,
+    signature_from_plain,
+    signature_to_plain,
+    state_of,
+    without_repeats,
+)
 from spyre_mlir.frontend.torch_device import as_device_tensor
+from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 #: Libraries whose operations are defined by a version of PyTorch, of transformers or of this package.
@@ -237,3 +247,54 @@ def _shape_text(tensor: Tensor) -> str:
     if any(type(size) is not int for size in sizes):
         raise Uncached("has dynamic shapes")
     return f"{tensor.dtype} {sizes} {tensor.device} {tensor.requires_grad}"
+
+
+# The entry of a model in the cache on disk (``driver/program_cache.py``).
+
+
+@dataclass(frozen=True)
+class ModelCache:
+    """The cache entry of one model; the key is computed from ``captured``, the graph of the model."""
+
+    programs: ProgramCache
+    captured: ExportedProgram
+    key: str
+
+    @classmethod
+    def open(
+        cls, programs: ProgramCache | None, captured: Any, inputs: Any, choices: str
+    ) -> ModelCache | None:
+        """Return the entry of a captured model, called with ``inputs``; None without a cache or without a key."""
+        if programs is None:
+            return None
+        try:
+            source = captured_key(captured), input_layouts_key(inputs)
+        # Any failure to compute a key only disables the cache; the model is compiled anyway.
+        except Exception as reason:
+            tell_uncached(str(reason) if isinstance(reason, Uncached) else f"has no key: {reason}")
+            return None
+        return cls(programs, captured, programs.key("model", *source, choices))
+
+    def serve(self, restore: Callable[[StoredProgram, Signature], Program]) -> Program | None:
+        """Return the program that ``restore`` creates; None if no entry is valid for the weights of the model."""
+
+        def bound(stored: StoredProgram) -> Program | None:
+            digests = stored.described["reads"]
+            reads = ContentReads(set(digests["tensors"]), digests["inputs"] is not None)
+            if content_digests(self.captured, reads) != digests:
+                return None
+            signature = signature_from_plain(stored.described["signature"], stored.arrays, self.captured)
+            return restore(stored, signature)
+
+        return self.programs.serve(self.key, bound)
+
+    def keep(self, program: Program, signature: Signature, reads: ContentReads) -> None:
+        """Write the entry of a program; ``reads`` are the tensors whose values the import has used."""
+        weights = [argument.name for argument in signature.arguments]
+
+        def store() -> StoredProgram:
+            plain, arrays = signature_to_plain(signature, self.captured)
+            digests = content_digests(self.captured, reads)
+            return program.stored(self.key, reads=digests, signature=plain, arrays=arrays, weights=weights)
+
+        self.programs.keep(self.key, store)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Registration of the device ``spyre`` with PyTorch: its module, its factories and ``Tensor.to`` with layouts."""
+"""Registration of the device ``spyre`` with PyTorch: module, factories, ``Tensor.to``, ``torch.load``, accelerator."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import torch
+import torch._utils
+import torch.serialization
 from torch.autograd import Variable
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import (
-    accelerator,
+    allocated_memory,
     device_autocast,
     device_module,
     device_profiling,
+    device_streams,
     layout_factories,
-    pinned_memory,
-    restored_tensors,
 )
+from spyre_mlir.frontend.device_generators import Generator
 from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.torch_device import (
     COMPOSED,
@@ -83,9 +86,9 @@ def register() -> None:
     if _libraries or torch._C._get_privateuse1_backend_name() not in ("privateuseone", NAME):
         return
     _setup_privateuseone_for_python_backend(NAME, backend_module=device_module)
-    accelerator.install()
+    _install_accelerator()
     install()
-    restored_tensors.install()
+    _move_loaded_tensors()
     device_profiling.install()
     library = torch.library.Library("aten", "IMPL")
     for name in _FACTORIES:
@@ -93,7 +96,8 @@ def register() -> None:
     library.impl("_to_copy", to_copy, "PrivateUse1")
     for operation, form in COMPOSED.items():
         library.impl(operation, form, "AutogradPrivateUse1")
-    pinned_memory.install(library)
+    library.impl("_pin_memory", pin_memory, "CPU")
+    library.impl("is_pinned", is_pinned, "CPU")
     # A library that is garbage-collected unregisters its kernels.
     _libraries.extend((library, device_autocast.install(library)))
     torch.Tensor.to = _extended_to(torch.Tensor.to)
@@ -180,3 +184,122 @@ def _refuse_gradient(_: Any) -> None:
     )
     # An error on the device inside the backward would end the process, see torch_device.py.
     Variable._execution_engine.queue_callback(functools.partial(raise_error, error))
+
+
+# Pinned host memory: the simulator treats all host memory alike, so a pinned tensor is a marked copy.
+
+#: The pinned storages, keyed by the address of PyTorch's object.
+_pinned: dict[int, StorageWeakRef] = {}
+
+
+def pin_memory(tensor: torch.Tensor, device: Any = None) -> torch.Tensor:
+    """Return a copy of a tensor in pinned memory."""
+    copied = tensor.clone()
+    storage = copied.untyped_storage()
+    for address in [address for address, reference in _pinned.items() if reference.expired()]:
+        del _pinned[address]
+    _pinned[storage._cdata] = StorageWeakRef(storage)
+    return copied
+
+
+def is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
+    """Return whether a tensor is in pinned memory."""
+    reference = _pinned.get(tensor.untyped_storage()._cdata)
+    return reference is not None and not reference.expired()
+
+
+# ``torch.load`` to the device: storages are read on the host, and tensors built from them are moved.
+#
+# A PyTorch storage consists of bytes at an address, and the device has no addresses. So ``torch.load`` with
+# ``map_location="spyre"`` marks the host storage, and each tensor built from a marked storage is moved to the device.
+
+#: Before the packages of PyTorch itself, whose package for such devices would allocate a storage on the device.
+_PRIORITY = 1
+
+_MARK = "_goes_to_the_device"
+
+
+def _tag(storage: Any) -> None:
+    """Return no location for a saved storage: storages are saved on the host."""
+
+
+def _marked(storage: Any, location: str) -> Any:
+    """Mark the storage and return it if its location is the device; None leaves it to other packages."""
+    if location.partition(":")[0] != NAME:
+        return None
+    setattr(storage, _MARK, True)
+    return storage
+
+
+def _move_loaded_tensors() -> None:
+    """Make ``torch.load`` create tensors on the device."""
+    torch.serialization.register_package(_PRIORITY, _tag, _marked)
+    rebuild = torch._utils._rebuild_tensor
+
+    def rebuild_and_move(storage: Any, *geometry: Any) -> torch.Tensor:
+        """Build a tensor of a storage; move it to the device if the storage is marked."""
+        tensor = rebuild(storage, *geometry)
+        return tensor.to(NAME) if getattr(storage._untyped_storage, _MARK, False) else tensor
+
+    torch._utils._rebuild_tensor = rebuild_and_move
+
+
+# ``torch.accelerator``, and ``torch.Generator``, ``torch.Stream`` and ``torch.Event`` of the device.
+#
+# PyTorch makes these objects in C++, from hooks that a device written in Python cannot set. So the functions that
+# ``torch.accelerator`` calls are replaced by the functions of ``torch.spyre``, and the three classes return the classes
+# of this package for the device ``spyre``. Objects of other devices do not change.
+
+#: Functions that ``torch.accelerator`` calls for the memory and the streams of the only accelerator.
+_FUNCTIONS = {
+    "_accelerator_isAllocatorInitialized": lambda: True,
+    "_accelerator_emptyCache": allocated_memory.empty_cache,
+    "_accelerator_emptyHostCache": allocated_memory.empty_cache,
+    "_accelerator_getDeviceStats": allocated_memory.memory_stats,
+    "_accelerator_resetPeakStats": allocated_memory.reset_peak_memory_stats,
+    "_accelerator_resetAccumulatedStats": allocated_memory.reset_accumulated_memory_stats,
+    "_accelerator_getMemoryInfo": allocated_memory.mem_get_info,
+    "_accelerator_synchronizeDevice": device_module.synchronize,
+    "_accelerator_setDeviceIndex": device_module.set_device,
+    "_accelerator_getStream": device_streams.current_stream,
+    "_accelerator_setStream": device_streams.set_stream,
+}
+
+
+def _is_public(cls: type) -> bool:
+    return "_ours" in vars(cls)
+
+
+def _install_accelerator() -> None:
+    """Register the device with ``torch.accelerator`` and with the three classes."""
+    for name, function in _FUNCTIONS.items():
+        setattr(torch._C, name, function)
+    torch.Generator = _of_any_device(torch.Generator, Generator, "cpu")
+    torch.Stream = _of_any_device(torch.Stream, device_streams.Stream, NAME)
+    torch.Event = _of_any_device(torch.Event, device_streams.DeviceEvent, NAME)
+
+
+def _of_any_device(base: Any, ours: Any, default: str) -> Any:
+    """Return a class like ``base`` that makes an ``ours`` for the device; ``default`` is used without a device."""
+    kind: Any = type(base)
+
+    class OfAnyDevice(kind):
+        """Type of the class: instances and subclasses of ``base`` count as instances and subclasses of the class."""
+
+        def __instancecheck__(self, value: Any) -> bool:
+            return isinstance(value, base) if _is_public(self) else kind.__instancecheck__(self, value)
+
+        def __subclasscheck__(self, other: type) -> bool:
+            return issubclass(other, base) if _is_public(self) else kind.__subclasscheck__(self, other)
+
+    def new(cls: Any, *args: Any, **named: Any) -> Any:
+        device = args[0] if args else named.get("device", default)
+        if not _is_public(cls):
+            return base.__new__(cls, *args, **named)
+        if "device_type" in named:
+            return base(*args, **named)
+        chosen = torch.device(default if device is None else device)
+        return (ours if chosen.type == NAME else base)(*args, **named)
+
+    body = {"__new__": new, "__doc__": base.__doc__, "__module__": "torch", "_ours": ours}
+    return OfAnyDevice(base.__name__, (base,), body)

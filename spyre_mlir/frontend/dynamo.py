@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import importlib
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -232,22 +231,26 @@ def _device_of(node: Any) -> str | None:
     return value.device.type if isinstance(value, torch.Tensor) else None
 
 
+#: The backend of graphs on the device; ``install`` sets it.
+_device_backend: Callable[..., Callable[..., Any]]
+
+
 def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Callable[..., Any]:
     """Default backend of ``torch.compile``: this compiler for graphs on the device, else inductor."""
     if is_on_the_device(graph):
-        return importlib.import_module("spyre_mlir.driver.torch_programs").torch_backend(
-            graph, example_inputs, options=named.get("options")
-        )
+        return _device_backend(graph, example_inputs, options=named.get("options"))
     # Called as torch.compile itself would call it, so that its modes and options hold.
     inductor = torch._TorchCompileInductorWrapper(named.get("mode"), named.get("options"), None)
     return cast(Callable[..., Any], inductor(graph, list(example_inputs)))
 
 
-def install() -> None:
-    """Make ``torch.compile`` compile graphs on the device, in the context of this backend, and skip this package.
+def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
+    """Make ``torch.compile`` compile graphs on the device by a backend, in its context, and skip this package.
 
     ``torch.compile`` without a backend does so unless the user has set another default.
     """
+    global _device_backend
+    _device_backend = device_backend
     if torch.compiler.get_default_backend() == "inductor":
         torch.compiler.set_default_backend(default_backend)
     # A trace must not make tensors on the device, because it would not see their data.
@@ -298,13 +301,13 @@ def _for_the_device(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _own_files() -> list[Path]:
-    """Folders and files of this package, except those with functions and modules for use inside a model."""
+    """Folders and files of this package, except files with functions and modules for use inside a model."""
     frontend = Path(__file__).parent
     folders = [
         path for path in frontend.parent.iterdir() if path.is_dir() and path.name not in ("frontend", "zoo")
     ]
     files = [path for path in frontend.glob("*.py") if path.stem not in _IN_MODELS]
-    return sorted([*folders, *files])
+    return sorted([*folders, *files, frontend.parent / "api.py"])
 
 
 def tracing() -> contextlib.AbstractContextManager[Any]:

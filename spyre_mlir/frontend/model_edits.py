@@ -13,6 +13,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.dialects import context as new_context
+from spyre_mlir.driver.program_findings import Trials
+from spyre_mlir.findings import Batch, Freeze, Halve, ModelEdit, MovedStick, Resize, Untranspose
 from spyre_mlir.frontend.importer import capture_torch, import_torch
 from spyre_mlir.frontend.module_pairs import check_padding_safety
 from spyre_mlir.tensors.device_tensor import DeviceTensor, to_device
@@ -26,6 +28,31 @@ _TRANSPOSES = frozenset({
     torch.Tensor.swapdims, torch.Tensor.movedim, torch.Tensor.moveaxis, torch.Tensor.adjoint,
     *(vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT", "H", "mH")),
 })  # fmt: skip
+
+
+class ModelTrials(Trials):
+    """The call of ``compile`` that produced the program of a model."""
+
+    is_model = True
+
+    @property
+    def inputs_on_device(self) -> frozenset[int]:
+        return places_on_device(self.inputs)
+
+    def edited(self, edit: ModelEdit) -> tuple[Any, Any]:
+        match edit:
+            case Resize(size, to):
+                return resized(self.source, self.inputs, size, to)
+            case MovedStick(key, stick_dim):
+                return with_stick_dim(self.source, self.inputs, key, stick_dim)
+            case Untranspose(lines):
+                return untransposed(self.source, self.inputs, lines)
+            case Batch(size, times):
+                return batched(self.source, self.inputs, size, times)
+            case Freeze(keys):
+                return frozen(self.source, self.inputs, keys)
+            case Halve():
+                return halved(self.source, self.inputs)
 
 
 class UneditableError(Exception):

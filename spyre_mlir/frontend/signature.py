@@ -179,6 +179,11 @@ class Signature:
             if isinstance(value, View) and isinstance(value.base, int) and not value.steps
         }
 
+    def weights(self) -> dict[str, np.ndarray]:
+        """The weights and constants of the model by name, as arrays that share memory with its tensors."""
+        weights = (argument for argument in self.arguments if argument.kind != "input")
+        return {argument.name: to_numpy(argument.tensor) for argument in weights}
+
     def bind(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], state: Mapping[str, DeviceTensor] | None = None
     ) -> Call:

@@ -8,14 +8,14 @@ Operations that compute run as programs on the simulator and create a new storag
 from __future__ import annotations
 
 import functools
-import importlib
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir import eager_mode
 from spyre_mlir.bundle.model import Transfer
 from spyre_mlir.bundle.transfer import filled_parts, from_raw, to_raw
 from spyre_mlir.errors import CompileError
@@ -114,6 +114,11 @@ class Storage:
         if self.form is not None:
             shape, data = self.form.shape, _host_bytes(self.read(), self.dtype)
             self.form, self.plain_shape, self.data, self._key = None, shape, data, None
+
+
+def _operator(name: str) -> Callable[[DeviceTensor, Any], DeviceTensor]:
+    """Return the method of an operator, which runs the operation ``torch.ops.aten.<name>``."""
+    return lambda tensor, other: eager().call(name, tensor, other)
 
 
 class DeviceTensor(DeviceViews):
@@ -257,7 +262,7 @@ class DeviceTensor(DeviceViews):
 
     def torch(self) -> Any:
         """Wrap the tensor as a PyTorch tensor on the device ``spyre``, with the same storage."""
-        return importlib.import_module("spyre_mlir.frontend.torch_device").SpyreTensor.of(self)
+        return eager().as_torch(self)
 
     def contiguous(self) -> Self:
         """Return the tensor itself if it has the strides of a dense array, else a copy made on the device."""
@@ -291,32 +296,14 @@ class DeviceTensor(DeviceViews):
         """Refuse implicit conversion to a numpy array: copies to the host must be explicit."""
         raise CompileError("A tensor on the device is no array of numpy; numpy() copies it to the host.")
 
-    def __add__(self, other: Any) -> DeviceTensor:
-        return eager().call("add", self, other)
-
-    def __radd__(self, other: Any) -> DeviceTensor:
-        return eager().call("add", self, other)
-
-    def __sub__(self, other: Any) -> DeviceTensor:
-        return eager().call("sub", self, other)
-
-    def __rsub__(self, other: Any) -> DeviceTensor:
-        return eager().call("rsub", self, other)
-
-    def __mul__(self, other: Any) -> DeviceTensor:
-        return eager().call("mul", self, other)
-
-    def __rmul__(self, other: Any) -> DeviceTensor:
-        return eager().call("mul", self, other)
-
-    def __truediv__(self, other: Any) -> DeviceTensor:
-        return eager().call("div", self, other)
+    __add__ = __radd__ = _operator("add")
+    __sub__, __rsub__ = _operator("sub"), _operator("rsub")
+    __mul__ = __rmul__ = _operator("mul")
+    __truediv__ = _operator("div")
+    __matmul__ = _operator("matmul")
 
     def __rtruediv__(self, other: Any) -> DeviceTensor:
         return eager().call("mul", eager().call("reciprocal", self), other)
-
-    def __matmul__(self, other: Any) -> DeviceTensor:
-        return eager().call("matmul", self, other)
 
     def __neg__(self) -> DeviceTensor:
         return eager().call("neg", self)
@@ -439,9 +426,8 @@ def transfer_of(layout: StickLayout) -> Transfer:
 
 
 def eager() -> Any:
-    """Import and return the module that runs single operations."""
-    # On use: it imports this module, and PyTorch, which nothing else here needs.
-    return importlib.import_module("spyre_mlir.driver.eager")
+    """Import and return the module that runs single operations; it imports PyTorch, which nothing else here needs."""
+    return eager_mode.load()
 
 
 def strided_array(host: NDArray[Any], view: StridedView) -> NDArray[Any]:

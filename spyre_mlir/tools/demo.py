@@ -35,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     print(f"Softmax of {ROWS} x {COLUMNS} fp16 numbers over dim 0, from PyTorch to simulated Spyre cores.\n")
     example = _timed("load PyTorch", _example)
+    from spyre_mlir.api import compile
     from spyre_mlir.bundle import read_bundle
-    from spyre_mlir.driver.compilation import compile
     from spyre_mlir.simulator import run
 
     def simulate() -> np.ndarray:

@@ -115,7 +115,7 @@ def _save_problems(problems: Problems, options: argparse.Namespace) -> None:
 
 def _search(source: _Source, options: argparse.Namespace) -> Callable[[Program], tuple[ProgramFinding, ...]]:
     """Return the function that computes the findings, by compilations of the source with other options."""
-    from spyre_mlir.driver.compilation import compile
+    from spyre_mlir.driver.compilation import compile_mlir
     from spyre_mlir.driver.program_findings import Trials, program_findings
 
     pipeline = _pipeline(options)
@@ -125,7 +125,7 @@ def _search(source: _Source, options: argparse.Namespace) -> Callable[[Program],
     if options.no_fallback:
         given["fallback"] = False
     text = str(source.original.operation.get_asm(enable_debug_info=True))
-    return functools.partial(program_findings, trials=Trials(text, (), given, False, compile))
+    return functools.partial(program_findings, trials=Trials(text, (), given, compile_mlir))
 
 
 class _Source:

@@ -203,7 +203,7 @@ def _state_of_the_process() -> Iterator[None]:
         hints.clear_tensor_dims()
     if loading := sys.modules.get("spyre_mlir.loading"):
         loading._LOADED.clear()
-    if eager := sys.modules.get("spyre_mlir.driver.eager"):
+    if eager := sys.modules.get("spyre_mlir.frontend.eager"):
         eager.forget_operations()
 
 

@@ -20,12 +20,14 @@ TESTS = ROOT / "test" / "python"
 
 #: Modules that import, or load by name, all of the compiler, and the fixtures of all tests.
 DOORS = re.compile(
-    r"conftest|spyre_mlir(\.(driver|frontend|pipelines|tools|experiments|language_server)(\..*)?|\.passes)?"
+    r"conftest|spyre_mlir(\.(api|driver|frontend|pipelines|tools|experiments|language_server)(\..*)?|\.passes)?"
 )
 
 
-#: What tests of sources look at: definitions, the names that they give, and imports.
-KINDS = ast.FunctionDef, ast.ClassDef, ast.arg, ast.Name, ast.Attribute, ast.Import, ast.ImportFrom
+#: What tests of sources look at: definitions, the names that they give, and imports, by name too.
+KINDS = (
+    ast.FunctionDef, ast.ClassDef, ast.arg, ast.Name, ast.Attribute, ast.Import, ast.ImportFrom, ast.Call, ast.Assign
+)  # fmt: skip
 
 
 @functools.cache
@@ -41,7 +43,10 @@ def nodes(path: Path) -> list[ast.AST]:
 
 @functools.cache
 def imports(path: Path) -> frozenset[str]:
-    """The dotted names that a file imports, those inside functions and of ``from a import b`` as ``a.b``."""
+    """The dotted names that a file imports, also inside functions and by name; ``from a import b`` is ``a.b``.
+
+    Passes and algorithms, which registries load by their names, do not count.
+    """
     names: set[str] = set()
     for node in nodes(path):
         if isinstance(node, ast.Import):
@@ -49,7 +54,21 @@ def imports(path: Path) -> frozenset[str]:
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: imports are absolute"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names |= _texts(node)
+        # The tables of ``__getattr__`` of a package.
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
+            names |= _texts(node)
     return frozenset(names)
+
+
+def _texts(node: ast.AST) -> set[str]:
+    """The texts in a node that may be names of modules."""
+    return {
+        each.value
+        for each in ast.walk(node)
+        if isinstance(each, ast.Constant) and isinstance(each.value, str)
+    }
 
 
 def module_of(path: Path) -> str:

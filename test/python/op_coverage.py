@@ -20,8 +20,8 @@ from op_samples import SAMPLES
 from programs import FLOOR, SEED, Program, check_close
 
 import spyre_mlir
-from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend.piecewise import PiecewiseProgram
 from spyre_mlir.remarks import HOST
 
 PAGE = Path(__file__).parents[2] / "docs" / "coverage.md"

@@ -29,8 +29,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 import spyre_mlir
-from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.errors import RangeWarning
+from spyre_mlir.frontend.piecewise import PiecewiseProgram
 from spyre_mlir.remarks import HOST
 
 DTYPES = {

@@ -22,8 +22,8 @@ from spyre_mlir.bundle.conformance import RULES, Weight, check_design, check_fol
 from spyre_mlir.bundle.design_json import to_json
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.division import Division
-from spyre_mlir.driver import eager
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend import eager
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.orders import from_order
 from spyre_mlir.layout.space import Space

@@ -20,8 +20,7 @@ from torch.utils.dlpack import to_dlpack
 
 import spyre_mlir
 from spyre_mlir import CompileError
-from spyre_mlir.driver import eager
-from spyre_mlir.frontend import hints, operations, torch_device
+from spyre_mlir.frontend import eager, hints, operations, torch_device
 from spyre_mlir.frontend.torch_device import SpyreTensor
 from spyre_mlir.layout import strided
 from spyre_mlir.layout.strided import StridedView

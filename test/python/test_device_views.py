@@ -109,7 +109,7 @@ def test_what_a_view_tells():
 
 def test_a_program_reads_the_storage_of_a_view_where_it_lies():
     """No copy: the traffic is that of the part that the operation reads, and the same storage is taken once."""
-    from spyre_mlir.driver import eager
+    from spyre_mlir.frontend import eager
 
     made = to_device(np.ones((256, 128), np.float16))
     _ = made[64:128] + made[128:192]
@@ -129,7 +129,7 @@ def test_restickify_is_a_program():
                  made.to("spyre", stick_dims=[0])):  # fmt: skip
         assert copy.layout == to_device(x, stick_dims=[0]).layout and copy.storage is not made.storage
         np.testing.assert_array_equal(copy.numpy(), x.numpy())
-    from spyre_mlir.driver import eager
+    from spyre_mlir.frontend import eager
 
     program = next(reversed(eager.programs.values())).program
     assert program.traffic().read_bytes == program.traffic().written_bytes == 128 * 192 * 2

@@ -222,7 +222,7 @@ def test_tables_of_a_target_give_it_back() -> None:
 OTHER_MEANINGS = {
     "bundle/replacing.py": (1, "the status of a process that a signal ended"),
     "dialects/parser_limits.py": (1, "characters of ASCII"),
-    "driver/piecewise.py": (1, "programs before a warning"),
+    "frontend/piecewise.py": (1, "programs before a warning"),
     "experiments/tuning.py": (2, "digits of a digest; the first integer that is no seed"),
     "frontend/decompositions.py": (1, "the exponent of the largest DL16"),
     "frontend/selection.py": (1, "the exponent of the largest DL16"),

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import spyre_mlir.frontend  # noqa: F401
-from spyre_mlir.driver import eager
 from spyre_mlir.errors import CompileError, FallbackWarning
+from spyre_mlir.frontend import eager
 from spyre_mlir.tensors.device_activity import Listener, listening
 
 aten = torch.ops.aten

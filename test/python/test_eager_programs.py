@@ -15,8 +15,7 @@ import pytest
 import torch
 
 from spyre_mlir import FallbackWarning
-from spyre_mlir.driver import eager
-from spyre_mlir.frontend import host_operations
+from spyre_mlir.frontend import eager, host_operations
 from spyre_mlir.frontend.growing_sizes import GrowingSizes
 from spyre_mlir.tensors.device_activity import Listener, listening
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Imports go one way: target <- mathematics <- dialects <- passes <- pipelines <- tools."""
+"""Imports go one way: target <- mathematics <- dialects <- passes <- pipelines <- driver <- frontend <- tools."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 EVERYBODY = {
     "algorithms",
     "compile_lock",
+    "eager_mode",
     "jit",
     "errors",
     "faults",
@@ -76,12 +77,14 @@ ALLOWED = {
     "passes": COMPILER - {"pipelines", "timeline"},
     "pipelines": COMPILER,
     "tensors": {"target", *MATHEMATICS, "bundle"},
-    "frontend": {*COMPILER, "tensors"},
-    "driver": {*COMPILER, "findings", "frontend", "report", "simulator", "tensors"},
-    "experiments": {*COMPILER, "driver"},
+    "driver": {*COMPILER, "findings", "report", "simulator", "tensors"},
+    "frontend": {*COMPILER, "driver", "findings", "report", "tensors"},
+    "api": {"driver", "frontend", "mlir", "pipelines"},
+    "experiments": {*COMPILER, "api", "driver", "zoo"},
     "language_server": COMPILER,
     "tools": {
         *COMPILER,
+        "api",
         "calibration",
         "driver",
         "experiments",
@@ -93,8 +96,11 @@ ALLOWED = {
     },
     "zoo": set(),
     "moved_modules": set(),
-    "__init__": {"driver", "frontend", "moved_modules", "tensors"},
+    "__init__": {"api", "driver", "frontend", "moved_modules", "tensors"},
 }
+
+#: Parts on top of the compiler: the compiler does not need them, and none of its folders imports them.
+COMPANIONS = {"api", "calibration", "experiments", "frontend", "language_server", "tools", "zoo"}
 
 
 def part(path: Path) -> str:
@@ -109,6 +115,13 @@ def test_imports_go_one_way() -> None:
         if more := ours - {part(path)} - EVERYBODY - ALLOWED[part(path)]:
             wrong[str(path.relative_to(PACKAGE))] = more
     assert wrong == {}
+
+
+def test_the_compiler_imports_no_companion() -> None:
+    """The driver and all that it imports run without the frontend, so without PyTorch, and without the others."""
+    compiler = ALLOWED.keys() - COMPANIONS - {"__init__"}
+    assert {part: more for part in compiler if (more := ALLOWED[part] & COMPANIONS)} == {}
+    assert {"driver", "tensors"} <= compiler
 
 
 def test_foreign_roots_have_one_home() -> None:
@@ -145,9 +158,17 @@ def test_no_circles(by: str) -> None:
 
 
 def test_the_tools_start_without_torch() -> None:
-    """torch costs seconds; loading every pass must not load it, and --version not even the bindings."""
+    """torch costs seconds; loading every pass and the whole driver must not load it, and --version no bindings."""
     code = "import sys; from spyre_mlir import passes; passes.load_all(); print('torch' in sys.modules)"
     assert _python(code) == "False"
+    every = "import pkgutil, importlib, spyre_mlir.driver as d; "
+    every += (
+        "[importlib.import_module(f'spyre_mlir.driver.{m.name}') for m in pkgutil.iter_modules(d.__path__)]"
+    )
+    code = (
+        f"import sys, spyre_mlir.api; {every}; print({{'torch', 'spyre_mlir.frontend'}} & set(sys.modules))"
+    )
+    assert _python(code) == "set()"
     code = "import sys, spyre_mlir.tools.spyre_opt; print('torch_mlir' in sys.modules)"
     assert _python(code) == "False"
 

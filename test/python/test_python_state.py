@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 import spyre_mlir
 from spyre_mlir import CompileError
-from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.driver.program import Program
+from spyre_mlir.frontend.piecewise import PiecewiseProgram
 
 X = torch.arange(128.0).reshape(2, 64).half() / 64
 

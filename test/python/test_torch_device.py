@@ -16,7 +16,7 @@ from device_chains import SHAPES, numbers, random_arithmetic, random_view, strid
 
 import spyre_mlir
 from spyre_mlir import CompileError, declare_tensor_dim, name_tensor_dims, spyre_hint
-from spyre_mlir.driver import eager
+from spyre_mlir.frontend import eager
 from spyre_mlir.frontend.torch_device import SpyreTensor
 
 

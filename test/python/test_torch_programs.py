@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 import spyre_mlir
-from spyre_mlir.driver.torch_programs import MOST_PROGRAMS, ReportFolder, TorchBackend
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.graph_labels import graph_breaks
+from spyre_mlir.frontend.torch_programs import MOST_PROGRAMS, ReportFolder, TorchBackend
 
 ROOT = Path(spyre_mlir.__file__).parents[1]
 X = torch.linspace(-1, 1, 64 * 64).reshape(64, 64).half()

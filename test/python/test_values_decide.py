@@ -16,8 +16,8 @@ from torch._higher_order_ops import while_loop
 from torch.utils import _pytree as pytree
 
 import spyre_mlir
-from spyre_mlir.driver.piecewise import MOST_PROGRAMS_UNWARNED, PiecewiseProgram
 from spyre_mlir.errors import CompileError, HostWorkWarning, RecompileWarning
+from spyre_mlir.frontend.piecewise import MOST_PROGRAMS_UNWARNED, PiecewiseProgram
 
 WIDTH = 64
 #: Parts of the largest value of a tensor.

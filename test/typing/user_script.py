@@ -55,12 +55,12 @@ from spyre_mlir.driver.device_report import DeviceReport
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.driver.problem_files import read_problem
 from spyre_mlir.driver.program import Traffic
-from spyre_mlir.driver.torch_programs import TorchBackend
 from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments import Results, Tuned, TuningSpace, sweep, tune
 from spyre_mlir.experiments.check.algorithm_checks import Check, CheckFailure, checks_of
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.frontend.importer import Imported
+from spyre_mlir.frontend.torch_programs import TorchBackend
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import dma_tuples
 from spyre_mlir.layout_search.layout_choice import LayoutChoice, LayoutProblem

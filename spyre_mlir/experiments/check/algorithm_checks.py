@@ -33,7 +33,7 @@ from spyre_mlir.division.slices import legal_splits
 from spyre_mlir.division_search.joint_choice import JointDivider, JointProblem, JointTable
 from spyre_mlir.division_search.work_division import DivisionOfOperation, SplitTable, WorkDivision
 from spyre_mlir.driver.checking import compare, random_arguments
-from spyre_mlir.driver.compilation import compile
+from spyre_mlir.driver.compilation import compile_mlir
 from spyre_mlir.driver.problem_files import problem_text
 from spyre_mlir.host import HostEvaluator
 from spyre_mlir.layout_search.layout_choice import LayoutChoice, LayoutProblem
@@ -361,7 +361,7 @@ def _tasks_of_programs(kind: type[Algorithm]) -> list[ProblemTask]:
     problems = Problems()
     for text, options in PROGRAMS.values():
         with collecting(problems):
-            compile(text, cache=False, **options)
+            compile_mlir(text, cache=False, **options)
     kinds = [problem for of in problems.by_bundle.values() for problem in of.get(_COLLECTED[kind], ())]
     return _tasks(kind, kinds)
 
@@ -375,7 +375,7 @@ def _run(cls: type[Algorithm], name: str) -> None:
     option = next(option for option, registry in REGISTRIES.items() if registry is cls.registry)
     with _limited(_MOST_PROGRAM_SECONDS, f"program '{name}'"):
         keywords = {**options, option: cls.name, "cache": False, "verify_each": True, "fallback": False}
-        program, again = (compile(text, **keywords) for _ in range(2))
+        program, again = (compile_mlir(text, **keywords) for _ in range(2))
         if str(program.module) != str(again.module):
             raise CheckFailure(f"It is not deterministic: two compilations of '{name}' differ.")
         arguments = random_arguments(program.arguments)

@@ -14,7 +14,7 @@ import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spyre_mlir.driver.program import Program, Traffic
 from spyre_mlir.driver.report_files import write_page_of_programs
@@ -22,12 +22,11 @@ from spyre_mlir.driver.steps import BundleStep, Step
 from spyre_mlir.driver.steps_summary import host_share, host_work_warning
 from spyre_mlir.errors import CompileError, HostWorkWarning, RecompileWarning
 from spyre_mlir.faults import faults_reported, is_placed
+from spyre_mlir.frontend.model_calls import ModelCalls
+from spyre_mlir.frontend.piece import Cause, ModelPiece
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.summary import Row, table
-
-if TYPE_CHECKING:
-    from spyre_mlir.frontend.piece import Cause, ModelPiece
 
 __all__ = ["PiecewiseProgram"]
 
@@ -67,8 +66,6 @@ class PiecewiseProgram:
         ``compile(function, inputs)`` compiles one piece; ``reason`` is why the model is not one program.
         ``spyre_mlir.compile`` calls this.
         """
-        from spyre_mlir.frontend.model_calls import ModelCalls
-
         self.reason: CompileError = reason
         self.programs: OrderedDict[Hashable, Program] = OrderedDict()
         self.compilations: int = 0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from spyre_mlir.bundle.folder import SIZES
 from spyre_mlir.bundle.json_fields import write_json
@@ -24,15 +24,19 @@ from spyre_mlir.driver.program import Program, specialized
 from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import entry_points
+from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
+from spyre_mlir.frontend.importer import Imported, capture_torch, import_torch
+from spyre_mlir.frontend.module_pairs import (
+    DifferentPrograms,
+    SizePair,
+    check_padding_safety,
+    check_symbolic,
+    mark_symbolic,
+)
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import SIZE, Remark
 from spyre_mlir.target.target import compiling_for
 from spyre_mlir.tensors.device_state import DeviceState
-
-if TYPE_CHECKING:
-    from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
-    from spyre_mlir.frontend.importer import Imported
-
 
 __all__ = ["DynamicDim", "DynamicProgram"]
 
@@ -81,8 +85,6 @@ class DynamicProgram(Generic[ProgramT]):
         Raises:
             CompileError: No dim is given, or a size is not a multiple of its granularity.
         """
-        from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
-
         if not dynamic:
             raise CompileError("The option 'dynamic' names at least one dim.")
         self.dims: dict[str, DynamicDim] = {name: DynamicDim.of(name, pair) for name, pair in dynamic.items()}
@@ -148,8 +150,6 @@ class DynamicProgram(Generic[ProgramT]):
 
     def _at(self, sizes: Mapping[str, int]) -> Any:
         """Return the program of all sizes specialized to ``sizes``; None if the model is another program there."""
-        from spyre_mlir.frontend.module_pairs import DifferentPrograms
-
         if self._symbolic is None:
             return None
         try:
@@ -161,8 +161,6 @@ class DynamicProgram(Generic[ProgramT]):
 
     def _try_symbolic(self, compile: Callable[..., Any]) -> SymbolicProgram | None:
         """Compile the program of all sizes; return None, with a remark, if the model is not one program."""
-        from spyre_mlir.frontend.module_pairs import DifferentPrograms
-
         try:
             return SymbolicProgram(self._model, self._inputs, self.dims, compile, self._autocast)
         except AlgorithmError:
@@ -354,8 +352,6 @@ class SymbolicProgram:
 
     def at(self, sizes: Mapping[str, int]) -> Program:
         """Return the program at ``sizes``, called like the model; raise ``DifferentPrograms`` if the model differs."""
-        from spyre_mlir.frontend.module_pairs import check_symbolic
-
         assert self._largest is not None and self._largest.module is not None
         imported = self._largest
         if dict(sizes) != self._sizes("max_value"):
@@ -366,8 +362,6 @@ class SymbolicProgram:
 
     def _mark(self, largest: Imported, state: Collection[str]) -> None:
         """Mark the parts of the imported model that depend on a size; ``state`` names the state of the program."""
-        from spyre_mlir.frontend.module_pairs import mark_symbolic
-
         if largest.module is None:
             raise CompileError("the model computes nothing on the device")
         self._state, smallest = state, self._sizes("granularity")
@@ -377,8 +371,6 @@ class SymbolicProgram:
         mark_symbolic(imported, largest, self._pairs(smallest))
 
     def _imported(self, sizes: Mapping[str, int], context: Any) -> Imported:
-        from spyre_mlir.frontend import capture_torch, import_torch
-
         with self._inputs.at_sizes(sizes) as example:
             captured = capture_torch(self._model, example, self._autocast)
             return import_torch(captured, example, context=context, state=self._state)
@@ -387,8 +379,6 @@ class SymbolicProgram:
         return {name: getattr(dim, which) for name, dim in self._dims.items()}
 
     def _pairs(self, sizes: Mapping[str, int]) -> dict[str, Any]:
-        from spyre_mlir.frontend.module_pairs import SizePair
-
         return {
             name: SizePair(dim.granularity, sizes[name], dim.max_value) for name, dim in self._dims.items()
         }
@@ -454,9 +444,6 @@ class PaddingProofs:
 
         Return False for sizes at which a result is empty, because the device program does not return empty results.
         """
-        from spyre_mlir.frontend import capture_torch, import_torch
-        from spyre_mlir.frontend.module_pairs import DifferentPrograms, check_padding_safety
-
         key = frozenset(sizes.items())
         if key in self._imports:
             return True

@@ -18,7 +18,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_calls import layout_of_argument
 from spyre_mlir.errors import AlgorithmError, CompileError
@@ -26,6 +25,7 @@ from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import host_operations, operations
 from spyre_mlir.frontend.call_objects import CallOutcome, CallOutcomeForm
 from spyre_mlir.frontend.growing_sizes import GrowingSizes, GrowingSizesError
+from spyre_mlir.frontend.model_compilation import compile_model
 from spyre_mlir.frontend.operations import (
     Number,
     OperationResults,
@@ -38,6 +38,7 @@ from spyre_mlir.frontend.operations import (
     number_types,
 )
 from spyre_mlir.frontend.signature import Signature, View, to_numpy
+from spyre_mlir.frontend.torch_device import SpyreTensor
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.padding import is_scattered
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype
@@ -97,6 +98,7 @@ class OfTheHostError(CompileError):
 
 to_torch = operations.to_torch
 bits = operations.bits
+as_torch = SpyreTensor.of
 
 
 def call(name: str, *arguments: Any, **named: Any) -> Any:
@@ -122,7 +124,7 @@ def _run_anywhere(operation: Any, arguments: Sequence[Any], named: dict[str, Any
 def run(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
     """Run one PyTorch operation, an ``OpOverload``; the tensors among the arguments are ``DeviceTensor``."""
     applied = operations.Application.of(operation, arguments, named)
-    leaves, results = execute(applied, programs, compile)
+    leaves, results = execute(applied, programs, compile_model)
     return results.tree.unflatten(leaves)
 
 

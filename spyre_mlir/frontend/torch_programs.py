@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from spyre_mlir.driver.compilation import compile
-from spyre_mlir.driver.dynamic import DynamicProgram
-from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import read_text, write_text
 from spyre_mlir.frontend import dynamo
+from spyre_mlir.frontend.dynamic import DynamicProgram
 from spyre_mlir.frontend.graph_labels import GraphLabel, graph_breaks
+from spyre_mlir.frontend.model_compilation import compile_model
+from spyre_mlir.frontend.piecewise import PiecewiseProgram
 from spyre_mlir.logs import show_progress
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.html import count, time_text
@@ -126,7 +126,7 @@ def _add_breaks_at_exit(folder: ReportFolder) -> None:
     atexit.register(lambda: folder.add([], _breaks()))
 
 
-torch_backend: TorchBackend = TorchBackend(compile)
+torch_backend: TorchBackend = TorchBackend(compile_model)
 """The backend of ``torch.compile``, whose class, ``TorchBackend``, is its manual."""
 
 
