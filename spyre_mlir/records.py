@@ -19,9 +19,9 @@ import inspect
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-__all__ = ["dataclass", "hash_once"]
+__all__ = ["Statement", "dataclass", "hash_once"]
 
 
 class _Factory:
@@ -135,6 +135,24 @@ def hash_once(self: Any) -> int:
         fields = dataclasses.fields(self)
         attributes["_hash"] = hash(tuple(getattr(self, field.name) for field in fields if field.compare))
     return attributes["_hash"]
+
+
+class Statement:
+    """A fact as a record: a subclass per kind of fact has its data as fields.
+
+    ``title`` names the kind, or is empty; ``sentence`` is the sentence about the fact, with fields in braces.
+    """
+
+    title: ClassVar[str] = ""
+    sentence: ClassVar[str] = ""
+
+    @property
+    def detail(self) -> str:
+        """The sentence, without the title."""
+        return self.sentence.format(**vars(self))
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.detail}" if self.title else self.detail
 
 
 def _eq(cls: Any) -> FunctionType:

@@ -32,7 +32,7 @@ from spyre_mlir.scratchpad import (
     PlanError,
     solver,
 )
-from spyre_mlir.scratchpad.eligibility import Barrier, Reason
+from spyre_mlir.scratchpad.eligibility import LostCompetition, PinnedElsewhere
 from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.timing import scope
 
@@ -130,8 +130,7 @@ class ScratchpadPlanning(Pass):
                     pinned[candidate.buffer.name] = pin
                 elif not candidate.reasons:
                     # A buffer that is pinned to device memory is ineligible for LX.
-                    reason = Reason(Barrier.PINNED, f"the plan file says {pin.placement}")
-                    all_candidates[index] = replace(candidate, reasons=(reason,))
+                    all_candidates[index] = replace(candidate, reasons=(PinnedElsewhere(pin.placement),))
                     break
         text = f"{len(pinned)} buffers stay where the plan file pins them, the others are fitted around them"
         self.remark(usage.func, "pins", text)
@@ -174,7 +173,7 @@ class ScratchpadPlanning(Pass):
                 before, after = candidate.spilled_bytes, buffer.traffic_if_placed
                 self.remark(owner, "in LX", text, before=before, after=after)
                 continue
-            reasons = candidate.reasons or (Reason(Barrier.LOST, plan.spilled[buffer.name]),)
+            reasons = candidate.reasons or (LostCompetition(plan.spilled[buffer.name]),)
             self.remark(owner, "spill", "; ".join(map(str, reasons)), after=candidate.spilled_bytes)
             texts = ir.ArrayAttr.get([ir.StringAttr.get(str(reason)) for reason in reasons])
             for root in candidate.addresses(0):

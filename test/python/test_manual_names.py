@@ -22,7 +22,7 @@ from spyre_mlir import passes
 from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.pipelines import SpyrePipeline, upstream
 from spyre_mlir.pipelines.spyre import LevelPasses
-from spyre_mlir.scratchpad.eligibility import Barrier
+from spyre_mlir.scratchpad.eligibility import TITLES
 from spyre_mlir.tools import man_pages
 
 pytestmark = pytest.mark.documents
@@ -290,7 +290,7 @@ def rows(page: str, heading: str) -> list[str]:
 
 def test_the_table_of_reasons() -> None:
     """In the order in which they are looked at."""
-    assert rows("docs/scratchpad.md", "## Why a buffer is not in LX") == [each.value for each in Barrier]
+    assert rows("docs/scratchpad.md", "## Why a buffer is not in LX") == list(TITLES)
 
 
 def test_the_table_of_solvers() -> None:
