@@ -23,7 +23,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.records import dataclass
+from spyre_mlir.records import Statement, dataclass
 from spyre_mlir.scratchpad import (
     LifetimeBoundBuffer,
     MemoryPlan,
@@ -32,9 +32,37 @@ from spyre_mlir.scratchpad import (
     PlanError,
     solver,
 )
-from spyre_mlir.scratchpad.eligibility import LostCompetition, PinnedElsewhere
+from spyre_mlir.scratchpad.eligibility import LostCompetition, PinnedElsewhere, Reason
 from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.timing import scope
+
+
+@dataclass(frozen=True)
+class PlannedTraffic(Statement):
+    """The plan of a function: numbers of buffers, bytes of traffic with a lower bound, and bytes of LX."""
+
+    sentence = (
+        "{in_lx} buffers in LX, {in_device_memory} in device memory; bytes of traffic {before} without LX, {after} with"
+        " it, {least} at least for these operations; peak {peak} of {capacity}"
+    )
+    in_lx: int
+    in_device_memory: int
+    before: int
+    after: int
+    least: int
+    peak: int
+    capacity: int
+
+
+@dataclass(frozen=True)
+class Spill(Statement):
+    """A buffer in device memory, and the reasons."""
+
+    reasons: tuple[Reason, ...]
+
+    @property
+    def detail(self) -> str:
+        return "; ".join(map(str, self.reasons))
 
 
 @dataclass(frozen=True)
@@ -98,12 +126,10 @@ class ScratchpadPlanning(Pass):
         # The planner counts the time of short runs as bytes; another choice may take longer but move less.
         unknown = plan.gap + sum(candidate.unmoved_bytes for candidate in placed)
         least = before - saved - (unknown if len(placed) < len(eligible) else 0)
-        text = (
-            f"{len(plan.addresses)} buffers in LX, {len(all_candidates) - len(plan.addresses)} in device memory;"
-            f" bytes of traffic {before} without LX, {before - saved} with it,"
-            f" {least} at least for these operations; peak {plan.peak} of {rules.space.capacity}"
-        )
-        self.remark(func, "plan", text, before=before, after=before - saved)
+        in_lx, after = len(plan.addresses), before - saved
+        counts = in_lx, len(all_candidates) - in_lx
+        planned = PlannedTraffic(*counts, before, after, least, plan.peak, rules.space.capacity)
+        self.remark(func, "plan", planned, before=before, after=after)
 
     def _planned(self, usage: Usage, rules: Rules) -> tuple[list[Candidate], MemoryPlan]:
         """Return the candidates, and the plan of the eligible ones."""
@@ -126,7 +152,7 @@ class ScratchpadPlanning(Pass):
             for pin in _joint_pins(candidate, pins):
                 if pin.placement.memory == "lx":
                     if candidate.reasons:
-                        pin.refuse("; ".join(map(str, candidate.reasons)))
+                        pin.refuse(str(Spill(candidate.reasons)))
                     pinned[candidate.buffer.name] = pin
                 elif not candidate.reasons:
                     # A buffer that is pinned to device memory is ineligible for LX.
@@ -174,7 +200,7 @@ class ScratchpadPlanning(Pass):
                 self.remark(owner, "in LX", text, before=before, after=after)
                 continue
             reasons = candidate.reasons or (LostCompetition(plan.spilled[buffer.name]),)
-            self.remark(owner, "spill", "; ".join(map(str, reasons)), after=candidate.spilled_bytes)
+            self.remark(owner, "spill", Spill(reasons), after=candidate.spilled_bytes)
             texts = ir.ArrayAttr.get([ir.StringAttr.get(str(reason)) for reason in reasons])
             for root in candidate.addresses(0):
                 maker_of(root).attributes[sdsc.SPILLED] = texts
