@@ -55,8 +55,8 @@ def _passes() -> Iterator[str]:
     yield _PASSES
     known = passes.load_all()
     shown: set[str] = set()
-    for level, texts in LevelPasses(SpyrePipeline()).stages():
-        names = dict.fromkeys(re.match(r"[\w-]+", text)[0] for text in texts)  # type: ignore[index]
+    for level, pipeline in LevelPasses(SpyrePipeline()).stages():
+        names = dict.fromkeys(step.name for step in pipeline.steps)
         in_level = [name for name in names if name in known and name not in shown]
         yield from ("", f"## To the level *{level}*")
         for name in in_level:

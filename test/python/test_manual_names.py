@@ -221,10 +221,8 @@ def test_a_wrong_name_is_seen(span: str) -> None:
 def by_default() -> dict[str, list[str]]:
     """The passes of ours that run by default, by level."""
     return {
-        level: [
-            name for name in (re.split(r"\W(?<!-)", text)[0] for text in texts) if name in passes.load_all()
-        ]
-        for level, texts in LevelPasses(SpyrePipeline()).stages()
+        level: [step.name for step in pipeline.steps if step.ours]
+        for level, pipeline in LevelPasses(SpyrePipeline()).stages()
     }
 
 
