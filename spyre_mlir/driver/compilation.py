@@ -312,7 +312,7 @@ def compile(
                 "Only a PyTorch model has dynamic dims; a module in MLIR has one size of each."
             )
         model, dims, occurrences = marks or (module_or_mlir, dict(dynamic or {}), ())
-        symbolic = partial(_program, options=options) if words.one_bundle else None
+        symbolic = partial(_program, options=replace(options, fallback=False)) if words.one_bundle else None
         compiled = partial(compile, **given)
         return DynamicProgram(model, inputs, dims, compiled, symbolic, autocast, occurrences)
 
