@@ -19,7 +19,7 @@ import inspect
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 __all__ = ["Statement", "dataclass", "hash_once"]
 
@@ -137,14 +137,19 @@ def hash_once(self: Any) -> int:
     return attributes["_hash"]
 
 
+@dataclass_transform(frozen_default=True)
 class Statement:
-    """A fact as a record: a subclass per kind of fact has its data as fields.
+    """A fact as a frozen record: a subclass per kind of fact has its data as fields.
 
     ``title`` names the kind, or is empty; ``sentence`` is the sentence about the fact, with fields in braces.
     """
 
     title: ClassVar[str] = ""
     sentence: ClassVar[str] = ""
+
+    def __init_subclass__(cls, title: str | None = None, sentence: str = "") -> None:
+        cls.title, cls.sentence = cls.title if title is None else title, sentence
+        dataclass(cls, frozen=True)
 
     @property
     def detail(self) -> str:

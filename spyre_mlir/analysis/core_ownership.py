@@ -23,28 +23,19 @@ from spyre_mlir.scratchpad.eligibility import MixedDistributions, NoHolder
 SHUFFLE = "shuffle"
 
 
-@dataclass(frozen=True)
-class NotOnRing(Mismatch):
+class NotOnRing(Mismatch, sentence="the cores hold no slices that the ring could carry"):
     """No transfers on the ring bring the reader's parts to its cores."""
 
-    sentence = "the cores hold no slices that the ring could carry"
 
-
-@dataclass(frozen=True)
-class NotRegion(Mismatch):
+class NotRegion(Mismatch, sentence="what a core {access} is no region of the buffer: {error}"):
     """The part that a core reads, or accesses, is not a region of the buffer; ``error`` says why."""
 
-    sentence = "what a core {access} is no region of the buffer: {error}"
     access: str
     error: str
 
 
-@dataclass(frozen=True)
-class MovingSlice(Mismatch):
+class MovingSlice(Mismatch, title="", sentence="the part moves with a loop, and an address in LX may not"):
     """A slice of LX moves with a loop, but a design contains one number as the address."""
-
-    title = ""
-    sentence = "the part moves with a loop, and an address in LX may not"
 
 
 @dataclass(frozen=True)

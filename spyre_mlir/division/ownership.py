@@ -110,32 +110,25 @@ def same_owners(one: CoreView, other: CoreView) -> bool:
     return one.regions == other.regions
 
 
-class Mismatch(Statement):
+class Mismatch(Statement, title="core division mismatch"):
     """Why the cores of an operation cannot access a buffer as it is distributed over their LX."""
 
-    title = "core division mismatch"
 
-
-@dataclass(frozen=True)
-class PartialSums(Mismatch):
+class PartialSums(Mismatch, sentence="the writer leaves parts of sums on its cores, not the finished values"):
     """The writer's division splits a reduction."""
 
-    sentence = "the writer leaves parts of sums on its cores, not the finished values"
 
-
-@dataclass(frozen=True)
-class CoreCounts(Mismatch):
+class CoreCounts(
+    Mismatch,
+    sentence="the writer runs on {writer.cores} cores ({writer.sliced}),"
+    " the reader on {reader.cores} ({reader.sliced})",
+):
     """Writer and reader run on different numbers of cores."""
 
-    sentence = (
-        "the writer runs on {writer.cores} cores ({writer.sliced}),"
-        " the reader on {reader.cores} ({reader.sliced})"
-    )
     writer: CoreView
     reader: CoreView
 
 
-@dataclass(frozen=True)
 class OtherRegion(Mismatch):
     """A core reads a region that it did not write."""
 
@@ -151,45 +144,43 @@ class OtherRegion(Mismatch):
         return f"core {self.core} writes {written}, but reads {read}"
 
 
-@dataclass(frozen=True)
-class OtherImage(Mismatch):
+class OtherImage(Mismatch, sentence="each core keeps {stored}, but the reader takes it as {read}"):
     """The reader expects the sticks of a region at other addresses than the writer."""
 
-    sentence = "each core keeps {stored}, but the reader takes it as {read}"
     stored: CoreRegion
     read: CoreRegion
 
 
-@dataclass(frozen=True)
-class UnequalCopies(Mismatch):
+class UnequalCopies(
+    Mismatch, sentence="cores {first} and {core} hold the same, but write {there} and {part}"
+):
     """Two cores hold equal parts of a buffer, but write different parts."""
 
-    sentence = "cores {first} and {core} hold the same, but write {there} and {part}"
     first: int
     core: int
     there: CoreRegion | None
     part: CoreRegion | None
 
 
-@dataclass(frozen=True)
-class UnequalOffsets(Mismatch):
+class UnequalOffsets(
+    Mismatch,
+    sentence="core {core} touches what is {offset} sticks behind the first that it holds, but core 0 {first},"
+    " and an address in LX is the same on all cores",
+):
     """Two cores access parts at different offsets, in sticks of LX."""
 
-    sentence = (
-        "core {core} touches what is {offset} sticks behind the first that it holds, but core 0 {first}, and an"
-        " address in LX is the same on all cores"
-    )
     core: int
     offset: int
     first: int
 
 
-@dataclass(frozen=True)
-class StepGap(Mismatch):
+class StepGap(
+    Mismatch,
+    title="",
+    sentence="its steps are {inner} and {outer} sticks of LX, and a design has gaps of whole steps",
+):
     """A step of the accessed part is not a multiple of the next inner step; both are in sticks of LX."""
 
-    title = ""
-    sentence = "its steps are {inner} and {outer} sticks of LX, and a design has gaps of whole steps"
     inner: int
     outer: int
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
 
 from spyre_mlir.compile_lock import one_at_a_time
 from spyre_mlir.cost.bound import ProgramBound
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 #
 # The pipeline options are the fields of ``PipelineOptions``. Type checkers and editors cannot derive keyword arguments
 # from a dataclass, so ``PipelineKeywords`` repeats the fields; a test compares the two.
+
+#: Inputs of a model or a module: a tuple, or a mapping for keyword inputs.
+Inputs: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -317,9 +320,7 @@ def compile(
         return DynamicProgram(model, inputs, dims, compiled, symbolic, autocast, occurrences)
 
 
-def _dynamic_marks(
-    model: Any, inputs: Sequence[Any] | Mapping[str, Any], dynamic: Any
-) -> DynamicMarks | None:
+def _dynamic_marks(model: Any, inputs: Inputs, dynamic: Any) -> DynamicMarks | None:
     """Return the dynamic dims that PyTorch objects declare, in the option or else in the model and its inputs."""
     from spyre_mlir.frontend.dynamic_inputs import marks_of_inputs, marks_of_shapes
 
@@ -340,7 +341,7 @@ def _dynamic_marks(
 
 def _program(
     module_or_mlir: Any,
-    inputs: Sequence[Any] | Mapping[str, Any],
+    inputs: Inputs,
     options: CompileOptions,
     mark: Callable[[Imported, Collection[str]], None] | None = None,
 ) -> Program | PiecewiseProgram:
@@ -365,7 +366,7 @@ def _program(
 
 def _in_pieces(
     model: Any,
-    inputs: Sequence[Any] | Mapping[str, Any],
+    inputs: Inputs,
     options: CompileOptions,
     programs: ProgramCache | None,
     reason: UncapturedError,
@@ -419,17 +420,8 @@ class CompileOptions:
     def key(self) -> str:
         """The text, for the cache key, of the options that affect the program and are not pipeline options."""
         plan = None if self.plan is None else _json(self.plan)
-        layouts = sorted(self.layouts.items(), key=repr)
-        return repr(
-            [
-                self.pipeline.precision,
-                layouts,
-                plan,
-                self.fallback,
-                str(self.autocast),
-                sorted(self.state.given),
-            ]
-        )
+        precision, layouts = self.pipeline.precision, sorted(self.layouts.items(), key=repr)
+        return repr([precision, layouts, plan, self.fallback, str(self.autocast), sorted(self.state.given)])
 
     def restored(self, stored: StoredProgram, **parts: Any) -> Program:
         """Create a program from its stored form; its IR and its plan are computed on demand."""
@@ -457,7 +449,7 @@ class CompileOptions:
 
 def _compiled_mlir(
     source: ir.Module | str | Path,
-    inputs: Sequence[Any] | Mapping[str, Any],
+    inputs: Inputs,
     options: CompileOptions,
     programs: ProgramCache | None,
 ) -> Program:
@@ -486,10 +478,7 @@ def _text_and_path(source: ir.Module | str | Path) -> tuple[str, str]:
 
 
 def _compiled_model(
-    model: Any,
-    inputs: Sequence[Any] | Mapping[str, Any],
-    options: CompileOptions,
-    programs: ProgramCache | None,
+    model: Any, inputs: Inputs, options: CompileOptions, programs: ProgramCache | None
 ) -> Program:
     """Compile a PyTorch model, or read its program from the cache, with its weights and its state."""
     from spyre_mlir.frontend.meta_tensors import stand_ins  # imports torch
@@ -504,10 +493,7 @@ def _compiled_model(
 
 
 def _without_state(
-    model: Any,
-    inputs: Sequence[Any] | Mapping[str, Any],
-    options: CompileOptions,
-    programs: ProgramCache | None,
+    model: Any, inputs: Inputs, options: CompileOptions, programs: ProgramCache | None
 ) -> Program:
     """Compile a PyTorch model, or read its program from the cache, with its weights."""
     # These import torch.
@@ -527,13 +513,8 @@ def _without_state(
             )
             if program is not None:
                 return program
-        imported = import_torch(
-            captured,
-            inputs,
-            context=new_context(),
-            precision=options.pipeline.precision,
-            state=options.state.given,
-        )
+        precision, state = options.pipeline.precision, options.state.given
+        imported = import_torch(captured, inputs, context=new_context(), precision=precision, state=state)
         options.state.check(imported.signature)
     import_seconds = time.perf_counter() - begun
     if imported.module is not None:

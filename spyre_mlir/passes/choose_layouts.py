@@ -41,7 +41,6 @@ from spyre_mlir.rewriting.tensor_builders import retyped
 from spyre_mlir.timing import scope
 
 
-@dataclass(frozen=True)
 class ChosenLayouts(Statement):
     """The layouts of the tensors of a function: costs of conversions and of all accesses, and a lower bound, in ps."""
 

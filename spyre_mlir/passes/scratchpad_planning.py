@@ -37,14 +37,13 @@ from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.timing import scope
 
 
-@dataclass(frozen=True)
-class PlannedTraffic(Statement):
+class PlannedTraffic(
+    Statement,
+    sentence="{in_lx} buffers in LX, {in_device_memory} in device memory; bytes of traffic {before} without LX,"
+    " {after} with it, {least} at least for these operations; peak {peak} of {capacity}",
+):
     """The plan of a function: numbers of buffers, bytes of traffic with a lower bound, and bytes of LX."""
 
-    sentence = (
-        "{in_lx} buffers in LX, {in_device_memory} in device memory; bytes of traffic {before} without LX, {after} with"
-        " it, {least} at least for these operations; peak {peak} of {capacity}"
-    )
     in_lx: int
     in_device_memory: int
     before: int
@@ -54,7 +53,6 @@ class PlannedTraffic(Statement):
     capacity: int
 
 
-@dataclass(frozen=True)
 class Spill(Statement):
     """A buffer in device memory, and the reasons."""
 

@@ -9,146 +9,108 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from spyre_mlir.records import Statement, dataclass
+from spyre_mlir.records import Statement
 
 
 class Reason(Statement):
     """An ineligibility reason: its title, and a sentence that says where it applies."""
 
 
-@dataclass(frozen=True)
-class OperationExcluded(Reason):
+class OperationExcluded(Reason, title="operation not eligible", sentence="'{opcode}' is not among lx-ops"):
     """The results of the operation may not be in LX."""
 
-    title = "operation not eligible"
-    sentence = "'{opcode}' is not among lx-ops"
     opcode: str
 
 
-@dataclass(frozen=True)
-class ReadByHost(Reason):
+class ReadByHost(Reason, title="graph input or output", sentence="the host reads it"):
     """The buffer is a result of the program."""
 
-    title = "graph input or output"
-    sentence = "the host reads it"
 
-
-@dataclass(frozen=True)
-class ReadAcrossCores(Reason):
+class ReadAcrossCores(
+    Reason, title="read by a restickify across cores", sentence="{cores} cores exchange parts of it"
+):
     """The elements of one stick go to sticks of several cores, but a core can access only its own LX."""
 
-    title = "read by a restickify across cores"
-    sentence = "{cores} cores exchange parts of it"
     cores: int
 
 
-@dataclass(frozen=True)
-class IndirectAccess(Reason):
+class IndirectAccess(Reason, title="indirect access", sentence="'{opcode}' reads it"):
     """An index tensor selects the elements that the operation reads."""
 
-    title = "indirect access"
-    sentence = "'{opcode}' reads it"
     opcode: str
 
 
-class PartialAccess(Reason):
+class PartialAccess(Reason, title="partial or offset access"):
     """Operations access parts of the buffer that no address in LX describes."""
 
-    title = "partial or offset access"
 
-
-@dataclass(frozen=True)
-class MovingPart(PartialAccess):
+class MovingPart(PartialAccess, sentence="'{opcode}' {access} a part that moves with a loop"):
     """Each iteration of a loop accesses another part; ``access`` is ``reads`` or ``writes``."""
 
-    sentence = "'{opcode}' {access} a part that moves with a loop"
     opcode: str
     access: str
 
 
-@dataclass(frozen=True)
-class NoHolder(PartialAccess):
+class NoHolder(
+    PartialAccess, sentence="no operation touches all of it, which would tell how the cores hold it"
+):
     """The distribution of the buffer in LX is unknown."""
 
-    sentence = "no operation touches all of it, which would tell how the cores hold it"
 
-
-@dataclass(frozen=True)
-class NoRegion(PartialAccess):
+class NoRegion(PartialAccess, sentence="{error}"):
     """The part of a core is not a region of the buffer; ``error`` says why."""
 
-    sentence = "{error}"
     error: str
 
 
-@dataclass(frozen=True)
-class DivisionMismatch(Reason):
+class DivisionMismatch(
+    Reason, title="core division mismatch", sentence="'{opcode}' {access}: {mismatch.detail}"
+):
     """The cores of an operation do not hold the data that they access; ``mismatch`` says why."""
 
-    title = "core division mismatch"
-    sentence = "'{opcode}' {access}: {mismatch.detail}"
     mismatch: Statement
     opcode: str
     access: str
 
 
-@dataclass(frozen=True)
-class MixedDistributions(Reason):
+class MixedDistributions(
+    Reason,
+    title=DivisionMismatch.title,
+    sentence="the operations that write it leave it on the cores in different ways",
+):
     """No shuffle can read the buffer: a design contains one distribution of the shuffle's source."""
 
-    title = DivisionMismatch.title
-    sentence = "the operations that write it leave it on the cores in different ways"
 
-
-@dataclass(frozen=True)
-class PinnedElsewhere(Reason):
+class PinnedElsewhere(Reason, title="pinned elsewhere", sentence="the plan file says {placement}"):
     """The plan file determines the place of the buffer."""
 
-    title = "pinned elsewhere"
-    sentence = "the plan file says {placement}"
     placement: object
 
 
-@dataclass(frozen=True)
-class Evicted(Reason):
+class Evicted(Reason, title="evicted", sentence="it was written back to device memory"):
     """The buffer is the copy in device memory of a buffer that left LX."""
 
-    title = "evicted"
-    sentence = "it was written back to device memory"
 
-
-@dataclass(frozen=True)
-class CrossesBundles(Reason):
+class CrossesBundles(
+    Reason, title="lives over the end of a bundle", sentence="the next bundle finds nothing in LX"
+):
     """Operations of several bundles access the buffer."""
 
-    title = "lives over the end of a bundle"
-    sentence = "the next bundle finds nothing in LX"
 
-
-@dataclass(frozen=True)
-class NoReader(Reason):
+class NoReader(Reason, title="no reader in LX", sentence="no operation reads it"):
     """The operations only write the buffer."""
 
-    title = "no reader in LX"
-    sentence = "no operation reads it"
 
-
-@dataclass(frozen=True)
-class TooLarge(Reason):
+class TooLarge(Reason, title="too large", sentence="{size} bytes per core, LX has {capacity}"):
     """The share of a core, in bytes, is larger than LX."""
 
-    title = "too large"
-    sentence = "{size} bytes per core, LX has {capacity}"
     size: int
     capacity: int
 
 
-@dataclass(frozen=True)
-class LostCompetition(Reason):
+class LostCompetition(Reason, title="lost the competition", sentence="{explanation}"):
     """The solver has placed other buffers; ``explanation`` is the solver's sentence about the buffer."""
 
-    title = "lost the competition"
-    sentence = "{explanation}"
     explanation: str
 
 
