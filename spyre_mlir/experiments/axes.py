@@ -259,7 +259,8 @@ def _algorithm(option: str, name: Any) -> str:
     try:
         cls = registry.find(name)
     except (CompileError, PlanError) as error:
-        raise CompileError(f"{error}".removeprefix("error: ")) from None
+        text = error.message if isinstance(error, CompileError) else str(error)
+        raise CompileError(text) from None
     if cls.__module__ == "__main__":
         raise CompileError(
             f"Workers do not have the {registry.noun} '{name}' of this script; give its file as 'load'."

@@ -40,208 +40,6 @@ _FOLDING = frozenset({"fold-repeated-layers", "unfold-repeated-layers"})
 Entry: TypeAlias = PipelineStep | str
 
 
-class LevelPasses:
-    """The passes of each level for given options. Only this class determines their order."""
-
-    def __init__(self, options: PipelineOptions) -> None:
-        self.options = options
-
-    def stages(self) -> list[tuple[str, Pipeline]]:
-        """Return the levels in order, each with the compiler's passes that produce it."""
-        return [(level, _pipeline_of(entries, level)) for level, entries in self._entries()]
-
-    def _entries(self) -> list[tuple[str, tuple[Entry, ...]]]:
-        options = self.options
-        # A user-defined pass, a plan file and a cut depend on every operation, so no layer is left out.
-        is_seen = options.insert or options.passes
-        is_whole = is_seen or options.bundle_operations or options.use_plan is not None
-        tiles_attention = options.tile_attention and options.lx_planning
-        return [
-            (
-                "device-ops",
-                (
-                    *_ENTRY,
-                    *_if(not is_whole, "fold-repeated-layers"),
-                    *_OUTLINING,
-                    "decompose-softmax",
-                    *_CLEAN,
-                    "narrow-matmuls",
-                    _pass("unroll-windows", native=options.native_windows and options.precision == "device"),
-                    *_GENERALIZE,
-                    *_CLEAN,
-                    "fold-constants",
-                    "decompose-to-device-ops",
-                    *_CLEAN,
-                    "fuse-device-ops",
-                    _pass("apply-precision", policy=options.precision),
-                    *_CLEAN,
-                    # Again: apply-precision may have removed casts that separated the operations of a pattern.
-                    "fuse-device-ops",
-                    "expand-scalar-functions",
-                    "hoist-weight-views",
-                    "update-in-place",
-                    # Always: only at this point can a user's program fail for lack of a device operation.
-                    "verify-device-ops",
-                ),
-            ),
-            (
-                "tiled",
-                (
-                    *_if(tiles_attention, "expand-attention"),
-                    "propagate-named-dims",
-                    "split-named-dims",
-                    "lower-hints",
-                    *self._plan("device-ops"),
-                    *_if(
-                        tiles_attention, _pass("online-softmax", skip_masked_tiles=options.skip_masked_tiles)
-                    ),
-                    *self._auto_tiling(),
-                    "coarse-tiling",
-                    "inline-loop-bodies",
-                    *_if(options.verify_each, "verify-device-ops"),
-                    *self._plan("tiled"),
-                ),
-            ),
-            (
-                "laid-out",
-                (
-                    _pass(
-                        "choose-layouts",
-                        stick_outermost=options.stick_outermost,
-                        argument_layouts=options.argument_layouts,
-                        layout_choice=options.layout_choice,
-                    ),
-                    _pass("resolve-padding", host_padding=options.host_padding),
-                    *_if(options.verify_each, "verify-laid-out", "verify-padding"),
-                    *self._plan("laid-out"),
-                ),
-            ),
-            (
-                "divided",
-                (
-                    "span-reduction",
-                    _pass(
-                        "work-distribution",
-                        matmul=options.matmul,
-                        uneven=options.uneven_splits,
-                        division=options.division,
-                    ),
-                    *self._alignment(),
-                    *_if(options.lx_planning, "sink-restickify", "hoist-loads"),
-                    "verify-divided",
-                ),
-            ),
-            (
-                "placed",
-                (
-                    *self._cut(before_planning=True),
-                    *self._scratchpad(),
-                    *_if(not is_whole, _pass("unfold-repeated-layers", reuse=options.reuse)),
-                    _pass("place-in-hbm", order_by_size=options.order_by_size),
-                    "verify-placed",
-                    *_if(options.lx_planning, "verify-scratchpad"),
-                    "verify-ownership",
-                    *self._cut(before_planning=False),
-                    *self._plan("placed"),
-                ),
-            ),
-            ("ktir", (_pass("convert-sdsc-to-ktir", addresses=options.ktir_addresses),))
-            if options.target == "ktir"
-            else (
-                "bundle",
-                (
-                    "convert-sdsc-to-sdscbundle",
-                    # A module that enters at a later level is always checked.
-                    *_if(options.verify_each or bool(options.from_level), "verify-bundle"),
-                ),
-            ),
-        ]
-
-    def entry(self, begin: int, *, meaning: bool = True) -> Pipeline:
-        """Return the checks of a module that enters at level number ``begin``.
-
-        With ``meaning``, the bodies of operations are checked as well.
-        """
-        # A bundle does not contain any operations of our dialects to check.
-        levels = [level for level, _ in self._entries()]
-        if begin == len(levels):
-            return _pipeline_of(_if(levels[-1] == "bundle", "verify-bundle"), "entry")
-        relayouts = levels.index("divided") < begin
-        checks: tuple[tuple[Entry, ...], ...] = (
-            _if(meaning, _pass("verify-device-ops", meaning=True, relayouts=relayouts)),
-            (),
-            ("verify-laid-out", "verify-padding"),
-            ("verify-divided",),
-            ("verify-placed", "verify-scratchpad", "verify-ownership"),
-        )
-        return _pipeline_of([check for level in checks[:begin] for check in level], "entry")
-
-    def _auto_tiling(self) -> tuple[Entry, ...]:
-        """Return the passes that tile for spans and for LX; tiling for LX requires LX planning."""
-        spills = self.options.tile_for_lx and self.options.lx_planning
-        if not (spills or self.options.tile_for_span):
-            return ()
-        tiling = _pass(
-            "auto-tiling",
-            spans=self.options.tile_for_span,
-            spills=spills,
-            bundle_operations=self.options.bundle_operations,
-            tiling=self.options.tiling,
-        )
-        return (tiling, *_if(spills, "unroll-tiles"))
-
-    def _alignment(self) -> tuple[Entry, ...]:
-        if not (self.options.lx_planning and self.options.co_optimizing_lx_planning):
-            return ()
-        # Strategy B plans memory itself, with the options of scratchpad-planning.
-        if self.options.co_optimizer == "strategy-b":
-            solver = "largest-first" if self.options.order_by_size else self.options.layout_solver
-            options = {"in_place": self.options.in_place, "lx_ops": self.options.lx_ops}
-            return (_pass("co-optimize-strategy-b", layout_solver=solver, **options),)
-        options = {"matmul": self.options.matmul, "joint_division": self.options.joint_division}
-        return (_pass("joint-planning", **options),)
-
-    def _scratchpad(self) -> tuple[Entry, ...]:
-        options = self.options
-        if not options.lx_planning:
-            return self._plan("divided")
-        is_numbered = options.bundle_operations > 0 and not options.non_terminal
-        return (
-            *_if(options.clone_outputs, "clone-outputs"),
-            *_if(options.clone_inputs, "clone-inputs"),
-            *_if(options.reorder and not is_numbered, "reorder-operations"),
-            *_if(options.moves and not is_numbered, "evict-and-reload"),
-            *_if(options.double_buffer and not is_numbered, "double-buffer"),
-            *self._plan("divided"),
-            _pass(
-                "scratchpad-planning",
-                layout_solver=options.layout_solver,
-                order_by_size=options.order_by_size,
-                in_place=options.in_place,
-                lx_ops=options.lx_ops,
-            ),
-        )
-
-    def _cut(self, before_planning: bool) -> tuple[Entry, ...]:
-        """Return the pass that cuts bundles. It runs before planning if LX is not kept across a cut."""
-        if not self.options.bundle_operations or before_planning == self.options.non_terminal:
-            return ()
-        return (_pass("cut-bundles", operations=self.options.bundle_operations),)
-
-    def _plan(self, level: str) -> tuple[Entry, ...]:
-        """Return the passes that name new operations, apply a plan file to the next choices, and save the plan."""
-        if self.options.use_plan is None and self.options.save_plan is None:
-            return ()
-        steps: list[Entry] = (
-            [] if level == "placed" else [_pass("name-operations", inserted=level != "device-ops")]
-        )
-        if self.options.use_plan is not None:
-            steps.append(_pass("apply-plan", level=level, file=self.options.use_plan))
-        if self.options.save_plan is not None and level == "placed":
-            steps.append(_pass("save-plan", file=self.options.save_plan))
-        return tuple(steps)
-
-
 def _if(is_enabled: bool, *entries: Entry) -> tuple[Entry, ...]:
     return entries if is_enabled else ()
 
@@ -265,20 +63,207 @@ def _pipeline_of(entries: Iterable[Entry], stage: str) -> Pipeline:
 
 @dataclass(frozen=True)
 class SpyrePipeline(PipelineOptions):
-    """The pipeline from linalg to a bundle, or a part of it, with the options of ``PipelineOptions``."""
+    """The pipeline from linalg to a bundle, or a part of it, with the options of ``PipelineOptions``.
+
+    Only this class determines the order of passes.
+    """
 
     def stages(self) -> list[tuple[str, Pipeline]]:
         """Return the levels in order, each with the passes that produce it, including user-defined passes."""
-        of_levels = LevelPasses(self)
-        stages = of_levels.stages()
+        stages = [(level, _pipeline_of(entries, level)) for level, entries in self._entries()]
         for text in self.insert:
             _insert(stages, text)
         levels = [level for level, _ in stages]
         for level, own in by_level(self.passes, levels).items():
             index = levels.index(level)
             # IR after user-defined passes is checked in the same way as IR that enters at the level.
-            stages[index] = level, (stages[index][1] + own + of_levels.entry(index + 1)).of_stage(level)
+            stages[index] = level, (stages[index][1] + own + self._checks(index + 1)).of_stage(level)
         return stages
+
+    def _entries(self) -> list[tuple[str, tuple[Entry, ...]]]:
+        # A user-defined pass, a plan file and a cut depend on every operation, so no layer is left out.
+        is_whole = self.insert or self.passes or self.bundle_operations or self.use_plan is not None
+        tiles_attention = self.tile_attention and self.lx_planning
+        return [
+            (
+                "device-ops",
+                (
+                    *_ENTRY,
+                    *_if(not is_whole, "fold-repeated-layers"),
+                    *_OUTLINING,
+                    "decompose-softmax",
+                    *_CLEAN,
+                    "narrow-matmuls",
+                    _pass("unroll-windows", native=self.native_windows and self.precision == "device"),
+                    *_GENERALIZE,
+                    *_CLEAN,
+                    "fold-constants",
+                    "decompose-to-device-ops",
+                    *_CLEAN,
+                    "fuse-device-ops",
+                    _pass("apply-precision", policy=self.precision),
+                    *_CLEAN,
+                    # Again: apply-precision may have removed casts that separated the operations of a pattern.
+                    "fuse-device-ops",
+                    "expand-scalar-functions",
+                    "hoist-weight-views",
+                    "update-in-place",
+                    # Always: only at this point can a user's program fail for lack of a device operation.
+                    "verify-device-ops",
+                ),
+            ),
+            (
+                "tiled",
+                (
+                    *_if(tiles_attention, "expand-attention"),
+                    "propagate-named-dims",
+                    "split-named-dims",
+                    "lower-hints",
+                    *self._plan("device-ops"),
+                    *_if(tiles_attention, _pass("online-softmax", skip_masked_tiles=self.skip_masked_tiles)),
+                    *self._auto_tiling(),
+                    "coarse-tiling",
+                    "inline-loop-bodies",
+                    *_if(self.verify_each, "verify-device-ops"),
+                    *self._plan("tiled"),
+                ),
+            ),
+            (
+                "laid-out",
+                (
+                    _pass(
+                        "choose-layouts",
+                        stick_outermost=self.stick_outermost,
+                        argument_layouts=self.argument_layouts,
+                        layout_choice=self.layout_choice,
+                    ),
+                    _pass("resolve-padding", host_padding=self.host_padding),
+                    *_if(self.verify_each, "verify-laid-out", "verify-padding"),
+                    *self._plan("laid-out"),
+                ),
+            ),
+            (
+                "divided",
+                (
+                    "span-reduction",
+                    _pass(
+                        "work-distribution",
+                        matmul=self.matmul,
+                        uneven=self.uneven_splits,
+                        division=self.division,
+                    ),
+                    *self._alignment(),
+                    *_if(self.lx_planning, "sink-restickify", "hoist-loads"),
+                    "verify-divided",
+                ),
+            ),
+            (
+                "placed",
+                (
+                    *self._cut(before_planning=True),
+                    *self._scratchpad(),
+                    *_if(not is_whole, _pass("unfold-repeated-layers", reuse=self.reuse)),
+                    _pass("place-in-hbm", order_by_size=self.order_by_size),
+                    "verify-placed",
+                    *_if(self.lx_planning, "verify-scratchpad"),
+                    "verify-ownership",
+                    *self._cut(before_planning=False),
+                    *self._plan("placed"),
+                ),
+            ),
+            ("ktir", (_pass("convert-sdsc-to-ktir", addresses=self.ktir_addresses),))
+            if self.target == "ktir"
+            else (
+                "bundle",
+                (
+                    "convert-sdsc-to-sdscbundle",
+                    # A module that enters at a later level is always checked.
+                    *_if(self.verify_each or bool(self.from_level), "verify-bundle"),
+                ),
+            ),
+        ]
+
+    def _checks(self, begin: int, *, meaning: bool = True) -> Pipeline:
+        """Return the checks of a module that enters at level number ``begin``.
+
+        With ``meaning``, the bodies of operations are checked as well.
+        """
+        # A bundle does not contain any operations of our dialects to check.
+        levels = [level for level, _ in self._entries()]
+        if begin == len(levels):
+            return _pipeline_of(_if(levels[-1] == "bundle", "verify-bundle"), "entry")
+        relayouts = levels.index("divided") < begin
+        checks: tuple[tuple[Entry, ...], ...] = (
+            _if(meaning, _pass("verify-device-ops", meaning=True, relayouts=relayouts)),
+            (),
+            ("verify-laid-out", "verify-padding"),
+            ("verify-divided",),
+            ("verify-placed", "verify-scratchpad", "verify-ownership"),
+        )
+        return _pipeline_of([check for level in checks[:begin] for check in level], "entry")
+
+    def _auto_tiling(self) -> tuple[Entry, ...]:
+        """Return the passes that tile for spans and for LX; tiling for LX requires LX planning."""
+        spills = self.tile_for_lx and self.lx_planning
+        if not (spills or self.tile_for_span):
+            return ()
+        tiling = _pass(
+            "auto-tiling",
+            spans=self.tile_for_span,
+            spills=spills,
+            bundle_operations=self.bundle_operations,
+            tiling=self.tiling,
+        )
+        return (tiling, *_if(spills, "unroll-tiles"))
+
+    def _alignment(self) -> tuple[Entry, ...]:
+        if not (self.lx_planning and self.co_optimizing_lx_planning):
+            return ()
+        # Strategy B plans memory itself, with the options of scratchpad-planning.
+        if self.co_optimizer == "strategy-b":
+            solver = "largest-first" if self.order_by_size else self.layout_solver
+            options = {"layout_solver": solver, "in_place": self.in_place, "lx_ops": self.lx_ops}
+            return (_pass("co-optimize-strategy-b", **options),)
+        return (_pass("joint-planning", matmul=self.matmul, joint_division=self.joint_division),)
+
+    def _scratchpad(self) -> tuple[Entry, ...]:
+        if not self.lx_planning:
+            return self._plan("divided")
+        is_numbered = self.bundle_operations > 0 and not self.non_terminal
+        return (
+            *_if(self.clone_outputs, "clone-outputs"),
+            *_if(self.clone_inputs, "clone-inputs"),
+            *_if(self.reorder and not is_numbered, "reorder-operations"),
+            *_if(self.moves and not is_numbered, "evict-and-reload"),
+            *_if(self.double_buffer and not is_numbered, "double-buffer"),
+            *self._plan("divided"),
+            _pass(
+                "scratchpad-planning",
+                layout_solver=self.layout_solver,
+                order_by_size=self.order_by_size,
+                in_place=self.in_place,
+                lx_ops=self.lx_ops,
+            ),
+        )
+
+    def _cut(self, before_planning: bool) -> tuple[Entry, ...]:
+        """Return the pass that cuts bundles. It runs before planning if LX is not kept across a cut."""
+        if not self.bundle_operations or before_planning == self.non_terminal:
+            return ()
+        return (_pass("cut-bundles", operations=self.bundle_operations),)
+
+    def _plan(self, level: str) -> tuple[Entry, ...]:
+        """Return the passes that name new operations, apply a plan file to the next choices, and save the plan."""
+        if self.use_plan is None and self.save_plan is None:
+            return ()
+        steps: list[Entry] = (
+            [] if level == "placed" else [_pass("name-operations", inserted=level != "device-ops")]
+        )
+        if self.use_plan is not None:
+            steps.append(_pass("apply-plan", level=level, file=self.use_plan))
+        if self.save_plan is not None and level == "placed":
+            steps.append(_pass("save-plan", file=self.save_plan))
+        return tuple(steps)
 
     def changed(self) -> dict[str, Any]:
         """Return the options that differ from their defaults."""
@@ -318,7 +303,7 @@ class SpyrePipeline(PipelineOptions):
                     f"The passes given for the level '{level}' would not run: the program enters at the level "
                     f"'{self.from_level}'; give them for a later level."
                 )
-        entry = LevelPasses(self).entry(begin)
+        entry = self._checks(begin)
         end = self._number(to_level, levels) if to_level is not None else len(levels)
         chosen, beyond = (
             sum((passes_of_level for _, passes_of_level in part), Pipeline())
@@ -357,7 +342,7 @@ class SpyrePipeline(PipelineOptions):
             if count
         }
         steps: list[PipelineStep] = []
-        checked, levels = 0, LevelPasses(self)
+        checked = 0
         for step in pipeline.steps:
             # A named stage keeps the invariants of its level, so the invariants hold after it.
             if step.stage:
@@ -366,7 +351,7 @@ class SpyrePipeline(PipelineOptions):
                 )
             elif not step.name.startswith("verify-"):
                 known, needed = (
-                    levels.entry(count, meaning=False).steps for count in (checked, takes.get(step.name, 0))
+                    self._checks(count, meaning=False).steps for count in (checked, takes.get(step.name, 0))
                 )
                 steps += needed[len(known) :]
                 checked = max(checked, takes[step.name]) if step.name in takes else 0

@@ -21,7 +21,6 @@ from test_readme import ALL_PAGES, ROOT, SCRIPTS
 from spyre_mlir import passes
 from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.pipelines import SpyrePipeline, upstream
-from spyre_mlir.pipelines.spyre import LevelPasses
 from spyre_mlir.scratchpad.eligibility import TITLES
 from spyre_mlir.tools import man_pages
 
@@ -222,7 +221,7 @@ def by_default() -> dict[str, list[str]]:
     """The passes of ours that run by default, by level."""
     return {
         level: [step.name for step in pipeline.steps if step.ours]
-        for level, pipeline in LevelPasses(SpyrePipeline()).stages()
+        for level, pipeline in SpyrePipeline().stages()
     }
 
 
