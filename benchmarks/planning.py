@@ -57,7 +57,7 @@ class _Planned:
         (plan,) = [each for each in remarks if each.pass_name == PASS and each.kind == "plan"]
         self.before, self.after = (plan.before or 0) / least, (plan.after or 0) / least
         self.reason = plan.reason
-        self.proven = f"{plan.after} with it, {plan.after} at least" in plan.reason
+        self.proven = plan.data.after == plan.data.least
         _, *others = _compiled(again)
         self.seconds, self.pipeline = map(min, zip(times, others, strict=True))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.programs import programs
 from benchmarks.registry import Metrics, Noted, benchmark
-from spyre_mlir.scratchpad.eligibility import Barrier
+from spyre_mlir.scratchpad.eligibility import TITLES, NoReader, Reason
 
 CORES = (1, 32)
 
@@ -49,17 +49,17 @@ def _buffers(planned: Any) -> list[Any]:
     return [remark for remark in told if remark.kind in ("in LX", "spill")]
 
 
-def _first_barrier(remark: Any) -> Barrier:
-    return next(barrier for barrier in Barrier if remark.reason.startswith(barrier.value))
+def _first_reason(remark: Any) -> Reason:
+    return remark.data.reasons[0]
 
 
 def _buffer_metrics(told: list[Any]) -> Metrics:
     """All buffers, those in LX, and the others by the first of their reasons, in the order of the reasons."""
-    spilled = Counter(_first_barrier(remark) for remark in told if remark.kind == "spill")
+    spilled = Counter(_first_reason(remark).title for remark in told if remark.kind == "spill")
     return {
         "buffers": len(told),
         "in_lx": sum(remark.kind == "in LX" for remark in told),
-        **{f"spilled.{barrier.name.lower()}": spilled[barrier] for barrier in Barrier if spilled[barrier]},
+        **{f"spilled.{title.replace(' ', '_')}": spilled[title] for title in TITLES if spilled[title]},
     }
 
 
@@ -74,9 +74,10 @@ def _traffic_metrics(suite: Any, runs: list[list[Any]]) -> Metrics:
 
 
 def _notes(told: list[tuple[str, Any]]) -> list[str]:
-    """A line per program and barrier for what is read again on the device and yet not in LX."""
-    missed: dict[tuple[str, Barrier], list[str]] = {}
+    """A line per program and kind of reason for what is read again on the device and yet not in LX."""
+    missed: dict[tuple[str, str], list[Reason]] = {}
     for name, remark in told:
-        if remark.kind == "spill" and Barrier.NO_READER.value not in remark.reason:
-            missed.setdefault((name, _first_barrier(remark)), []).append(remark.reason.split(";")[0])
+        if remark.kind == "spill" and not any(isinstance(each, NoReader) for each in remark.data.reasons):
+            first = _first_reason(remark)
+            missed.setdefault((name, first.title), []).append(first)
     return [f"{name}: {len(reasons)} x {reasons[0]}" for (name, _), reasons in missed.items()]

@@ -47,17 +47,33 @@ class Options:
         Raises:
             CompileError: An option is unknown, repeated, or has an invalid value.
         """
-        types_ = _types(cls)
-        fields = {_shown(f.name): f.name for f in _fields(cls)}
         values: dict[str, Any] = {}
         for key, value in _split(text, cls.title()):
-            name = fields.get(key.replace("_", "-"))
-            if name is None:
-                raise CompileError(cls.unknown_option(key))
+            name = cls._name_of(key)
             if name in values:
                 raise CompileError(f"The {cls.title()} is given option '{key}' twice.")
-            values[name] = _convert(types_[name], value, f"option '{key}' of the {cls.title()}")
+            values[name] = _convert(_types(cls)[name], value, f"option '{key}' of the {cls.title()}")
         return cls(**values)
+
+    @classmethod
+    def of(cls, **values: Any) -> typing.Self:
+        """Create an instance from Python values; None selects the default.
+
+        Raises:
+            CompileError: An option is unknown or has an invalid value.
+        """
+        return cls(**{
+            (name := cls._name_of(key)): _checked(_types(cls)[name], value, key, cls.title())
+            for key, value in values.items()
+            if value is not None
+        })  # fmt: skip
+
+    @classmethod
+    def _name_of(cls, key: str) -> str:
+        name = key.replace("-", "_")
+        if not any(field.name == name for field in _fields(cls)):
+            raise CompileError(cls.unknown_option(key))
+        return name
 
     @classmethod
     def unknown_option(cls, key: str) -> str:
@@ -157,6 +173,21 @@ def _split(text: str, owner: str) -> list[tuple[str, str | None]]:
 
 
 _WORDS: dict[type, str] = {bool: "'true' or 'false'", int: "an integer", float: "a number", str: "a text"}
+
+
+def _checked(type_: Any, value: Any, key: str, owner: str) -> Any:
+    """Return the value of an option as its type; the value may be given as text."""
+    origin, arguments = typing.get_origin(type_), typing.get_args(type_)
+    if origin in (typing.Union, types.UnionType) and value != "none":
+        return _checked(next(a for a in arguments if a is not type(None)), value, key, owner)
+    if origin is tuple and isinstance(value, list | tuple):
+        return tuple(_checked(arguments[0], part, key, owner) for part in value)
+    if type_ is str and not isinstance(value, str | os.PathLike):
+        raise CompileError(f"The option '{key}' must be a text, not {value!r}.")
+    if type(value) is type_:
+        return value
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    return _convert(type_, text, f"option '{key}' of the {owner}")
 
 
 def _convert(type_: Any, text: str | None, subject: str) -> Any:

@@ -19,9 +19,9 @@ import inspect
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
-__all__ = ["dataclass", "hash_once"]
+__all__ = ["Statement", "dataclass", "hash_once"]
 
 
 class _Factory:
@@ -135,6 +135,29 @@ def hash_once(self: Any) -> int:
         fields = dataclasses.fields(self)
         attributes["_hash"] = hash(tuple(getattr(self, field.name) for field in fields if field.compare))
     return attributes["_hash"]
+
+
+@dataclass_transform(frozen_default=True)
+class Statement:
+    """A fact as a frozen record: a subclass per kind of fact has its data as fields.
+
+    ``title`` names the kind, or is empty; ``sentence`` is the sentence about the fact, with fields in braces.
+    """
+
+    title: ClassVar[str] = ""
+    sentence: ClassVar[str] = ""
+
+    def __init_subclass__(cls, title: str | None = None, sentence: str = "") -> None:
+        cls.title, cls.sentence = cls.title if title is None else title, sentence
+        dataclass(cls, frozen=True)
+
+    @property
+    def detail(self) -> str:
+        """The sentence, without the title."""
+        return self.sentence.format(**vars(self))
+
+    def __str__(self) -> str:
+        return f"{self.title}: {self.detail}" if self.title else self.detail
 
 
 def _eq(cls: Any) -> FunctionType:

@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Remarks: one record for each decision of a pass, so that a plan can be read, asserted on and compared.
 
-A pass calls ``self.remark(op, kind, reason, before=.., after=..)``. The records go to the current collector of
-the pipeline run; without a collector they are dropped. Records are in the order of the decisions, so the same
-input and options give the same file, byte for byte.
+A pass calls ``self.remark(op, kind, reason, before=.., after=..)``. The reason is a ``Statement`` if other code reads
+its data, else a sentence. The records go to the current collector of the pipeline run; without a collector they are
+dropped. Records are in the order of the decisions, so the same input and options give the same file, byte for byte.
 """
 
 from __future__ import annotations
 
 import contextlib
 import contextvars
-import dataclasses
 import json
 from collections.abc import Iterator
+from dataclasses import field
 from typing import Any, Protocol
 
-from spyre_mlir.records import dataclass
+from spyre_mlir.records import Statement, dataclass
 
 _TEXTS, _COSTS = ("pass_name", "op_location", "op_name", "kind", "reason"), ("before", "after")
 _MODULE = "module"
@@ -37,7 +37,12 @@ class RemarkEmitter(Protocol):
     """Interface of a pass that emits remarks."""
 
     def remark(
-        self, op: Any, kind: str, reason: str, before: float | None = None, after: float | None = None
+        self,
+        op: Any,
+        kind: str,
+        reason: str | Statement,
+        before: float | None = None,
+        after: float | None = None,
     ) -> None:
         """Record a decision about ``op``; ``before`` and ``after`` are costs in the unit that the reason names."""
         ...
@@ -60,6 +65,7 @@ class Remark:
         after: The cost after, in the same unit.
         module: The path of the PyTorch submodule that the operation comes from; empty for the model itself and for an
             operation without a PyTorch module.
+        data: The record that makes the reason; None for a reason that was given as a sentence, or read from a file.
     """
 
     pass_name: str
@@ -70,6 +76,7 @@ class Remark:
     before: float | None = None
     after: float | None = None
     module: str = ""
+    data: Statement | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         costs = "" if self.before is None and self.after is None else f" ({self.before} -> {self.after})"
@@ -101,7 +108,7 @@ class Remarks(list[Remark]):
         """Format one JSON object per line, fields in the order of ``Remark``, without absent fields."""
         lines = []
         for remark in self:
-            record = dataclasses.asdict(remark)
+            record = {name: getattr(remark, name) for name in (*_TEXTS, *_COSTS)}
             # Other texts are kept when they are empty, but an empty module is omitted.
             record[_MODULE] = remark.module or None
             present = {name: value for name, value in record.items() if value is not None}

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from spyre_mlir import passes
 from spyre_mlir.options import default_of, documentation_of, show_value
 from spyre_mlir.pipelines import SpyrePipeline
-from spyre_mlir.pipelines.spyre import LevelPasses
 from spyre_mlir.target.expressions import Expression
 from spyre_mlir.target.ops import DEVICE_OPS, DeviceOp, Kind
 from spyre_mlir.tools import man_pages
@@ -55,8 +54,8 @@ def _passes() -> Iterator[str]:
     yield _PASSES
     known = passes.load_all()
     shown: set[str] = set()
-    for level, texts in LevelPasses(SpyrePipeline()).stages():
-        names = dict.fromkeys(re.match(r"[\w-]+", text)[0] for text in texts)  # type: ignore[index]
+    for level, pipeline in SpyrePipeline().stages():
+        names = dict.fromkeys(step.name for step in pipeline.steps)
         in_level = [name for name in names if name in known and name not in shown]
         yield from ("", f"## To the level *{level}*")
         for name in in_level:

@@ -11,26 +11,31 @@ from spyre_mlir.analysis.loops import executions, repeated_ops
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
-from spyre_mlir.division.ownership import CoreRegion, subview_mismatch
+from spyre_mlir.division.ownership import CoreRegion, Mismatch, subview_mismatch
 from spyre_mlir.division.relayout import held_view, relayout
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.records import dataclass
+from spyre_mlir.records import Statement, dataclass
+from spyre_mlir.scratchpad.eligibility import MixedDistributions, NoHolder
 
 SHUFFLE = "shuffle"
 
-#: Error text for a buffer that no shuffle can read: a design contains one distribution of the shuffle's source.
-MIXED_DISTRIBUTIONS = (
-    "core division mismatch: the operations that write it leave it on the cores in different ways"
-)
 
-#: Error text for a buffer that has only partial accesses, so that its distribution in LX is unknown.
-NO_HOLDER = "partial or offset access: no operation touches all of it, which would tell how the cores hold it"
+class NotOnRing(Mismatch, sentence="the cores hold no slices that the ring could carry"):
+    """No transfers on the ring bring the reader's parts to its cores."""
 
-#: Error text for a slice of LX that moves with a loop: a design contains one number as the address.
-MOVING = "the part moves with a loop, and an address in LX may not"
+
+class NotRegion(Mismatch, sentence="what a core {access} is no region of the buffer: {error}"):
+    """The part that a core reads, or accesses, is not a region of the buffer; ``error`` says why."""
+
+    access: str
+    error: str
+
+
+class MovingSlice(Mismatch, title="", sentence="the part moves with a loop, and an address in LX may not"):
+    """A slice of LX moves with a loop, but a design contains one number as the address."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class DefUseEdge:
     writer: ir.Operation
     reader: ir.Operation
     operand: int
-    problem: str | None
+    problem: Statement | None
     writes: bool = False
 
     @property
@@ -213,20 +218,20 @@ def def_use_edges(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Def
                 if (writer, op, operand) in known:
                     continue
                 known.add((writer, op, operand))
-                problem = MOVING if operand in user.moving else None
+                problem = MovingSlice() if operand in user.moving else None
                 if problem is None and place.buffer in partials:
                     problem = access_mismatch(partials[place.buffer], user, operand)
                 elif problem is None:
                     problem = read_mismatch(distribution, user, operand)
                 if user.opcode == SHUFFLE:
                     is_mixed = distribution.complete != first.setdefault(place.buffer, distribution).complete
-                    problem = problem or (MIXED_DISTRIBUTIONS if is_mixed else None)
+                    problem = problem or (MixedDistributions() if is_mixed else None)
                 yield DefUseEdge(place.buffer, writer, op, operand, problem)
         root = places[-1].buffer
         if root in partials and is_in_lx(root) and (op, op, user.output) not in known:
             known.add((op, op, user.output))
             holder = partials[root].holder
-            problem = MOVING
+            problem = MovingSlice()
             if user.output not in user.moving:
                 problem = access_mismatch(partials[root], user, user.output)
             writer = op if holder is None else holder[0].op
@@ -241,7 +246,7 @@ def def_use_edges(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Def
         written[root] = {**before, op: result}
 
 
-def read_mismatch(distribution: WrittenDistribution, reader: Divided, operand: int) -> str | None:
+def read_mismatch(distribution: WrittenDistribution, reader: Divided, operand: int) -> Mismatch | None:
     """Return why the cores of a reader do not hold the data that they read, as it was written; None if they do.
 
     A shuffle reads from all cores that hold parts of the buffer.
@@ -249,22 +254,22 @@ def read_mismatch(distribution: WrittenDistribution, reader: Divided, operand: i
     if reader.opcode == SHUFFLE:
         if relayout(reader.space, distribution.complete, reader.division) is not None:
             return None
-        return "core division mismatch: the cores hold no slices that the ring could carry"
+        return NotOnRing()
     try:
         return subview_mismatch(distribution.written, core_view(reader.space, operand, reader.division))
     except ViewError as error:
-        return f"core division mismatch: what a core reads is no region of the buffer: {error}"
+        return NotRegion("reads", str(error))
 
 
-def access_mismatch(partial: PartialAccesses, user: Divided, operand: int) -> str | None:
+def access_mismatch(partial: PartialAccesses, user: Divided, operand: int) -> Statement | None:
     """Return why an operation cannot access its part of a buffer as the holder distributes it; None if it can."""
     if partial.holder is None:
-        return NO_HOLDER
+        return NoHolder()
     # By definition the holder has the distribution of the buffer in LX.
     if (partial.holder[0].op, partial.holder[1]) == (user.op, operand):
         return None
     if user.opcode == SHUFFLE and (partial.written or operand == user.output):
-        return MIXED_DISTRIBUTIONS
+        return MixedDistributions()
     try:
         if user.opcode == SHUFFLE:
             holder, written = partial.holder
@@ -272,7 +277,7 @@ def access_mismatch(partial: PartialAccesses, user: Divided, operand: int) -> st
         accessed = core_view(user.space, operand, user.division)
         return subview_mismatch(partial.view, accessed, writes=operand == user.output)
     except ViewError as error:
-        return f"core division mismatch: what a core touches is no region of the buffer: {error}"
+        return NotRegion("touches", str(error))
 
 
 def written_distribution(space: Space, operand: int, division: Division) -> WrittenDistribution:

@@ -8,8 +8,6 @@ from dataclasses import replace
 
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, Usage
 from spyre_mlir.analysis.core_ownership import (
-    MIXED_DISTRIBUTIONS,
-    NO_HOLDER,
     SHUFFLE,
     WrittenDistribution,
     access_mismatch,
@@ -26,8 +24,9 @@ from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
+from spyre_mlir.scratchpad import eligibility
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
-from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
+from spyre_mlir.scratchpad.eligibility import Reason, ordered
 from spyre_mlir.target.ops import DEVICE_OPS
 
 #: The values in the two buffers of a pair, each with a flag for the second buffer; values of the first come first.
@@ -186,9 +185,9 @@ def facts_of(buffer: BufferAccesses, usage: Usage, rules: Rules) -> BufferDivisi
             unmoved_bytes += round(access.hbm_bytes * (slowdown - 1))
     reasons, opcode = list(ineligibility_reasons(buffer, usage)), _opcode(buffer, usage)
     if rules.opcodes and opcode not in rules.opcodes:
-        reasons.insert(0, Reason(Barrier.OPERATION, f"'{opcode}' is not among lx-ops"))
+        reasons.insert(0, eligibility.OperationExcluded(opcode))
     if size > rules.space.capacity:
-        reasons.append(Reason(Barrier.TOO_LARGE, f"{size} bytes per core, LX has {rules.space.capacity}"))
+        reasons.append(eligibility.TooLarge(size, rules.space.capacity))
     traffic = buffer.hbm_bytes + unmoved_bytes
     return BufferDivision(size, ordered(reasons), traffic, placed, unmoved_bytes)
 
@@ -224,40 +223,38 @@ def _opcode(buffer: BufferAccesses, usage: Usage) -> str:
 
 def ineligibility_reasons(buffer: BufferAccesses, usage: Usage) -> tuple[Reason, ...]:
     """Return why a buffer that operations write is ineligible for LX, apart from its size; empty if it is eligible."""
-    return ordered(_barriers(buffer, usage))
+    return ordered(_reasons(buffer, usage))
 
 
-def _barriers(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
+def _reasons(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
     if buffer.root in usage.results:
-        yield Reason(Barrier.BOUNDARY, "the host reads it")
+        yield eligibility.ReadByHost()
     if sdsc.EVICTED in buffer.writes[0].user.op.attributes:
-        yield Reason(Barrier.EVICTED, "it was written back to device memory")
+        yield eligibility.Evicted()
     if len({bundle_number(access.user.op) for access in buffer.accesses}) > 1:
-        yield Reason(Barrier.BUNDLES, "the next bundle finds nothing in LX")
+        yield eligibility.CrossesBundles()
     if not buffer.reads:
-        yield Reason(Barrier.NO_READER, "no operation reads it")
+        yield eligibility.NoReader()
     for access in buffer.reads:
         if access.operand in DEVICE_OPS[access.user.opcode].indirect:
-            yield Reason(Barrier.INDIRECT, f"'{access.user.opcode}' reads it")
-        # The elements of one stick go to sticks of several cores, but a core can access only its own LX.
+            yield eligibility.IndirectAccess(access.user.opcode)
         if DEVICE_OPS[access.user.opcode].kind.takes_sticks_apart and access.user.division.cores > 1:
-            yield Reason(Barrier.RESTICKIFY, f"{access.user.division.cores} cores exchange parts of it")
+            yield eligibility.ReadAcrossCores(access.user.division.cores)
     partial = buffer.partial_accesses
     if partial is None:
         yield from _ownership(buffer)
         return
     # A core may access only parts that it holds in the holder's distribution.
     for access in buffer.accesses:
-        name, does = access.user.opcode, "writes" if access.writes else "reads"
+        opcode, does = access.user.opcode, "writes" if access.writes else "reads"
         if access.moving:
-            yield Reason(Barrier.PARTIAL, f"'{name}' {does} a part that moves with a loop")
+            yield eligibility.MovingPart(opcode, does)
             continue
         problem = access_mismatch(partial, access.user, access.operand)
-        if problem == NO_HOLDER:
-            yield Reason(Barrier.PARTIAL, problem.removeprefix(f"{Barrier.PARTIAL.value}: "))
+        if isinstance(problem, eligibility.NoHolder):
+            yield problem
         elif problem is not None:
-            detail = problem.removeprefix(f"{Barrier.MISMATCH.value}: ")
-            yield Reason(Barrier.MISMATCH, f"'{name}' {does} a part of it: {detail}")
+            yield eligibility.DivisionMismatch(problem, opcode, f"{does} a part of it")
 
 
 def _ownership(buffer: BufferAccesses) -> Iterator[Reason]:
@@ -267,19 +264,17 @@ def _ownership(buffer: BufferAccesses) -> Iterator[Reason]:
         try:
             distribution = written_distribution(writer.user.space, writer.operand, writer.user.division)
         except ViewError as error:
-            yield Reason(Barrier.PARTIAL, str(error))
+            yield eligibility.NoRegion(str(error))
             return
         distributions.append(distribution)
         for access in buffer.reads:
-            name = access.user.opcode
             # A design has one address for all iterations.
             if access.moving:
-                yield Reason(Barrier.PARTIAL, f"'{name}' reads a part that moves with a loop")
+                yield eligibility.MovingPart(access.user.opcode, "reads")
                 continue
             problem = read_mismatch(distribution, access.user, access.operand)
             if problem is not None:
-                detail = problem.removeprefix(f"{Barrier.MISMATCH.value}: ")
-                yield Reason(Barrier.MISMATCH, f"'{name}' reads it: {detail}")
+                yield eligibility.DivisionMismatch(problem, access.user.opcode, "reads it")
     is_shuffled = any(access.user.opcode == SHUFFLE for access in buffer.reads)
     if is_shuffled and any(each.complete != distributions[0].complete for each in distributions):
-        yield Reason(Barrier.MISMATCH, MIXED_DISTRIBUTIONS.removeprefix(f"{Barrier.MISMATCH.value}: "))
+        yield eligibility.MixedDistributions()

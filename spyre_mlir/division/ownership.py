@@ -20,7 +20,7 @@ from spyre_mlir.division.cores import Division
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.space import Halos, Space
 from spyre_mlir.layout.view import Axis, BufferView, ViewError
-from spyre_mlir.records import dataclass, hash_once
+from spyre_mlir.records import Statement, dataclass, hash_once
 
 #: Steps along device dims, outermost first: (stride in elements, positions).
 Steps = tuple[tuple[int, int], ...]
@@ -57,6 +57,17 @@ class CoreView:
     image: Steps
 
     __hash__ = hash_once
+
+    @property
+    def cores(self) -> int:
+        """The number of cores."""
+        return len(self.regions)
+
+    @property
+    def sliced(self) -> str:
+        """The slices of the device dims, as text."""
+        parts = [f"{slices} slices along stride {stride}" for stride, slices in self.slices]
+        return " and ".join(parts) or "not sliced"
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -99,8 +110,83 @@ def same_owners(one: CoreView, other: CoreView) -> bool:
     return one.regions == other.regions
 
 
+class Mismatch(Statement, title="core division mismatch"):
+    """Why the cores of an operation cannot access a buffer as it is distributed over their LX."""
+
+
+class PartialSums(Mismatch, sentence="the writer leaves parts of sums on its cores, not the finished values"):
+    """The writer's division splits a reduction."""
+
+
+class CoreCounts(
+    Mismatch,
+    sentence="the writer runs on {writer.cores} cores ({writer.sliced}),"
+    " the reader on {reader.cores} ({reader.sliced})",
+):
+    """Writer and reader run on different numbers of cores."""
+
+    writer: CoreView
+    reader: CoreView
+
+
+class OtherRegion(Mismatch):
+    """A core reads a region that it did not write."""
+
+    core: int
+    writer: CoreView
+    reader: CoreView
+
+    @property
+    def detail(self) -> str:
+        written, read = (
+            f"{_text(view.regions[self.core])} ({view.sliced})" for view in (self.writer, self.reader)
+        )
+        return f"core {self.core} writes {written}, but reads {read}"
+
+
+class OtherImage(Mismatch, sentence="each core keeps {stored}, but the reader takes it as {read}"):
+    """The reader expects the sticks of a region at other addresses than the writer."""
+
+    stored: CoreRegion
+    read: CoreRegion
+
+
+class UnequalCopies(
+    Mismatch, sentence="cores {first} and {core} hold the same, but write {there} and {part}"
+):
+    """Two cores hold equal parts of a buffer, but write different parts."""
+
+    first: int
+    core: int
+    there: CoreRegion | None
+    part: CoreRegion | None
+
+
+class UnequalOffsets(
+    Mismatch,
+    sentence="core {core} touches what is {offset} sticks behind the first that it holds, but core 0 {first},"
+    " and an address in LX is the same on all cores",
+):
+    """Two cores access parts at different offsets, in sticks of LX."""
+
+    core: int
+    offset: int
+    first: int
+
+
+class StepGap(
+    Mismatch,
+    title="",
+    sentence="its steps are {inner} and {outer} sticks of LX, and a design has gaps of whole steps",
+):
+    """A step of the accessed part is not a multiple of the next inner step; both are in sticks of LX."""
+
+    inner: int
+    outer: int
+
+
 @functools.lru_cache(maxsize=1 << 13)
-def mismatch(writer: CoreView, reader: CoreView) -> str | None:
+def mismatch(writer: CoreView, reader: CoreView) -> Mismatch | None:
     """Return why a reader cannot read a buffer in LX as the writer's cores left it; None if it can.
 
     In LX the sticks of a region are contiguous, by the steps of a full share: the stick at ``sum of position_k *
@@ -112,25 +198,18 @@ def mismatch(writer: CoreView, reader: CoreView) -> str | None:
     largest stride: the writer's padding may extend beyond the iteration space of the reader.
     """
     if writer.partial:
-        return "core division mismatch: the writer leaves parts of sums on its cores, not the finished values"
+        return PartialSums()
     if len(writer.regions) != len(reader.regions):
-        return (
-            f"core division mismatch: the writer runs on {len(writer.regions)} cores ({_sliced(writer)}),"
-            f" the reader on {len(reader.regions)} ({_sliced(reader)})"
-        )
+        return CoreCounts(writer, reader)
     for core, (written, read) in enumerate(zip(writer.regions, reader.regions, strict=True)):
         # A core reads the region that it wrote, or its first positions along the outermost step.
         holds = written is read
         if written is not None and read is not None:
             holds = written.start == read.start and _leads(written.steps, read.steps)
         if not holds:
-            return (
-                f"core division mismatch: core {core} writes {_text(written)} ({_sliced(writer)}),"
-                f" but reads {_text(read)} ({_sliced(reader)})"
-            )
+            return OtherRegion(core, writer, reader)
     if not _leads(writer.image, reader.image):
-        stored, read_image = (_text(CoreRegion(0, view.image)) for view in (writer, reader))
-        return f"core division mismatch: each core keeps {stored}, but the reader takes it as {read_image}"
+        return OtherImage(CoreRegion(0, writer.image), CoreRegion(0, reader.image))
     return None
 
 
@@ -146,11 +225,6 @@ def _leads(whole: Steps, part: Steps) -> bool:
 
 def _text(region: CoreRegion | None) -> str:
     return "nothing" if region is None else str(region)
-
-
-def _sliced(view: CoreView) -> str:
-    parts = [f"{slices} slices along stride {stride}" for stride, slices in view.slices]
-    return " and ".join(parts) or "not sliced"
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -247,9 +321,6 @@ def _merged(parts: Sequence[Steps]) -> Steps:
     return tuple(merged)
 
 
-_MISMATCH = "core division mismatch: "
-
-
 @dataclass(frozen=True)
 class Subview:
     """A subview ``offset`` sticks after the region's first stick; ``image`` is the layout of the region in LX."""
@@ -267,7 +338,7 @@ class Subview:
 
 
 @functools.lru_cache(maxsize=1 << 13)
-def subview_mismatch(resident: CoreView, accessed: CoreView, *, writes: bool = False) -> str | None:
+def subview_mismatch(resident: CoreView, accessed: CoreView, *, writes: bool = False) -> Mismatch | None:
     """Return why cores cannot access a buffer, or a subview, that is ``resident`` in LX; None if they can.
 
     An operation that ``writes`` a subview has to write it on every core that holds it.
@@ -284,8 +355,7 @@ def subview_mismatch(resident: CoreView, accessed: CoreView, *, writes: bool = F
     for core, (region, part) in enumerate(zip(resident.regions, accessed.regions, strict=True)):
         first = writers.setdefault(region, core)
         if writes and part != accessed.regions[first]:
-            there = accessed.regions[first]
-            return f"{_MISMATCH}cores {first} and {core} hold the same, but write {there} and {part}"
+            return UnequalCopies(first, core, accessed.regions[first], part)
     return None
 
 
@@ -298,7 +368,7 @@ def subview_of(resident: CoreView, accessed: CoreView) -> Subview:
 
 
 @functools.lru_cache(maxsize=1 << 13)
-def _located(resident: CoreView, accessed: CoreView) -> Subview | str | None:
+def _located(resident: CoreView, accessed: CoreView) -> Subview | Mismatch | None:
     """Return the subview, or why cores have it at different offsets; None if they do not hold it."""
     if resident.partial or accessed.partial or len(resident.regions) != len(accessed.regions):
         return None
@@ -318,17 +388,14 @@ def _located(resident: CoreView, accessed: CoreView) -> Subview | str | None:
             return None
         # All cores share one address; idle cores do not need one.
         if offset is not None and distance != offset:
-            return (
-                f"{_MISMATCH}core {core} touches what is {distance} sticks behind the first that it holds, but core 0"
-                f" {offset}, and an address in LX is the same on all cores"
-            )
+            return UnequalOffsets(core, distance, offset)
         offset = distance
     subview = Subview(offset or 0, resident.image)
     # A design has gaps of whole steps: each step must be a multiple of the next inner step.
     strides = sorted(subview.stride(stride) for stride, count in accessed.image if count > 1)
     for inner, outer in itertools.pairwise(strides):
         if outer % inner:
-            return f"its steps are {inner} and {outer} sticks of LX, and a design has gaps of whole steps"
+            return StepGap(inner, outer)
     return subview
 
 

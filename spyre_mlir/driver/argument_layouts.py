@@ -9,6 +9,7 @@ from typing import Any
 
 from spyre_mlir import problems
 from spyre_mlir.analysis.aliasing import functions
+from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.errors import AlgorithmError, CompileError, listed
@@ -16,6 +17,7 @@ from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype, same_order
 from spyre_mlir.mlir import ir
+from spyre_mlir.passes.choose_layouts import ChosenLayouts
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remarks
@@ -243,4 +245,4 @@ def _layout_cost(
         produced = stick.layout_of(values[index].type, target_of(trial))
         if produced is None or not same_order(produced, layout):
             return _IMPOSSIBLE[request]
-    return sum(remark.after or 0 for remark in remarks if remark.kind == "layouts")
+    return sum(remark.data.cost / PICOSECONDS for remark in remarks if isinstance(remark.data, ChosenLayouts))

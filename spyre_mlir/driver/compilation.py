@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import os
 import textwrap
 import typing
 import warnings
@@ -14,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
 from spyre_mlir.compile_lock import one_at_a_time
 from spyre_mlir.diagnostics import of_remark
@@ -33,7 +32,7 @@ from spyre_mlir.errors import CompileError, HostWorkWarning, without_causes
 from spyre_mlir.faults import faults_reported
 from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import Options, default_of, documentation_of, show_value
+from spyre_mlir.options import Options, default_of, documentation_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.passes_by_level import LevelChoice, entries
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
@@ -47,12 +46,10 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor
 # The pipeline options are the fields of ``PipelineOptions``. Type checkers and editors cannot derive keyword arguments
 # from a dataclass, so ``PipelineKeywords`` repeats the fields; a test compares the two.
 
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
+#: Inputs of a model or a module: a tuple, or a mapping for keyword inputs.
+Inputs: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
-#: Options whose value is a tuple.
-_SEVERAL = frozenset(
-    field.name for field in dataclasses.fields(PipelineOptions) if isinstance(default_of(field), tuple)
-)
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
 #: Line width of the documentation.
 _WIDTH = 116
@@ -133,35 +130,12 @@ class ProgramOptions(Options):
         """The owner of the options, as error messages call it."""
         return "function compile"
 
-    @classmethod
-    def of(cls, **values: Any) -> Self:
-        """Create an instance from Python values; None selects the default."""
-        return cls.parse(_text(values))
-
 
 #: Defaults other than None of the options of ``compile`` that are not pipeline options.
 _DEFAULTS = {"precision": "device", "fallback": True}
 
 #: Compiles a source with example inputs, the option ``dynamic``, and the other options that are not defaults.
-FrontEnd = Callable[[Any, Any, Any, ProgramOptions, dict[str, Any]], Any]
-
-
-def pipeline_text(values: Mapping[str, Any]) -> str:
-    """Return pipeline options as text; raise ``CompileError`` if the value of a text option is not a text."""
-    types = typing.get_type_hints(PipelineOptions)
-    for name, value in values.items():
-        if types.get(name) in (str, str | None) and not isinstance(value, str | os.PathLike | None):
-            raise CompileError(f"The option '{name}' must be a text, not {value!r}.")
-    return _text(
-        {
-            name: tuple(value) if isinstance(value, list) and name in _SEVERAL else value
-            for name, value in values.items()
-        }
-    )
-
-
-def _text(values: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={show_value(value)}" for name, value in values.items() if value is not None)
+FrontEnd = Callable[[Any, Inputs, Any, ProgramOptions, dict[str, Any]], Any]
 
 
 def with_pipeline_options(function: FunctionT) -> FunctionT:
@@ -201,7 +175,7 @@ def documentation(fields: Sequence[dataclasses.Field[Any]]) -> str:
 def compile_with(
     front_end: FrontEnd,
     source: Any,
-    inputs: Sequence[Any] | Mapping[str, Any],
+    inputs: Inputs,
     *,
     numerics: Literal["ieee", "dl16"] | None = None,
     fallback: bool = True,
@@ -247,7 +221,7 @@ def compile_mlir(
 
 def mlir_program(
     source: ir.Module | str | Path,
-    inputs: Sequence[Any] | Mapping[str, Any],
+    inputs: Inputs,
     dynamic: Any,
     words: ProgramOptions,
     options: dict[str, Any],
@@ -255,49 +229,48 @@ def mlir_program(
     """Front end of modules: compile a module, or read its program from the cache."""
     if dynamic is not None:
         raise CompileError("Only a PyTorch model has dynamic dims; a module in MLIR has one size of each.")
-    request = CompileRequest.of(Trials(source, inputs, options, compile_mlir), **options)
-    if request.state:
+    checked = CompileOptions.of(Trials(source, inputs, options, compile_mlir), **options)
+    if checked.state:
         raise CompileError("The option 'state' is for PyTorch models; a module in MLIR has none.")
-    if request.autocast is not None:
+    if checked.autocast is not None:
         raise CompileError(
             "The option 'autocast' is for PyTorch models; spyre-compile --autocast and the pass "
             "autocast-products cast the products of a module in MLIR."
         )
-    programs = request.programs
+    programs = checked.open_cache()
     laid_out = {
         position: tensor.layout for position, tensor in enumerate(inputs) if isinstance(tensor, DeviceTensor)
     }
-    key = "" if programs is None else programs.key(*_text_and_path(source), repr(laid_out), request.key)
-    if programs is not None and (program := programs.serve(key, request.restored)) is not None:
+    key = "" if programs is None else programs.key(*_text_and_path(source), repr(laid_out), checked.key)
+    if programs is not None and (program := programs.serve(key, checked.restored)) is not None:
         return program
     module = _parsed(source)
-    lay_out(module, request.pipeline, laid_out, request.chosen)
-    built, provenance = compiled(module, request)
-    program = Program(built, request.numerics, provenance=provenance, search=request.search)
+    lay_out(module, checked.pipeline, laid_out, checked.layouts)
+    built, provenance = compiled(module, checked)
+    program = Program(built, checked.numerics, provenance=provenance, search=checked.search)
     # The file was read twice and may have changed in between.
-    if programs is not None and key == programs.key(*_text_and_path(source), repr(laid_out), request.key):
+    if programs is not None and key == programs.key(*_text_and_path(source), repr(laid_out), checked.key):
         programs.keep(key, lambda: program.stored(key))
     return program
 
 
 @dataclass(frozen=True)
-class CompileRequest:
-    """The options of a call of ``compile``, parsed; ``plan`` is a mapping, because the pipeline has a plan file.
+class CompileOptions:
+    """The options of ``compile`` for one program, checked: options of the pipeline, and options of the driver.
 
-    ``programs`` is the cache, if it is enabled. ``mark`` is called with the imported model.
+    ``plan`` is a mapping, because the pipeline has the path of a plan file. ``mark`` is called with the imported model.
     """
 
     pipeline: SpyrePipeline
-    precision: str
-    chosen: Mapping[str | int, Any]
+    layouts: Mapping[str | int, Any]
     numerics: str | None
     plan: Mapping[str, Any] | None
     fallback: bool
     autocast: Any
     state: StateRequest
-    programs: ProgramCache | None
-    trials: Trials | None = None
+    cache: bool | None
     mark: Callable[[Any, Collection[str]], None] | None = None
+    trials: Trials | None = None
 
     @classmethod
     def of(
@@ -305,7 +278,6 @@ class CompileRequest:
         trials: Trials | None = None,
         /,
         *,
-        precision: str = "device",
         numerics: str | None = None,
         layouts: Mapping[str | int, Any] | None = None,
         plan: Mapping[str, Any] | str | Path | None = None,
@@ -315,27 +287,38 @@ class CompileRequest:
         passes: Mapping[str, LevelChoice] | Sequence[str] | None = None,
         state: bool | Sequence[str] | Mapping[str, Any] | None = None,
         **pipeline_options: Any,
-    ) -> CompileRequest:
-        """Parse the options; raise ``CompileError`` for an invalid option."""
-        pipeline = SpyrePipeline.parse(pipeline_text({"precision": precision, **pipeline_options}))
+    ) -> CompileOptions:
+        """Check the options; raise ``CompileError`` for an invalid option."""
+        pipeline = SpyrePipeline.of(**pipeline_options)
         pipeline = replace(pipeline, passes=entries(() if passes is None else passes))
         if isinstance(plan, str | Path):
             pipeline, plan = replace(pipeline, use_plan=str(plan)), None
         kept = StateRequest.of(state)
-        chosen = kept.with_layouts(choices({} if layouts is None else layouts, pipeline.stick_outermost))
-        if autocast == "dl16" and numerics is None:
-            numerics = "dl16"
-        programs = ProgramCache.open(pipeline, cache)
-        return cls(pipeline, precision, chosen, numerics, plan, fallback, autocast, kept, programs, trials)
+        return cls(
+            pipeline,
+            layouts=kept.with_layouts(choices({} if layouts is None else layouts, pipeline.stick_outermost)),
+            numerics="dl16" if autocast == "dl16" and numerics is None else numerics,
+            plan=plan,
+            fallback=fallback,
+            autocast=autocast,
+            state=kept,
+            cache=cache,
+            trials=trials,
+        )
+
+    def open_cache(self) -> ProgramCache | None:
+        """Return the cache of programs; None if it is disabled or if ``mark`` is set.
+
+        The changes of ``mark`` to the module are not part of the key.
+        """
+        return None if self.mark is not None else ProgramCache.open(self.pipeline, self.cache)
 
     @property
     def key(self) -> str:
         """The text, for the cache key, of the options that affect the program and are not pipeline options."""
         plan = None if self.plan is None else _json(self.plan)
-        chosen = sorted(self.chosen.items(), key=repr)
-        return repr(
-            [self.precision, chosen, plan, self.fallback, str(self.autocast), sorted(self.state.given)]
-        )
+        precision, layouts = self.pipeline.precision, sorted(self.layouts.items(), key=repr)
+        return repr([precision, layouts, plan, self.fallback, str(self.autocast), sorted(self.state.given)])
 
     def restored(self, stored: StoredProgram, **parts: Any) -> Program:
         """Create a program from its stored form; its IR and its plan are computed on demand."""
@@ -353,7 +336,7 @@ class CompileRequest:
     @property
     def restore(self) -> Callable[..., Program]:
         """The function that restores a pickled program, which has no findings."""
-        return replace(self, programs=None, trials=None).restored
+        return replace(self, trials=None).restored
 
     @property
     def search(self) -> Callable[[Program], tuple[ProgramFinding, ...]] | None:
@@ -389,18 +372,18 @@ def _parsed(source: ir.Module | str | Path) -> ir.Module:
 
 
 def compiled(
-    module: ir.Module, request: CompileRequest, updates: Mapping[int, str] | None = None
+    module: ir.Module, options: CompileOptions, updates: Mapping[int, str] | None = None
 ) -> tuple[Built, Provenance]:
     """Compile a module in place; return its steps and its linalg, for which ``updates`` is as in ``Provenance``."""
-    pipeline = request.pipeline
-    if request.plan is not None:
-        module.operation.attributes[sdsc.PLAN] = ir.StringAttr.get(_json(request.plan), module.context)
+    pipeline = options.pipeline
+    if options.plan is not None:
+        module.operation.attributes[sdsc.PLAN] = ir.StringAttr.get(_json(options.plan), module.context)
         pipeline = replace(pipeline, use_plan="")
     # Before ``build``, which changes the module, and after the plan is set, because the copy must contain the plan.
     source = module.operation.clone().operation
-    built = build(module, pipeline, request.fallback)
+    built = build(module, pipeline, options.fallback)
     plan = partial(_plan_text, pipeline=pipeline)
-    return built, Provenance(source, updates=updates or {}, plan=plan, restore=request.restore)
+    return built, Provenance(source, updates=updates or {}, plan=plan, restore=options.restore)
 
 
 def _json(plan: Mapping[str, Any]) -> str:

@@ -15,9 +15,10 @@ from spyre_mlir.driver.steps import BundleStep, HostStep, Step
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.records import dataclass
+from spyre_mlir.target.element_types import dtype_name
 from spyre_mlir.tensors import device_tensor
 from spyre_mlir.tensors.device_state import DeviceState
-from spyre_mlir.tensors.device_tensor import DeviceTensor, dtype_name, has_form, laid_out, to_plain
+from spyre_mlir.tensors.device_tensor import DeviceTensor, has_form, laid_out, to_plain
 
 
 @dataclass(frozen=True)

@@ -114,13 +114,7 @@ def device_and_options(point: Mapping[str, AxisValue]) -> tuple[str, tuple[tuple
     pipeline = {
         name: value for name, value in options.items() if name in _PIPELINE and name not in _OF_TARGET
     }
-    parsed = SpyrePipeline.parse(
-        " ".join(
-            f"{name}={show_value(value)}"
-            for name, value in pipeline.items()
-            if value is not None and name != "passes"
-        )
-    )
+    parsed = SpyrePipeline.of(**{name: value for name, value in pipeline.items() if name != "passes"})
     # Options with defaults from the environment are always among the keywords.
     changed = {
         name: getattr(parsed, name)
@@ -224,7 +218,7 @@ def _checked(name: str, value: Any) -> Any:
     if name in _PIPELINE and value is not None:
         if isinstance(value, list):
             value = tuple(value)
-        SpyrePipeline.parse(f"{name}={show_value(value)}").pipeline()
+        SpyrePipeline.of(**{name: value}).pipeline()
     return value
 
 
@@ -244,7 +238,7 @@ def _plan(plan: Any) -> str:
 
 def _passes(passes: Any) -> tuple[str, ...]:
     texts = entries([passes] if isinstance(passes, str) else passes)
-    SpyrePipeline.parse(f"passes={show_value(texts)}").pipeline()
+    SpyrePipeline(passes=texts).pipeline()
     return texts
 
 
@@ -265,7 +259,8 @@ def _algorithm(option: str, name: Any) -> str:
     try:
         cls = registry.find(name)
     except (CompileError, PlanError) as error:
-        raise CompileError(f"{error}".removeprefix("error: ")) from None
+        text = error.message if isinstance(error, CompileError) else str(error)
+        raise CompileError(text) from None
     if cls.__module__ == "__main__":
         raise CompileError(
             f"Workers do not have the {registry.noun} '{name}' of this script; give its file as 'load'."

@@ -26,7 +26,6 @@ from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout_search.minimum_cost import Problem
 from spyre_mlir.mlir import ir
-from spyre_mlir.options import show_value
 from spyre_mlir.passes.auto_tiling import AutoTiling
 from spyre_mlir.passes.joint_planning import JointPlanning
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
@@ -86,12 +85,9 @@ class TuningSpace:
         except CompileError:
             return cls(options)
         known = PipelineOptions.__dataclass_fields__
-        texts = (
-            f"{name}={show_value(value)}"
-            for name, value in compile_options.items()
-            if name in known and value is not None
+        pipeline = SpyrePipeline.of(
+            **{name: value for name, value in compile_options.items() if name in known}
         )
-        pipeline = SpyrePipeline.parse(" ".join(texts))
         named, divided = (_module(program, pipeline, level) for level in ("named", "divided"))
         with named.context:
             layouts, tilings = dict(_layouts(named, pipeline, plan)), dict(_tilings(named, plan))

@@ -88,6 +88,7 @@ from spyre_mlir.frontend.storage import address_storages, own_written_results
 from spyre_mlir.frontend.tile_loops import check_loops, check_writes_in_loops, marking_loops
 from spyre_mlir.frontend.torch_device import as_device_tensor
 from spyre_mlir.records import dataclass
+from spyre_mlir.target.element_types import dtype_name
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 _DTYPES = (
@@ -580,7 +581,7 @@ def export_graph(
     for node in graph.nodes:
         for tensor, described in _described_tensors(node):
             if tensor.dtype not in _DTYPES:
-                name = str(tensor.dtype).removeprefix("torch.")
+                name = dtype_name(tensor.dtype)
                 message = f"The element type {name} of {described} is not supported; cast to another one."
                 raise refusal_at(node, message)
     is_hinted = resolve_hints(graph)

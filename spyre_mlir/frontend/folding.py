@@ -29,7 +29,7 @@ from spyre_mlir.frontend.normal_forms import is_empty
 from spyre_mlir.frontend.operators import is_layout_operator
 from spyre_mlir.frontend.signature import PARAMETER, Argument, without_repeats
 from spyre_mlir.frontend.tile_loops import is_mark
-from spyre_mlir.target.element_types import widening_block
+from spyre_mlir.target.element_types import dtype_name, widening_block
 from spyre_mlir.target.target import default_target
 
 aten = torch.ops.aten
@@ -333,7 +333,7 @@ def cast_parameters(graph: Graph, arguments: dict[Node, Argument]) -> None:
             continue
         if (source, dtype) not in shorter:
             assert argument.tensor is not None
-            suffix = str(dtype).removeprefix("torch.")
+            suffix = dtype_name(dtype)
             with graph.inserting_after(source):
                 placeholder = shorter[source, dtype] = graph.placeholder(f"{source.name}_{suffix}")
             with unset_fake_temporarily(), torch.no_grad():

@@ -14,6 +14,7 @@ from torch._guards import CompileContext
 from torch.fx import GraphModule
 
 from spyre_mlir.records import dataclass
+from spyre_mlir.target.element_types import dtype_name
 
 Kind = Literal["graph", "forward", "backward"]
 
@@ -54,7 +55,7 @@ class GraphLabel:
         texts = []
         for value in inputs:
             shape = getattr(value, "shape", None)
-            dtype = str(getattr(value, "dtype", "")).removeprefix("torch.")
+            dtype = dtype_name(getattr(value, "dtype", ""))
             texts.append(repr(value) if shape is None else f"{dtype} {list(shape)}")
         return replace(self, inputs=tuple(texts))
 

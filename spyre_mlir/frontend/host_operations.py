@@ -19,6 +19,7 @@ from torch.utils import _pytree as pytree
 from spyre_mlir.errors import CompileError, FallbackWarning
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, strided_of, viewed, write_memory
 from spyre_mlir.records import dataclass
+from spyre_mlir.target.element_types import dtype_name
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, laid_out
 
 #: Names of the operations that ran on the host, each with the reason of the first run.
@@ -63,7 +64,7 @@ class _HostMemory:
 
     def device_tensor(self, view: torch.Tensor) -> DeviceTensor:
         """Return the device tensor for a view of the copy."""
-        dtype = str(view.dtype).removeprefix("torch.")
+        dtype = dtype_name(view.dtype)
         storage = self.storage
         if dtype != storage.dtype:
             # Views of several dtypes read the same bytes, in the byte order of the host.

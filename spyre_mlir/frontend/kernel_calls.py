@@ -15,6 +15,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.graph_edits import call_key, operands_of
 from spyre_mlir.host.torch_kernels import DTYPES, MODES, is_unsaid, refusal_of
 from spyre_mlir.mlir import ir
+from spyre_mlir.target.element_types import dtype_name
 
 #: Metadata key of a node that becomes a call of PyTorch's kernel.
 KERNEL = "spyre.kernel"
@@ -115,13 +116,9 @@ def _is_plain_tensor(value: Any) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and value.layout == torch.strided
-        and _dtype_name(value.dtype) in DTYPES
+        and dtype_name(value.dtype) in DTYPES
         and all(isinstance(size, int) for size in value.shape)
     )
-
-
-def _dtype_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _arguments(node: Node) -> tuple[dict[str, Any], list[Node]]:
@@ -133,8 +130,8 @@ def _arguments(node: Node) -> tuple[dict[str, Any], list[Node]]:
         if isinstance(value, Node):
             operands.append(value)
             return {OPERAND: len(operands) - 1}
-        if isinstance(value, torch.dtype) and _dtype_name(value) in DTYPES:
-            return {DTYPE: _dtype_name(value)}
+        if isinstance(value, torch.dtype) and dtype_name(value) in DTYPES:
+            return {DTYPE: dtype_name(value)}
         if isinstance(value, (tuple, list)):
             return [plain(entry) for entry in value]
         if (
@@ -174,8 +171,8 @@ def import_kernel_call(node: Node, values: Sequence[ir.Value], types: Sequence[i
     call = TorchCall(
         str(node.target),
         arguments,
-        [_dtype_name(operand.meta["val"].dtype) for operand in operands],
-        [_dtype_name(result.dtype) for result in results.values()],
+        [dtype_name(operand.meta["val"].dtype) for operand in operands],
+        [dtype_name(result.dtype) for result in results.values()],
         list(results),
     )
     outputs = call.build(tensors, [builtin_type(result) for result in results.values()])

@@ -37,6 +37,7 @@ from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hint_attributes import HINTS, hints_attr, with_hints
 from spyre_mlir.errors import CompileError, UncapturedError
 from spyre_mlir.mlir import called_name, ir
+from spyre_mlir.target.element_types import dtype_name
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 #: A PyTorch operation; the origin of a Dynamo node is instead a Python function, printed with its address.
@@ -270,7 +271,7 @@ def check_product_types(node: Node) -> None:
     values = [operand.meta.get("val") for operand in operands if isinstance(operand, Node)]
     dtypes = dict.fromkeys(value.dtype for value in values if isinstance(value, Tensor))
     if len(dtypes) > 1:
-        names = " and ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        names = " and ".join(dtype_name(dtype) for dtype in dtypes)
         raise refusal_at(
             node,
             f"Its operands are {names}, which PyTorch does not multiply; cast them to one type, or give autocast.",

@@ -15,7 +15,8 @@ from spyre_mlir.dialects import context as new_context
 from spyre_mlir.driver.argument_layouts import lay_out
 from spyre_mlir.driver.build import Built
 from spyre_mlir.driver.compilation import (
-    CompileRequest,
+    CompileOptions,
+    Inputs,
     ProgramOptions,
     compile_with,
     compiled,
@@ -34,14 +35,14 @@ from spyre_mlir.frontend.piecewise import PiecewiseProgram
 from spyre_mlir.target.target import compiling_for, default_target
 
 
-def compile_model(model: Any, inputs: Sequence[Any] | Mapping[str, Any] = (), **options: Any) -> Any:
+def compile_model(model: Any, inputs: Inputs = (), **options: Any) -> Any:
     """Compile a model, with the options and the results of ``spyre_mlir.compile``."""
     return compile_with(model_program, model, inputs, **options)
 
 
 def model_program(
     model: Any,
-    inputs: Sequence[Any] | Mapping[str, Any],
+    inputs: Inputs,
     dynamic: Any,
     words: ProgramOptions,
     options: dict[str, Any],
@@ -50,20 +51,19 @@ def model_program(
     marks = _dynamic_marks(model, inputs, dynamic)
     if dynamic is None and marks is None:
         trials = ModelTrials(model, inputs, options, compile_model)
-        return _program(model, inputs, CompileRequest.of(trials, **options))
+        return _program(model, inputs, CompileOptions.of(trials, **options))
     if words.target != "bundle":
         raise CompileError("A program with dynamic dims has no form in KTIR; compile it for one size.")
     marked, dims, occurrences = marks or (model, dict(dynamic or {}), ())
-    symbolic = partial(_symbolic_program, options) if words.one_bundle else None
+    checked = replace(CompileOptions.of(**options), fallback=False)
+    symbolic = partial(_symbolic_program, checked) if words.one_bundle else None
     autocast = options.get("autocast")
     return DynamicProgram(
         marked, inputs, dims, partial(compile_model, **options), symbolic, autocast, occurrences
     )
 
 
-def _dynamic_marks(
-    model: Any, inputs: Sequence[Any] | Mapping[str, Any], dynamic: Any
-) -> DynamicMarks | None:
+def _dynamic_marks(model: Any, inputs: Inputs, dynamic: Any) -> DynamicMarks | None:
     """Return the dynamic dims that PyTorch objects declare, in the option or else in the model and its inputs."""
 
     def names_dims(entry: Any) -> bool:
@@ -81,41 +81,37 @@ def _dynamic_marks(
     return None if is_by_name else marks_of_shapes(model, inputs, dynamic)
 
 
-def _program(
-    model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: CompileRequest
-) -> Program | PiecewiseProgram:
+def _program(model: Any, inputs: Inputs, options: CompileOptions) -> Program | PiecewiseProgram:
     """Compile a model for the shapes of its inputs."""
     try:
-        return _compiled_model(model, inputs, request)
+        return _compiled_model(model, inputs, options)
     except UncapturedError as reason:
-        return _in_pieces(model, inputs, replace(request, trials=None), reason)
+        return _in_pieces(model, inputs, replace(options, trials=None), reason)
 
 
 def _symbolic_program(
-    options: dict[str, Any], model: Any, inputs: Any, *, mark: Callable[..., None], fallback: bool
+    options: CompileOptions, model: Any, inputs: Any, *, mark: Callable[..., None]
 ) -> Program | PiecewiseProgram:
     """Compile a model whose sizes ``mark`` makes parameters of the program."""
-    # The cache is not used, because the changes of ``mark`` to the module are not part of the key.
-    request = CompileRequest.of(**{**options, "fallback": fallback, "cache": False})
-    return _program(model, inputs, replace(request, mark=mark))
+    return _program(model, inputs, replace(options, mark=mark))
 
 
 def _in_pieces(
     model: Any,
-    inputs: Sequence[Any] | Mapping[str, Any],
-    request: CompileRequest,
+    inputs: Inputs,
+    options: CompileOptions,
     reason: UncapturedError,
 ) -> PiecewiseProgram:
     """Compile a model piece by piece; raise the ``reason`` why it is not one program if pieces are not allowed."""
     # An exported program is one graph, without Python code that could run between pieces.
-    if not request.fallback or not callable(model) or hasattr(model, "graph_signature"):
+    if not options.fallback or not callable(model) or hasattr(model, "graph_signature"):
         raise reason
     if (
-        request.chosen
-        or request.pipeline.use_plan
-        or request.plan is not None
-        or request.autocast is not None
-        or request.state
+        options.layouts
+        or options.pipeline.use_plan
+        or options.plan is not None
+        or options.autocast is not None
+        or options.state
     ):
         raise CompileError(
             "The options 'layouts', 'plan', 'autocast' and 'state' are for a model that is one program. "
@@ -126,53 +122,55 @@ def _in_pieces(
     def compiled_piece(function: Callable[..., Any], example: Sequence[Any]) -> Program:
         """Compile a piece and issue the warnings of its passes, but no ``HostWorkWarning``."""
         with one_at_a_time():
-            program = _compiled_model(function, example, request)
+            program = _compiled_model(function, example, options)
         warn_of_passes(program, stacklevel=4)
         return program
 
     return PiecewiseProgram(model, inputs, compiled_piece, reason)
 
 
-def _compiled_model(
-    model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: CompileRequest
-) -> Program:
+def _compiled_model(model: Any, inputs: Inputs, options: CompileOptions) -> Program:
     """Compile a PyTorch model, or read its program from the cache, with its weights and its state."""
     with stand_ins(model, inputs) as (example, missing):
-        program = _without_state(model, example, request)
-        if request.state:
-            program.state = request.state.tensors(program._built, program.signature, example)
+        program = _without_state(model, example, options)
+        if options.state:
+            program.state = options.state.tensors(program._built, program.signature, example)
     if missing:
         program.drop_numbers(missing)
     return program
 
 
-def _without_state(model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: CompileRequest) -> Program:
+def _without_state(model: Any, inputs: Inputs, options: CompileOptions) -> Program:
     """Compile a PyTorch model, or read its program from the cache, with its weights."""
     begun = time.perf_counter()
-    reads, target = ContentReads(), request.pipeline.target_from(default_target())
+    reads, target = ContentReads(), options.pipeline.target_from(default_target())
     with compiling_for(target), reads.collecting():  # layouts that the model requests are created here
-        captured = capture_torch(model, inputs, request.autocast)
-        entry = ModelCache.open(request.programs, captured, inputs, request.key)
+        captured = capture_torch(model, inputs, options.autocast)
+        entry = ModelCache.open(options.open_cache(), captured, inputs, options.key)
         if entry is not None:
             program = entry.serve(
-                lambda stored, signature: request.restored(
+                lambda stored, signature: options.restored(
                     stored, signature=signature, arrays=signature.weights()
                 )
             )
             if program is not None:
                 return program
         imported = import_torch(
-            captured, inputs, context=new_context(), precision=request.precision, state=request.state.given
+            captured,
+            inputs,
+            context=new_context(),
+            precision=options.pipeline.precision,
+            state=options.state.given,
         )
-        request.state.check(imported.signature)
+        options.state.check(imported.signature)
     import_seconds = time.perf_counter() - begun
     if imported.module is not None:
-        if request.mark is not None:
+        if options.mark is not None:
             with compiling_for(target):  # ``mark`` imports the model again
-                request.mark(imported, request.state.given)
-        lay_out(imported.module, request.pipeline, imported.input_layouts, request.chosen)
-        built, provenance = compiled(imported.module, request, imported.signature.updated())
-    elif results := [key for key in request.chosen if str(key).startswith("result")]:
+                options.mark(imported, options.state.given)
+        lay_out(imported.module, options.pipeline, imported.input_layouts, options.layouts)
+        built, provenance = compiled(imported.module, options, imported.signature.updated())
+    elif results := [key for key in options.layouts if str(key).startswith("result")]:
         raise CompileError(
             f"There is no '{results[0]}' to lay out: the model computes nothing on the device."
         )
@@ -180,12 +178,12 @@ def _without_state(model: Any, inputs: Sequence[Any] | Mapping[str, Any], reques
         built, provenance = Built([], [], [], []), Provenance(bound=ProgramBound(0, 0, {}))
     program = Program(
         built,
-        request.numerics,
+        options.numerics,
         arrays=imported.signature.weights(),
         signature=imported.signature,
         provenance=provenance,
         import_seconds=import_seconds,
-        search=request.search,
+        search=options.search,
     )
     if entry is not None and imported.module is not None:
         entry.keep(program, imported.signature, reads)

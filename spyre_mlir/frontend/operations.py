@@ -20,11 +20,12 @@ from spyre_mlir.frontend import operators  # noqa: F401  registers torch.ops.spy
 from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of
 from spyre_mlir.frontend.meta_tensors import without_log_of_failures
-from spyre_mlir.frontend.signature import dtype_name, to_numpy, to_tensor
+from spyre_mlir.frontend.signature import to_numpy, to_tensor
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
 from spyre_mlir.records import dataclass
+from spyre_mlir.target.element_types import dtype_name
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, element_type, has_form, laid_out
 from spyre_mlir.tensors.device_views import ViewStep

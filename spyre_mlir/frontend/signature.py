@@ -31,6 +31,7 @@ from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, Inputs, as
 from spyre_mlir.frontend.object_graphs import LEAVES
 from spyre_mlir.frontend.storage import shares_memory
 from spyre_mlir.records import dataclass
+from spyre_mlir.target.element_types import dtype_name
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 INPUT, PARAMETER, CONSTANT = "input", "parameter", "constant"
@@ -405,11 +406,6 @@ def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
 def state_of(program: ExportedProgram) -> dict[str, Any]:
     """Return the parameters, buffers and constants of an exported program by name."""
     return {**program.constants, **program.state_dict}
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of an element type, such as float16."""
-    return str(dtype).removeprefix("torch.")
 
 
 def without_repeats(tensor: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, viewed, write_memory
 from spyre_mlir.frontend.storage import shares_memory
 from spyre_mlir.layout.strided import StridedView
+from spyre_mlir.target.element_types import dtype_name
 from spyre_mlir.tensors.device_activity import record_copy, record_host
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, element_type, has_form, to_device
 from spyre_mlir.tensors.device_views import ViewStep
@@ -397,7 +398,7 @@ def move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
     ``CompileError`` for 64-bit floating-point numbers and complex numbers in a tensor that has dims.
     """
     if tensor.dtype in _REFUSED and tensor.dim():
-        element_type(str(tensor.dtype).removeprefix("torch."))
+        element_type(dtype_name(tensor.dtype))
     record_copy(tensor.nbytes, to_device=True)
     return SpyreTensor.of(to_device(tensor, **layout) if layout else in_its_memory(tensor))
 

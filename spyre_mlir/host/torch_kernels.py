@@ -22,6 +22,7 @@ from spyre_mlir.dialects.torch_call import DTYPE, OPERAND, TORCH_CALL, TorchCall
 from spyre_mlir.host.block import BlockScope, Frame, Kernel, failure
 from spyre_mlir.host.number_types import NumberType, number_type, tensor_shape
 from spyre_mlir.mlir import ir
+from spyre_mlir.target.element_types import dtype_name
 
 _OPERATOR = re.compile(r"(aten|prims)\.([a-z]\w*|_[a-z]\w*)\.(\w+)")
 
@@ -231,7 +232,7 @@ def _check(
     op: ir.Operation, call: TorchCall, results: Sequence[Any], declared: Sequence[tuple[tuple[int, ...], str]]
 ) -> None:
     """Raise ``CompileError`` unless results have the declared shapes and types."""
-    given = [(tuple(result.shape), str(result.dtype).removeprefix("torch.")) for result in results]
+    given = [(tuple(result.shape), dtype_name(result.dtype)) for result in results]
     if given != list(declared):
         raise failure(op, f"declares {list(declared)}, but PyTorch's kernel of {call.operator} gives {given}")
 

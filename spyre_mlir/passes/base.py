@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from spyre_mlir import remarks
 from spyre_mlir.mlir import PassManager, ir, location_of, source_note
 from spyre_mlir.options import Options
-from spyre_mlir.records import dataclass
+from spyre_mlir.records import Statement, dataclass
 
 if TYPE_CHECKING:
     from spyre_mlir.analysis.program_cost import ProgramCost
@@ -117,17 +117,19 @@ class Pass(Options):
         self,
         op: ir.Operation | ir.OpView,
         kind: str,
-        reason: str,
+        reason: str | Statement,
         before: float | None = None,
         after: float | None = None,
     ) -> None:
-        """Record a decision about ``op``: its ``kind``, as a word, and the ``reason``, as a sentence.
+        """Record a decision about ``op``: its ``kind``, as a word, and the ``reason``, as a sentence or record.
 
         ``before`` and ``after`` are costs, in the unit that the reason names.
         """
         operation = op.operation
         where, path = location_of(operation.location), source_note(operation.location, "module")
-        remarks.add(remarks.Remark(self.name, where, operation.name, kind, reason, before, after, path))
+        data = reason if isinstance(reason, Statement) else None
+        given = self.name, where, operation.name, kind, str(reason)
+        remarks.add(remarks.Remark(*given, before, after, path, data))
 
     def warn(self, op: ir.Operation | ir.OpView, reason: str) -> None:
         """Record a warning about the program at ``op``; ``reason`` describes a problem that allows compilation."""

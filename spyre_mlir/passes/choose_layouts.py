@@ -33,12 +33,30 @@ from spyre_mlir.layout_search.tensor_graph import ArgumentNode
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.plans.plan_file import json_text
-from spyre_mlir.records import dataclass
+from spyre_mlir.records import Statement, dataclass
 from spyre_mlir.remarks import RemarkEmitter, Remarks
 from spyre_mlir.rewriting.layout_rewriter import LayoutRewrite, has_arguments_by_price
 from spyre_mlir.rewriting.outlining import set_function_type
 from spyre_mlir.rewriting.tensor_builders import retyped
 from spyre_mlir.timing import scope
+
+
+class ChosenLayouts(Statement):
+    """The layouts of the tensors of a function: costs of conversions and of all accesses, and a lower bound, in ps."""
+
+    tensors: int
+    converted: float
+    cost: float
+    bound: float
+
+    @property
+    def detail(self) -> str:
+        converted, cost, bound = (
+            f"{each / PICOSECONDS:,.0f}" for each in (self.converted, self.cost, self.bound)
+        )
+        is_proven = self.cost <= self.bound
+        proof = "no other choice takes less" if is_proven else f"no choice takes less than {bound} ns"
+        return f"{self.tensors} tensors; conversions between layouts take {converted} of {cost} ns; {proof}"
 
 
 @dataclass(frozen=True)
@@ -145,20 +163,9 @@ class ChooseLayouts(EvaluatingPass):
                 return plan
 
     def _report(self, func: ir.Operation, plan: LayoutPlan) -> None:
-        proof = (
-            "no other choice takes less"
-            if plan.proven
-            else f"no choice takes less than {plan.bound / PICOSECONDS:,.0f} ns"
-        )
         converted = sum(conversion.cost for decision in plan.decisions for conversion in decision.relayouts)
-        self.remark(
-            func,
-            "layouts",
-            f"{len(plan.decisions)} tensors; conversions between layouts take {converted / PICOSECONDS:,.0f} of "
-            f"{plan.cost / PICOSECONDS:,.0f} ns; {proof}",
-            before=plan.bound / PICOSECONDS,
-            after=plan.cost / PICOSECONDS,
-        )
+        chosen = ChosenLayouts(len(plan.decisions), converted, plan.cost, plan.bound)
+        self.remark(func, "layouts", chosen, before=plan.bound / PICOSECONDS, after=plan.cost / PICOSECONDS)
 
 
 def _separate_fills(func: ir.Operation) -> None:

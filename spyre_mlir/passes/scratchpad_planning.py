@@ -23,7 +23,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import from_environment
 from spyre_mlir.passes.base import Pass
-from spyre_mlir.records import dataclass
+from spyre_mlir.records import Statement, dataclass
 from spyre_mlir.scratchpad import (
     LifetimeBoundBuffer,
     MemoryPlan,
@@ -32,9 +32,35 @@ from spyre_mlir.scratchpad import (
     PlanError,
     solver,
 )
-from spyre_mlir.scratchpad.eligibility import Barrier, Reason
+from spyre_mlir.scratchpad.eligibility import LostCompetition, PinnedElsewhere, Reason
 from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.timing import scope
+
+
+class PlannedTraffic(
+    Statement,
+    sentence="{in_lx} buffers in LX, {in_device_memory} in device memory; bytes of traffic {before} without LX,"
+    " {after} with it, {least} at least for these operations; peak {peak} of {capacity}",
+):
+    """The plan of a function: numbers of buffers, bytes of traffic with a lower bound, and bytes of LX."""
+
+    in_lx: int
+    in_device_memory: int
+    before: int
+    after: int
+    least: int
+    peak: int
+    capacity: int
+
+
+class Spill(Statement):
+    """A buffer in device memory, and the reasons."""
+
+    reasons: tuple[Reason, ...]
+
+    @property
+    def detail(self) -> str:
+        return "; ".join(map(str, self.reasons))
 
 
 @dataclass(frozen=True)
@@ -98,12 +124,10 @@ class ScratchpadPlanning(Pass):
         # The planner counts the time of short runs as bytes; another choice may take longer but move less.
         unknown = plan.gap + sum(candidate.unmoved_bytes for candidate in placed)
         least = before - saved - (unknown if len(placed) < len(eligible) else 0)
-        text = (
-            f"{len(plan.addresses)} buffers in LX, {len(all_candidates) - len(plan.addresses)} in device memory;"
-            f" bytes of traffic {before} without LX, {before - saved} with it,"
-            f" {least} at least for these operations; peak {plan.peak} of {rules.space.capacity}"
-        )
-        self.remark(func, "plan", text, before=before, after=before - saved)
+        in_lx, after = len(plan.addresses), before - saved
+        counts = in_lx, len(all_candidates) - in_lx
+        planned = PlannedTraffic(*counts, before, after, least, plan.peak, rules.space.capacity)
+        self.remark(func, "plan", planned, before=before, after=after)
 
     def _planned(self, usage: Usage, rules: Rules) -> tuple[list[Candidate], MemoryPlan]:
         """Return the candidates, and the plan of the eligible ones."""
@@ -126,12 +150,11 @@ class ScratchpadPlanning(Pass):
             for pin in _joint_pins(candidate, pins):
                 if pin.placement.memory == "lx":
                     if candidate.reasons:
-                        pin.refuse("; ".join(map(str, candidate.reasons)))
+                        pin.refuse(str(Spill(candidate.reasons)))
                     pinned[candidate.buffer.name] = pin
                 elif not candidate.reasons:
                     # A buffer that is pinned to device memory is ineligible for LX.
-                    reason = Reason(Barrier.PINNED, f"the plan file says {pin.placement}")
-                    all_candidates[index] = replace(candidate, reasons=(reason,))
+                    all_candidates[index] = replace(candidate, reasons=(PinnedElsewhere(pin.placement),))
                     break
         text = f"{len(pinned)} buffers stay where the plan file pins them, the others are fitted around them"
         self.remark(usage.func, "pins", text)
@@ -174,8 +197,8 @@ class ScratchpadPlanning(Pass):
                 before, after = candidate.spilled_bytes, buffer.traffic_if_placed
                 self.remark(owner, "in LX", text, before=before, after=after)
                 continue
-            reasons = candidate.reasons or (Reason(Barrier.LOST, plan.spilled[buffer.name]),)
-            self.remark(owner, "spill", "; ".join(map(str, reasons)), after=candidate.spilled_bytes)
+            reasons = candidate.reasons or (LostCompetition(plan.spilled[buffer.name]),)
+            self.remark(owner, "spill", Spill(reasons), after=candidate.spilled_bytes)
             texts = ir.ArrayAttr.get([ir.StringAttr.get(str(reason)) for reason in reasons])
             for root in candidate.addresses(0):
                 maker_of(root).attributes[sdsc.SPILLED] = texts

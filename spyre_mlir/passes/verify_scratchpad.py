@@ -13,7 +13,7 @@ from spyre_mlir.analysis.aliasing import (
     functions,
     is_in_lx,
 )
-from spyre_mlir.analysis.core_ownership import MOVING, NO_HOLDER, Divided, partial_accesses_of
+from spyre_mlir.analysis.core_ownership import Divided, MovingSlice, partial_accesses_of
 from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.live_scopes import ScopedLiveRanges, simultaneous
 from spyre_mlir.analysis.lx_candidates import pairs_of, second_at
@@ -24,6 +24,7 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad import MemorySpace
+from spyre_mlir.scratchpad.eligibility import NoHolder
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 
@@ -129,14 +130,14 @@ class _ScratchpadCheck:
             raise error_at(op, "this buffer is in LX, and no operation writes it")
         for position, operand in accesses:
             if operand in self.ops[position].moving:
-                raise error_at(self.ops[position].op, f"operand {operand} is in LX: {MOVING}")
+                raise error_at(self.ops[position].op, f"operand {operand} is in LX: {MovingSlice()}")
         start = ir.IntegerAttr(op.attributes[sdsc.PLACEMENT].address).value
         # If operations access parts, the operation that accesses the whole buffer determines its bytes per core.
         pieces = partial_accesses_of(root, [(self.ops[position], operand) for position, operand in accesses])
         if pieces is None:
             size = max(local_bytes(user.space, user.output, user.division) for user in writers)
         elif pieces.holder is None:
-            raise error_at(op, f"this buffer is in LX: {NO_HOLDER}")
+            raise error_at(op, f"this buffer is in LX: {NoHolder()}")
         else:
             user, operand = pieces.holder
             size = local_bytes(user.space, operand, user.division)

@@ -54,9 +54,9 @@ def _require_text(pass_: Pass) -> None:
         raise CompileError(f"The pass '{pass_.name}' has options that no text holds: {pass_!r}.")
 
 
-def by_level(option: Sequence[str], levels: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the texts of passes by level, from the option ``passes``; ``CompileError`` for an unknown level."""
-    texts: dict[str, tuple[str, ...]] = {}
+def by_level(option: Sequence[str], levels: Sequence[str]) -> dict[str, Pipeline]:
+    """Return the passes by level, from the option ``passes``; ``CompileError`` for an unknown level."""
+    pipelines: dict[str, Pipeline] = {}
     for entry in option:
         level, equals, text = entry.partition("=")
         if not equals or not text.strip():
@@ -65,9 +65,8 @@ def by_level(option: Sequence[str], levels: Sequence[str]) -> dict[str, tuple[st
             )
         if level not in levels:
             raise no_level(level, levels)
-        steps = Pipeline.parse(text, "").steps
-        texts[level] = (*texts.get(level, ()), *map(str, steps))
-    return texts
+        pipelines[level] = pipelines.get(level, Pipeline()) + Pipeline.parse(text, "")
+    return pipelines
 
 
 def no_level(level: str, levels: Sequence[str]) -> CompileError:

@@ -216,9 +216,9 @@ def _callable(
 
 def _add_upstream(manager: PassManager, step: PipelineStep, anchor: str) -> None:
     # If the anchor is a function, function passes run on the anchor itself, so the nesting is removed.
-    is_nested = step.text.startswith(f"{anchor}(")
+    anchors = step.anchors[1:] if step.anchors[:1] == (anchor,) else step.anchors
     try:
-        upstream.add(manager, step.text[len(anchor) + 1 : -1] if is_nested else step.text, step.name)
+        upstream.add(manager, replace(step, anchors=anchors).text, step.name)
     except ValueError as error:
         raise CompileError(_upstream_reason(step, str(error)), step.location) from None
 

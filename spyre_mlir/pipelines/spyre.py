@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from spyre_mlir import passes
 from spyre_mlir.algorithms import REGISTRIES
@@ -20,6 +20,12 @@ from spyre_mlir.records import dataclass
 #: Upstream's cleanup passes. They run between our passes, so that no pass sees duplicate or dead values.
 _CLEAN = ("canonicalize", "cse")
 
+#: Upstream's passes that put ``linalg`` operations into the form of ``linalg.generic``, without dims of size 1.
+_GENERALIZE = (
+    PipelineStep("linalg-fold-unit-extent-dims", anchors=("func.func",)),
+    PipelineStep("linalg-generalize-named-ops", anchors=("func.func",)),
+)
+
 #: Passes that prepare the input: hints, dead results, indices that the host reads.
 _ENTRY = ("attach-hints", "drop-dead-results", "declare-index-arguments")
 
@@ -30,19 +36,54 @@ _OUTLINING = ("loop-invariant-code-motion", "outline-loop-bodies")
 _FOLDING = frozenset({"fold-repeated-layers", "unfold-repeated-layers"})
 
 
-class LevelPasses:
-    """The passes of each level for given options, as pipeline texts. Only this class determines their order."""
+#: A pass with its options, or the name of a pass with default options.
+Entry: TypeAlias = PipelineStep | str
 
-    def __init__(self, options: PipelineOptions) -> None:
-        self.options = options
 
-    def stages(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the levels in order, each with the compiler's passes that produce it."""
-        options = self.options
+def _if(is_enabled: bool, *entries: Entry) -> tuple[Entry, ...]:
+    return entries if is_enabled else ()
+
+
+def _pass(name: str, **options: Any) -> PipelineStep:
+    """Return the step of one of our passes with options."""
+    pass_class = passes.find(name)
+    assert pass_class is not None, f"there is no pass {name}"
+    return PipelineStep.of(pass_class(**options))
+
+
+def _pipeline_of(entries: Iterable[Entry], stage: str) -> Pipeline:
+    """Return the passes as parts of a stage."""
+    steps = []
+    for entry in entries:
+        if isinstance(entry, str):
+            entry = PipelineStep(entry) if passes.find(entry) is None else _pass(entry)
+        steps.append(replace(entry, stage=stage))
+    return Pipeline(tuple(steps))
+
+
+@dataclass(frozen=True)
+class SpyrePipeline(PipelineOptions):
+    """The pipeline from linalg to a bundle, or a part of it, with the options of ``PipelineOptions``.
+
+    Only this class determines the order of passes.
+    """
+
+    def stages(self) -> list[tuple[str, Pipeline]]:
+        """Return the levels in order, each with the passes that produce it, including user-defined passes."""
+        stages = [(level, _pipeline_of(entries, level)) for level, entries in self._entries()]
+        for text in self.insert:
+            _insert(stages, text)
+        levels = [level for level, _ in stages]
+        for level, own in by_level(self.passes, levels).items():
+            index = levels.index(level)
+            # IR after user-defined passes is checked in the same way as IR that enters at the level.
+            stages[index] = level, (stages[index][1] + own + self._checks(index + 1)).of_stage(level)
+        return stages
+
+    def _entries(self) -> list[tuple[str, tuple[Entry, ...]]]:
         # A user-defined pass, a plan file and a cut depend on every operation, so no layer is left out.
-        is_seen = options.insert or options.passes
-        is_whole = is_seen or options.bundle_operations or options.use_plan is not None
-        tiles_attention = options.tile_attention and options.lx_planning
+        is_whole = self.insert or self.passes or self.bundle_operations or self.use_plan is not None
+        tiles_attention = self.tile_attention and self.lx_planning
         return [
             (
                 "device-ops",
@@ -53,15 +94,14 @@ class LevelPasses:
                     "decompose-softmax",
                     *_CLEAN,
                     "narrow-matmuls",
-                    _text("unroll-windows", native=options.native_windows and options.precision == "device"),
-                    "func.func(linalg-fold-unit-extent-dims)",
-                    "func.func(linalg-generalize-named-ops)",
+                    _pass("unroll-windows", native=self.native_windows and self.precision == "device"),
+                    *_GENERALIZE,
                     *_CLEAN,
                     "fold-constants",
                     "decompose-to-device-ops",
                     *_CLEAN,
                     "fuse-device-ops",
-                    f"apply-precision{{policy={options.precision}}}",
+                    _pass("apply-precision", policy=self.precision),
                     *_CLEAN,
                     # Again: apply-precision may have removed casts that separated the operations of a pattern.
                     "fuse-device-ops",
@@ -80,27 +120,25 @@ class LevelPasses:
                     "split-named-dims",
                     "lower-hints",
                     *self._plan("device-ops"),
-                    *_if(
-                        tiles_attention, _text("online-softmax", skip_masked_tiles=options.skip_masked_tiles)
-                    ),
+                    *_if(tiles_attention, _pass("online-softmax", skip_masked_tiles=self.skip_masked_tiles)),
                     *self._auto_tiling(),
                     "coarse-tiling",
                     "inline-loop-bodies",
-                    *_if(options.verify_each, "verify-device-ops"),
+                    *_if(self.verify_each, "verify-device-ops"),
                     *self._plan("tiled"),
                 ),
             ),
             (
                 "laid-out",
                 (
-                    _text(
+                    _pass(
                         "choose-layouts",
-                        stick_outermost=options.stick_outermost,
-                        argument_layouts=options.argument_layouts,
-                        layout_choice=options.layout_choice,
+                        stick_outermost=self.stick_outermost,
+                        argument_layouts=self.argument_layouts,
+                        layout_choice=self.layout_choice,
                     ),
-                    _text("resolve-padding", host_padding=options.host_padding),
-                    *_if(options.verify_each, "verify-laid-out", "verify-padding"),
+                    _pass("resolve-padding", host_padding=self.host_padding),
+                    *_if(self.verify_each, "verify-laid-out", "verify-padding"),
                     *self._plan("laid-out"),
                 ),
             ),
@@ -108,14 +146,14 @@ class LevelPasses:
                 "divided",
                 (
                     "span-reduction",
-                    _text(
+                    _pass(
                         "work-distribution",
-                        matmul=options.matmul,
-                        uneven=options.uneven_splits,
-                        division=options.division,
+                        matmul=self.matmul,
+                        uneven=self.uneven_splits,
+                        division=self.division,
                     ),
                     *self._alignment(),
-                    *_if(options.lx_planning, "sink-restickify", "hoist-loads"),
+                    *_if(self.lx_planning, "sink-restickify", "hoist-loads"),
                     "verify-divided",
                 ),
             ),
@@ -124,127 +162,108 @@ class LevelPasses:
                 (
                     *self._cut(before_planning=True),
                     *self._scratchpad(),
-                    *_if(not is_whole, _text("unfold-repeated-layers", reuse=options.reuse)),
-                    _text("place-in-hbm", order_by_size=options.order_by_size),
+                    *_if(not is_whole, _pass("unfold-repeated-layers", reuse=self.reuse)),
+                    _pass("place-in-hbm", order_by_size=self.order_by_size),
                     "verify-placed",
-                    *_if(options.lx_planning, "verify-scratchpad"),
+                    *_if(self.lx_planning, "verify-scratchpad"),
                     "verify-ownership",
                     *self._cut(before_planning=False),
                     *self._plan("placed"),
                 ),
             ),
-            ("ktir", (_text("convert-sdsc-to-ktir", addresses=options.ktir_addresses),))
-            if options.target == "ktir"
+            ("ktir", (_pass("convert-sdsc-to-ktir", addresses=self.ktir_addresses),))
+            if self.target == "ktir"
             else (
                 "bundle",
                 (
                     "convert-sdsc-to-sdscbundle",
                     # A module that enters at a later level is always checked.
-                    *_if(options.verify_each or bool(options.from_level), "verify-bundle"),
+                    *_if(self.verify_each or bool(self.from_level), "verify-bundle"),
                 ),
             ),
         ]
 
-    def entry(self, begin: int) -> tuple[str, ...]:
-        """Return the checks of a module that enters at level number ``begin``."""
+    def _checks(self, begin: int, *, meaning: bool = True) -> Pipeline:
+        """Return the checks of a module that enters at level number ``begin``.
+
+        With ``meaning``, the bodies of operations are checked as well.
+        """
         # A bundle does not contain any operations of our dialects to check.
-        stages = self.stages()
-        if begin == len(stages):
-            return _if(stages[-1][0] == "bundle", "verify-bundle")
-        relayouts = [name for name, _ in stages].index("divided") < begin
-        checks = (
-            (_text("verify-device-ops", meaning=True, relayouts=relayouts),),
+        levels = [level for level, _ in self._entries()]
+        if begin == len(levels):
+            return _pipeline_of(_if(levels[-1] == "bundle", "verify-bundle"), "entry")
+        relayouts = levels.index("divided") < begin
+        checks: tuple[tuple[Entry, ...], ...] = (
+            _if(meaning, _pass("verify-device-ops", meaning=True, relayouts=relayouts)),
             (),
             ("verify-laid-out", "verify-padding"),
             ("verify-divided",),
             ("verify-placed", "verify-scratchpad", "verify-ownership"),
         )
-        return tuple(name for level in checks[:begin] for name in level)
+        return _pipeline_of([check for level in checks[:begin] for check in level], "entry")
 
-    def _auto_tiling(self) -> tuple[str, ...]:
+    def _auto_tiling(self) -> tuple[Entry, ...]:
         """Return the passes that tile for spans and for LX; tiling for LX requires LX planning."""
-        spills = self.options.tile_for_lx and self.options.lx_planning
-        if not (spills or self.options.tile_for_span):
+        spills = self.tile_for_lx and self.lx_planning
+        if not (spills or self.tile_for_span):
             return ()
-        tiling = _text(
+        tiling = _pass(
             "auto-tiling",
-            spans=self.options.tile_for_span,
+            spans=self.tile_for_span,
             spills=spills,
-            bundle_operations=self.options.bundle_operations,
-            tiling=self.options.tiling,
+            bundle_operations=self.bundle_operations,
+            tiling=self.tiling,
         )
         return (tiling, *_if(spills, "unroll-tiles"))
 
-    def _alignment(self) -> tuple[str, ...]:
-        if not (self.options.lx_planning and self.options.co_optimizing_lx_planning):
+    def _alignment(self) -> tuple[Entry, ...]:
+        if not (self.lx_planning and self.co_optimizing_lx_planning):
             return ()
         # Strategy B plans memory itself, with the options of scratchpad-planning.
-        if self.options.co_optimizer == "strategy-b":
-            solver = "largest-first" if self.options.order_by_size else self.options.layout_solver
-            options = {"in_place": self.options.in_place, "lx_ops": self.options.lx_ops}
-            return (_text("co-optimize-strategy-b", layout_solver=solver, **options),)
-        options = {"matmul": self.options.matmul, "joint_division": self.options.joint_division}
-        return (_text("joint-planning", **options),)
+        if self.co_optimizer == "strategy-b":
+            solver = "largest-first" if self.order_by_size else self.layout_solver
+            options = {"layout_solver": solver, "in_place": self.in_place, "lx_ops": self.lx_ops}
+            return (_pass("co-optimize-strategy-b", **options),)
+        return (_pass("joint-planning", matmul=self.matmul, joint_division=self.joint_division),)
 
-    def _scratchpad(self) -> tuple[str, ...]:
-        options = self.options
-        if not options.lx_planning:
+    def _scratchpad(self) -> tuple[Entry, ...]:
+        if not self.lx_planning:
             return self._plan("divided")
-        is_numbered = options.bundle_operations > 0 and not options.non_terminal
+        is_numbered = self.bundle_operations > 0 and not self.non_terminal
         return (
-            *_if(options.clone_outputs, "clone-outputs"),
-            *_if(options.clone_inputs, "clone-inputs"),
-            *_if(options.reorder and not is_numbered, "reorder-operations"),
-            *_if(options.moves and not is_numbered, "evict-and-reload"),
-            *_if(options.double_buffer and not is_numbered, "double-buffer"),
+            *_if(self.clone_outputs, "clone-outputs"),
+            *_if(self.clone_inputs, "clone-inputs"),
+            *_if(self.reorder and not is_numbered, "reorder-operations"),
+            *_if(self.moves and not is_numbered, "evict-and-reload"),
+            *_if(self.double_buffer and not is_numbered, "double-buffer"),
             *self._plan("divided"),
-            _text(
+            _pass(
                 "scratchpad-planning",
-                layout_solver=options.layout_solver,
-                order_by_size=options.order_by_size,
-                in_place=options.in_place,
-                lx_ops=options.lx_ops,
+                layout_solver=self.layout_solver,
+                order_by_size=self.order_by_size,
+                in_place=self.in_place,
+                lx_ops=self.lx_ops,
             ),
         )
 
-    def _cut(self, before_planning: bool) -> tuple[str, ...]:
+    def _cut(self, before_planning: bool) -> tuple[Entry, ...]:
         """Return the pass that cuts bundles. It runs before planning if LX is not kept across a cut."""
-        if not self.options.bundle_operations or before_planning == self.options.non_terminal:
+        if not self.bundle_operations or before_planning == self.non_terminal:
             return ()
-        return (_text("cut-bundles", operations=self.options.bundle_operations),)
+        return (_pass("cut-bundles", operations=self.bundle_operations),)
 
-    def _plan(self, level: str) -> tuple[str, ...]:
+    def _plan(self, level: str) -> tuple[Entry, ...]:
         """Return the passes that name new operations, apply a plan file to the next choices, and save the plan."""
-        if self.options.use_plan is None and self.options.save_plan is None:
+        if self.use_plan is None and self.save_plan is None:
             return ()
-        steps = [] if level == "placed" else [_text("name-operations", inserted=level != "device-ops")]
-        if self.options.use_plan is not None:
-            steps.append(_text("apply-plan", level=level, file=self.options.use_plan))
-        if self.options.save_plan is not None and level == "placed":
-            steps.append(_text("save-plan", file=self.options.save_plan))
+        steps: list[Entry] = (
+            [] if level == "placed" else [_pass("name-operations", inserted=level != "device-ops")]
+        )
+        if self.use_plan is not None:
+            steps.append(_pass("apply-plan", level=level, file=self.use_plan))
+        if self.save_plan is not None and level == "placed":
+            steps.append(_pass("save-plan", file=self.save_plan))
         return tuple(steps)
-
-
-def _if(is_enabled: bool, *texts: str) -> tuple[str, ...]:
-    return texts if is_enabled else ()
-
-
-@dataclass(frozen=True)
-class SpyrePipeline(PipelineOptions):
-    """The pipeline from linalg to a bundle, or a part of it, with the options of ``PipelineOptions``."""
-
-    def stages(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the levels in order, each with the passes that produce it, including user-defined passes."""
-        of_levels = LevelPasses(self)
-        stages = of_levels.stages()
-        for text in self.insert:
-            _insert(stages, text)
-        levels = [level for level, _ in stages]
-        for level, texts in by_level(self.passes, levels).items():
-            index = levels.index(level)
-            # IR after user-defined passes is checked in the same way as IR that enters at the level.
-            stages[index] = level, (*stages[index][1], *texts, *of_levels.entry(index + 1))
-        return stages
 
     def changed(self) -> dict[str, Any]:
         """Return the options that differ from their defaults."""
@@ -257,11 +276,11 @@ class SpyrePipeline(PipelineOptions):
 
         These passes evaluate the steps of ``pipeline`` to decide whether the device can run an operation.
         """
-        outline = _text("outline-host-functions", precision=self.precision)
+        outline = _pass("outline-host-functions", precision=self.precision)
         before = ("attach-hints", "drop-dead-results", "decompose-softmax", "narrow-matmuls", *_CLEAN)
         before = (*before, "unroll-host-loops", *_CLEAN)
-        steps = (*self._target(), *before, outline)
-        return replace(self._parsed(steps, ""), beyond=replace(self, from_level="").pipeline().steps)
+        steps = _pipeline_of((*self._target(), *before, outline), "")
+        return replace(steps, beyond=replace(self, from_level="").pipeline().steps)
 
     def pipeline(self, to_level: str | None = None) -> Pipeline:
         """Return the passes from ``from_level`` up to a level.
@@ -284,17 +303,17 @@ class SpyrePipeline(PipelineOptions):
                     f"The passes given for the level '{level}' would not run: the program enters at the level "
                     f"'{self.from_level}'; give them for a later level."
                 )
-        entry = self._parsed(LevelPasses(self).entry(begin), "entry")
+        entry = self._checks(begin)
         end = self._number(to_level, levels) if to_level is not None else len(levels)
         chosen, beyond = (
-            sum((self._parsed(texts, level) for level, texts in part), Pipeline())
+            sum((passes_of_level for _, passes_of_level in part), Pipeline())
             for part in (stages[begin:end], stages[max(begin, end) :])
         )
         # A program is folded only if the same pipeline unfolds it.
         steps = chosen.steps
         if not _FOLDING.issubset(step.name for step in steps):
             steps = tuple(step for step in steps if step.name not in _FOLDING)
-        whole = self._parsed(self._target(), "entry") + entry + replace(chosen, steps=steps)
+        whole = _pipeline_of(self._target(), "entry") + entry + replace(chosen, steps=steps)
         return replace(whole, beyond=beyond.steps)
 
     def require_algorithms(self) -> None:
@@ -305,9 +324,9 @@ class SpyrePipeline(PipelineOptions):
                 name = getattr(self, option)
                 registry.require(registry.default if name is None else name)
 
-    def _target(self) -> tuple[str, ...]:
+    def _target(self) -> tuple[Entry, ...]:
         """Return the pass that attaches the target of the options; none if no option changes the target."""
-        return () if self.attach_target == AttachTarget() else (str(self.attach_target),)
+        return _if(self.attach_target != AttachTarget(), PipelineStep.of(self.attach_target))
 
     def with_checks(self, pipeline: Pipeline) -> Pipeline:
         """Insert before each pass the checks of the level that the pass accepts, unless they are known to hold.
@@ -317,13 +336,13 @@ class SpyrePipeline(PipelineOptions):
         """
         stages = self.stages()
         takes = {
-            text.partition("{")[0]: count
-            for count, (_, texts) in enumerate(stages)
-            for text in texts
+            step.name: count
+            for count, (_, pipeline_of_level) in enumerate(stages)
+            for step in pipeline_of_level.steps
             if count
         }
         steps: list[PipelineStep] = []
-        checked, levels = 0, LevelPasses(self)
+        checked = 0
         for step in pipeline.steps:
             # A named stage keeps the invariants of its level, so the invariants hold after it.
             if step.stage:
@@ -331,15 +350,13 @@ class SpyrePipeline(PipelineOptions):
                     (count for count, (level, _) in enumerate(stages, 1) if level == step.stage), 0
                 )
             elif not step.name.startswith("verify-"):
-                texts = levels.entry(takes.get(step.name, 0))[len(levels.entry(checked)) :]
-                steps += self._parsed([text for text in texts if "meaning" not in text], "entry").steps
+                known, needed = (
+                    self._checks(count, meaning=False).steps for count in (checked, takes.get(step.name, 0))
+                )
+                steps += needed[len(known) :]
                 checked = max(checked, takes[step.name]) if step.name in takes else 0
             steps.append(step)
         return Pipeline(tuple(steps))
-
-    def _parsed(self, texts: Sequence[str], stage: str) -> Pipeline:
-        # Without a source: users cannot look up a location in this text.
-        return Pipeline.parse(",".join(texts), "").of_stage(stage)
 
     def _number(self, level: str, levels: list[str]) -> int:
         """Return the number of levels up to and including one."""
@@ -348,23 +365,19 @@ class SpyrePipeline(PipelineOptions):
         return levels.index(level) + 1
 
 
-def _insert(stages: list[tuple[str, tuple[str, ...]]], text: str) -> None:
+def _insert(stages: list[tuple[str, Pipeline]], text: str) -> None:
     """Insert ``NAME@OTHER`` directly after the last pass OTHER."""
     added, _, other = text.rpartition("@")
-    for index, (level, texts) in reversed(list(enumerate(stages))):
-        positions = [position for position, _text in enumerate(texts) if _text.partition("{")[0] == other]
-        if added and positions:
-            behind = positions[-1] + 1
-            stages[index] = level, (*texts[:behind], added, *texts[behind:])
+    for index, (level, pipeline) in reversed(list(enumerate(stages))):
+        ends = [end for end, step in enumerate(pipeline.steps, 1) if step.nested_name == other]
+        if added and ends:
+            # Without a source: users cannot look up a location in this text.
+            before, after = (
+                Pipeline(steps) for steps in (pipeline.steps[: ends[-1]], pipeline.steps[ends[-1] :])
+            )
+            stages[index] = level, (before + Pipeline.parse(added, "") + after).of_stage(level)
             return
-    names = ", ".join(dict.fromkeys(_text.partition("{")[0] for _, texts in stages for _text in texts))
+    names = dict.fromkeys(step.nested_name for _, pipeline in stages for step in pipeline.steps)
     raise CompileError(
-        f"insert is '{text}'; it takes NAME@OTHER, where OTHER is a pass of the pipeline: {names}."
+        f"insert is '{text}'; it takes NAME@OTHER, where OTHER is a pass of the pipeline: {', '.join(names)}."
     )
-
-
-def _text(name: str, **options: object) -> str:
-    """Return the text of one of our passes with options."""
-    pass_class = passes.find(name)
-    assert pass_class is not None, f"there is no pass {name}"
-    return str(pass_class(**options))

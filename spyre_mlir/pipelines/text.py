@@ -19,16 +19,34 @@ from spyre_mlir.records import dataclass
 
 @dataclass(frozen=True)
 class PipelineStep:
-    """One pass to run: its name, the text that upstream reads, and the ``Pass`` itself if it is one of ours.
+    """One pass to run: its name, and the ``Pass`` itself if it is one of ours.
 
+    An upstream pass has its options as text, and runs on the operations ``anchors`` inside the module, outermost first.
     ``stage`` is the level that the pass helps to produce, if the pass belongs to a named pipeline.
     """
 
     name: str
-    text: str
     ours: Pass | None = None
+    options: str = ""
+    anchors: tuple[str, ...] = ()
     location: str = field(default="", compare=False)
     stage: str = field(default="", compare=False)
+
+    @classmethod
+    def of(cls, pass_: Pass, location: str = "") -> PipelineStep:
+        """Return the step that runs one of our passes."""
+        return cls(pass_.name, pass_, location=location)
+
+    @property
+    def nested_name(self) -> str:
+        """The name inside its anchors, ``func.func(cse)``."""
+        return "(".join((*self.anchors, self.name)) + ")" * len(self.anchors)
+
+    @property
+    def text(self) -> str:
+        """The text that upstream reads."""
+        name = f"{self.name}{{{self.options}}}" if self.options else self.name
+        return replace(self, name=name).nested_name
 
     def __str__(self) -> str:
         return str(self.ours) if self.ours else self.text
@@ -136,15 +154,12 @@ class _PipelineParser:
         nested = anchors[1:] if anchors[:1] == ("builtin.module",) else anchors
         ours = passes.find(name)
         if ours is None:
-            text = f"{name}{{{options}}}" if options else name
-            return PipelineStep(
-                name, "".join(f"{a}(" for a in nested) + text + ")" * len(nested), None, location
-            )
+            return PipelineStep(name, None, options, nested, location)
         if nested:
             self.position = start
             self._fail(f"The pass '{name}' runs on the whole module, not inside '{nested[-1]}(..)'.")
         try:
-            return PipelineStep(name, name, ours.parse(options), location)
+            return PipelineStep.of(ours.parse(options), location)
         except CompileError as error:
             raise CompileError(error.message, location) from None
 

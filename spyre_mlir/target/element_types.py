@@ -7,6 +7,7 @@ The host is numpy and PyTorch. A type that numpy lacks is stored in an unsigned 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -87,3 +88,8 @@ def cast_between(source: str, target: str) -> str:
         if op.kind is Kind.CAST and (op.formats, op.result) == formats:
             return op.name
     raise KeyError(source, target)
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return the name of an element type, given as a name or as a dtype of numpy or PyTorch."""
+    return dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")

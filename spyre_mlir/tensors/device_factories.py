@@ -8,7 +8,8 @@ from typing import Any, SupportsFloat
 import numpy as np
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.tensors.device_tensor import DeviceTensor, dtype_name, element_type, to_device
+from spyre_mlir.target.element_types import dtype_name
+from spyre_mlir.tensors.device_tensor import DeviceTensor, element_type, to_device
 from spyre_mlir.tensors.device_views import sizes_of
 
 

@@ -24,7 +24,7 @@ from spyre_mlir.layout.host_transfer import dma_tuples
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
 from spyre_mlir.records import dataclass
-from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES, ONE_BYTE
+from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES, ONE_BYTE, dtype_name
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_views import DeviceViews, ViewStep, steps_to
@@ -454,11 +454,6 @@ def _host_array(array: Any, dtype: Any, has_layout: bool = True) -> tuple[NDArra
     return _converted(host, dtype), dtype
 
 
-def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype, given as a name or as a dtype of numpy or PyTorch."""
-    return dtype if isinstance(dtype, str) else getattr(dtype, "__name__", str(dtype)).removeprefix("torch.")
-
-
 def _converted(host: NDArray[Any], dtype: str) -> NDArray[Any]:
     """Copy to a dense array of the numpy type of ``dtype``; raise ``CompileError`` if integer values change."""
     if dtype == "bfloat16" and host.dtype == np.uint16:
@@ -479,7 +474,7 @@ def _converted(host: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 def _of_torch(tensor: Any, dtype: Any) -> tuple[Any, Any]:
     """Convert a PyTorch tensor to a type that numpy supports: bfloat16 to float32, fp8 to its bits."""
-    name = str(tensor.dtype).removeprefix("torch.")
+    name = dtype_name(tensor.dtype)
     if name == "bfloat16":
         return tensor.float(), name if dtype is None else dtype
     if name in _BITS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from spyre_mlir import dialects as our_dialects
@@ -13,7 +13,7 @@ from spyre_mlir import passes as our_passes
 from spyre_mlir.mlir import ir
 
 if TYPE_CHECKING:
-    from spyre_mlir.pipelines import PipelineStep
+    pass
 
 
 def passes(name: str = "") -> str:
@@ -62,7 +62,7 @@ def _pipeline() -> str:
     from spyre_mlir.pipelines import SpyrePipeline
 
     known = our_passes.load_all()
-    steps = [(level, step) for level, texts in SpyrePipeline().stages() for step in _steps(texts)]
+    steps = [(level, step) for level, pipeline in SpyrePipeline().stages() for step in pipeline.steps]
     widths = [
         max(map(len, column)) for column in zip(*((level, str(step)) for level, step in steps), strict=True)
     ]
@@ -70,12 +70,6 @@ def _pipeline() -> str:
         f"{level:{widths[0]}}  {step!s:{widths[1]}}  {_first_line(known.get(step.name))}\n"
         for level, step in steps
     )
-
-
-def _steps(texts: Sequence[str]) -> Sequence[PipelineStep]:
-    from spyre_mlir.pipelines import Pipeline
-
-    return Pipeline.parse(",".join(texts)).steps
 
 
 def _first_line(pass_: type[our_passes.Pass] | None) -> str:

@@ -101,7 +101,7 @@ def test_every_level_can_be_executed() -> None:
     imported = import_torch(model, inputs, context=context())
     stages = SpyrePipeline().stages()
     table, index = (each.numpy() for each in inputs)
-    run_pipeline(imported.module, ",".join(stages[0][1]))
+    run_pipeline(imported.module, stages[0][1])
     (found,) = CpuReference(imported.module)(table, index.astype(np.int32))
     np.testing.assert_array_equal(found, table[index])
 

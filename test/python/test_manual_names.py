@@ -21,8 +21,7 @@ from test_readme import ALL_PAGES, ROOT, SCRIPTS
 from spyre_mlir import passes
 from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.pipelines import SpyrePipeline, upstream
-from spyre_mlir.pipelines.spyre import LevelPasses
-from spyre_mlir.scratchpad.eligibility import Barrier
+from spyre_mlir.scratchpad.eligibility import TITLES
 from spyre_mlir.tools import man_pages
 
 pytestmark = pytest.mark.documents
@@ -221,10 +220,8 @@ def test_a_wrong_name_is_seen(span: str) -> None:
 def by_default() -> dict[str, list[str]]:
     """The passes of ours that run by default, by level."""
     return {
-        level: [
-            name for name in (re.split(r"\W(?<!-)", text)[0] for text in texts) if name in passes.load_all()
-        ]
-        for level, texts in LevelPasses(SpyrePipeline()).stages()
+        level: [step.name for step in pipeline.steps if step.ours]
+        for level, pipeline in SpyrePipeline().stages()
     }
 
 
@@ -290,7 +287,7 @@ def rows(page: str, heading: str) -> list[str]:
 
 def test_the_table_of_reasons() -> None:
     """In the order in which they are looked at."""
-    assert rows("docs/scratchpad.md", "## Why a buffer is not in LX") == [each.value for each in Barrier]
+    assert rows("docs/scratchpad.md", "## Why a buffer is not in LX") == list(TITLES)
 
 
 def test_the_table_of_solvers() -> None:

@@ -123,14 +123,16 @@ def test_named_pipeline_takes_its_cores_from_the_environment(monkeypatch: pytest
 
 def test_the_default_of_the_rfc_is_an_option_of_choose_layouts() -> None:
     """It is passed on only where it is asked for."""
-    passes = [dict(SpyrePipeline.parse(text).stages())["laid-out"][0] for text in ("", "stick-outermost")]
+    levels = [dict(SpyrePipeline.parse(text).stages()) for text in ("", "stick-outermost")]
+    passes = [str(level["laid-out"].steps[0]) for level in levels]
     assert passes == ["choose-layouts", "choose-layouts{stick-outermost=true}"]
     assert "choose-layouts{stick-outermost=true}" in str(SpyrePipeline(stick_outermost=True).pipeline())
 
 
 def test_what_the_host_does_to_padding_is_an_option_of_resolve_padding() -> None:
     """It is passed on only where it is asked for."""
-    passes = [dict(SpyrePipeline.parse(text).stages())["laid-out"][1] for text in ("", "host-padding=zero")]
+    levels = [dict(SpyrePipeline.parse(text).stages()) for text in ("", "host-padding=zero")]
+    passes = [str(level["laid-out"].steps[1]) for level in levels]
     assert passes == ["resolve-padding", "resolve-padding{host-padding=zero}"]
 
 
@@ -138,7 +140,7 @@ def test_verify_each_only_adds_checks() -> None:
     """With verify-each every level ends with its check, and nothing else changes."""
     plain, checked = SpyrePipeline().stages(), SpyrePipeline(verify_each=True).stages()
     for (level, passes), (_, more) in zip(plain, checked, strict=True):
-        assert more[-1].startswith("verify-"), level
-        assert [p for p in more if not p.startswith("verify-")] == [
-            p for p in passes if not p.startswith("verify-")
+        assert more.steps[-1].name.startswith("verify-"), level
+        assert [step for step in more.steps if not step.name.startswith("verify-")] == [
+            step for step in passes.steps if not step.name.startswith("verify-")
         ]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from spyre_mlir.scratchpad.eligibility import Barrier, Reason, ordered
+from spyre_mlir.scratchpad.eligibility import TITLES, LostCompetition, ReadByHost, TooLarge, ordered
 from spyre_mlir.scratchpad.liveness import LiveRange, LoopAccesses, OpAccesses, live_ranges
 
 
@@ -108,7 +108,10 @@ def test_no_life_is_too_short(seed: int):
 
 
 def test_reasons_have_one_order():
-    """That of the list, one of each; the text is the barrier and the detail."""
-    given = [Reason(Barrier.TOO_LARGE, "x"), Reason(Barrier.BOUNDARY), Reason(Barrier.TOO_LARGE, "y")]
-    assert [str(each) for each in ordered(given)] == ["graph input or output", "too large: x"]
-    assert list(Barrier)[-1] is Barrier.LOST
+    """Reasons are in the order of their classes, one of each kind; the text is the title and the sentence."""
+    given = [TooLarge(9, 4), ReadByHost(), TooLarge(8, 4)]
+    assert [str(each) for each in ordered(given)] == [
+        "graph input or output: the host reads it",
+        "too large: 9 bytes per core, LX has 4",
+    ]
+    assert TITLES[-1] == LostCompetition.title

@@ -289,7 +289,7 @@ def test_the_order_of_names_is_significant() -> None:
 
 def test_the_order_of_passes() -> None:
     """Layouts, spans, work distribution, scratchpads, as torch-spyre has them; names and tiles before them."""
-    names = [re.split(r"[{]", text)[0] for _, texts in SpyrePipeline().stages() for text in texts]
+    names = [step.name for _, pipeline in SpyrePipeline().stages() for step in pipeline.steps]
     published = ("choose-layouts", "span-reduction", "work-distribution", "scratchpad-planning")
     tiling = ("propagate-named-dims", "lower-hints", "coarse-tiling")
     order = [*tiling, *published[:3], "joint-planning", "clone-outputs", "clone-inputs", published[3]]

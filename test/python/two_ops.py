@@ -9,7 +9,6 @@ one is there, in each of its formats, whatever a frontend makes of a model. ``VI
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 import zlib
 from collections.abc import Callable
@@ -27,7 +26,7 @@ from spyre_mlir.frontend import import_torch
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.lowering.export import export
 from spyre_mlir.mlir import ir
-from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+from spyre_mlir.pipelines import Pipeline, SpyrePipeline, run_pipeline
 from spyre_mlir.remarks import Remark, Remarks
 from spyre_mlir.simulator import Statistics, run
 from spyre_mlir.target.ops import DEVICE_OPS, DL16, FP32, INT32, DeviceOp, Kind
@@ -404,7 +403,7 @@ def executed(name: str, sencores: int, lx_planning: bool) -> Executed:
     """A program, compiled from its level on and run on the simulator."""
     made, remarks = program(name), Remarks()
     module = placed(name, sencores, lx_planning, remarks)
-    run_pipeline(module, ",".join(_stages(sencores, lx_planning)["bundle"]), remarks=remarks)
+    run_pipeline(module, _stages(sencores, lx_planning)["bundle"], remarks=remarks)
     bundle, constants = export(module)
     result = run(bundle, {**constants, **made.inputs})
     outputs = tuple(result.outputs[f"result{number}"] for number in range(len(made.chains)))
@@ -416,12 +415,12 @@ def placed(name: str, sencores: int, lx_planning: bool, remarks: Remarks | None 
     made = program(name)
     module, stages = ir.Module.parse(made.text, context()), _stages(sencores, lx_planning)
     wanted = [passes for level, passes in stages.items() if level not in (made.level, "bundle")]
-    target = f"attach-target{{sencores={sencores}}}"
-    run_pipeline(module, ",".join([target, *itertools.chain(*wanted)]), remarks=remarks)
+    target = Pipeline.parse(f"attach-target{{sencores={sencores}}}")
+    run_pipeline(module, sum(wanted, target), remarks=remarks)
     return module
 
 
-def _stages(sencores: int, lx_planning: bool) -> dict[str, tuple[str, ...]]:
+def _stages(sencores: int, lx_planning: bool) -> dict[str, Pipeline]:
     """The passes of each level."""
     return dict(SpyrePipeline(sencores=sencores, lx_planning=lx_planning).stages())
 
