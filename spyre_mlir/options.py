@@ -47,7 +47,6 @@ class Options:
         Raises:
             CompileError: An option is unknown, repeated, or has an invalid value.
         """
-        types_ = _types(cls)
         fields = {_shown(f.name): f.name for f in _fields(cls)}
         values: dict[str, Any] = {}
         for key, value in _split(text, cls.title()):
@@ -56,7 +55,7 @@ class Options:
                 raise CompileError(cls.unknown_option(key))
             if name in values:
                 raise CompileError(f"The {cls.title()} is given option '{key}' twice.")
-            values[name] = _convert(types_[name], value, f"option '{key}' of the {cls.title()}")
+            values[name] = _convert(_types(cls)[name], value, f"option '{key}' of the {cls.title()}")
         return cls(**values)
 
     @classmethod
@@ -129,7 +128,7 @@ def _fields(cls: type) -> tuple[dataclasses.Field[Any], ...]:
 
 @functools.cache
 def _types(cls: type) -> dict[str, Any]:
-    """Return the types of the fields, cached: annotations are text that would be evaluated for each pipeline."""
+    """Return the types of the fields, cached: annotations are text, whose evaluation takes as long as a small pass."""
     return typing.get_type_hints(cls)
 
 
