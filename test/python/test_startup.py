@@ -29,7 +29,7 @@ def test_importing_the_package_imports_no_large_library(module):
 
 
 def test_a_small_pipeline_imports_what_it_needs():
-    """No compiled search, no torch, no Python module of linalg with its language, no masked arrays, no evaluator, no search."""
+    """No search, no rules of bundles, no torch, no language of linalg, no masked arrays, no archives, no evaluator."""
     large = (
         "torch",
         "scipy",
