@@ -19,7 +19,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from spyre_mlir import eager_mode, moved_modules, systems
-from spyre_mlir.errors import CompileError, FallbackWarning, HostWorkWarning, RangeWarning, RecompileWarning
+from spyre_mlir.errors import (
+    CompileError,
+    FallbackWarning,
+    HostWorkWarning,
+    PassWarning,
+    RangeWarning,
+    RecompileWarning,
+)
 from spyre_mlir.version import VERSION as __version__
 
 systems.require_posix()
@@ -44,6 +51,7 @@ __all__ = [
     "EightBitLinear",
     "FallbackWarning",
     "HostWorkWarning",
+    "PassWarning",
     "PiecewiseProgram",
     "Program",
     "RangeWarning",

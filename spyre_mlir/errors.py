@@ -141,6 +141,10 @@ class _BriefWarning(UserWarning):
         super().__init__(brief(text))
 
 
+class PassWarning(UserWarning):
+    """A pass accepts an operation, but doubts it; the text has the place in the source and the reason."""
+
+
 class RangeWarning(_BriefWarning):
     """Values of a run exceeded the range of the device's 16-bit format; the text names tensors and replacements."""
 

@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from spyre_mlir.bundle.regular_files import read_text
 from spyre_mlir.errors import CompileError
 
 
@@ -158,6 +157,9 @@ def write_json(path: Path, value: Any) -> None:
 
 def load(path: Path) -> Field:
     """Return the JSON value in a file; ``CompileError`` with the name of an unreadable or damaged file."""
+    # Imported on use: a compilation uses fields without files, and the reader imports the archive modules.
+    from spyre_mlir.bundle.regular_files import read_text
+
     text = read_text(path)
     try:
         return Field(json.loads(text, object_pairs_hook=_members, parse_constant=_no_number), str(path))

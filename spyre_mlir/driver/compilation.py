@@ -28,7 +28,7 @@ from spyre_mlir.driver.program_findings import Trials, program_findings
 from spyre_mlir.driver.program_state import StateRequest
 from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
-from spyre_mlir.errors import CompileError, HostWorkWarning, without_causes
+from spyre_mlir.errors import CompileError, HostWorkWarning, PassWarning, without_causes
 from spyre_mlir.faults import faults_reported
 from spyre_mlir.files import read_text
 from spyre_mlir.mlir import ir
@@ -396,7 +396,7 @@ def _json(plan: Mapping[str, Any]) -> str:
 def warn_of_passes(program: Program, stacklevel: int) -> None:
     """Issue the warnings of passes as Python warnings."""
     for remark in Remarks(program.pass_remarks).of_kind(WARNING):
-        warnings.warn(str(of_remark(remark)), stacklevel=stacklevel)
+        warnings.warn(str(of_remark(remark)), PassWarning, stacklevel=stacklevel)
 
 
 def _plan_text(source: ir.OpView | ir.Operation, pipeline: SpyrePipeline) -> str:

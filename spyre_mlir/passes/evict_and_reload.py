@@ -30,7 +30,6 @@ from spyre_mlir.rewriting.clones import (
 )
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.memory_plan import Residency
-from spyre_mlir.scratchpad.spill_and_reload import SpillAndReloadSolver
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,9 @@ class EvictAndReload(BeforePlanning):
                 else:
                     buffer = replace(buffer, uses=(buffer.first,), spilled_traffic=0, placed_traffic=0)
             buffers.append(buffer)
+        # Imported on use: most programs have nothing to spill.
+        from spyre_mlir.scratchpad.spill_and_reload import SpillAndReloadSolver
+
         solver = SpillAndReloadSolver(selection_steps=3 * self.steps, steps_per_selection=self.steps)
         plan = solver.plan(buffers, space)
         # The residencies of the buffers that the plan keeps in LX for only a part of their live range.

@@ -22,7 +22,6 @@ from spyre_mlir.passes.before_planning import BeforePlanning, fit, replace_funct
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.outlining import read_by
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemorySpace
-from spyre_mlir.scratchpad.buffer_selection import select
 from spyre_mlir.scratchpad.instance import Instance
 
 #: Search steps to compute the loss of an order.
@@ -161,6 +160,9 @@ def better_order(
     # Order 0 is the given one.
     if not best:
         return None
+    # Imported on use: in most programs no other order needs less memory.
+    from spyre_mlir.scratchpad.buffer_selection import select
+
     lost, lost_now = (
         select(instances[index], space.capacity, budget=_SELECTION_STEPS).lost for index in (best, 0)
     )

@@ -18,6 +18,7 @@ from spyre_mlir.analysis.aliasing import all_ops, functions
 from spyre_mlir.analysis.kept_usage import digest_of, usage_kept, usage_of
 from spyre_mlir.analysis.program_cost import ProgramCost, cost_of_program
 from spyre_mlir.analysis.repeated_layers import OperationSequence
+from spyre_mlir.bundle.context import Context
 from spyre_mlir.bundle.level_lines import LevelLine
 from spyre_mlir.bundle.model import Origin
 from spyre_mlir.diagnostics import compile_error, error_at, of_remark
@@ -39,7 +40,8 @@ from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import WARNING, Remarks
 from spyre_mlir.target.target import Target
-from spyre_mlir.timeline import timeline
+from spyre_mlir.timeline import timeline_of
+from spyre_mlir.timeline.of_design import work_of_designs
 from spyre_mlir.timing import Timing, entered, scope
 
 
@@ -551,7 +553,7 @@ class PipelineEvaluator:
             raise
         except CompileError:
             return None
-        run = timeline(bundle)
+        run = timeline_of(Context(bundle), work_of_designs(bundle))
         moved = sum(execution.read_bytes + execution.written_bytes for execution in run.executions)
         return ProgramCost(run.total_ns, moved)
 

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Solvers that search: annealing, exact search, and the portfolio of all with a bound, which is the default."""
+"""Solvers that search: annealing, exact search, and the portfolio of all with a bound, which is the default.
+
+The searches are imported on use: the heuristics place the buffers of most programs.
+"""
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
 
-from spyre_mlir.optimization.infeasible_subset import infeasible_subset
 from spyre_mlir.records import dataclass
-from spyre_mlir.scratchpad.buffer_selection import select
 from spyre_mlir.scratchpad.fitting import (
     Fitting,
     by_area,
@@ -22,7 +22,6 @@ from spyre_mlir.scratchpad.fitting import (
     lowest,
     orders,
 )
-from spyre_mlir.scratchpad.in_place_packing import pack
 from spyre_mlir.scratchpad.instance import Instance
 from spyre_mlir.scratchpad.solver import MemoryPlanSolver, Placement, competition
 
@@ -71,6 +70,8 @@ class AnnealingSolver(MemoryPlanSolver):
 
     def place(self, instance: Instance) -> Placement:
         """Return the addresses of the best order found."""
+        import random
+
         fitting, rng = Fitting(instance), random.Random(self.seed)
         first = [_fitted(fitting, order(instance), 0, {}) for order in (by_lifetime, by_size, by_worth)]
         state = best = min(first, key=lambda state: state.cost)
@@ -132,6 +133,8 @@ class ExactSolver(MemoryPlanSolver):
 
     def place(self, instance: Instance) -> Placement:
         """Return addresses of all or some buffers; the bound is the least saving if not all of them can fit."""
+        from spyre_mlir.scratchpad.in_place_packing import pack
+
         order = list(by_worth(instance))
         packing = pack(instance, instance.space.capacity, self.nodes)
         bound = int(instance.savings.min()) if packing.proven else 0
@@ -219,6 +222,9 @@ class _PortfolioSearch:
 
     def _select_and_pack(self) -> None:
         """Pack selections of rising loss; the bound rises with them until one is given up."""
+        from spyre_mlir.optimization.infeasible_subset import infeasible_subset
+        from spyre_mlir.scratchpad.buffer_selection import select
+
         conflicts: list[list[int]] = []
         proving = True
         while self.steps_left > 0 and self.packing_left > 0:
@@ -270,6 +276,8 @@ class _PortfolioSearch:
 
         The search visits at most ``node_limit`` nodes, if it is given.
         """
+        from spyre_mlir.scratchpad.in_place_packing import pack
+
         subset = self.instance.subset(members)
         # A node of the exact search visits all pairs of a buffer and a time at which it is live.
         first = np.searchsorted(subset.times, subset.starts)

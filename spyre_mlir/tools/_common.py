@@ -141,13 +141,26 @@ def _note_silence() -> None:
         print(f"note: Nothing was told about '{topic}', which the log was asked for.", file=sys.stderr)
 
 
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """A formatter that measures the terminal without ``shutil``, which imports all compression modules.
+
+    argparse creates a formatter for each argument that is added.
+    """
+
+    def __init__(self, prog: str) -> None:
+        columns = os.environ.get("COLUMNS", "")
+        width = int(columns) if columns.isdecimal() else 0
+        with contextlib.suppress(OSError):  # the output is not a terminal
+            width = width or os.get_terminal_size().columns
+        super().__init__(prog, width=(width or 80) - 2)
+
+
 class ArgumentParser(argparse.ArgumentParser):
     """An argparse parser with the common flags of all tools; it raises ``CompileError`` and rejects abbreviations."""
 
     def __init__(self, prog: str, description: str | None, epilog: str | None = None) -> None:
-        formatter = argparse.RawDescriptionHelpFormatter
         # spyre-opt treats every unknown flag as a pass, so abbreviated flags are not allowed in any tool.
-        super().__init__(prog, None, description, epilog, formatter_class=formatter, allow_abbrev=False)
+        super().__init__(prog, None, description, epilog, formatter_class=_HelpFormatter, allow_abbrev=False)
         self.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
         self.add_argument("--load", action=_LoadAction, metavar="FILE.py",
                           help="import your own passes, solvers or device operations")  # fmt: skip

@@ -266,7 +266,8 @@ def test_the_gradient_of_a_weight_is_a_matmul_per_position_of_the_weight(shape: 
 def test_a_window_of_thousands_of_positions_is_for_the_host():
     """It would be as many operations; the remark says so."""
     model, x = whole_numbers(nn.Conv2d(2, 2, 24, groups=2, bias=False), 1, 2, 50, 50)
-    program = spyre_mlir.compile(model, (x,), sencores=2, native_windows=False)
+    with pytest.warns(spyre_mlir.HostWorkWarning, match="a window of 576 positions"):
+        program = spyre_mlir.compile(model, (x,), sencores=2, native_windows=False)
     assert any("a window of 576 positions" in remark.reason for remark in program.remarks)
     assert (program(x).double() == model.double()(x.double())).all()
 

@@ -262,7 +262,8 @@ func.func @main(%x: tensor<64x128xf16>) -> tensor<64x128xf16> attributes {sdsc.d
 def test_warnings_of_passes_are_warnings_of_python() -> None:
     """``compile`` warns of names that are missing, at the place in the source."""
     with pytest.warns(
-        UserWarning, match="4:8: warning: no hint can tile what has no name: dim 0 of argument 'arg0'"
+        spyre_mlir.PassWarning,
+        match="4:8: warning: no hint can tile what has no name: dim 0 of argument 'arg0'",
     ):
         spyre_mlir.compile(UNNAMED)
 

@@ -393,6 +393,7 @@ def errors() -> None:
     """What may be caught, and what is warned of."""
     warnings.simplefilter("error", spyre_mlir.FallbackWarning)
     warnings.simplefilter("error", spyre_mlir.HostWorkWarning)
+    warnings.simplefilter("error", spyre_mlir.PassWarning)
     warnings.simplefilter("error", spyre_mlir.RangeWarning)
     warnings.simplefilter("error", spyre_mlir.RecompileWarning)
     try:

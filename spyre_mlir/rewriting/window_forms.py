@@ -1,0 +1,448 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The forms without windows of one op with windows, and the choice between them (pass ``unroll-windows``)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+
+from spyre_mlir.analysis.windows import Window, Windowed, windowed
+from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.structured import Map, element_of, iterators, maker_of, shape_of
+from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.stick_layout import ELEMENT_BITS, elements_per_stick
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
+from spyre_mlir.mlir import ir
+from spyre_mlir.records import dataclass
+from spyre_mlir.rewriting.halo_tiling import HaloTiling, bands_of
+from spyre_mlir.rewriting.im2col import im2col_of
+from spyre_mlir.rewriting.outlining import replace_operands
+from spyre_mlir.rewriting.tensor_builders import (
+    collapsed,
+    concatenated,
+    constant,
+    constant_pad,
+    expanded,
+    extracted,
+    generic_op,
+    transposed,
+)
+from spyre_mlir.rewriting.window_unrolling import (
+    MOST_ROWS,
+    NativeWindows,
+    Unrolling,
+    iterated_by,
+    native_windows,
+    padded,
+)
+
+#: The most positions of a kernel that become operations; with thousands, compilation takes minutes.
+_MOST_POSITIONS = 512
+
+#: The most positions of a pooling for which bands are preferred to a reduction dim by dim: with 25 they halve the time.
+_MOST_TILED_POSITIONS = 64
+
+
+def chain_of(window: Windowed, native: bool) -> tuple[Callable[[], ir.Value], str]:
+    """Return a builder of the ops without windows, and a description of the chosen form for the remark.
+
+    ``native`` permits operations whose operands have windows.
+    """
+    element = element_of(window.inputs[window.source])
+    if element not in ELEMENT_BITS:
+        raise error_at(window.op, f"element type {element} has no form on the device")
+    sliding = native_windows(window) if native else None
+    im2col = im2col_of(window, MOST_ROWS)
+    if im2col is not None:
+        how = "; they lie side by side, so all positions are one matmul"
+        return lambda: Unrolling(window).as_matmul(im2col), how
+    if sliding is not None and not is_by_position(window):
+        folded = SpaceToDepth(sliding)
+        if folded.fits():
+            return folded.run, "; over steps of pixels as channels"
+        return sliding.run, f"; '{sliding.opcode}' slides it"
+    # The gradient of a weight: its kernel is an image, and its result is small.
+    if is_by_position(window):
+        how = "; the result has fewer positions: a matmul for each of them"
+        return lambda: ByPosition(window).run(), how
+    by_dim, extents = is_separable(window), [window.extents[dim] for dim in window.kernel]
+    count = sum(extents) if by_dim else math.prod(extents)
+    if count > _MOST_POSITIONS:
+        text = f"a window of {count} positions is taken apart into as many operations; up to {_MOST_POSITIONS} are"
+        raise error_at(window.op, text)
+    few = not by_dim or math.prod(extents) <= _MOST_TILED_POSITIONS
+    bands = bands_of(window) if few else None
+    if bands is not None:
+        how = f"; each image in {bands.count} bands of {bands.rows} rows, with rows of their neighbours"
+        return lambda: HaloTiling(window, bands).run(), how
+    if by_dim:
+        return lambda: Separable(window).run(), "; its dims are reduced one by one"
+    return lambda: Unrolling(window).run(), ""
+
+
+# Poolings that are reduced dim by dim: one op per position of each dim, instead of one per position of the kernel.
+
+
+class Separable(Unrolling):
+    """Builder of the chains of a pooling, one chain per dim that the windows slide along, last dim first.
+
+        y[i, j] = sum over p of (sum over q of x[s*i + d*p, s*j + d*q])
+    ->  r[h, j] = sum over q of x[h, s*j + d*q],  y[i, j] = sum over p of r[s*i + d*p, j]
+
+    Maxima and minima are exact in any order. Sums over two dims have the same terms in the same order as tap by tap.
+    """
+
+    def run(self) -> ir.Value:
+        value = self._source()
+        for window in reversed(self.windowed.windows):
+            value = self._reduced_along(window, value, maps_elements=window is self.windowed.windows[-1])
+        return self._finished(self._restored(value))
+
+    def _reduced_along(self, window: Window, source: ir.Value, maps_elements: bool) -> ir.Value:
+        """Reduce one dim; the first reduction also applies the elementwise function of the pooling."""
+        axis = self.order.index(self.windowed.indices.index(window))
+        sizes = list(shape_of(source))
+        offsets, strides = [0] * len(sizes), [1] * len(sizes)
+        sizes[axis], strides[axis] = self.windowed.extents[window.output], self._stride(self.order[axis])
+        every, result = tuple(range(len(sizes))), self._neutral(sizes)
+        for position in range(self.windowed.extents[window.kernel]):
+            offsets[axis] = window.dilation * position
+            part = extracted(source, offsets, sizes, strides)
+            tap = generic_op([part], result, [every, every], len(sizes), 0)
+            if maps_elements:
+                # The body arguments of a tap: the element and the accumulator.
+                arguments = list(self.body.arguments)
+                self._write(tap, [arguments[self.windowed.source], arguments[-1]], alone=position == 0)
+            else:
+                types = [ir.RankedTensorType(operand.type).element_type for operand in tap.operands]
+                block = ir.Block.create_at_start(tap.regions[0], types)
+                with ir.InsertionPoint(block):
+                    value, accumulator = block.arguments
+                    if position:
+                        operands = [accumulator, value]
+                        value = ir.Operation.create(self.combine.name, types[1:], operands).result
+                    ir.Operation.create("linalg.yield", operands=[value])
+            result = tap.results[0]
+        return result
+
+
+def is_separable(windowed: Windowed) -> bool:
+    """Return whether an op is a pooling that is cheaper to reduce dim by dim than tap by tap."""
+    arguments = list(windowed.op.regions[0].blocks[0].arguments)
+    others = [argument for index, argument in enumerate(arguments[:-1]) if index != windowed.source]
+    if len(windowed.windows) < 2 or windowed.reduced or any(True for other in others for _ in other.uses):
+        return False
+    # The elements of each source dim from the first to the last one that a window reads.
+    sizes: dict[int | Window, int] = {}
+    for index in windowed.indices:
+        if index is not None:
+            sizes[index] = windowed.extents[iterated_by(index)]
+        if isinstance(index, Window):
+            read = index.stride * (sizes[index] - 1) + index.dilation * (windowed.extents[index.kernel] - 1)
+            sizes[index] = read + 1
+    # The elements that all taps compute, dim by dim, last dim first.
+    count = 0
+    for window in reversed(windowed.windows):
+        sizes[window] = windowed.extents[window.output]
+        count += windowed.extents[window.kernel] * math.prod(sizes.values())
+    return count < math.prod(windowed.extents)
+
+
+# Convolutions whose kernel has more positions than their result: a matmul per position of the result.
+
+#: The most kernel positions for which there is always a matmul per kernel position: usual convolutions have fewer.
+_MANY = 64
+
+
+class ByPosition(Unrolling):
+    """Builder of a convolution with a large kernel, as the gradient of a weight, whose kernel is as large as an image.
+
+        y[f, n, i, j] = sum over k of w[f, k] * x_ij[k, n],  k for all of p, q, c
+
+    ``x_ij`` is the slice of the source that one position reads.
+    """
+
+    def run(self) -> ir.Value:
+        """Build a matmul per position of the result and concatenate them."""
+        windowed = self.windowed
+        source, weight = self._source(), self._weight()
+        # Per window the offset of the first element that each position of the result reads.
+        outputs, strides = zip(*((window.output, window.stride) for window in windowed.windows), strict=True)
+        steps = (range(0, windowed.extents[dim] * by, by) for dim, by in zip(outputs, strides, strict=True))
+        parts = [self._part(source, weight, offsets) for offsets in itertools.product(*steps)]
+        order = [*outputs, *self._features, *self._columns]
+        whole = concatenated(parts, 0) if len(parts) > 1 else parts[0]
+        ends = [len(outputs), len(outputs) + len(self._features), len(order)]
+        groups = [list(range(begin, end)) for begin, end in itertools.pairwise([0, *ends])]
+        whole = expanded(whole, groups, [windowed.extents[dim] for dim in order])
+        return self._finished(
+            transposed(whole, [order.index(dim) for dim in windowed.result if dim is not None])
+        )
+
+    @property
+    def _weight_dims(self) -> Map:
+        return next(dims for dims in self.windowed.others if dims is not None)
+
+    @property
+    def _columns(self) -> list[int]:
+        """The dims of the result that the source has in addition to the windows."""
+        return [dim for dim in self.windowed.result if dim in self.windowed.indices and dim is not None]
+
+    @property
+    def _features(self) -> list[int]:
+        return [dim for dim in self.windowed.result if dim in self._weight_dims and dim is not None]
+
+    @property
+    def _contracted(self) -> list[int]:
+        return [*self.windowed.kernel, *self.windowed.reduced]
+
+    def _merged(self) -> tuple[int, ...]:
+        return ()
+
+    def _order(self) -> tuple[int, ...]:
+        """Return the dims of the source in the order of its transpose: windows, contracted dims, columns."""
+        indices = self.windowed.indices
+        windows = [dim for dim, index in enumerate(indices) if isinstance(index, Window)]
+        reduced = [dim for dim, index in enumerate(indices) if index in self.windowed.reduced]
+        return (*windows, *reduced, *(indices.index(dim) for dim in self._columns))
+
+    def _source(self) -> ir.Value:
+        value = self.windowed.inputs[self.windowed.source]
+        pad = padded(value)
+        if pad is None:
+            return transposed(value, self.order)
+        inner, number, amounts = pad
+        low, high = ([amount[dim] for dim in self.order] for amount in amounts)
+        shape = [ir.RankedTensorType(value.type).shape[dim] for dim in self.order]
+        return constant_pad(transposed(inner, self.order), number, low, high, shape)
+
+    def _weight(self) -> ir.Value:
+        """Return the weight as [features, contracted], with all contracted dims merged."""
+        dims, windowed = self._weight_dims, self.windowed
+        value = windowed.inputs[windowed.others.index(dims)]
+        order = [dims.index(dim) for dim in (*self._features, *self._contracted)]
+        split = len(self._features)
+        if math.prod(windowed.extents[dim] for dim in self._contracted) % elements_per_stick(
+            target_of(windowed.op), element_of(value)
+        ):
+            # A transfer can bound single dims of the host, but not several dims that end together within a stick.
+            value = sdsc.clone(value, windowed.op.location)
+        return collapsed(transposed(value, order), [range(split), range(split, len(order))])
+
+    def _part(self, source: ir.Value, weight: ir.Value, offsets: tuple[int, ...]) -> ir.Value:
+        """Build the result at one position: [1, features, columns]."""
+        windowed = self.windowed
+        indices = [windowed.indices[dim] for dim in self.order]
+        read = [index.kernel if isinstance(index, Window) else iterated_by(index) for index in indices]
+        sizes = [windowed.extents[dim] for dim in read]
+        strides = [index.dilation if isinstance(index, Window) else 1 for index in indices]
+        begins = [*offsets, *([0] * (len(indices) - len(offsets)))]
+        part = sdsc.clone(extracted(source, begins, sizes, strides), windowed.op.location)
+        split = len(self._contracted)
+        part = collapsed(part, [range(split), range(split, len(sizes))])
+        rows, columns = (
+            math.prod(windowed.extents[dim] for dim in dims) for dims in (self._features, self._columns)
+        )
+        operands = {True: (part, (2, 1)), False: (weight, (0, 2))}
+        inputs = [operands[dims is None] for dims in windowed.others]
+        maps = [*(dims for _, dims in inputs), (0, 1)]
+        matmul = generic_op([value for value, _ in inputs], self._neutral([rows, columns]), maps, 3, 1)
+        self._write(matmul, list(self.body.arguments), alone=False)
+        return expanded(matmul.results[0], [[0, 1], [2]], [1, rows, columns])
+
+
+def is_by_position(windowed: Windowed) -> bool:
+    """Return whether an op is a convolution with many kernel positions, and fewer result positions."""
+    weights = [dims for dims in windowed.others if dims is not None]
+    kernel, outputs = (
+        math.prod(windowed.extents[dim] for dim in dims)
+        for dims in (windowed.kernel, [window.output for window in windowed.windows])
+    )
+    if len(weights) != 1 or kernel <= max(outputs, _MANY):
+        return False
+    (weight,) = weights
+    columns = [index for index in windowed.indices if isinstance(index, int) and index in windowed.result]
+    contracted = {*windowed.kernel, *windowed.reduced}
+    return (
+        None not in weight
+        and contracted <= set(weight)
+        and all(
+            index in columns or index in windowed.reduced
+            for index in windowed.indices
+            if isinstance(index, int)
+        )
+        and set(windowed.reduced) <= set(windowed.indices)
+        and bool(columns)
+        and not set(columns) & set(weight)
+        and bool(set(windowed.result) & set(weight))
+    )
+
+
+# Space to depth: a strided convolution over few channels as a convolution with stride 1, with pixels as channels.
+
+
+@dataclass(frozen=True)
+class SpaceToDepth:
+    """Rewrite of a convolution of an image whose few channels fill only a small part of a stick.
+
+        y[i, j, f] = sum over c, p, q of x[c, s*i + p - b, s*j + q - b] * w[f, c, p, q]
+    ->  y[i, j, f] = sum over k, p, q of x'[i + p - b', j + q - b', k] * w'[f, p, q, k],  k for c and s x s pixels
+
+    The host writes an argument in this form: ``x'`` has the same elements with ``s * s`` pixels adjacent. The kernel is
+    padded at its beginning to the begin of a step, and at its end to whole steps.
+    """
+
+    native: NativeWindows
+
+    def run(self) -> ir.Value:
+        """Build the convolution with stride 1: one device operation, or a matmul if a step covers the kernel."""
+        old, windows, value = self.native.windowed, self.native.windows, self.native.pad.value
+        before = [self.native.pad.before[old.indices.index(window)] for window in windows]
+        steps = [-(-amount // window.stride) for amount, window in zip(before, windows, strict=True)]
+        expand, order, collapse = self._steps()
+        source = expanded(value, expand.groups, expand.shape)
+        source = collapsed(transposed(source, order.permutation), collapse.groups)
+        weight = self._weight(before, steps)
+        # The padding of the windows, which the device operation folds into itself again.
+        shape = list(shape_of(source))
+        images = len(shape) - 1 - len(windows)
+        low, high = [0] * len(shape), [0] * len(shape)
+        for number, (window, size) in enumerate(zip(windows, shape_of(weight)[1:], strict=False)):
+            low[images + number] = steps[number]
+            needed = old.extents[window.output] + size - 1
+            high[images + number] = max(needed - steps[number] - shape[images + number], 0)
+        if any((*low, *high)):
+            source = self._zero_padded(source, low, high)
+        window = windowed(self._op([source if dims is None else weight for dims in old.others]))
+        assert window is not None
+        native = native_windows(window)
+        result = Unrolling(window).run() if native is None else native.run()
+        window.op.erase()
+        return result
+
+    def fits(self) -> bool:
+        """Return whether the host can write the image in this form, and the image then has fewer bytes."""
+        value, old, windows = self.native.pad.value, self.native.windowed, self.native.windows
+        # Groups of channels are not supported: they are not images, and each group has separate features.
+        if self.native.opcode != "conv2d" or set(self._images()) & set(self._weight_dims()):
+            return False
+        if not isinstance(value.owner, ir.Block) or stick.has_layout(value.type):
+            return False
+        sizes = [shape_of(value)[old.indices.index(window)] for window in windows]
+        is_whole = (size % window.stride == 0 for size, window in zip(sizes, windows, strict=True))
+        if len(windows) != len(old.windows) or not all(is_whole) or any(w.dilation > 1 for w in windows):
+            return False
+        view: HostView | None = HostView.whole(shape_of(value))
+        for step in self._steps():
+            view = view and view.after(step)
+        lanes = elements_per_stick(target_of(old.op), "f16")
+        area = math.prod(window.stride for window in windows)
+        channels = old.extents[self._channel()]
+        fewer = -(-channels * area // lanes) < area * -(-channels // lanes)
+        return view is not None and fewer and view.gathers_sticks(lanes)
+
+    def _channel(self) -> int:
+        return self.native.windowed.reduced[0]
+
+    def _images(self) -> list[int]:
+        """Return the iteration dims of the source except windows and channels."""
+        indices = self.native.windowed.indices
+        return [index for index in indices if isinstance(index, int) and index != self._channel()]
+
+    def _weight_dims(self) -> Map:
+        return next(dims for dims in self.native.windowed.others if dims is not None)
+
+    def _steps(self) -> tuple[Expand, Transpose, Collapse]:
+        """Return the view transforms to images, steps of rows and columns, and channels and pixels of a step merged."""
+        old, value = self.native.windowed, self.native.pad.value
+        groups, shape, place = [], [], {}
+        for dim, index in enumerate(old.indices):
+            size, first = shape_of(value)[dim], len(shape)
+            place[dim] = first
+            stride = index.stride if isinstance(index, Window) else 1
+            parts = [size // stride, stride] if isinstance(index, Window) else [size]
+            groups.append(tuple(range(first, first + len(parts))))
+            shape += parts
+        slid = [dim for dim, index in enumerate(old.indices) if isinstance(index, Window)]
+        channel = old.indices.index(self._channel())
+        images = [dim for dim in range(len(old.indices)) if dim not in slid and dim != channel]
+        # Channels come before pixels: a stick then begins with whole rows of pixels, which the host can gather.
+        order = [place[dim] for dim in (*images, *slid, channel)] + [place[dim] + 1 for dim in slid]
+        rank = len(images) + len(slid)
+        merged = (*((dim,) for dim in range(rank)), tuple(range(rank, len(order))))
+        return Expand(tuple(groups), tuple(shape)), Transpose(tuple(order)), Collapse(merged)
+
+    def _weight(self, before: list[int], steps: list[int]) -> ir.Value:
+        """Return the weight as [features, windows.., channels and pixels of a step]."""
+        old, windows = self.native.windowed, self.native.windows
+        dims = self._weight_dims()
+        value = old.inputs[old.others.index(dims)]
+        (feature,) = [dim for dim in dims if dim in old.result]
+        order = [feature, self._channel(), *(window.kernel for window in windows)]
+        value = transposed(value, [dims.index(dim) for dim in order])
+        low, high, shape = [0, 0], [0, 0], list(shape_of(value))
+        for number, window in enumerate(windows):
+            front = steps[number] * window.stride - before[number]
+            low.append(front)
+            high.append(-(front + shape[2 + number]) % window.stride)
+        value = self._zero_padded(value, low, high)
+        padded = shape_of(value)
+        parts = [
+            size
+            for number, window in enumerate(windows)
+            for size in (padded[2 + number] // window.stride, window.stride)
+        ]
+        groups = [[0], [1], *([2 + 2 * number, 3 + 2 * number] for number in range(len(windows)))]
+        value = expanded(value, groups, [*padded[:2], *parts])
+        taps, pixels = ([2 + 2 * number + part for number in range(len(windows))] for part in (0, 1))
+        value = transposed(value, [0, *taps, 1, *pixels])
+        rank = 1 + len(windows)
+        return collapsed(value, [*([dim] for dim in range(rank)), range(rank, len(shape_of(value)))])
+
+    def _zero_padded(self, value: ir.Value, low: list[int], high: list[int]) -> ir.Value:
+        shape = [first + size + last for first, size, last in zip(low, shape_of(value), high, strict=True)]
+        zero = constant(ir.FloatAttr.get(ir.Type.parse(element_of(value)), 0.0))
+        return constant_pad(value, maker_of(zero), low, high, shape)
+
+    # -- the op ---------------------------------------------------------------------------------------
+
+    def _op(self, inputs: list[ir.Value]) -> ir.Operation:
+        """Build the op with the same result and body, over images, windows, features, kernels, contracted dims."""
+        old, windows = self.native.windowed, self.native.windows
+        outputs = [window.output for window in windows]
+        images = self._images()
+        (feature,) = [dim for dim in self._weight_dims() if dim in old.result]
+        order = [*images, *outputs, feature]
+        rank, count = len(order) + len(windows) + 1, len(windows)
+        d = [ir.AffineDimExpr.get(number) for number in range(rank)]
+        kernels, contracted = d[len(order) : -1], d[-1]
+        rows = d[len(images) : len(images) + count]
+        slid = [row + kernel for row, kernel in zip(rows, kernels, strict=True)]
+        source = ir.AffineMap.get(rank, 0, [*d[: len(images)], *slid, contracted])
+        weight = ir.AffineMap.get(rank, 0, [d[len(order) - 1], *kernels, contracted])
+        result = ir.AffineMap.get(rank, 0, [d[order.index(dim)] for dim in old.result if dim is not None])
+        maps = [*(source if dims is None else weight for dims in old.others), result]
+        destination = list(old.op.operands)[-1]
+        op = ir.Operation.create(
+            "linalg.generic",
+            results=[old.op.results[0].type],
+            operands=[*inputs, destination],
+            attributes={
+                "indexing_maps": ir.ArrayAttr.get([ir.AffineMapAttr.get(map_) for map_ in maps]),
+                "iterator_types": iterators(rank, frozenset(range(len(order), rank))),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(inputs), 1]),
+            },
+            regions=1,
+        )
+        body = old.op.regions[0].blocks[0]
+        block = ir.Block.create_at_start(op.regions[0], [argument.type for argument in body.arguments])
+        values = dict(zip(body.arguments, block.arguments, strict=True))
+        with ir.InsertionPoint(block):
+            for scalar in [item.operation for item in body.operations]:
+                copy = scalar.clone().operation
+                replace_operands(copy, values)
+                values.update(zip(scalar.results, copy.results, strict=True))
+        return op
