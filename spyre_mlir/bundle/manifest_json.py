@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""`manifest.json`: the host's side of a bundle, as the fields of ``Manifest`` by their names (``plain.py``).
+"""`manifest.json`: the host's side of a bundle, as the fields of ``Manifest`` by their names (``json_fields.py``).
 
 A fill value that JSON cannot represent is written as the string "inf", "-inf" or "nan". An argument has a
 fill only if the host writes its padding, a source only if it takes the array of another argument, and index bounds
@@ -17,9 +17,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from spyre_mlir.bundle.json_fields import Field
+from spyre_mlir.bundle.json_fields import Field, from_plain, to_plain
 from spyre_mlir.bundle.model import Design, KernelArgument, Manifest
-from spyre_mlir.bundle.plain import from_plain, to_plain
 from spyre_mlir.target.formats import MODES
 from spyre_mlir.target.target import packaged_target
 

@@ -17,7 +17,7 @@ from spyre_mlir.driver.cache_settings import package_digest
 from spyre_mlir.driver.compilation import compile
 from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError, Uncached, listed, with_suggestion
-from spyre_mlir.experiments.extras import imported
+from spyre_mlir.experiments.results import imported
 from spyre_mlir.experiments.tuning_space import TuningSpace
 from spyre_mlir.faults import faults_reported
 from spyre_mlir.files import write_text

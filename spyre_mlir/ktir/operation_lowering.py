@@ -8,14 +8,11 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from spyre_mlir.bundle.core_slices import finishing_cores, reduced_dims
-from spyre_mlir.bundle.identity_table import IdentityTable
+from spyre_mlir.bundle.core_slices import IdentityTable, finishing_cores, reduced_dims
 from spyre_mlir.bundle.model import Buffer, Design
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.core_values import CoreValues
-from spyre_mlir.ktir.linear_addresses import LinearAddress
-from spyre_mlir.ktir.memory_tiles import MemoryTile, MemoryTiles
+from spyre_mlir.ktir.memory_tiles import LinearAddress, MemoryTile, MemoryTiles
 from spyre_mlir.ktir.operand_tiles import (
     ELEMENTS,
     OperandTile,
@@ -26,7 +23,7 @@ from spyre_mlir.ktir.operand_tiles import (
     shape_of_digits,
 )
 from spyre_mlir.ktir.scratchpad_values import LxTensorAccess, ScratchpadValues
-from spyre_mlir.ktir.tensor_builder import TensorBuilder
+from spyre_mlir.ktir.tensor_builder import CoreValues, TensorBuilder
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import extracted

@@ -3,10 +3,14 @@
 
 Two separate processes load MLIR: one checks texts while they are typed, the other compiles, which takes longer. The
 server itself answers requests about names immediately, and requests about decisions when the compiler has finished.
+
+Kinds and places are values of the Language Server Protocol, version 3.17; other values of the protocol are dictionaries
+with its names. A field whose value is None is omitted in a message.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import queue
@@ -14,24 +18,72 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from enum import IntEnum
 from typing import Any, BinaryIO
 
 from spyre_mlir.faults import internal_error
 from spyre_mlir.language_server.compiler_process import CompilerProcess, CompilerProcessError
-from spyre_mlir.language_server.lsp_types import (
-    VARIABLE,
-    AccessKind,
-    Json,
-    Severity,
-    SymbolKind,
-    TextPosition,
-    TextRange,
-    as_json,
+from spyre_mlir.language_server.text_index import (
+    LEVELS,
+    NAME,
+    NameUse,
+    Outline,
+    TextError,
+    TextIndex,
+    level_of,
 )
-from spyre_mlir.language_server.text_index import NAME, NameUse, Outline, TextIndex
-from spyre_mlir.language_server.texts import LEVELS, TextError, level_of
 from spyre_mlir.records import dataclass
 from spyre_mlir.version import VERSION
+
+Json = dict[str, Any]
+
+
+class Severity(IntEnum):
+    """The severity of a diagnostic."""
+
+    ERROR, WARNING, INFORMATION, HINT = 1, 2, 3, 4
+
+
+class SymbolKind(IntEnum):
+    """The kind of a symbol in an outline."""
+
+    MODULE, FUNCTION, VARIABLE = 2, 12, 13
+
+
+class AccessKind(IntEnum):
+    """The kind of access by a highlighted name."""
+
+    READ, WRITE = 2, 3
+
+
+#: The completion item kind of all completions.
+VARIABLE = 6
+
+
+@dataclass(frozen=True)
+class TextPosition:
+    """A line and a character, both from 0; characters are counted in the units of the editor."""
+
+    line: int
+    character: int
+
+
+@dataclass(frozen=True)
+class TextRange:
+    """A range from ``start`` up to, but not including, ``end``."""
+
+    start: TextPosition
+    end: TextPosition
+
+
+def as_json(value: Any) -> Any:
+    """Convert an answer to a JSON value."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: as_json(item) for key, item in value.items() if item is not None}
+    return [as_json(item) for item in value] if isinstance(value, list | tuple) else value
+
 
 #: The command of a code lens: the arguments are the document, the level and the line of a program; the result is the
 #: IR of the program at that level.

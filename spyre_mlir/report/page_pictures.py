@@ -11,7 +11,9 @@ from html import escape
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.html import (
+    CHARACTER,
     WIDTH,
+    Page,
     anchor,
     bytes_text,
     core_choice,
@@ -31,7 +33,6 @@ from spyre_mlir.report.program_facts import (
     ProgramFacts,
     operand_name,
 )
-from spyre_mlir.report.svg import CHARACTER, Page
 from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.links import busiest
 from spyre_mlir.timeline.of_design import ranges_text

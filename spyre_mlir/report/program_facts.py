@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from spyre_mlir.bundle.context import Context, ExecuteStep
-from spyre_mlir.bundle.level_lines import Levels
-from spyre_mlir.bundle.model import Buffer, Bundle, Design, KernelArgument, Operand, Origin
+from spyre_mlir.bundle.model import Buffer, Bundle, Design, KernelArgument, Levels, Operand, Origin
 from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark

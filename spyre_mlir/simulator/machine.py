@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.bundle.core_slices import IdentityTable
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.model import (
     Add,

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir import logs
+from spyre_mlir.bundle.core_slices import IdentityTable
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.instances import at_arrays
 from spyre_mlir.bundle.model import Buffer, Bundle, KernelArgument, Manifest, executes_of

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.language_server.texts import LEVELS
+from spyre_mlir.language_server.text_index import LEVELS
 
 _PACKAGE = Path(__file__).parents[1]
 _NAME = re.compile(r'^    name: ClassVar\[str\] = "([\w-]+)"', re.MULTILINE)

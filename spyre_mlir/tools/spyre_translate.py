@@ -26,7 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from spyre_mlir import dialects
 
     if options.from_ktir:
-        from spyre_mlir.ktir.ktir_parser import parse_ktir
+        from spyre_mlir.ktir.ktir_text import parse_ktir
 
         print(parse_ktir(_common.read_text(options.input), dialects.context(), options.input))
         return 0

@@ -91,8 +91,8 @@ def test_images_and_inputs_are_regular_files(folder, capsys):
         ("[" * 100_000, "it nests too deeply"),
         ('{"version": 1, "version": 1}', "the name 'version' is there twice in an object"),
         ('{"version": ' + "9" * 5000 + "}", "not valid JSON"),
-        ('{"version": NaN}', "NaN is no number of JSON"),
-        ('{"\\ud800": 1}', "no text in Unicode"),
+        ('{"version": NaN}', "NaN is not valid JSON"),
+        ('{"\\ud800": 1}', "not text in Unicode"),
         (f'{{"version": {2**70}}}', "must be an integer of 64 bits"),
     ],
 )

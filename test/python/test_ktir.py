@@ -23,8 +23,7 @@ from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.ktir import function_lowering
-from spyre_mlir.ktir.ktir_parser import parse_ktir
-from spyre_mlir.ktir.ktir_text import to_text
+from spyre_mlir.ktir.ktir_text import parse_ktir, to_text
 
 needs_interpreter = pytest.mark.skipif(
     importlib.util.find_spec("ktir_cpu") is None, reason="ktir-cpu is not on PYTHONPATH"
