@@ -329,15 +329,20 @@ def _malformed(design: Design, operand: Operand, distribution: HeldSlices) -> It
                 yield f"has{what} the slice {index} of {dim}; expected 0 to {limit - 1}"
 
 
+def lx_to_lx(design: Design) -> Iterator[str]:
+    """Check that a relayout goes from LX to LX, and computes nothing."""
+    for i, operand in enumerate(design.operands if is_relayout(design) else ()):
+        if operand.memory != "lx":
+            yield f"Tensor{i} is in {operand.memory}; expected the source and the result of a relayout in lx."
+    if is_relayout(design) and (design.masks or design.constants):
+        yield "It has masks or constants; expected none, a relayout moves the bits as they are."
+
+
 def relayout(design: Design) -> Iterator[str]:
     """Check that a relayout goes from LX to LX, moves all data, and computes nothing."""
     if not is_relayout(design):
         return
-    for i, operand in enumerate(design.operands):
-        if operand.memory != "lx":
-            yield f"Tensor{i} is in {operand.memory}; expected the source and the result of a relayout in lx."
-    if design.masks or design.constants:
-        yield "It has masks or constants; expected none, a relayout moves the bits as they are."
+    yield from lx_to_lx(design)
     source, result, index = design.operands[0], design.operands[-1], len(design.operands) - 1
     assert source.held is not None and result.held is not None
     yield from _not_held(design, source, source.held)

@@ -14,6 +14,7 @@ from spyre_mlir.driver.program_metrics import METRICS
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.files import write_text
 from spyre_mlir.records import dataclass
+from spyre_mlir.tables import aligned
 
 if TYPE_CHECKING:
     import pandas
@@ -171,18 +172,10 @@ class Results(Sequence[Row]):
             few = ("predicted_us", "hbm_read_bytes", "hbm_written_bytes", "lx_peak_bytes", "error", "cpu_s")
             names = [name for name in (*self.axes, *few) if name in self.columns and self._is_shown(name)]
         cells = [names, *([_short(row.get(name)) for name in names] for row in self.rows)]
-        widths = [max(len(line[index]) for line in cells) for index in range(len(names))]
-        is_number = [
+        is_number = (
             all(row.get(name) is None or _is_number(row[name]) for row in self.rows) for name in names
-        ]
-        lines = (
-            "  ".join(
-                cell.rjust(width) if number else cell.ljust(width)
-                for cell, width, number in zip(line, widths, is_number, strict=True)
-            )
-            for line in cells
         )
-        return "\n".join(line.rstrip() for line in lines)
+        return "\n".join(aligned(cells, "".join(">" if number else "<" for number in is_number)))
 
     def _is_shown(self, name: str) -> bool:
         return name != "error" or any(row["error"] for row in self.rows)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import json
 import queue
 import re
@@ -323,7 +324,7 @@ class SpyreServer:
                 raise ProtocolError(f"The command is '{SHOW_LEVEL}', for a document, a level and a line.")
         if level not in LEVELS:
             raise ProtocolError(f"'{level}' is not a level; the levels are {', '.join(LEVELS)}.")
-        return self.plans.call(_at_level, self.document(uri).text, level, line)
+        return self.plans.call(_of_compiler, "at_level", self.document(uri).text, level, line)
 
 
 def _found(value: Any, *names: str) -> Any:
@@ -341,23 +342,13 @@ def _field(params: Any, *names: str, kind: type = str) -> Any:
     return value
 
 
-# The compiler is imported only in its processes, because the editor waits for the server to start.
-def _decisions(text: str) -> dict[int, list[str]]:
-    from spyre_mlir.language_server.decisions import decisions
-
-    return decisions(text)
+def _of_compiler(name: str, *arguments: object) -> Any:
+    """Call a function of ``decisions``, imported only in a compiler process, so that the server starts quickly."""
+    return getattr(importlib.import_module("spyre_mlir.language_server.decisions"), name)(*arguments)
 
 
-def _at_level(text: str, level: str, line: int) -> str:
-    from spyre_mlir.language_server.decisions import at_level
-
-    return at_level(text, level, line)
-
-
-def _diagnostics(text: str) -> list[TextError]:
-    from spyre_mlir.language_server.decisions import diagnostics
-
-    return diagnostics(text)
+#: Functions of the compiler for a text, which ``latest`` calls in a process.
+_diagnostics, _decisions = (functools.partial(_of_compiler, name) for name in ("diagnostics", "decisions"))
 
 
 def _editor_diagnostic(
@@ -380,8 +371,8 @@ def _reason(error: Exception) -> str:
 
 def _sentence(error: Exception) -> str:
     """Return the message for a failed request."""
-    is_of_process = isinstance(error, CompilerProcessError)
-    return f"{'The compiler failed on this program: ' if is_of_process else ''}{_reason(error)}."
+    prefix = "The compiler failed on this program: " if isinstance(error, CompilerProcessError) else ""
+    return f"{prefix}{_reason(error)}."
 
 
 def _range_of(document: Document, location: str) -> TextRange | None:

@@ -35,6 +35,7 @@ from spyre_mlir.report.program_facts import (
     operand_name,
     program_facts,
 )
+from spyre_mlir.tables import aligned
 
 #: Facts that are not reported if one of the listed facts differs, because that fact is more informative.
 _FOLLOWS = {
@@ -273,7 +274,7 @@ def text(difference: Difference, before: str = "A", after: str = "B") -> str:
 
 def _changes_table(changes: Sequence[Change]) -> list[str]:
     rows = [(change.what, _fact(change.before), _fact(change.after), _growth(change)) for change in changes]
-    return _table([("", "A", "B", "change"), *rows], "<>>>")
+    return aligned([("", "A", "B", "change"), *rows], "<>>>")
 
 
 def _pair_table(
@@ -289,18 +290,7 @@ def _pair_table(
         else:
             facts = (f"{what} {_fact(pair.one.facts[what])}" for what in of_one if pair.one.facts[what] != "")
         lines.append((pair.status, *cells, "; ".join(facts)))
-    return _table(lines, sides) if rows else []
-
-
-def _table(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
-    """Format columns as wide as their widest cell, aligned left (<) or right (>); the last column is not padded."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    widths[-1] = 0 if sides[-1] == "<" else widths[-1]
-    cells = (
-        (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
-        for row in rows
-    )
-    return ["  ".join(row).rstrip() for row in cells]
+    return aligned(lines, sides) if rows else []
 
 
 # -- rows of text and page ---------------------------------------------------------------------------------

@@ -125,7 +125,7 @@ class _OperationGraph:
         page, top, total_ns = self.page, _TOP + operation.position * _ROW, operation.execution.total_ns
         split = f": {operation.slices}" if operation.slices else ""
         lines = [operation.name, f"{count(operation.cores, 'core')}{split}"]
-        lines += [runs_text(operation.step)] if operation.iterations else []
+        lines += [runs_text(operation)] if operation.iterations else []
         lines += [f"{time_text(total_ns)}, bound by {operation.execution.bound_by}"]
         lines += [f"reads {bytes_text(operation.read_bytes)}, writes {bytes_text(operation.written_bytes)}"]
         lines += [operation.source] if operation.source else []

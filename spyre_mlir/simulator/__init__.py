@@ -3,7 +3,8 @@
 
 ``run(bundle, arrays)`` is the interface. The simulator depends on the bundle and the device, and not on
 the compiler, so it cannot repeat the compiler's mistakes. It raises a SimulationError, with the
-operation, tensor, core and address, for: reads of uninitialised, stale or padding bytes that reach a result;
+operation, tensor, core and address, for: a design that breaks a rule on which a run relies (``plan.py``, the rules of
+``spyre_mlir.bundle``); reads of uninitialised, stale or padding bytes that reach a result;
 accesses outside of a buffer, LX or the address span; cores that write one address or race; results that were
 not fully written; and a relayout that takes from a core data that the core does not hold.
 

@@ -111,7 +111,10 @@ def tool(main: Main) -> Main:
             print("interrupted", file=sys.stderr)
             return _INTERRUPTED
         finally:
-            _note_silence()
+            for topic in logs.silent_topics():
+                print(
+                    f"note: Nothing was told about '{topic}', which the log was asked for.", file=sys.stderr
+                )
         return 1
 
     return run
@@ -136,12 +139,6 @@ def _show_warning(message: Warning | str, category: type[Warning], *location: ob
         print(f"warning: {message}", file=sys.stderr)
 
 
-def _note_silence() -> None:
-    """Print a note for each requested log topic without a record, which is usually misspelt."""
-    for topic in logs.silent_topics():
-        print(f"note: Nothing was told about '{topic}', which the log was asked for.", file=sys.stderr)
-
-
 class ArgumentParser(argparse.ArgumentParser):
     """An argparse parser with the common flags of all tools; it raises ``CompileError`` and rejects abbreviations."""
 
@@ -164,7 +161,15 @@ class ArgumentParser(argparse.ArgumentParser):
 
             complete(self)
         for argument in sys.argv[1:] if args is None else args:
-            _require_name(argument)
+            if "\0" in argument:
+                raise CompileError(f"The argument {shown_path(argument)} has a NUL character.")
+            try:
+                argument.encode()
+            except UnicodeEncodeError:
+                text = f"The argument {shown_path(argument)} is not text in UTF-8"
+                raise CompileError(
+                    f"{text}: names of files have to be, and the locale, such as LC_ALL=C.UTF-8."
+                ) from None
         return super().parse_args(args, namespace)
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
@@ -187,19 +192,6 @@ class ArgumentParser(argparse.ArgumentParser):
             return f"did you mean '{flags[name]}'?" if name else ""
         value = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         return suggestion(value[1], re.findall(r"[\w.-]+", value[2])) if value else ""
-
-
-def _require_name(argument: str) -> None:
-    """Raise ``CompileError`` for an argument that neither the system nor MLIR accepts as a file name."""
-    if "\0" in argument:
-        raise CompileError(f"The argument {shown_path(argument)} has a NUL character.")
-    try:
-        argument.encode()
-    except UnicodeEncodeError:
-        text = f"The argument {shown_path(argument)} is not text in UTF-8"
-        raise CompileError(
-            f"{text}: names of files have to be, and the locale, such as LC_ALL=C.UTF-8."
-        ) from None
 
 
 class _Version(argparse.Action):

@@ -45,6 +45,7 @@ from spyre_mlir.report import summary
 from spyre_mlir.report.modules import module_lines
 from spyre_mlir.report.program_facts import program_facts
 from spyre_mlir.simulator import Result, Statistics, described, require_first, run
+from spyre_mlir.tables import aligned
 from spyre_mlir.target.formats import MODES
 from spyre_mlir.timeline import Timeline
 from spyre_mlir.timeline.events import PARTS
@@ -175,11 +176,7 @@ def table(statistics: Statistics) -> str:
     runs = sum(execute.runs for execute in statistics.executes.values())
     totals = (runs, statistics.cores, statistics.read_bytes, statistics.write_bytes)
     rows.append(("total", "", *(f"{count:,}" for count in totals)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(w) if k < 2 else cell.rjust(w) for k, (cell, w) in enumerate(pairs)).rstrip()
-        for pairs in (list(zip(row, widths, strict=True)) for row in rows)
-    ]
+    lines = aligned(rows, "<<>>>>")
     highest = max(statistics.lx_high_water_bytes.values(), default=0)
     lines.append(f"HBM read, per-core sum: {statistics.core_read_bytes:,} bytes")
     lines.append(f"LX high water: {highest:,} bytes")
