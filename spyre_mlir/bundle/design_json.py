@@ -44,13 +44,7 @@ SYMBOLIC_DIMS, SYMBOLIC_VOLUME, SYMBOLS_OF_DIMS = (
     "dimToSymbolMapping_",
 )
 
-EMPTY_OF_STAGE = (
-    SYMBOLIC_DIMS,
-    SYMBOLIC_VOLUME,
-    "coreletSplit_",
-    "rowSplit_",
-    "peSfpSplit_",
-)
+EMPTY_OF_STAGE = (SYMBOLIC_DIMS, SYMBOLIC_VOLUME, "coreletSplit_", "rowSplit_", "peSfpSplit_")
 
 PADDING = "paddingSizes_"
 

@@ -48,9 +48,7 @@ def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:
         statements,
         {name: at_size(design, folding.symbols) for name, design in bundle.designs.items()},
         replace(
-            manifest,
-            sizes=(),
-            arguments=tuple(_resized(argument, sizes) for argument in manifest.arguments),
+            manifest, sizes=(), arguments=tuple(_resized(argument, sizes) for argument in manifest.arguments)
         ),
     )
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.design_json import from_json, to_json
 from spyre_mlir.bundle.images import Images
-from spyre_mlir.bundle.json_fields import Field
-from spyre_mlir.bundle.manifest_json import (
+from spyre_mlir.bundle.json_fields import (
+    Field,
     manifest_from_json,
     manifest_to_json,
     padding_to_json,

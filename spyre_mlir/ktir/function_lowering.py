@@ -25,11 +25,11 @@ from spyre_mlir.ktir.operation_forms import FORMS
 from spyre_mlir.ktir.operation_lowering import (
     OperationLowering,
     ProgramState,
+    ScratchpadValues,
     buffer_access,
     element_of_format,
     runs_in_loop,
 )
-from spyre_mlir.ktir.scratchpad_values import ScratchpadValues
 from spyre_mlir.ktir.tensor_builder import CoreValues, TensorBuilder
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass

@@ -410,10 +410,7 @@ def references(document: Document, position: TextPosition, with_definition: bool
 def highlights(document: Document, position: TextPosition) -> list[Json]:
     """Return the ranges of all names with the same definition; the definition is marked as a write access."""
     return [
-        {
-            "range": document.range_of(use),
-            "kind": AccessKind.WRITE if use.is_definition else AccessKind.READ,
-        }
+        {"range": document.range_of(use), "kind": AccessKind.WRITE if use.is_definition else AccessKind.READ}
         for use in _references(document, position)
     ]
 

@@ -27,12 +27,7 @@ from spyre_mlir.target.target import Target
 #: Tags: nobody; the host; padding that an operation wrote over; a partial sum that another core finished; from
 #: FIRST_BUFFER on, one per buffer.
 NOBODY, HOST, POISON, PARTIAL, FIRST_BUFFER = 0, 1, 2, 3, 4
-_WORDS = {
-    NOBODY: "nobody",
-    HOST: "the host",
-    POISON: "an operation's padding",
-    PARTIAL: "a part of a sum",
-}
+_WORDS = {NOBODY: "nobody", HOST: "the host", POISON: "an operation's padding", PARTIAL: "a part of a sum"}
 # A byte that is not a tag; it represents any buffer in the shadow of an element of 1 byte.
 _NO_BYTE = 0xFF
 _DIGITS = _NO_BYTE - FIRST_BUFFER
