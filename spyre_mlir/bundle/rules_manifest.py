@@ -90,12 +90,12 @@ def _indices(context: Context) -> Iterator[Diagnostic]:
                 where,
             )
         if array is None or array.data_format != INT32:
-            yield f"Its argument {index.argument} is no input of integers.", where
+            yield f"Its argument {index.argument} is not an input of integers.", where
         elif not 0 <= index.element < prod(array.host_shape):
             yield f"Its argument {index.argument} has no element {index.element}.", where
     for name in largest:
         yield (
-            f"%{name} is no address; expected an index of the manifest that says its value.",
+            f"%{name} is not an address; expected an index of the manifest that says its value.",
             "manifest.json",
         )
 
@@ -112,7 +112,7 @@ def sources(context: Context) -> Iterator[Diagnostic]:
         where = f"manifest.json, argument {argument.name}"
         source = by_name.get(argument.source)
         if source is None:
-            yield f"Its source {argument.source} is no argument with an array of its own.", where
+            yield f"Its source {argument.source} is not an argument with an array of its own.", where
         elif "result" in (argument.kind, source.kind) or len({on_host(argument), on_host(source)}) > 1:
             yield f"Its source {argument.source} has another kind, type or shape on the host.", where
 
@@ -222,7 +222,10 @@ def results(context: Context) -> Iterator[Diagnostic]:
     }
     for step, (*_, written) in zip(context.steps, uses, strict=True):
         if written not in read and context.buffers[written].base not in result_parameters:
-            yield f"It writes the buffer {written}, which nothing reads and which is no result.", step.where
+            yield (
+                f"It writes the buffer {written}, which nothing reads and which is not a result.",
+                step.where,
+            )
 
 
 def _has_each_once(transfer: Transfer, parts: list[Part], elements: int) -> bool:

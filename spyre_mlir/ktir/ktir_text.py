@@ -159,7 +159,7 @@ def parse_ktir(text: str, context: ir.Context, path: str = "-") -> ir.Module:
     try:
         module = parsed(generic, context)
     except (ir.MLIRError, CompileError) as error:
-        problem = compile_error(error, "The text is no KTIR.") if isinstance(error, ir.MLIRError) else error
+        problem = compile_error(error, "The text is not KTIR.") if isinstance(error, ir.MLIRError) else error
         raise CompileError(
             problem.message, re.sub(r'^"?-"?:', f"{path}:", problem.location or path)
         ) from None
@@ -189,7 +189,7 @@ class _GenericForm:
             done.append(self.text[begin : match.start()])
             self.position = match.end()
             if match[1] not in _FORMS:
-                raise self.failure(match.start(), f"'ktdp.{match[1]}' is no operation of KTIR")
+                raise self.failure(match.start(), f"'ktdp.{match[1]}' is not an operation of KTIR")
             form = _FORMS[match[1]](self)
             begin = self.position
             missing = self.text.count("\n", match.start(), begin) - form.count("\n")
@@ -255,7 +255,7 @@ class _GenericForm:
         for part in split_outside(body):
             name, equals, value = part.partition("=")
             if not equals:
-                raise self.failure(self.position, f"'{part.strip()}' is no attribute")
+                raise self.failure(self.position, f"'{part.strip()}' is not an attribute")
             found[name.strip()] = " ".join(value.split())
         return found
 

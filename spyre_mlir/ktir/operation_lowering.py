@@ -119,7 +119,7 @@ class ScratchpadValues:
             step = stride // part
             if rest % part or stride % part or first + (count - 1) * step >= rest // part:
                 raise CompileError(
-                    f"'{access.name}' is accessed in parts of LX that are no slices of a tensor."
+                    f"'{access.name}' is accessed in parts of LX that are not slices of a tensor."
                 )
             dims.append((rest // part, first, count, step))
             rest = part

@@ -54,8 +54,8 @@ _SAME = "no difference"
 _NOTES = (
     "Slices are their number x their size, dims of a layout innermost first.",
     "Bytes of device memory are padded and count what a run moves, a load that several cores share once.",
-    "Bytes of a buffer in LX are those of one core.",
-    "Times are those of the timeline: that of an operation is its part of the program's.",
+    "Bytes of a buffer in LX are bytes of one core.",
+    "Times are from the timeline: the time of an operation is its part of the program's time.",
 )
 
 _Matched = TypeVar("_Matched")

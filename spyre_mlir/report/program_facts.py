@@ -39,8 +39,8 @@ MEMORY, ADDRESS, BYTES = "memory", "address", "bytes"
 class Operation(MapStep):
     """One execute of the program text, all its runs together: its step of the map, and its facts.
 
-    ``buffers`` are those of its operands, the result last. ``spilled_bytes`` is the part of its traffic that moves from
-    and to buffers in the pool: buffers that are neither arguments nor in LX.
+    ``buffers`` are the buffers of its operands, the result last. ``spilled_bytes`` is the part of its traffic that
+    moves from and to buffers in the pool: buffers that are neither arguments nor in LX.
     """
 
     buffers: tuple[str, ...]

@@ -120,7 +120,7 @@ def _check_access(plan: Plan, access: Access, space: AddressSpace) -> None:
         text = f"it spans {access.box.span_bytes} bytes, but a core can address {target.span_bytes}."
         raise access_error(plan, access, "span", text)
     if address % unit:
-        raise access_error(plan, access, "alignment", f"its start is no multiple of {unit} bytes.")
+        raise access_error(plan, access, "alignment", f"its start is not a multiple of {unit} bytes.")
     inside = (
         f"it covers [{address:#x}, {access.end:#x}), but its buffer is [{region.start:#x}, {region.end:#x})."
     )

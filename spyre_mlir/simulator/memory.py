@@ -216,9 +216,7 @@ class AddressSpace:
     def add_buffer(self, name: str, base: str, offset: int, size: int) -> None:
         """Name a part of an allocation, or of every core's LX (``base`` "lx")."""
         if len(self.regions) == _MOST_BUFFERS:
-            raise SimulationError(
-                "manifest", f"the simulator can tell {_MOST_BUFFERS} buffers apart, not more."
-            )
+            raise SimulationError("manifest", f"the simulator distinguishes at most {_MOST_BUFFERS} buffers.")
         tag = buffer_tag(len(self.regions))
         if name in self.regions:
             raise SimulationError("manifest", "this buffer is described twice.", tensor=name)
@@ -232,7 +230,7 @@ class AddressSpace:
             self.regions[name] = AddressRange(name, offset, offset + size, tag, lx=True)
             return
         if base not in self.allocations:
-            text = f"its base '{base}' is no parameter or allocation."
+            text = f"its base '{base}' is not a parameter or an allocation."
             raise SimulationError("manifest", text, tensor=name)
         start, capacity = self.allocations[base]
         if offset < 0 or offset + size > capacity:

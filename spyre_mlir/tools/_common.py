@@ -23,15 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from spyre_mlir import logs
 from spyre_mlir.errors import CompileError, shown_path, suggestion
 from spyre_mlir.faults import faults_kept, internal_error
-from spyre_mlir.files import (
-    decoded,
-    read_bytes,
-    read_text,
-    require_writable,
-    write_bytes,
-    write_text,
-    writing,
-)
+from spyre_mlir.files import decoded, read_bytes, require_writable
 from spyre_mlir.remarks import WARNING, Remark
 from spyre_mlir.version import VERSION
 
@@ -40,28 +32,6 @@ if TYPE_CHECKING:
 
     from spyre_mlir.mlir import ir
 
-
-__all__ = [
-    "ArgumentParser",
-    "decoded",
-    "internal_error",
-    "is_bytecode",
-    "keep_source",
-    "number",
-    "parse_module",
-    "parse_operation",
-    "read_bytes",
-    "read_text",
-    "report",
-    "require_folder",
-    "require_writable",
-    "show",
-    "show_warnings",
-    "tool",
-    "write_bytes",
-    "write_text",
-    "writing",
-]
 
 Main = Callable[..., int]
 _Result = TypeVar("_Result")
@@ -113,7 +83,8 @@ def tool(main: Main) -> Main:
         finally:
             for topic in logs.silent_topics():
                 print(
-                    f"note: Nothing was told about '{topic}', which the log was asked for.", file=sys.stderr
+                    f"note: Nothing was reported about '{topic}', which the log was asked for.",
+                    file=sys.stderr,
                 )
         return 1
 
@@ -152,7 +123,7 @@ class ArgumentParser(argparse.ArgumentParser):
         self.add_argument("--device", action=_Device, metavar="FILE.toml",
                           help="the device (default: SPYRE_DEVICE, or the packaged one)")  # fmt: skip
         self.add_argument("--log", "--debug-only", action=_Log, metavar="WORDS",
-                          help="what to tell on stderr, as SPYRE_LOG: debug,passes or progress or ..")  # fmt: skip
+                          help="what to report on stderr, as SPYRE_LOG: debug,passes or progress or ..")  # fmt: skip
 
     def parse_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
         """Parse the arguments, or answer a shell that requests completions of its command line."""

@@ -67,7 +67,7 @@ def _regex(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"'{text}' is no regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"'{text}' is not a regular expression: {error}") from None
 
 
 def _boolean(text: str) -> bool:
@@ -115,7 +115,7 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "write the input and the pipeline to FILE if a pass fails or crashes",
     )
     group.add_argument("--mlir-pass-pipeline-local-reproducer", action="store_true",
-                       help="with the one before: the IR in front of the pass that fails, and that pass")  # fmt: skip
+                       help="with the one before: the IR before the pass that fails, and the pass")  # fmt: skip
     _common.add_output(
         group,
         "--mlir-generate-reproducer",

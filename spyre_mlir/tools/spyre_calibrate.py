@@ -32,6 +32,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spyre_mlir import files
 from spyre_mlir.errors import CompileError
 from spyre_mlir.report.html import CHARACTER, MARGIN, Page
 from spyre_mlir.tools import _common
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.picture and not options.picture.endswith(".svg"):
         raise CompileError(f"The name '{options.picture}' of the picture must end in .svg.")
     path = options.device or os.environ.get("SPYRE_DEVICE")
-    text, source = (_common.read_text(path), path) if path else (packaged_text(), "spyre.toml")
+    text, source = (files.read_text(path), path) if path else (packaged_text(), "spyre.toml")
     device = Target.of_text(text, source)
     measurements = read_measurements(options.file, device)
     figures = fit_quality([(measured, device) for measured in measurements])
@@ -78,9 +79,9 @@ def main(argv: Sequence[str] | None = None) -> int:
                 for result in fit.constants
             },
         }
-        _common.write_text(options.output, fitted_text)
+        files.write_text(options.output, fitted_text)
     if options.json:
-        _common.write_text(options.json, json.dumps(summary, indent=2) + "\n")
+        files.write_text(options.json, json.dumps(summary, indent=2) + "\n")
     if options.picture:
         # Series, name, predicted and measured time (us) of each row.
         points = [
@@ -93,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rank = figures.rank_correlation
         quality = f"{figures.rows} rows: {'' if rank is None else f'rank correlation {rank:.3f}, '}"
         quality += f"RMS of log {figures.rms_log:.3f}, bias {figures.bias:.3f}"
-        _common.write_text(options.picture, picture(Path(options.file).name, points, quality))
+        files.write_text(options.picture, picture(Path(options.file).name, points, quality))
     # The table goes to stderr if another output goes to stdout.
     is_stdout = "-" in (options.output, options.json)
     print("\n".join(lines), file=sys.stderr if is_stdout else sys.stdout)

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from spyre_mlir import files
 from spyre_mlir.errors import CompileError, suggestion
 from spyre_mlir.records import dataclass
 from spyre_mlir.tools import _common, _opt_flags
@@ -52,7 +53,7 @@ def _parser() -> _common.ArgumentParser:
 
 
 def _print(text: str) -> int:
-    _common.write_text("-", text)
+    files.write_text("-", text)
     return 0
 
 
@@ -136,7 +137,7 @@ class _ToolRun:
                 from spyre_mlir.pipelines.reproducer import Reproducer
 
                 reproducer = Reproducer(str(self.pipeline), self.options.verify_each)
-                _common.write_text(self.options.mlir_generate_reproducer, reproducer.text(operation))
+                files.write_text(self.options.mlir_generate_reproducer, reproducer.text(operation))
             self._run(operation)
         return _bytecode(operation, self.options) if self.options.emit_bytecode else self.form.text(operation)
 
@@ -179,7 +180,7 @@ class _ToolRun:
         from spyre_mlir.tools._verify_diagnostics import mismatches
 
         # The expectations are in comments, which the parser drops, so the text is read here.
-        text = _common.read_text(self.options.input) if text is None else text
+        text = files.read_text(self.options.input) if text is None else text
         collected: list[Diagnostic] = []
         start, result = len(self.remarks), ""
         try:
@@ -243,14 +244,14 @@ def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
     if has_failed and (options.output != "-" or not any(results)):
         return 1
     if options.emit_bytecode:
-        _common.write_bytes(options.output, b"".join(data for data in results if isinstance(data, bytes)))
+        files.write_bytes(options.output, b"".join(data for data in results if isinstance(data, bytes)))
     else:
         parts = [text for text in results if isinstance(text, str) and text]
-        _common.write_text(options.output, f"{options.output_split_marker}\n".join(parts))
+        files.write_text(options.output, f"{options.output_split_marker}\n".join(parts))
     if has_failed:
         return 1
     if options.remarks:
-        _common.write_text(options.remarks, Remarks(_filtered(remarks, options)).json_lines())
+        files.write_text(options.remarks, Remarks(_filtered(remarks, options)).json_lines())
     return 0
 
 
@@ -312,9 +313,9 @@ def _chunks(options: argparse.Namespace) -> Iterator[str | None]:
     """Split the input at lines of the marker; each chunk is preceded by blank lines, which keep its line numbers."""
     if not options.split_input_file:
         # The text of a reproducer is needed twice, but stdin can be read only once.
-        yield _common.read_text("-") if options.run_reproducer and options.input == "-" else None
+        yield files.read_text("-") if options.run_reproducer and options.input == "-" else None
         return
-    text = _common.read_text(options.input)
+    text = files.read_text(options.input)
     start = 0
     marker_line = rf"^[ \t]*{re.escape(options.split_input_file)}[ \t\r]*(?:\n|\Z)"
     for marker in [*re.finditer(marker_line, text, re.MULTILINE), None]:
@@ -328,7 +329,7 @@ def _reproduced(options: argparse.Namespace, chunks: Sequence[str | None]) -> Pi
     from spyre_mlir.pipelines import Pipeline
     from spyre_mlir.pipelines.reproducer import Reproducer
 
-    text = _common.read_text(options.input) if chunks[0] is None else chunks[0]
+    text = files.read_text(options.input) if chunks[0] is None else chunks[0]
     reproducer = Reproducer.parse(text, "-" if options.input == "-" else options.input)
     options.verify_each = options.verify_each and reproducer.verify_each
     _common.keep_source("reproducer", reproducer.pipeline)

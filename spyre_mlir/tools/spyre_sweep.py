@@ -150,7 +150,7 @@ def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-sweep", __doc__)
     parser.add_argument("file", metavar="SPEC.toml", help="the programs, axes and store")
     parser.add_argument("--workers", type=_common.number(int, 1, 4096), metavar="N",
-                        help="processes of this machine (default: that of the file, or as many as cores)")  # fmt: skip
+                        help="processes of this machine (default: the number in the file, or of cores)")  # fmt: skip
     _common.add_output(parser, "--csv", "FILE.csv", "write the rows (- for stdout)")
     _common.add_output(parser, "--plot", "FILE.svg", "draw the table 'plot' of the file")
     parser.add_argument("--retry-lost", action="store_true", help="compute points again whose workers died")

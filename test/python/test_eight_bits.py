@@ -112,7 +112,7 @@ def test_numbers_become_int8_towards_zero_and_none_outside():
     assert torch.equal(program(x), x.to(torch.int8))
     x[3, 5] = 128
     with pytest.raises(
-        SimulationError, match=r"128 is no 8-bit integer; clamp to -128 .. 127 before the cast"
+        SimulationError, match=r"128 is not an 8-bit integer; clamp to -128 .. 127 before the cast"
     ):
         program(x)
 

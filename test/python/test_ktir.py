@@ -135,7 +135,7 @@ def test_the_text_is_read_back() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("%t = ktdp.lod %x", "5:10: error: 'ktdp.lod' is no operation of KTIR"),
+        ("%t = ktdp.lod %x", "5:10: error: 'ktdp.lod' is not an operation of KTIR"),
         ("%t = ktdp.load %x -> tensor<4xf16>", "5:23: error: ':' is expected here"),
         (
             "%v = ktdp.construct_memory_view %a, sizes: [4, strides: [1]",

@@ -104,7 +104,7 @@ def test_a_contracted_dim_must_be_in_both_inputs():
     [
         ({"uses": ()}, "names 0 buffers"),
         ({"uses": (("x", "y", "w"),)}, "no such buffer"),
-        ({"buffers": (Buffer("x", "nowhere", 0, 128),)}, "no parameter or allocation"),
+        ({"buffers": (Buffer("x", "nowhere", 0, 128),)}, "not a parameter or an allocation"),
         ({"buffers": (Buffer("x", "arg0", 0, 128),) * 2}, "described twice"),
     ],
 )
@@ -137,7 +137,7 @@ def test_programs_that_cannot_run(bundle, message):
 def test_a_mask_value_is_a_constant_of_the_design():
     mask = {"masks": {"out": (200, 56)}, "mask_constant": 0}
     constants = (Constant("mask", "SEN169_FP16", 1 << 16),)
-    with pytest.raises(CompileError, match="are no value of the format"):
+    with pytest.raises(CompileError, match="are not a value of the format"):
         run(change_design(add_bundle(), constants=constants, **mask), ADD)
 
 

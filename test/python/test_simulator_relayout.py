@@ -266,7 +266,10 @@ BROKEN = {
         change_operand(relayout_bundle(), 0, "sdsc_2.json", held=HeldSlices({"mb": 1, "out": 2}, ROWS)),
         "Tensor0 has slices of its own; expected them only of the operands of a relayout.",
     ),
-    "another number of cores": (held(*ROWS, None), "Tensor0 has the slices of 3 cores; expected those of 2."),
+    "another number of cores": (
+        held(*ROWS, None),
+        "Tensor0 has the slices of 3 cores; expected the slices of 2.",
+    ),
     "a slice that there is not": (
         held(ROWS[0], {"mb": 2, "out": 0}),
         "Tensor0 has on core 1 the slice 2 of mb; expected 0 to 1.",
