@@ -15,9 +15,13 @@ Buffers are distinguished by name: data written through one buffer must be read 
 
 from spyre_mlir.simulator.machine import Result
 from spyre_mlir.simulator.ranges import RangeLoss, described
+from spyre_mlir.simulator.run_outcome import (
+    ExecuteStatistics,
+    IntegerRangeError,
+    SimulationError,
+    Statistics,
+)
 from spyre_mlir.simulator.sequence_run import BundleCall, require_first, run, run_sequence
-from spyre_mlir.simulator.simulation_error import IntegerRangeError, SimulationError
-from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
 
 __all__ = [
     "BundleCall",

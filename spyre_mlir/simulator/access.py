@@ -15,7 +15,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.boxes import Box
 from spyre_mlir.simulator.memory import NOBODY, PARTIAL, POISON, AddressRange, AddressSpace, tag_pattern
 from spyre_mlir.simulator.plan import Plan
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.target.formats import FORMATS
 
 #: Explanation appended to a read of memory that no result was written to, by shadow tag.

@@ -32,7 +32,7 @@ from spyre_mlir.simulator.compute import Work, combine_partials, compute
 from spyre_mlir.simulator.memory import HOST, PARTIAL, POISON, POISON_BYTE, AddressSpace, CoreViews, spread
 from spyre_mlir.simulator.plan import CoreBatch, MaskedRange, Plan, SplitForm, masked_ranges, single_batch
 from spyre_mlir.simulator.ranges import RangeCheck, check_bytes, check_integers, check_sum
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.simulator.workers import compiled, run_tasks
 from spyre_mlir.target.formats import (
     BIT_TRUE,

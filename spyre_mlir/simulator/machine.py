@@ -57,8 +57,12 @@ from spyre_mlir.simulator.memory import (
 from spyre_mlir.simulator.plan import Plan, make_plan
 from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
 from spyre_mlir.simulator.ring_transfers import relayout, relayout_again
-from spyre_mlir.simulator.simulation_error import IntegerRangeError, SimulationError
-from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
+from spyre_mlir.simulator.run_outcome import (
+    ExecuteStatistics,
+    IntegerRangeError,
+    SimulationError,
+    Statistics,
+)
 from spyre_mlir.simulator.workers import copy_array
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, Numerics
 from spyre_mlir.target.ops import Kind

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.boxes import StridedWindow
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.target.target import Target
 
 #: Tags: nobody; the host; padding that an operation wrote over; a partial sum that another core finished; from

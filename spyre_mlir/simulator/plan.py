@@ -16,7 +16,7 @@ from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.boxes import Box, StridedWindow, element_strides, make_box, slices_of
 from spyre_mlir.simulator.compute import Work
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.target.formats import constant_bits, constant_value
 from spyre_mlir.target.ops import DEVICE_OPS, DL16, NEUTRAL, DeviceOp, Kind
 

@@ -85,14 +85,14 @@ BROKEN = [
         held({"mb": 2, "out": 1}, CORES[0], {"mb": 1}),
     ),
     ("held", "has 0 slices of a dim; expected at least 1", held({"mb": 2, "out": 0}, *CORES)),
-    ("held", "has the slices of 1 cores; expected those of 2", held({"mb": 2, "out": 1}, CORES[0])),
+    ("held", "has the slices of 1 cores; expected the slices of 2", held({"mb": 2, "out": 1}, CORES[0])),
     (
         "held",
         "has on core 1 the slice 2 of mb; expected 0 to 1",
         held({"mb": 2, "out": 1}, CORES[0], {"mb": 2, "out": 0}),
     ),
     ("files", "executes sdsc_7.json, which is not in the bundle", execute(ADD, filename="sdsc_7.json")),
-    ("files", "index 1; expected that of the file's name", design(ADD, index=1)),
+    ("files", "index 1; expected the index in the file's name", design(ADD, index=1)),
     (
         "values",
         "%nothing is not defined before its use",

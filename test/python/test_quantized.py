@@ -21,7 +21,7 @@ from spyre_mlir.cost.cost_model import multiply_adds_per_ns
 from spyre_mlir.driver.steps import BundleStep
 from spyre_mlir.errors import CompileError
 from spyre_mlir.simulator.memory import FIRST_BUFFER, buffer_tag
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.target.target import packaged_target
 
 FP8 = torch.float8_e4m3fn
