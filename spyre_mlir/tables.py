@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""User-written tables (CSV): a header line with the column names, then one entry per line."""
+"""Tables: user-written CSV with a header line and one entry per line, and aligned columns of text for a terminal."""
 
 from __future__ import annotations
 
@@ -120,3 +120,13 @@ def _lines(text: str, path: str) -> Iterator[tuple[int, list[str]]]:
 
 def quoted(word: str) -> str:
     return f"'{word}'" if len(word) <= 40 else f"'{word[:37]}...'"
+
+
+def aligned(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
+    """Format rows as lines: columns as wide as their widest cell, aligned left (<) or right (>) as ``sides`` says."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
+        for row in rows
+    )
+    return [line.rstrip() for line in lines]

@@ -229,7 +229,10 @@ def padding_sizes(design: DesignFields) -> Iterator[Difference]:
         for _, pad in place["paddingSizes_"].members() if "paddingSizes_" in place else ():
             window = pad.value.get("windowDim_", "")
             if f"{window.removesuffix('_')}_" not in design.dsc["N_"]:
-                yield pad.path, "names no dim of N_ as its window; expected no padding but that of windows"
+                yield (
+                    pad.path,
+                    "names as its window a dim that N_ does not have; expected only the padding of windows",
+                )
 
 
 def folds(design: DesignFields) -> Iterator[Difference]:

@@ -44,13 +44,7 @@ SYMBOLIC_DIMS, SYMBOLIC_VOLUME, SYMBOLS_OF_DIMS = (
     "dimToSymbolMapping_",
 )
 
-EMPTY_OF_STAGE = (
-    SYMBOLIC_DIMS,
-    SYMBOLIC_VOLUME,
-    "coreletSplit_",
-    "rowSplit_",
-    "peSfpSplit_",
-)
+EMPTY_OF_STAGE = (SYMBOLIC_DIMS, SYMBOLIC_VOLUME, "coreletSplit_", "rowSplit_", "peSfpSplit_")
 
 PADDING = "paddingSizes_"
 
@@ -305,7 +299,7 @@ def _read_halos(node: Field, operand: Operand, sizes: dict[str, int]) -> dict[st
         reach = counts[-1]["factor_"].integer()
         if before or reach != share:
             if before < 0 or reach < share + before:
-                folds.fail("must hold each slice whole, and maybe what is before and behind it")
+                folds.fail("must hold each slice whole, and maybe what is before and after it")
             halos[dim] = WindowDim(1 + reach - share, 1, 1, before, size, "")
     return halos
 

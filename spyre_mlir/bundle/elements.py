@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.core_slices import (
+    IdentityTable,
     OperandAxis,
     StickRegion,
     core_region,
@@ -27,7 +28,6 @@ from spyre_mlir.bundle.core_slices import (
     holders,
     operand_axes,
 )
-from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target

@@ -32,12 +32,13 @@ from spyre_mlir.bundle.core_slices import (
 )
 from spyre_mlir.bundle.design_json import read_design, to_json
 from spyre_mlir.bundle.images import DATA, INDEX, write_images
-from spyre_mlir.bundle.json_fields import load, write_json
-from spyre_mlir.bundle.manifest_json import (
+from spyre_mlir.bundle.json_fields import (
+    load,
     manifest_from_json,
     manifest_to_json,
     padding_to_json,
     with_padding,
+    write_json,
 )
 from spyre_mlir.bundle.model import (
     Add,

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.json_fields import load, require_same, write_json
-from spyre_mlir.bundle.manifest_json import argument_to_json
+from spyre_mlir.bundle.json_fields import argument_to_json, load, require_same, write_json
 from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.regular_files import open_regular
 from spyre_mlir.bundle.transfer import lay_out

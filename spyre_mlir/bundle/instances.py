@@ -48,9 +48,7 @@ def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:
         statements,
         {name: at_size(design, folding.symbols) for name, design in bundle.designs.items()},
         replace(
-            manifest,
-            sizes=(),
-            arguments=tuple(_resized(argument, sizes) for argument in manifest.arguments),
+            manifest, sizes=(), arguments=tuple(_resized(argument, sizes) for argument in manifest.arguments)
         ),
     )
 
@@ -170,7 +168,7 @@ def at_size(design: Design, symbols: Mapping[int, int]) -> Design:
             )
         if dim in design.padding or size.granularity % (design.slices[dim] or 1):
             raise CompileError(
-                f"Its dim {dim} grows by {size.granularity}, which is no multiple of {design.slices[dim]} slices "
+                f"Its dim {dim} grows by {size.granularity}, which is not a multiple of {design.slices[dim]} slices "
                 "without padding.",
                 design.filename,
             )

@@ -1,14 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""JSON files: a strict reader, whose errors name the file and the field, and a reproducible writer."""
+"""JSON files: a strict reader, whose errors name the file and the field, a reproducible writer, and values as JSON.
+
+``to_plain`` and ``from_plain`` convert values of the bundle model by the fields of their dataclasses. There are two
+forms. The attributes of a module omit all fields with default values; ``manifest.json`` omits only the fields that are
+None or, where the model has ``OPTIONAL``, empty. A bundle has a hundred thousand values, so the converter of a type is
+looked up once.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import json
-from collections.abc import Collection, Iterable, Iterator
+import math
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
+from spyre_mlir.bundle.model import Design, KernelArgument, Manifest
 from spyre_mlir.errors import CompileError
+from spyre_mlir.target.formats import MODES
+from spyre_mlir.target.target import packaged_target
 
 
 class Field:
@@ -171,7 +185,7 @@ def load(path: Path) -> Field:
             "The file is not valid JSON of a bundle: it nests too deeply.", str(path)
         ) from None
     except UnicodeEncodeError:
-        raise CompileError("The file has a name that is no text in Unicode.", str(path)) from None
+        raise CompileError("The file has a name that is not text in Unicode.", str(path)) from None
     except ValueError as error:
         raise CompileError(f"The file is not valid JSON of a bundle: {error}.", str(path)) from None
 
@@ -188,4 +202,169 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(word: str) -> Any:
-    raise ValueError(f"{word} is no number of JSON")
+    raise ValueError(f"{word} is not valid JSON")
+
+
+def to_plain(value: Any, *, for_json: bool = False) -> Any:
+    """Convert a model value to the form of attributes, or of a manifest ``for_json``."""
+    return _writer(type(value), for_json)(value)
+
+
+def from_plain(kind: Any, field: Field, *, from_json: bool = False) -> Any:
+    """Convert a field to the model value of type ``kind``; ``CompileError`` with its path for an invalid field."""
+    return _reader(kind, from_json)(field)
+
+
+@functools.cache
+def _writer(kind: type, for_json: bool) -> Callable[[Any], Any]:
+    if dataclasses.is_dataclass(kind):
+        fields = [(field.name, _is_absent(field, for_json)) for field in _written(kind)]
+        return lambda value: {
+            name: to_plain(member, for_json=for_json)
+            for name, is_absent in fields
+            if not is_absent(member := getattr(value, name))
+        }
+    if issubclass(kind, dict):
+        return lambda value: {key: to_plain(member, for_json=for_json) for key, member in value.items()}
+    if issubclass(kind, tuple | list):
+        return lambda value: [to_plain(item, for_json=for_json) for item in value]
+    if kind is float and for_json:
+        # JSON cannot represent them as numbers.
+        return lambda value: value if math.isfinite(value) else str(value)
+    return lambda value: value
+
+
+def _is_absent(field: dataclasses.Field, for_json: bool) -> Callable[[Any], bool]:
+    if not for_json:
+        default = _default(field)
+        return lambda value: value == default
+    return (lambda value: not value) if "optional" in field.metadata else (lambda value: value is None)
+
+
+@functools.cache
+def _reader(kind: Any, from_json: bool) -> Callable[[Field], Any]:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind in _READERS:
+        return _READERS[kind]
+    if origin in (typing.Union, types.UnionType):
+        read = _reader(next(argument for argument in arguments if argument is not type(None)), from_json)
+        # A manifest omits fields that are None, so null is not part of it.
+        return read if from_json else lambda field: None if field.value is None else read(field)
+    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
+        read_item = _reader(arguments[0], from_json)
+        return lambda field: tuple(map(read_item, field.items()))
+    if origin is tuple:
+        readers = [_reader(argument, from_json) for argument in arguments]
+        return lambda field: tuple(
+            read(item) for read, item in zip(readers, field.items(len(readers)), strict=True)
+        )
+    if origin is dict:
+        read_member = _reader(arguments[1], from_json)
+        return lambda field: {key: read_member(member) for key, member in field.members()}
+    return _record_reader(kind, from_json)
+
+
+def _record_reader(kind: Any, from_json: bool) -> Callable[[Field], Any]:
+    """Return a reader of a dataclass; the members of the object must be fields of the class in this form."""
+    hints = typing.get_type_hints(kind)
+    readers = {field.name: _reader(hints[field.name], from_json) for field in _written(kind)}
+    # The attributes of a module need the fields without a default, a manifest also those whose default is not empty.
+    needed = [
+        field.name
+        for field in _written(kind)
+        if (default := _default(field)) is dataclasses.MISSING
+        or (from_json and default is not None and "optional" not in field.metadata)
+    ]
+
+    def read(field: Field) -> Any:
+        for name in needed:
+            field.require(name)
+        for key, member in field.members():
+            if key not in readers:
+                member.fail("is not part of the format")
+        return kind(**{key: readers[key](member) for key, member in field.members()})
+
+    return read
+
+
+#: Readers of single values, and of lists and objects of numbers and texts, which are read at once.
+_READERS: dict[Any, Callable[[Field], Any]] = {
+    int: Field.integer,
+    str: Field.text,
+    bool: Field.boolean,
+    float: lambda field: float(field.value) if field.value in ("inf", "-inf", "nan") else field.number(),
+    tuple[int, ...]: Field.integers,
+    tuple[str, ...]: Field.texts,
+    dict[str, int]: Field.integers_by_key,
+}
+
+
+def _written(kind: Any) -> list[dataclasses.Field]:
+    return [field for field in dataclasses.fields(kind) if field.metadata.get("plain", True)]
+
+
+def _default(field: dataclasses.Field) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
+
+
+# `manifest.json`: the host's side of a bundle, as the fields of ``Manifest`` by their names.
+#
+# A fill value that JSON cannot represent is written as the string "inf", "-inf" or "nan". Fields of the model with
+# ``OPTIONAL`` are written only if they are not empty; an argument has a fill only if the host writes its padding. The
+# target is written as the fields of the device file that differ from the packaged file, by section. The member
+# ``padding`` has the padding of the dims of each design (``Design.padding``), by the file of the design.
+
+VERSION = 1
+
+
+def manifest_to_json(manifest: Manifest) -> dict[str, Any]:
+    """Return the JSON object of a manifest."""
+    target = manifest.target.differences()
+    # The version first, so that a reader of another version sees it before anything else.
+    value = {"version": manifest.version, **to_plain(manifest, for_json=True)}
+    return {**value, "target": target} if target else value
+
+
+def argument_to_json(argument: KernelArgument) -> dict[str, Any]:
+    """Return the JSON object of one argument."""
+    return to_plain(argument, for_json=True)
+
+
+def manifest_from_json(value: Any, filename: str) -> Manifest:
+    """Return the manifest of a JSON object; ``CompileError`` with file and field for an invalid object."""
+    root = Field(value, filename)
+    if root["version"].integer() != VERSION:
+        root["version"].fail(f"must be {VERSION}, the only version that this tool reads")
+    others = {key: member for key, member in value.items() if key not in ("target", "padding")}
+    manifest = from_plain(Manifest, Field(others, filename), from_json=True)
+    if manifest.numerics not in (None, *MODES):
+        root["numerics"].fail(f"must be one of {', '.join(MODES)}")
+    if "target" not in root:
+        return manifest
+    sections = root["target"].members()
+    values = {name: {key: member.value for key, member in section.members()} for name, section in sections}
+    return dataclasses.replace(manifest, target=packaged_target().overlaid(values, filename))
+
+
+def padding_to_json(designs: Mapping[str, Design]) -> dict[str, Any]:
+    """Return the manifest member with the padding of designs by their files; empty if nothing is padded."""
+    padding = {filename: dict(design.padding) for filename, design in designs.items() if design.padding}
+    return {"padding": padding} if padding else {}
+
+
+def with_padding(designs: Mapping[str, Design], value: Any, filename: str) -> dict[str, Design]:
+    """Return the designs of a bundle with the padding from the JSON object of its manifest.
+
+    A manifest of an older version does not have this member; the reader took the padding from the designs instead.
+    """
+    root, padded = Field(value, filename), dict(designs)
+    for name, dims in root["padding"].members() if "padding" in root else ():
+        if name not in designs:
+            dims.fail("is the padding of no design of the bundle")
+        padding = dims.integers_by_key()
+        if designs[name].padding not in ({}, padding):
+            dims.fail("is not the padding that the design has in paddingSizes_")
+        padded[name] = dataclasses.replace(designs[name], padding=padding)
+    return padded

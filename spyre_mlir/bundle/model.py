@@ -24,8 +24,8 @@ operand has counts cores that get the same data.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, field, replace
 from typing import Any
 
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.target.sliding import Sliding
 from spyre_mlir.target.target import Target, packaged_target
 
-#: Metadata of a field that ``plain.py`` omits: attributes and manifest store the target once, elsewhere.
+#: Metadata of a field that ``json_fields.py`` omits: attributes and manifest store the target once, elsewhere.
 OMITTED = {"plain": False}
 
 #: Metadata of a field that a manifest has only if it is not empty.
@@ -527,3 +527,34 @@ class Bundle:
         """Return the bundle with another device as its target."""
         designs = {name: replace(design, target=target) for name, design in self.designs.items()}
         return replace(self, designs=designs, manifest=replace(self.manifest, target=target))
+
+
+@dataclass(frozen=True)
+class LevelLine:
+    """An operation as shortened text, and its origin."""
+
+    origin: Origin
+    text: str
+
+
+#: The lines of each level in program order; the levels are in compilation order.
+Levels = Mapping[str, Sequence[LevelLine]]
+
+
+def levels_to_json(levels: Levels) -> dict[str, Any]:
+    """Return the levels as JSON values: a table of origins, and for each line its index in it and the text."""
+    table: dict[Origin, int] = {}
+    lines = {
+        level: [[table.setdefault(line.origin, len(table)), line.text] for line in lines]
+        for level, lines in levels.items()
+    }
+    return {"origins": [list(astuple(origin)) for origin in table], "lines": lines}
+
+
+def levels_from_json(plain: Mapping[str, Any]) -> Levels:
+    """Read the output of ``levels_to_json``; anything else raises some exception."""
+    origins = [Origin(*fields) for fields in plain["origins"]]
+    return {
+        level: tuple(LevelLine(origins[index], text) for index, text in lines)
+        for level, lines in plain["lines"].items()
+    }

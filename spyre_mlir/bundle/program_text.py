@@ -118,7 +118,7 @@ _TOKEN = re.compile(
 
 def parse_program(text: str, filename: str) -> tuple[tuple[Parameter, ...], tuple[Statement, ...]]:
     """Return the parameters and statements of a program; errors are CompileErrors at ``file:line:col``."""
-    return _Parser(_Tokens(text, filename)).program()
+    return _Parser(text, filename).program()
 
 
 _Item = TypeVar("_Item")
@@ -262,85 +262,85 @@ def _affine_factor(tokens: _Tokens, names: list[str]) -> dict[str, int]:
 # Statements
 
 
-class _Parser:
+class _Parser(_Tokens):
     """Recursive descent over the statements of a program."""
 
-    def __init__(self, tokens: _Tokens) -> None:
-        self.tokens = tokens
+    def __init__(self, text: str, filename: str) -> None:
+        super().__init__(text, filename)
         self.maps: dict[str, MapKey] = {}
         self.types: dict[str, Parameter] = {}
         self.defined: set[str] = set()
 
     def value(self) -> str:
         """Parse a use of an index that was defined before."""
-        token = self.tokens.peek
+        token = self.peek
         name = token[1:]
         if token[:1] != "%":
-            self.tokens.fail(f"Expected a value like %name here but found {self.tokens.describe_next()}.")
+            self.fail(f"Expected a value like %name here but found {self.describe_next()}.")
         if name not in self.defined:
-            self.tokens.fail(f"The value {token} is not defined before its use.")
+            self.fail(f"The value {token} is not defined before its use.")
         if name in self.types:
-            self.tokens.fail(f"The parameter {token} is not an index; extract its value first.")
-        self.tokens.take()
+            self.fail(f"The parameter {token} is not an index; extract its value first.")
+        self.take()
         return name
 
     def define(self) -> str:
-        token = self.tokens.peek
+        token = self.peek
         if not token.startswith("%"):
-            self.tokens.fail(f"Expected a value like %name here but found {self.tokens.describe_next()}.")
+            self.fail(f"Expected a value like %name here but found {self.describe_next()}.")
         if token[1:] in self.defined:
-            self.tokens.fail(f"The value {token} is defined twice.")
-        self.tokens.take()
+            self.fail(f"The value {token} is defined twice.")
+        self.take()
         self.defined.add(token[1:])
         return token[1:]
 
     def program(self) -> tuple[tuple[Parameter, ...], tuple[Statement, ...]]:
-        while self.tokens.peek.startswith("#"):
+        while self.peek.startswith("#"):
             self.map_definition()
-        self.tokens.expect("module", "{", "func.func")
-        if not self.tokens.take().startswith("@"):
-            self.tokens.fail("Expected the name of the function, like @sdsc_bundle.", back=1)
-        self.tokens.expect("(")
-        self.tokens.list_until(")", self.parameter)
-        self.tokens.expect("{")
+        self.expect("module", "{", "func.func")
+        if not self.take().startswith("@"):
+            self.fail("Expected the name of the function, like @sdsc_bundle.", back=1)
+        self.expect("(")
+        self.list_until(")", self.parameter)
+        self.expect("{")
         statements = self.block()
-        self.tokens.expect("return", "}", "}", "")
+        self.expect("return", "}", "}", "")
         return tuple(self.types.values()), statements
 
     def map_definition(self) -> None:
-        name = self.tokens.take()
+        name = self.take()
         if name in self.maps:
-            self.tokens.fail(f"The map {name} is defined twice.", back=1)
-        self.tokens.expect("=")
-        self.maps[name] = _affine_map(self.tokens)
+            self.fail(f"The map {name} is defined twice.", back=1)
+        self.expect("=")
+        self.maps[name] = _affine_map(self)
 
     def parameter(self) -> None:
         name = self.define()
-        self.tokens.expect(":")
+        self.expect(":")
         self.types[name] = self.input_type(name)
 
     def input_type(self, name: str) -> Parameter:
-        self.tokens.expect("!sdscbundle.input_arg", "<")
+        self.expect("!sdscbundle.input_arg", "<")
         # The size of a dim that a loop iterates over is an index like any other.
-        if not self.tokens.accept("loop_dimension"):
-            self.tokens.expect("index")
+        if not self.accept("loop_dimension"):
+            self.expect("index")
         limits: dict[str, int] = {}
-        while self.tokens.accept(","):
-            key = self.tokens.take()
+        while self.accept(","):
+            key = self.take()
             if key not in ("granularity", "max_value", "loop_dimension") or key in limits:
-                self.tokens.fail(f"Expected granularity or max_value, each once, but found '{key}'.", back=1)
+                self.fail(f"Expected granularity or max_value, each once, but found '{key}'.", back=1)
             limits[key] = 0
-            if key != "loop_dimension" or self.tokens.peek == "=":
-                self.tokens.expect("=")
-                limits[key] = self.tokens.integer()
-        self.tokens.expect(">")
+            if key != "loop_dimension" or self.peek == "=":
+                self.expect("=")
+                limits[key] = self.integer()
+        self.expect(">")
         return Parameter(name, limits.get("granularity"), limits.get("max_value"))
 
     def block(self) -> tuple[Statement, ...]:
         """Parse the statements up to the end of the block; the caller takes the closing brace."""
         statements: list[Statement] = []
         while True:
-            token = self.tokens.peek
+            token = self.peek
             if token.startswith("%"):
                 statements.append(self.assignment())
             elif token == "sdscbundle.sdsc_execute":
@@ -353,106 +353,102 @@ class _Parser:
                 return tuple(statements)
 
     def assignment(self) -> Statement:
-        tokens, result = self.tokens, self.tokens.take()[1:]
+        result = self.take()[1:]
         if result in self.defined:
-            tokens.fail(f"The value %{result} is defined twice.", back=1)
-        tokens.expect("=")
-        if tokens.accept("arith.constant"):
-            statement = IndexConstant(result, tokens.integer())
-            tokens.expect(":", "index")
-        elif tokens.accept("arith.addi"):
+            self.fail(f"The value %{result} is defined twice.", back=1)
+        self.expect("=")
+        if self.accept("arith.constant"):
+            statement = IndexConstant(result, self.integer())
+            self.expect(":", "index")
+        elif self.accept("arith.addi"):
             lhs = self.value()
-            tokens.expect(",")
+            self.expect(",")
             statement = Add(result, lhs, self.value())
-            tokens.expect(":", "index")
-        elif tokens.accept("affine.apply"):
+            self.expect(":", "index")
+        elif self.accept("affine.apply"):
             statement = self.apply(result)
-        elif tokens.accept("sdscbundle.input_arg_extract"):
+        elif self.accept("sdscbundle.input_arg_extract"):
             statement = self.extract(result)
-        elif tokens.accept("sdscbundle.device_mem_allocate"):
-            statement = Allocate(result, tokens.integer())
-            tokens.expect("bytes", ":", "index")
+        elif self.accept("sdscbundle.device_mem_allocate"):
+            statement = Allocate(result, self.integer())
+            self.expect("bytes", ":", "index")
         else:
-            tokens.fail(f"The operation {tokens.describe_next()} is not one of a bundle.")
+            self.fail(f"The operation {self.describe_next()} is not one of a bundle.")
         self.defined.add(result)
         return statement
 
     def apply(self, result: str) -> Apply:
-        key = self.maps.get(self.tokens.peek)
+        key = self.maps.get(self.peek)
         if key is not None:
-            self.tokens.take()
-        elif self.tokens.peek == "affine_map":
-            key = _affine_map(self.tokens)
+            self.take()
+        elif self.peek == "affine_map":
+            key = _affine_map(self)
         else:
-            self.tokens.fail(
-                f"Expected the name of an affine map defined above but found {self.tokens.describe_next()}."
-            )
-        self.tokens.expect("(")
-        dims = tuple(self.tokens.list_until(")", self.value))
-        symbols = tuple(self.tokens.list_until("]", self.value)) if self.tokens.accept("[") else ()
+            self.fail(f"Expected the name of an affine map defined above but found {self.describe_next()}.")
+        self.expect("(")
+        dims = tuple(self.list_until(")", self.value))
+        symbols = tuple(self.list_until("]", self.value)) if self.accept("[") else ()
         if (len(dims), len(symbols)) != key[:2]:
-            self.tokens.fail(f"The map takes {key[0]} dims and {key[1]} symbols.", back=1)
+            self.fail(f"The map takes {key[0]} dims and {key[1]} symbols.", back=1)
         return Apply(result, dims, symbols, key[2], key[3])
 
     def extract(self, result: str) -> Extract:
-        what = self.tokens.take()
+        what = self.take()
         if what not in ("value", "granularity", "max_value"):
-            self.tokens.fail(f"Expected value, granularity or max_value but found '{what}'.", back=1)
-        self.tokens.expect("from")
-        name = self.tokens.take()[1:]
+            self.fail(f"Expected value, granularity or max_value but found '{what}'.", back=1)
+        self.expect("from")
+        name = self.take()[1:]
         if name not in self.types:
-            self.tokens.fail("Expected the name of a parameter of the function here.", back=1)
-        self.tokens.expect(":")
+            self.fail("Expected the name of a parameter of the function here.", back=1)
+        self.expect(":")
         if self.input_type(name) != self.types[name]:
-            self.tokens.fail(f"The type differs from that of the parameter %{name}.", back=1)
-        self.tokens.expect("->", "index")
+            self.fail(f"The type differs from the type of the parameter %{name}.", back=1)
+        self.expect("->", "index")
         return Extract(result, name, what)
 
     def execute(self) -> Execute:
-        self.tokens.expect("sdscbundle.sdsc_execute", "(")
-        operands = tuple(self.tokens.list_until(")", self.value))
-        self.tokens.expect("{")
+        self.expect("sdscbundle.sdsc_execute", "(")
+        operands = tuple(self.list_until(")", self.value))
+        self.expect("{")
         filename, symbol_ids, keys = "", [], set[str]()
-        while not keys or self.tokens.accept(","):
-            key = self.tokens.take().strip('"')
+        while not keys or self.accept(","):
+            key = self.take().strip('"')
             if key not in ("sdsc_filename", "symbol_ids") or key in keys:
-                self.tokens.fail(
-                    f"Expected sdsc_filename or symbol_ids, each once, but found '{key}'.", back=1
-                )
+                self.fail(f"Expected sdsc_filename or symbol_ids, each once, but found '{key}'.", back=1)
             keys.add(key)
-            self.tokens.expect("=")
+            self.expect("=")
             if key == "symbol_ids":
-                self.tokens.expect("[")
-                symbol_ids = self.tokens.list_until("]", self.symbol_id)
+                self.expect("[")
+                symbol_ids = self.list_until("]", self.symbol_id)
                 continue
-            filename = self.tokens.take()
+            filename = self.take()
             if not filename.startswith('"') or len(filename) < 3:
-                self.tokens.fail(f"Expected a file name in double quotes but found {filename}.", back=1)
+                self.fail(f"Expected a file name in double quotes but found {filename}.", back=1)
         if not filename:
-            self.tokens.fail("Expected the sdsc_filename of the execute before this.")
-        self.tokens.expect("}")
+            self.fail("Expected the sdsc_filename of the execute before this.")
+        self.expect("}")
         return Execute(filename[1:-1], operands, tuple(symbol_ids))
 
     def symbol_id(self) -> int:
         """Parse a symbol id, which some writers put in quotes."""
-        text = self.tokens.peek
+        text = self.peek
         if re.fullmatch(r'"-?\d{1,18}"', text) is None:
-            return self.tokens.integer()
-        return int(self.tokens.take()[1:-1])
+            return self.integer()
+        return int(self.take()[1:-1])
 
     def loop(self) -> Loop:
-        self.tokens.expect("scf.for")
+        self.expect("scf.for")
         induction = self.define()
-        self.tokens.expect("=")
+        self.expect("=")
         lower = self.value()
-        self.tokens.expect("to")
+        self.expect("to")
         upper = self.value()
-        self.tokens.expect("step")
+        self.expect("step")
         step = self.value()
-        self.tokens.expect("{")
-        with self.tokens.nested():
+        self.expect("{")
+        with self.nested():
             body = self.block()
-        self.tokens.expect("}")
+        self.expect("}")
         inner = {statement.result for statement in body if not isinstance(statement, Execute | Loop)}
         self.defined -= inner | {induction}
         return Loop(induction, lower, upper, step, body)

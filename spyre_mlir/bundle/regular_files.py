@@ -126,7 +126,7 @@ def _read(
     except _DAMAGE as error:
         # Messages of numpy may have several lines.
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise _unreadable(f"is no archive of numpy arrays: {reason}.", path, check is not None) from None
+        raise _unreadable(f"is not an archive of numpy arrays: {reason}.", path, check is not None) from None
 
 
 def _entries(infos: Sequence[zipfile.ZipInfo], *, compressed: bool) -> dict[str, zipfile.ZipInfo]:
@@ -136,7 +136,7 @@ def _entries(infos: Sequence[zipfile.ZipInfo], *, compressed: bool) -> dict[str,
     for info in infos:
         name = info.filename.removesuffix(".npy")
         if name == info.filename or name in entries:
-            raise ValueError(f"its entry {info.filename!r} is no array, or there twice")
+            raise ValueError(f"its entry {info.filename!r} is not an array, or there twice")
         if not compressed and info.compress_type != zipfile.ZIP_STORED:
             raise ValueError(f"its entry {info.filename!r} is compressed")
         entries[name] = info

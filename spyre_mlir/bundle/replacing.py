@@ -81,7 +81,9 @@ def require_replaceable(path: str | Path) -> None:
         raise CompileError(text, name)
     foreign = _foreign(folder)
     if foreign is not None:
-        text = f"The folder holds '{foreign.relative_to(folder)}' beside a bundle, so it is left alone"
+        text = (
+            f"The folder holds '{foreign.relative_to(folder)}' in addition to a bundle, so it is left alone"
+        )
         raise CompileError(f"{text}; move that away, or name another folder.", name)
 
 

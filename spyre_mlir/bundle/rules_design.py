@@ -52,7 +52,7 @@ def constants(design: Design) -> Iterator[str]:
         form = FORMATS.get(constant.data_format)
         if form is None or not 0 <= constant.bits < 1 << 8 * form.bytes:
             text = f"The bits {constant.bits} of the constant {constant.name!r}"
-            yield f"{text} are no value of the format {constant.data_format}."
+            yield f"{text} are not a value of the format {constant.data_format}."
 
 
 def masks(design: Design) -> Iterator[str]:
@@ -132,7 +132,7 @@ def stick_rules(design: Design) -> Iterator[str]:
     for i, operand in enumerate(design.operands):
         expected = {"in": 2} if op.multiplies_bytes and i == 1 else {}
         if operand.beside != expected:
-            text = f"Tensor{i} has {_several(operand.beside)} beside {operand.stick_dim} in its stick"
+            text = f"Tensor{i} has {_several(operand.beside)} next to {operand.stick_dim} in its stick"
             yield f"{text}; expected {_several(expected)}."
 
 
@@ -216,7 +216,7 @@ def _convolution(design: Design) -> Iterator[str]:
     kernels = {window.kernel for window in design.operands[0].windows.values()}
     if kernel - output != {"in", *kernels}:
         text = f"Tensor1 has the dims {sorted(kernel - output)} that the output lacks"
-        yield f"{text}; expected in and those of the windows"
+        yield f"{text}; expected in and the dims of the windows"
     if "out" in source or kernel & set(design.operands[0].windows):
         yield "Tensor0 has the dim out, or Tensor1 a dim that windows slide along"
     if output - source != {"out"}:
@@ -233,7 +233,7 @@ def _pooling(design: Design) -> Iterator[str]:
             yield f"Tensor{i} sticks on {operand.stick_dim}; expected {output.stick_dim}, the stick of the output"
     kernels = {window.kernel for window in source.windows.values()}
     if set(source.varying) - set(output.varying) != kernels:
-        yield "The output does not have the dims of the input but those of the windows"
+        yield "The output does not have the dims of the input without the dims of the windows"
 
 
 def _restickify(design: Design) -> Iterator[str]:
@@ -268,7 +268,7 @@ def _gather(design: Design) -> Iterator[str]:
     if _stick(table) != _stick(output):
         yield f"The output does not keep the stick {table.stick_dim} of the table"
     if len(rows) != 1 or any(design.slices[dim] > 1 or dim == table.stick_dim for dim in rows):
-        text = f"The table has the dims {sorted(rows)} besides those of the output"
+        text = f"The table has the dims {sorted(rows)} in addition to the dims of the output"
         yield f"{text}; expected one, undivided and outside of the stick, that the positions count"
     # Any operand may have dims of one position.
     counting = {dim for dim, size in design.sizes.items() if size > 1}
@@ -317,11 +317,11 @@ def _malformed(design: Design, operand: Operand, distribution: HeldSlices) -> It
     ]
     for what, named in (("", distribution.slices), *by_core):
         if named.keys() != dims:
-            yield f"has slices{what} of {_list(named)}; expected those of its dims, {_list(dims)}"
+            yield f"has slices{what} of {_list(named)}; expected slices of its dims, {_list(dims)}"
     if min(distribution.slices.values(), default=1) < 1:
         yield f"has {min(distribution.slices.values())} slices of a dim; expected at least 1"
     if len(distribution.core_slices) != design.cores:
-        yield f"has the slices of {len(distribution.core_slices)} cores; expected those of {design.cores}"
+        yield f"has the slices of {len(distribution.core_slices)} cores; expected the slices of {design.cores}"
     for what, slices in by_core:
         for dim, index in slices.items():
             if not 0 <= index < distribution.slices.get(dim, 1):
@@ -329,15 +329,20 @@ def _malformed(design: Design, operand: Operand, distribution: HeldSlices) -> It
                 yield f"has{what} the slice {index} of {dim}; expected 0 to {limit - 1}"
 
 
+def lx_to_lx(design: Design) -> Iterator[str]:
+    """Check that a relayout goes from LX to LX, and computes nothing."""
+    for i, operand in enumerate(design.operands if is_relayout(design) else ()):
+        if operand.memory != "lx":
+            yield f"Tensor{i} is in {operand.memory}; expected the source and the result of a relayout in lx."
+    if is_relayout(design) and (design.masks or design.constants):
+        yield "It has masks or constants; expected none, a relayout moves the bits as they are."
+
+
 def relayout(design: Design) -> Iterator[str]:
     """Check that a relayout goes from LX to LX, moves all data, and computes nothing."""
     if not is_relayout(design):
         return
-    for i, operand in enumerate(design.operands):
-        if operand.memory != "lx":
-            yield f"Tensor{i} is in {operand.memory}; expected the source and the result of a relayout in lx."
-    if design.masks or design.constants:
-        yield "It has masks or constants; expected none, a relayout moves the bits as they are."
+    yield from lx_to_lx(design)
     source, result, index = design.operands[0], design.operands[-1], len(design.operands) - 1
     assert source.held is not None and result.held is not None
     yield from _not_held(design, source, source.held)
@@ -348,7 +353,7 @@ def relayout(design: Design) -> Iterator[str]:
     for dim, slices in result.held.slices.items():
         if slices != design.slices[dim]:
             text = f"Tensor{index} has {slices} slices of {dim}, the relayout {design.slices[dim]}"
-            yield f"{text}; expected the relayout to have those of its result."
+            yield f"{text}; expected the relayout to have the slices of its result."
     for core, slices in received.items():
         if any(slices[dim] != design.core_slices[core][dim] for dim in result.held.slices):
             yield f"Core {core} gets another slice of Tensor{index} than the relayout says."

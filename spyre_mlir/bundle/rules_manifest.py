@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, islice
 from math import prod
-from operator import mul
+from operator import attrgetter, mul
 
 import numpy as np
 
 from spyre_mlir.bundle.context import Context, Diagnostic
-from spyre_mlir.bundle.model import KernelArgument, Manifest, Transfer
+from spyre_mlir.bundle.model import KernelArgument, Transfer
 from spyre_mlir.bundle.transfer import Part, filled_parts, part_of, valid_parts
 from spyre_mlir.target.formats import DL16, FORMATS, FP8, FP32, INT8, INT32
 
@@ -55,7 +55,16 @@ def arguments(context: Context) -> Iterator[Diagnostic]:
     limit = context.target.hbm_bytes
     if total > limit:
         yield f"The arguments have {total} bytes together; expected at most {limit}.", "manifest.json"
-    yield from _numbers(context.bundle.manifest)
+    manifest = context.bundle.manifest
+    kinds = {"demoted": manifest.demoted, "amplified": manifest.amplified, "of wide sums": manifest.wide_sums}
+    for kind, indices in kinds.items():
+        for index in indices:
+            if not 0 <= index < len(manifest.uses):
+                yield f"Execute {index} is {kind}, but there are {len(manifest.uses)}.", "manifest.json"
+    if manifest.numerics is None and any(
+        argument.host_dtype == "bfloat16" for argument in manifest.arguments
+    ):
+        yield "An argument is bfloat16, which needs the numerics 'dl16'; expected them.", "manifest.json"
     yield from _indices(context)
 
 
@@ -81,27 +90,14 @@ def _indices(context: Context) -> Iterator[Diagnostic]:
                 where,
             )
         if array is None or array.data_format != INT32:
-            yield f"Its argument {index.argument} is no input of integers.", where
+            yield f"Its argument {index.argument} is not an input of integers.", where
         elif not 0 <= index.element < prod(array.host_shape):
             yield f"Its argument {index.argument} has no element {index.element}.", where
     for name in largest:
         yield (
-            f"%{name} is no address; expected an index of the manifest that says its value.",
+            f"%{name} is not an address; expected an index of the manifest that says its value.",
             "manifest.json",
         )
-
-
-def _numbers(manifest: Manifest) -> Iterator[Diagnostic]:
-    """Check the executes of three kinds by their index, and the numerics that bfloat16 needs."""
-    kinds = {"demoted": manifest.demoted, "amplified": manifest.amplified, "of wide sums": manifest.wide_sums}
-    for kind, indices in kinds.items():
-        for index in indices:
-            if not 0 <= index < len(manifest.uses):
-                yield f"Execute {index} is {kind}, but there are {len(manifest.uses)}.", "manifest.json"
-    if manifest.numerics is None and any(
-        argument.host_dtype == "bfloat16" for argument in manifest.arguments
-    ):
-        yield "An argument is bfloat16, which needs the numerics 'dl16'; expected them.", "manifest.json"
 
 
 def sources(context: Context) -> Iterator[Diagnostic]:
@@ -109,19 +105,16 @@ def sources(context: Context) -> Iterator[Diagnostic]:
     by_name = {
         argument.name: argument for argument in context.bundle.manifest.arguments if argument.source is None
     }
+    on_host = attrgetter("kind", "host_dtype", "host_shape")
     for argument in context.bundle.manifest.arguments:
         if argument.source is None:
             continue
         where = f"manifest.json, argument {argument.name}"
         source = by_name.get(argument.source)
         if source is None:
-            yield f"Its source {argument.source} is no argument with an array of its own.", where
-        elif "result" in (argument.kind, source.kind) or _host(argument) != _host(source):
+            yield f"Its source {argument.source} is not an argument with an array of its own.", where
+        elif "result" in (argument.kind, source.kind) or len({on_host(argument), on_host(source)}) > 1:
             yield f"Its source {argument.source} has another kind, type or shape on the host.", where
-
-
-def _host(argument: KernelArgument) -> tuple:
-    return argument.kind, argument.host_dtype, argument.host_shape
 
 
 def _sizes(argument: KernelArgument, stick_bytes: int) -> Iterator[str]:
@@ -229,7 +222,10 @@ def results(context: Context) -> Iterator[Diagnostic]:
     }
     for step, (*_, written) in zip(context.steps, uses, strict=True):
         if written not in read and context.buffers[written].base not in result_parameters:
-            yield f"It writes the buffer {written}, which nothing reads and which is no result.", step.where
+            yield (
+                f"It writes the buffer {written}, which nothing reads and which is not a result.",
+                step.where,
+            )
 
 
 def _has_each_once(transfer: Transfer, parts: list[Part], elements: int) -> bool:

@@ -96,7 +96,7 @@ def hbm_addresses(context: Context) -> Iterator[Diagnostic]:
         for symbol, value in step.values.items():
             bases = [(atom, factor) for atom, factor in value.terms if atom not in inductions]
             if len(bases) != 1 or bases[0][1] != 1 or bases[0][0] not in context.bases:
-                text = f"The symbol {symbol} is no address"
+                text = f"The symbol {symbol} is not an address"
                 yield f"{text}; expected one parameter or allocation plus bytes.", step.where
             elif value.offset % alignment or any(
                 factor * loop.step % alignment or factor * loop.lower % alignment
@@ -121,7 +121,7 @@ def core_offsets(context: Context) -> Iterator[Diagnostic]:
                 expected = core_offset_bytes(step.design, operand, core) - origin
                 if distance != Linear(expected):
                     count = "a changing number of" if distance.terms else distance.offset
-                    text = f"Core {core} addresses Tensor{i} {count} bytes behind core 0"
+                    text = f"Core {core} addresses Tensor{i} {count} bytes after core 0"
                     yield f"{text}; expected {expected}, where its slice begins.", step.where
                     break
 
@@ -150,7 +150,10 @@ def buffers(context: Context) -> Iterator[Diagnostic]:
             capacity = max(argument.bytes for argument in context.arguments[buffer.base])
         if capacity is None:
             base = buffer.base
-            yield f"The buffer {buffer.name} is in {base!r}, which is no parameter, allocation or lx.", where
+            yield (
+                f"The buffer {buffer.name} is in {base!r}, which is not a parameter, an allocation or lx.",
+                where,
+            )
         elif buffer.offset < 0 or buffer.bytes < 1 or buffer.offset + buffer.bytes > capacity:
             text = f"[{buffer.offset}, {buffer.offset + buffer.bytes}) of {buffer.base}"
             yield f"The buffer {buffer.name} has the bytes {text}, which has {capacity}.", where

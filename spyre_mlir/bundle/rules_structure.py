@@ -49,7 +49,7 @@ def dims_declared(design: Design) -> Iterator[str]:
     complete |= {f"the slices of core {c}": slices for c, slices in enumerate(design.core_slices)}
     for what, dims in complete.items():
         if dims.keys() != sizes:
-            yield f"The dims of {what} are {_list(dims)}; expected those of N_, {_list(sizes)}."
+            yield f"The dims of {what} are {_list(dims)}; expected the dims of N_, {_list(sizes)}."
     for what, dims in (("padding", design.padding), ("coordinate masks", design.masks)):
         for dim in sorted(dims.keys() - sizes):
             yield f"The {what} name the dim {dim}, which N_ does not declare."
@@ -89,7 +89,7 @@ def _operand_dims(design: Design, operand: Operand) -> Iterator[str]:
             yield f"has a gap of {gap} on {dim}, more than the device memory holds"
     for dim in operand.beside:
         if dim == operand.stick_dim or operand.scale.get(dim) != 1:
-            yield f"has {dim} beside {operand.stick_dim} in its stick; expected another dim of scale 1"
+            yield f"has {dim} next to {operand.stick_dim} in its stick; expected another dim of scale 1"
     if operand.stick_elements < 1 or min(operand.beside.values(), default=1) < 1:
         yield f"has {operand.stick_elements} elements per stick; expected at least 1"
 
@@ -146,7 +146,10 @@ def files_match(context: Context) -> Iterator[Diagnostic]:
         yield "No execute of the program names this file.", filename
     for filename, design in designs.items():
         if design.filename != filename:
-            yield f"The root key has the index {design.index}; expected that of the file's name.", filename
+            yield (
+                f"The root key has the index {design.index}; expected the index in the file's name.",
+                filename,
+            )
 
 
 def values_defined(context: Context) -> Iterator[Diagnostic]:

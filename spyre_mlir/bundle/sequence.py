@@ -356,8 +356,8 @@ def mismatches(names: Sequence[str], bundles: Sequence[Bundle]) -> Iterator[Diag
         after = bundles[index + 1] if index + 1 < len(bundles) else None
         leaves = {resident.buffer for resident in bundle.manifest.leaves}
         if after is None and leaves:
-            text = "but no bundle of the program runs right behind it"
-            yield f"It leaves {_list(leaves)} for a bundle behind it, {text}.", f"{name}/{_WHERE}"
+            text = "but no bundle of the program runs right after it"
+            yield f"It leaves {_list(leaves)} for a bundle after it, {text}.", f"{name}/{_WHERE}"
     for (_, earlier), (name, later) in itertools.pairwise(zip(names, bundles, strict=True)):
         yield from ((text, f"{name}/{_WHERE}") for text in _mismatches(earlier, later))
     for name, bundle, expected in zip(names, bundles, residents(bundles), strict=False):

@@ -28,6 +28,7 @@ from spyre_mlir.target.formats import (
     Numerics,
     constant_bits,
     constant_value,
+    rounded_to_bfloat16,
 )
 
 #: For each loop, the first value and the number of values.
@@ -240,7 +241,7 @@ def from_raw(raw: NDArray[Any], host_dtype: str, data_format: str, numerics: Num
         return raw.view(np.int8 if host_dtype == "int8" else np.uint8)
     values = numerics.load_for_host(raw, data_format)
     if host_dtype == "bfloat16":
-        values = _rounded_to_bfloat16(values)
+        values = rounded_to_bfloat16(values)
     elif host_dtype == "bool":
         values = values != 0
     else:
@@ -281,11 +282,3 @@ def _as_int32(array: NDArray[Any]) -> NDArray[np.int32]:
             f"it holds values outside the range of {INT32}, the device's only integer format."
         )
     return array.astype(np.int32)
-
-
-def _rounded_to_bfloat16(values: NDArray[Any]) -> NDArray[np.float32]:
-    bits = np.array(values, dtype=np.float32, order="C").view(np.uint32)
-    even = (bits >> np.uint32(16)) & np.uint32(1)
-    # Round to nearest: 0x7FFF alone rounds ties down; adding the last kept bit rounds ties at odd numbers up.
-    rounded = (bits + np.uint32(0x7FFF) + even) & np.uint32(0xFFFF0000)
-    return np.where(np.isfinite(values), rounded.view(np.float32), values).astype(np.float32)

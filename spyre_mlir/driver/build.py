@@ -12,8 +12,7 @@ from dataclasses import field, replace
 from spyre_mlir import problems
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.bundle.instances import instance
-from spyre_mlir.bundle.level_lines import LevelLine
-from spyre_mlir.bundle.model import Bundle, Manifest
+from spyre_mlir.bundle.model import Bundle, LevelLine, Manifest
 from spyre_mlir.bundle.sequence import split
 from spyre_mlir.compile_lock import without_cycle_search
 from spyre_mlir.dialects import sdsc

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.folder import ARRAYS, MANIFEST, write_arrays
-from spyre_mlir.bundle.json_fields import load, write_json
-from spyre_mlir.bundle.plain import from_plain, to_plain
+from spyre_mlir.bundle.json_fields import from_plain, load, to_plain, write_json
 from spyre_mlir.bundle.regular_files import read_text
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.bundle.transfer import from_raw, gather, lay_out

@@ -21,15 +21,14 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.design_json import from_json, to_json
 from spyre_mlir.bundle.images import Images
-from spyre_mlir.bundle.json_fields import Field
-from spyre_mlir.bundle.level_lines import levels_from_json, levels_to_json
-from spyre_mlir.bundle.manifest_json import (
+from spyre_mlir.bundle.json_fields import (
+    Field,
     manifest_from_json,
     manifest_to_json,
     padding_to_json,
     with_padding,
 )
-from spyre_mlir.bundle.model import Bundle
+from spyre_mlir.bundle.model import Bundle, levels_from_json, levels_to_json
 from spyre_mlir.bundle.program_text import parse_program, print_program
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context, parsed

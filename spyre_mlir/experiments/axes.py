@@ -154,7 +154,7 @@ def _axis(name: str, values: Any) -> SweepAxis:
     key = name if name.startswith(_FIELD) else name.replace("-", "_")
     known = [*_PIPELINE, *_KEYWORDS]
     if key in _REFUSED:
-        raise AxisError(name, f"The option '{name}' is no axis: it {_REFUSED[key]}.")
+        raise AxisError(name, f"The option '{name}' is not an axis: it {_REFUSED[key]}.")
     if key.startswith(_FIELD) and key.count(".") != 2:
         raise AxisError(
             name, f"The axis '{name}' must name section and key of a device file: device.lx.bytes."

@@ -148,7 +148,7 @@ def _of_reference(reference: str, label: str) -> ProgramSource:
         names = bound_names(read_text(str(file)))
     except (SyntaxError, ValueError) as error:
         location = f"{file}:{getattr(error, 'lineno', 1)}:{getattr(error, 'offset', 1) or 1}"
-        raise CompileError(f"The module of the program '{label}' is no Python: {error}.", location) from None
+        raise CompileError(f"The module of the program '{label}' is not Python: {error}.", location) from None
     if names is not None and function not in names:
         raise CompileError(f"There is no '{function}' in the module '{module}', for the program '{label}'.")
     return ProgramSource(label, _reference_digest(reference), reference=reference)

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The results of a sweep: one row per point, as tables and plots."""
+"""The results of a sweep: one row per point, as tables and, with the optional packages of an extra, as plots."""
 
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from spyre_mlir.driver.program_metrics import METRICS
 from spyre_mlir.errors import CompileError, listed
-from spyre_mlir.experiments.extras import imported
 from spyre_mlir.files import write_text
 from spyre_mlir.records import dataclass
+from spyre_mlir.tables import aligned
 
 if TYPE_CHECKING:
     import pandas
@@ -23,6 +24,24 @@ if TYPE_CHECKING:
 TIMES = ("compile_s", "import_s", "wall_s", "cpu_s")
 
 Row = Mapping[str, Any]
+
+#: The kinds of plots, and the size of a plot in inches.
+KINDS = ("line", "scatter", "pareto")
+_INCHES = (8.0, 4.8)
+
+#: Settings for reproducible files: without them, a file contains a date and random element names.
+_SETTINGS = {"svg.hashsalt": "spyre-mlir"}
+_METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+
+
+def imported(package: str, extra: str) -> Any:
+    """Import a module of an optional package; raise ``CompileError``, which names the extra, if it is missing."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError:
+        raise CompileError(
+            f"This needs {package.partition('.')[0]}, which is not installed: pip install 'spyre-mlir[{extra}]'."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -103,12 +122,46 @@ class Results(Sequence[Row]):
                 less is better in both columns.
             path: A file to write the plot to.
         """
-        from spyre_mlir.experiments.plots import plot
-
         names = (by,) if isinstance(by, str) else tuple(by)
         for name in (x, y, *names):
             self._check_column(name)
-        return plot(self.rows, x, y, names, kind, path)
+        if kind not in KINDS:
+            raise CompileError(f"There is no plot '{kind}'; there are {', '.join(KINDS)}.")
+        series: dict[str, list[tuple[Any, Any]]] = {}
+        for row in self.rows:
+            if row.get(x) is not None and row.get(y) is not None:
+                series.setdefault(", ".join(str(row.get(name)) for name in names), []).append(
+                    (row[x], row[y])
+                )
+        if not series:
+            raise CompileError(f"No row has both '{x}' and '{y}', so there is nothing to draw.")
+        # Created without pyplot, which has windows and global state.
+        figure = imported("matplotlib.figure", "experiments").Figure(_INCHES, layout="constrained")
+        axes = figure.add_subplot(xlabel=x, ylabel=y)
+        for label, points in series.items():
+            if kind == "line":
+                # Points whose first values are not all numbers keep the order of the rows.
+                is_sorted = all(_is_number(point[0]) for point in points)
+                ordered = sorted(points, key=lambda point: point[0]) if is_sorted else points
+                axes.plot(*zip(*ordered, strict=True), marker="o", markersize=4, label=label)
+                continue
+            drawn = axes.scatter(*zip(*points, strict=True), s=18, label=label)
+            if kind == "pareto":
+                if not all(_is_number(value) for point in points for value in point):
+                    raise CompileError("A Pareto front needs two columns of numbers.")
+                front = pareto_front(points)
+                axes.plot(*zip(*front, strict=True), drawstyle="steps-post", color=drawn.get_facecolor()[0])
+        if names:
+            axes.legend(title=", ".join(names))
+        axes.grid(alpha=0.3)
+        if path is not None:
+            matplotlib = imported("matplotlib", "experiments")
+            try:
+                with matplotlib.rc_context(_SETTINGS):
+                    figure.savefig(path, metadata=_METADATA.get(Path(path).suffix))
+            except (OSError, ValueError) as error:
+                raise CompileError(f"The plot cannot be written: {error}.", str(path)) from None
+        return figure
 
     def table(self, columns: Iterable[str] = ()) -> str:
         """Return the rows as a text table, with the given ``columns``, or by default the axes and a few figures."""
@@ -119,16 +172,10 @@ class Results(Sequence[Row]):
             few = ("predicted_us", "hbm_read_bytes", "hbm_written_bytes", "lx_peak_bytes", "error", "cpu_s")
             names = [name for name in (*self.axes, *few) if name in self.columns and self._is_shown(name)]
         cells = [names, *([_short(row.get(name)) for name in names] for row in self.rows)]
-        widths = [max(len(line[index]) for line in cells) for index in range(len(names))]
-        is_number = [all(_is_number(row.get(name)) for row in self.rows) for name in names]
-        lines = (
-            "  ".join(
-                cell.rjust(width) if number else cell.ljust(width)
-                for cell, width, number in zip(line, widths, is_number, strict=True)
-            )
-            for line in cells
+        is_number = (
+            all(row.get(name) is None or _is_number(row[name]) for row in self.rows) for name in names
         )
-        return "\n".join(line.rstrip() for line in lines)
+        return "\n".join(aligned(cells, "".join(">" if number else "<" for number in is_number)))
 
     def _is_shown(self, name: str) -> bool:
         return name != "error" or any(row["error"] for row in self.rows)
@@ -151,5 +198,14 @@ def _short(value: Any) -> str:
     return first if len(first) <= 60 else first[:57] + "..."
 
 
+def pareto_front(points: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Return the points that no other point dominates (less is better), sorted by the first number."""
+    front: list[tuple[Any, Any]] = []
+    for point in sorted(set(points)):
+        if not front or point[1] < front[-1][1]:
+            front.append(point)
+    return front
+
+
 def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -17,7 +17,7 @@ from spyre_mlir.api import compile
 from spyre_mlir.driver.cache_settings import package_digest
 from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError, Uncached, listed, with_suggestion
-from spyre_mlir.experiments.extras import imported
+from spyre_mlir.experiments.results import imported
 from spyre_mlir.experiments.tuning_space import TuningSpace
 from spyre_mlir.faults import faults_reported
 from spyre_mlir.files import write_text
@@ -103,7 +103,7 @@ class Tuned:
             lines.append(f"{'change':<14}{change.text} (without it {loss})")
         if self.options:
             texts = " ".join(f"{name}={value}" for name, value in self.options.items())
-            lines.append(f"{'options':<14}{texts} beside the plan file")
+            lines.append(f"{'options':<14}{texts} in addition to the plan file")
         return "\n".join(lines) + "\n"
 
 
@@ -414,7 +414,7 @@ class TrialStore:
 # The order in which a tuning tries the points of a space, as a function of the seed and of the trials so far.
 #
 # The first point is the default. Up to half of the trials are then single changes: one change of each parameter,
-# those of the longest operations first, before the second change of any parameter. Combinations follow: first the
+# the changes of the longest operations first, before the second change of any parameter. Combinations follow: first the
 # changes that improve the default, added one by one to the best point, then alternating random changes of the best
 # point and proposals of Optuna's sampler.
 

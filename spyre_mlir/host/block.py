@@ -144,7 +144,7 @@ class BlockScope:
     def _calls(self, operations: Sequence[ir.Operation]) -> list[KernelCall]:
         """Return a kernel call per op except the terminator, with the slots that no later op of the block reads.
 
-        An op reads its operands and those of the ops in its regions. The live bytes are bounded.
+        An op reads its operands and the operands of the ops in its regions. The live bytes are bounded.
         """
         last: dict[ir.Value, int] = {}
         for index, op in enumerate(operations):

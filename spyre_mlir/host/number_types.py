@@ -8,7 +8,6 @@ function, and as bits in uint16 and uint8 outside.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +18,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.element_types import ELEMENT_TYPES, ElementType
+from spyre_mlir.target.formats import decode_fp8, rounded_to_bfloat16
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class NumberType:
     def rounded(self, scalars: NDArray[Any]) -> NDArray[Any]:
         """Return scalars as numbers of this type; scalars of a numpy type are rounded where they are stored."""
         if self.name == "bf16":
-            return _rounded_to_bfloat16(scalars)
-        return _float8_numbers()[_float8_codes(scalars)] if self.name == "f8E4M3FN" else scalars
+            return rounded_to_bfloat16(scalars)
+        return decode_fp8(_float8_codes(scalars)) if self.name == "f8E4M3FN" else scalars
 
     def stored(self, scalars: NDArray[Any]) -> NDArray[Any]:
         """Return scalars as the elements of a tensor."""
@@ -61,7 +61,7 @@ class NumberType:
         """Return the elements of an array of the type ``host``."""
         if self.name == "bf16":
             return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
-        return _float8_numbers()[array] if self.name == "f8E4M3FN" else array
+        return decode_fp8(array) if self.name == "f8E4M3FN" else array
 
     def to_host(self, elements: NDArray[Any]) -> NDArray[Any]:
         """Return a new dense array of the type ``host``."""
@@ -113,30 +113,10 @@ def tensor_shape(type_: ir.Type) -> tuple[int, ...]:
     return tuple(tensor.shape)
 
 
-def _rounded_to_bfloat16(numbers: NDArray[Any]) -> NDArray[np.float32]:
-    """Round numbers to bfloat16: to nearest, ties to even; NaN stays NaN."""
-    single = np.asarray(numbers, dtype=np.float32)
-    bits = single.view(np.uint32)
-    last = bits >> np.uint32(16) & np.uint32(1)
-    # Add just less than half of the last bit, plus the last bit: ties go to even.
-    rounded = (bits + np.uint32(0x7FFF) + last) & np.uint32(0xFFFF0000)
-    return np.where(np.isnan(single), single, rounded.view(np.float32))
-
-
-@functools.cache
-def _float8_numbers() -> NDArray[np.float32]:
-    """Return the number of each code of f8E4M3FN: 4 exponent bits (bias 7), 3 mantissa bits, one NaN, no infinity."""
-    code = np.arange(256)
-    exponent, mantissa = code >> 3 & 15, code & 7
-    magnitude = np.where(exponent == 0, mantissa, 8 + mantissa) * 2.0 ** (np.maximum(exponent, 1) - 10)
-    magnitude[code & 0x7F == 0x7F] = np.nan
-    return np.where(code & 0x80, -magnitude, magnitude).astype(np.float32)
-
-
 def _float8_codes(numbers: NDArray[Any]) -> NDArray[np.uint8]:
     """Return codes of f8E4M3FN: to nearest, ties to even; overflow gives the largest number, as in PyTorch."""
     magnitude = np.abs(np.asarray(numbers, dtype=np.float64))
-    known = _float8_numbers()[:127].astype(np.float64)
+    known = decode_fp8(np.arange(127, dtype=np.uint8)).astype(np.float64)
     middles = (known[1:] + known[:-1]) / 2
     code = np.searchsorted(middles, magnitude)
     # searchsorted puts a tie at the lower code; if that code is odd, the tie goes to the next code.

@@ -165,7 +165,7 @@ def loop_extents(
                     op, f"has operands of {size} and {extents[expression.position]} in the same loop"
                 )
     if len(extents) != loops:
-        raise failure(op, "has a loop that is no dim of an operand, so its size is not known")
+        raise failure(op, "has a loop that is not a dim of an operand, so its size is not known")
     return tuple(extents[loop] for loop in range(loops))
 
 

@@ -11,15 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.dialects.indices import READ_INDEX, bounds_of_index, element_of_index
-from spyre_mlir.host.block import (
-    BlockScope,
-    Frame,
-    Kernel,
-    check_indices,
-    failure,
-    integer,
-    only_block,
-)
+from spyre_mlir.host.block import BlockScope, Frame, Kernel, check_indices, failure, integer, only_block
 from spyre_mlir.host.number_types import number_type, tensor_shape
 from spyre_mlir.host.reductions import COMBINERS, Combiner
 from spyre_mlir.mlir import ir

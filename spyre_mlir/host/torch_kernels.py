@@ -96,7 +96,7 @@ def torch_call_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
     """Rule for a call; the operator is looked up when the call first runs."""
     call = TorchCall.of(op)
     if _OPERATOR.fullmatch(call.operator) is None:
-        raise failure(op, f"names '{call.operator}', which is no operator of PyTorch")
+        raise failure(op, f"names '{call.operator}', which is not an operator of PyTorch")
     for name, argument in call.arguments.items():
         _check_argument(op, call, name, argument)
     _number_types(op, op.operands, call.operands)
@@ -209,7 +209,8 @@ def _check_argument(op: ir.Operation, call: TorchCall, name: str, argument: Any)
     if not is_sound:
         raise failure(
             op,
-            f"gives '{call.operator}' for '{name}' what is no number, mode, element type or operand: {argument!r}",
+            f"gives '{call.operator}' for '{name}' a value that is not a number, mode, element type or operand: "
+            f"{argument!r}",
         )
 
 

@@ -7,27 +7,30 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from spyre_mlir.bundle.core_slices import StickRegion, core_region, finishing_cores, holders
-from spyre_mlir.bundle.identity_table import IdentityTable
+from spyre_mlir.bundle.core_slices import IdentityTable, StickRegion, core_region, finishing_cores, holders
 from spyre_mlir.bundle.model import Buffer, Bundle, Design, Execute, Loop, Statement, executes_of
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.core_values import CoreValues
 from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
-from spyre_mlir.ktir.linear_addresses import AddressValues, LinearAddress
-from spyre_mlir.ktir.memory_tiles import LARGEST_LX_BYTES, SCRATCHPADS, MemoryTiles
+from spyre_mlir.ktir.memory_tiles import (
+    LARGEST_LX_BYTES,
+    SCRATCHPADS,
+    AddressValues,
+    LinearAddress,
+    MemoryTiles,
+)
 from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, ELEMENTS
 from spyre_mlir.ktir.operation_forms import FORMS
 from spyre_mlir.ktir.operation_lowering import (
     OperationLowering,
     ProgramState,
+    ScratchpadValues,
     buffer_access,
     element_of_format,
     runs_in_loop,
 )
-from spyre_mlir.ktir.scratchpad_values import ScratchpadValues
-from spyre_mlir.ktir.tensor_builder import TensorBuilder
+from spyre_mlir.ktir.tensor_builder import CoreValues, TensorBuilder
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS

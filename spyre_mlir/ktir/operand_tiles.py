@@ -13,13 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spyre_mlir.bundle.core_slices import (
+    IdentityTable,
     OperandAxis,
     core_region,
     first_positions,
     holders,
     operand_axes,
 )
-from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.records import dataclass
 

@@ -143,7 +143,7 @@ class ProductDigits:
         reduced = lowering.reduced
         if (labels[0] ^ labels[1]) & reduced:
             raise CompileError(
-                f"'{lowering.design.opcode}' contracts a dim that one of its operands has not."
+                f"'{lowering.design.opcode}' contracts a dim that is missing from one of its operands."
             )
         return cls(
             _digits(left, labels[0] & labels[1] - reduced),

@@ -13,7 +13,7 @@ from spyre_mlir.analysis.program_cost import operation_costs
 from spyre_mlir.diagnostics import Diagnostic, compile_error, diagnostics_of
 from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.errors import CompileError
-from spyre_mlir.language_server.texts import LEVELS, SEPARATOR, TextError, level_of, parts
+from spyre_mlir.language_server.text_index import LEVELS, SEPARATOR, TextError, level_of, parts
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 from spyre_mlir.pipelines.asm_form import AsmForm

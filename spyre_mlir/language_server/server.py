@@ -3,35 +3,88 @@
 
 Two separate processes load MLIR: one checks texts while they are typed, the other compiles, which takes longer. The
 server itself answers requests about names immediately, and requests about decisions when the compiler has finished.
+
+Kinds and places are values of the Language Server Protocol, version 3.17; other values of the protocol are dictionaries
+with its names. A field whose value is None is omitted in a message.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import importlib
 import json
 import queue
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
+from enum import IntEnum
 from typing import Any, BinaryIO
 
 from spyre_mlir.faults import internal_error
 from spyre_mlir.language_server.compiler_process import CompilerProcess, CompilerProcessError
-from spyre_mlir.language_server.lsp_types import (
-    VARIABLE,
-    AccessKind,
-    Json,
-    Severity,
-    SymbolKind,
-    TextPosition,
-    TextRange,
-    as_json,
+from spyre_mlir.language_server.text_index import (
+    LEVELS,
+    NAME,
+    NameUse,
+    Outline,
+    TextError,
+    TextIndex,
+    level_of,
 )
-from spyre_mlir.language_server.text_index import NAME, NameUse, Outline, TextIndex
-from spyre_mlir.language_server.texts import LEVELS, TextError, level_of
 from spyre_mlir.records import dataclass
 from spyre_mlir.version import VERSION
+
+Json = dict[str, Any]
+
+
+class Severity(IntEnum):
+    """The severity of a diagnostic."""
+
+    ERROR, WARNING, INFORMATION, HINT = 1, 2, 3, 4
+
+
+class SymbolKind(IntEnum):
+    """The kind of a symbol in an outline."""
+
+    MODULE, FUNCTION, VARIABLE = 2, 12, 13
+
+
+class AccessKind(IntEnum):
+    """The kind of access by a highlighted name."""
+
+    READ, WRITE = 2, 3
+
+
+#: The completion item kind of all completions.
+VARIABLE = 6
+
+
+@dataclass(frozen=True)
+class TextPosition:
+    """A line and a character, both from 0; characters are counted in the units of the editor."""
+
+    line: int
+    character: int
+
+
+@dataclass(frozen=True)
+class TextRange:
+    """A range from ``start`` up to, but not including, ``end``."""
+
+    start: TextPosition
+    end: TextPosition
+
+
+def as_json(value: Any) -> Any:
+    """Convert an answer to a JSON value."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: as_json(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {key: as_json(item) for key, item in value.items() if item is not None}
+    return [as_json(item) for item in value] if isinstance(value, list | tuple) else value
+
 
 #: The command of a code lens: the arguments are the document, the level and the line of a program; the result is the
 #: IR of the program at that level.
@@ -271,7 +324,7 @@ class SpyreServer:
                 raise ProtocolError(f"The command is '{SHOW_LEVEL}', for a document, a level and a line.")
         if level not in LEVELS:
             raise ProtocolError(f"'{level}' is not a level; the levels are {', '.join(LEVELS)}.")
-        return self.plans.call(_at_level, self.document(uri).text, level, line)
+        return self.plans.call(_of_compiler, "at_level", self.document(uri).text, level, line)
 
 
 def _found(value: Any, *names: str) -> Any:
@@ -289,23 +342,13 @@ def _field(params: Any, *names: str, kind: type = str) -> Any:
     return value
 
 
-# The compiler is imported only in its processes, because the editor waits for the server to start.
-def _decisions(text: str) -> dict[int, list[str]]:
-    from spyre_mlir.language_server.decisions import decisions
-
-    return decisions(text)
+def _of_compiler(name: str, *arguments: object) -> Any:
+    """Call a function of ``decisions``, imported only in a compiler process, so that the server starts quickly."""
+    return getattr(importlib.import_module("spyre_mlir.language_server.decisions"), name)(*arguments)
 
 
-def _at_level(text: str, level: str, line: int) -> str:
-    from spyre_mlir.language_server.decisions import at_level
-
-    return at_level(text, level, line)
-
-
-def _diagnostics(text: str) -> list[TextError]:
-    from spyre_mlir.language_server.decisions import diagnostics
-
-    return diagnostics(text)
+#: Functions of the compiler for a text, which ``latest`` calls in a process.
+_diagnostics, _decisions = (functools.partial(_of_compiler, name) for name in ("diagnostics", "decisions"))
 
 
 def _editor_diagnostic(
@@ -328,8 +371,8 @@ def _reason(error: Exception) -> str:
 
 def _sentence(error: Exception) -> str:
     """Return the message for a failed request."""
-    is_of_process = isinstance(error, CompilerProcessError)
-    return f"{'The compiler failed on this program: ' if is_of_process else ''}{_reason(error)}."
+    prefix = "The compiler failed on this program: " if isinstance(error, CompilerProcessError) else ""
+    return f"{prefix}{_reason(error)}."
 
 
 def _range_of(document: Document, location: str) -> TextRange | None:
@@ -367,10 +410,7 @@ def references(document: Document, position: TextPosition, with_definition: bool
 def highlights(document: Document, position: TextPosition) -> list[Json]:
     """Return the ranges of all names with the same definition; the definition is marked as a write access."""
     return [
-        {
-            "range": document.range_of(use),
-            "kind": AccessKind.WRITE if use.is_definition else AccessKind.READ,
-        }
+        {"range": document.range_of(use), "kind": AccessKind.WRITE if use.is_definition else AccessKind.READ}
         for use in _references(document, position)
     ]
 

@@ -1,17 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Index of the names in an MLIR text: definitions and uses, resolved by scopes without parsing.
+"""Level, parts and names of an MLIR text, without parsing; definitions and uses of names are resolved by scopes.
 
 Without parsing, the index also works while the text is being typed. Positions are (line, column), both from 0, with
-columns in characters. The parts of a text between lines of ``// -----`` are independent.
+columns in characters. The parts of a text between lines of ``// -----`` are independent programs, as with
+``--split-input-file``.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import field
 
-from spyre_mlir.language_server.texts import part_starts
 from spyre_mlir.records import dataclass
+
+SEPARATOR = "// -----\n"
+
+_SEPARATOR = re.compile(r"^// -----[ \t]*(?:\n|\Z)", re.MULTILINE)
+
+LEVELS = ("device-ops", "tiled", "laid-out", "divided", "placed", "bundle")
+
+#: A text that first occurs in the IR of each level, the lowest level first.
+_MARKS = (
+    ("bundle", "sdscbundle."),
+    ("placed", "sdsc.placement"),
+    ("divided", "sdsc.division"),
+    ("laid-out", "#stick.layout"),
+    ("device-ops", "#sdsc.op<"),
+)
+
+_COMMENT = re.compile(r'("(?:[^"\\\n]|\\.)*")|//[^\n]*')
+
+
+@dataclass(frozen=True)
+class TextError:
+    """One message, with the fields of ``spyre_mlir.diagnostics.Diagnostic``, which needs the MLIR bindings."""
+
+    severity: str
+    location: str
+    message: str
+    notes: tuple[TextError, ...] = field(default=())
+
+
+def part_starts(text: str) -> list[int]:
+    """Return the offsets at which the second and later parts begin."""
+    return [match.end() for match in _SEPARATOR.finditer(text)] if "// -----" in text else []
+
+
+def parts(text: str) -> list[tuple[int, str]]:
+    """Return the parts, each with the number of its first line, counted from 0."""
+    bounds = [0, *part_starts(text), len(text)]
+    found = []
+    for begin, end in itertools.pairwise(bounds):
+        found.append((text.count("\n", 0, begin), _SEPARATOR.sub("", text[begin:end])))
+    return found
+
+
+def level_of(text: str) -> str:
+    """Return the level of a text from its content, ignoring comments; ``linalg`` before the first level."""
+    if not any(mark in text for _, mark in _MARKS):
+        return "linalg"
+    code = _COMMENT.sub(lambda match: match[1] or "", text)
+    return next((level for level, mark in _MARKS if mark in code), "linalg")
+
 
 Position = tuple[int, int]
 

@@ -10,6 +10,7 @@ from dataclasses import field
 from spyre_mlir.layout.padding import States, state_text
 from spyre_mlir.layout.stick_layout import StickLayout
 from spyre_mlir.records import dataclass
+from spyre_mlir.tables import aligned
 
 _HEAD = ("tensor", "op", "shape", "type", "device size", "stick", "padding", "bytes", "origin", "location")
 
@@ -37,12 +38,7 @@ def listing(function: str, tensors: Sequence[ListedTensor]) -> str:
     if not tensors:
         return f"@{function}: no tensors\n"
     rows = [_HEAD, *map(_row, tensors)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [f"@{function}"]
-    for row in rows:
-        columns = zip(_HEAD, row, widths, strict=True)
-        cells = (cell.rjust(width) if name == "bytes" else cell.ljust(width) for name, cell, width in columns)
-        lines.append("  ".join(cells).rstrip())
+    lines = [f"@{function}", *aligned(rows, "".join(">" if name == "bytes" else "<" for name in _HEAD))]
     buffers = [tensor.layout for tensor in tensors if tensor.owns_buffer]
     total, padding = sum(layout.bytes for layout in buffers), sum(map(padding_bytes, buffers))
     converted = [tensor.layout.bytes for tensor in tensors if tensor.restickified]

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from spyre_mlir.bundle import model
-from spyre_mlir.bundle.json_fields import Field
-from spyre_mlir.bundle.plain import from_plain
+from spyre_mlir.bundle.json_fields import Field, from_plain
 from spyre_mlir.dialects import sdscbundle
 from spyre_mlir.dialects.attributes import from_attribute
 from spyre_mlir.dialects.targets import target_of

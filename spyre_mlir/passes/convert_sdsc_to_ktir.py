@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.bundle.plain import to_plain
+from spyre_mlir.bundle.json_fields import to_plain
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.attributes import to_attribute

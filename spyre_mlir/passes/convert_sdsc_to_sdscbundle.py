@@ -27,6 +27,7 @@ from spyre_mlir.analysis.core_ownership import (
 )
 from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.loops import LOOP, body_block, bundle_number, nested_ops, trip_count
+from spyre_mlir.bundle.json_fields import to_plain
 from spyre_mlir.bundle.model import (
     Buffer,
     Bundle,
@@ -41,7 +42,6 @@ from spyre_mlir.bundle.model import (
     SymbolicExtent,
     Transfer,
 )
-from spyre_mlir.bundle.plain import to_plain
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute

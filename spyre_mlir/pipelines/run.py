@@ -19,8 +19,7 @@ from spyre_mlir.analysis.kept_usage import digest_of, usage_kept, usage_of
 from spyre_mlir.analysis.program_cost import ProgramCost, cost_of_program
 from spyre_mlir.analysis.repeated_layers import OperationSequence
 from spyre_mlir.bundle.context import Context
-from spyre_mlir.bundle.level_lines import LevelLine
-from spyre_mlir.bundle.model import Origin
+from spyre_mlir.bundle.model import LevelLine, Origin
 from spyre_mlir.diagnostics import compile_error, error_at, of_remark
 from spyre_mlir.dialects.structured import parsed_once
 from spyre_mlir.dialects.targets import settle, target_of

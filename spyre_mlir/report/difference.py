@@ -35,6 +35,7 @@ from spyre_mlir.report.program_facts import (
     operand_name,
     program_facts,
 )
+from spyre_mlir.tables import aligned
 
 #: Facts that are not reported if one of the listed facts differs, because that fact is more informative.
 _FOLLOWS = {
@@ -53,8 +54,8 @@ _SAME = "no difference"
 _NOTES = (
     "Slices are their number x their size, dims of a layout innermost first.",
     "Bytes of device memory are padded and count what a run moves, a load that several cores share once.",
-    "Bytes of a buffer in LX are those of one core.",
-    "Times are those of the timeline: that of an operation is its part of the program's.",
+    "Bytes of a buffer in LX are bytes of one core.",
+    "Times are from the timeline: the time of an operation is its part of the program's time.",
 )
 
 _Matched = TypeVar("_Matched")
@@ -273,7 +274,7 @@ def text(difference: Difference, before: str = "A", after: str = "B") -> str:
 
 def _changes_table(changes: Sequence[Change]) -> list[str]:
     rows = [(change.what, _fact(change.before), _fact(change.after), _growth(change)) for change in changes]
-    return _table([("", "A", "B", "change"), *rows], "<>>>")
+    return aligned([("", "A", "B", "change"), *rows], "<>>>")
 
 
 def _pair_table(
@@ -289,18 +290,7 @@ def _pair_table(
         else:
             facts = (f"{what} {_fact(pair.one.facts[what])}" for what in of_one if pair.one.facts[what] != "")
         lines.append((pair.status, *cells, "; ".join(facts)))
-    return _table(lines, sides) if rows else []
-
-
-def _table(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
-    """Format columns as wide as their widest cell, aligned left (<) or right (>); the last column is not padded."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    widths[-1] = 0 if sides[-1] == "<" else widths[-1]
-    cells = (
-        (f"{cell:{side}{width}}" for cell, side, width in zip(row, sides, widths, strict=True))
-        for row in rows
-    )
-    return ["  ".join(row).rstrip() for row in cells]
+    return aligned(lines, sides) if rows else []
 
 
 # -- rows of text and page ---------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from itertools import groupby
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.listing import padding_bytes, percent, stick_text
 from spyre_mlir.records import dataclass
-from spyre_mlir.report.svg import CHARACTER, MARGIN, Page
+from spyre_mlir.report.html import CHARACTER, MARGIN, Page
 
 #: Pixels: a line of text, a row and a box of a grid (of one position, of several).
 _LINE, _ROW, _TALL_ROW, _BOX, _WIDE_BOX = 19, 26, 44, 46, 84

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from html import escape
 
 from spyre_mlir.records import dataclass
-from spyre_mlir.report.html import count, legend
+from spyre_mlir.report.html import CHARACTER, MARGIN, Page, count, legend
 from spyre_mlir.report.lx_map import CATEGORIES, LxMap, MapStep, PlacedBuffer, iterations_text
-from spyre_mlir.report.svg import CHARACTER, MARGIN, Page
 
 #: Pixels: a line of text, the labels of an axis, and sizes with which the picture fits a laptop's screen.
 _LINE, _LABELS, _WIDTH, _MAP_HEIGHT, _CURVE_HEIGHT = 18, 72, 1070, 330, 96

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.program_facts import Operation
+from spyre_mlir.tables import aligned
 from spyre_mlir.target.ops import Kind
 from spyre_mlir.timeline.of_design import ranges_text
 
@@ -247,12 +248,7 @@ def module_lines(operations: Iterable[Operation], most: int = MOST_ROWS) -> list
     if others := [row for row in rows if row not in kept]:
         work = functools.reduce(ModuleWork.plus, (row.work for row in others))
         cells.append(_cells(f"{len(others):,} others", work, root.work, ""))
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = []
-    for label, *numbers in cells:
-        padded = (f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=True))
-        lines.append("  ".join((f"{label:<{widths[0]}}", *padded)).rstrip())
-    return lines
+    return aligned(cells, "<>>>>>")
 
 
 def _cells(label: str, work: ModuleWork, whole: ModuleWork, each: str) -> tuple[str, ...]:

@@ -61,9 +61,9 @@ def _figures(facts: ProgramFacts) -> Iterator[_Card]:
     """Yield the rates that the program attains, with their peaks."""
     rates, target = facts.rates, facts.timeline.target
     low, high = time_text(facts.timeline.lower_ns), time_text(facts.timeline.upper_ns)
-    bracket = f"{low} if all overlaps, {high} if nothing does; it ranks plans and is no promise"
+    bracket = f"{low} if all overlaps, {high} if nothing does; it ranks plans and is not a promise"
     yield "predicted time", time_text(facts.timeline.total_ns), bracket
-    yield "calls per second", _rate_text(rates.calls_per_second), "one behind the other, without the host"
+    yield "calls per second", _rate_text(rates.calls_per_second), "one after the other, without the host"
     if (rows := rates.rows) is not None:
         shape = "x".join(map(str, rows.shape))
         meaning = f"{count(rows.count, 'row')} of {rows.argument} ({shape}) in a call"
@@ -166,10 +166,10 @@ def _lx(facts: ProgramFacts) -> str:
         omitted = f" The first {_MOST:,} of {len(buffers):,} buffers." if len(buffers) > _MOST else ""
         return f"<p>{note}{omitted}</p>\n{listing(identifier, columns, buffers[:_MOST])}"
 
-    spilled = "<p>Every buffer of this program that is no argument or result is in LX.</p>"
+    spilled = "<p>Every buffer of this program that is not an argument or a result is in LX.</p>"
     if map_.spilled:
         note = (
-            "Bytes are those of all cores; read and written is what a run moves, a load that several cores share"
+            "Bytes are of all cores; read and written is what a run moves, a load that several cores share"
             " once."
         )
         columns = (
@@ -188,7 +188,7 @@ def _lx(facts: ProgramFacts) -> str:
         spilled = table(note, "spilled-table", columns, map_.spilled_by_traffic)
     placed = f"<p>{NOTHING}</p>"
     if map_.chains:
-        note = "Bytes and addresses are those of one core, the same on all cores that hold the buffer."
+        note = "Bytes and addresses are of one core, the same on all cores that hold the buffer."
         columns = (
             Column("buffer", 18, lambda buffer: buffer.name),
             Column("written by", 14, writer),

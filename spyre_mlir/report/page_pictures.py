@@ -11,7 +11,9 @@ from html import escape
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.html import (
+    CHARACTER,
     WIDTH,
+    Page,
     anchor,
     bytes_text,
     core_choice,
@@ -31,7 +33,6 @@ from spyre_mlir.report.program_facts import (
     ProgramFacts,
     operand_name,
 )
-from spyre_mlir.report.svg import CHARACTER, Page
 from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.links import busiest
 from spyre_mlir.timeline.of_design import ranges_text
@@ -124,7 +125,7 @@ class _OperationGraph:
         page, top, total_ns = self.page, _TOP + operation.position * _ROW, operation.execution.total_ns
         split = f": {operation.slices}" if operation.slices else ""
         lines = [operation.name, f"{count(operation.cores, 'core')}{split}"]
-        lines += [runs_text(operation.step)] if operation.iterations else []
+        lines += [runs_text(operation)] if operation.iterations else []
         lines += [f"{time_text(total_ns)}, bound by {operation.execution.bound_by}"]
         lines += [f"reads {bytes_text(operation.read_bytes)}, writes {bytes_text(operation.written_bytes)}"]
         lines += [operation.source] if operation.source else []

@@ -15,8 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from spyre_mlir.bundle.context import Context, ExecuteStep
-from spyre_mlir.bundle.level_lines import Levels
-from spyre_mlir.bundle.model import Buffer, Bundle, Design, KernelArgument, Operand, Origin
+from spyre_mlir.bundle.model import Buffer, Bundle, Design, KernelArgument, Levels, Operand
 from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark
@@ -37,14 +36,13 @@ MEMORY, ADDRESS, BYTES = "memory", "address", "bytes"
 
 
 @dataclass(frozen=True)
-class Operation:
-    """One execute of the program text, all its runs together.
+class Operation(MapStep):
+    """One execute of the program text, all its runs together: its step of the map, and its facts.
 
-    ``step`` is its step of the map, ``buffers`` are those of its operands, the result last. ``spilled_bytes`` is the
-    part of its traffic that moves from and to buffers in the pool: buffers that are neither arguments nor in LX.
+    ``buffers`` are the buffers of its operands, the result last. ``spilled_bytes`` is the part of its traffic that
+    moves from and to buffers in the pool: buffers that are neither arguments nor in LX.
     """
 
-    step: MapStep
     buffers: tuple[str, ...]
     facts: Facts
     execution: Execution
@@ -52,31 +50,9 @@ class Operation:
     spilled_bytes: int
 
     @property
-    def position(self) -> int:
-        return self.step.position
-
-    @property
-    def opcode(self) -> str:
-        return self.step.opcode
-
-    @property
-    def category(self) -> str:
-        """Category for the colour; one of ``lx_map.CATEGORIES``."""
-        return self.step.category
-
-    @property
-    def cores(self) -> int:
-        return self.step.cores
-
-    @property
-    def runs(self) -> int:
-        """Number of runs, over all loops around it."""
-        return self.step.runs
-
-    @property
     def iterations(self) -> str:
         """Iterations of the loops around it, outermost first: ``8 x 3``; empty if there are none."""
-        return iterations_text(self.step.loops)
+        return iterations_text(self.loops)
 
     @functools.cached_property
     def roofline(self) -> Roofline:
@@ -115,19 +91,9 @@ class Operation:
         return " → ".join(dict.fromkeys((names[0], names[-1])))
 
     @property
-    def origin(self) -> Origin:
-        """The origin of the operation: file, line, column, ATen op, path of the module."""
-        return self.step.origin
-
-    @property
     def source(self) -> str:
         """``file:line`` without folders; empty if the bundle does not know it."""
-        return self.step.source.rpartition("/")[2]
-
-    @property
-    def module(self) -> str:
-        """Path of its module; empty for the model itself, and if the program has no modules."""
-        return self.step.module
+        return self.origin.source.rpartition("/")[2]
 
     @property
     def name(self) -> str:
@@ -231,7 +197,16 @@ def program_facts(
             bytes_ for name, bytes_ in zip(execution.buffers, moved, strict=True) if name in spilled
         )
         facts = _operation_facts(context, step, shown, execution)
-        operations.append(Operation(shown, execution.buffers, facts, execution, step.design, sum(to_spilled)))
+        operations.append(
+            Operation(
+                **vars(shown),
+                buffers=execution.buffers,
+                facts=facts,
+                execution=execution,
+                design=step.design,
+                spilled_bytes=sum(to_spilled),
+            )
+        )
     return ProgramFacts(
         map=map_,
         timeline=timeline,

@@ -16,7 +16,7 @@ from spyre_mlir.report.html import count
 from spyre_mlir.report.lx_map import LxMap, iterations_text
 from spyre_mlir.report.modules import module_lines
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
-from spyre_mlir.simulator.statistics import Statistics
+from spyre_mlir.simulator.run_outcome import Statistics
 from spyre_mlir.timeline.events import PARTS
 
 Row = tuple[str, str]

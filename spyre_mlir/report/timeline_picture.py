@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from spyre_mlir.records import dataclass
-from spyre_mlir.report.html import fitting, time_text
-from spyre_mlir.report.svg import CHARACTER, MARGIN, Page
+from spyre_mlir.report.html import CHARACTER, MARGIN, Page, fitting, time_text
 from spyre_mlir.timeline import Timeline
 
 #: Pixels: width of the bars' part, of the names of engines, height of a row and its bar, host gap, tick distance.

@@ -3,7 +3,8 @@
 
 ``run(bundle, arrays)`` is the interface. The simulator depends on the bundle and the device, and not on
 the compiler, so it cannot repeat the compiler's mistakes. It raises a SimulationError, with the
-operation, tensor, core and address, for: reads of uninitialised, stale or padding bytes that reach a result;
+operation, tensor, core and address, for: a design that breaks a rule on which a run relies (``plan.py``, the rules of
+``spyre_mlir.bundle``); reads of uninitialised, stale or padding bytes that reach a result;
 accesses outside of a buffer, LX or the address span; cores that write one address or race; results that were
 not fully written; and a relayout that takes from a core data that the core does not hold.
 
@@ -14,9 +15,13 @@ Buffers are distinguished by name: data written through one buffer must be read 
 
 from spyre_mlir.simulator.machine import Result
 from spyre_mlir.simulator.ranges import RangeLoss, described
+from spyre_mlir.simulator.run_outcome import (
+    ExecuteStatistics,
+    IntegerRangeError,
+    SimulationError,
+    Statistics,
+)
 from spyre_mlir.simulator.sequence_run import BundleCall, require_first, run, run_sequence
-from spyre_mlir.simulator.simulation_error import IntegerRangeError, SimulationError
-from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
 
 __all__ = [
     "BundleCall",

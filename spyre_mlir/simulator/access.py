@@ -15,7 +15,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.boxes import Box
 from spyre_mlir.simulator.memory import NOBODY, PARTIAL, POISON, AddressRange, AddressSpace, tag_pattern
 from spyre_mlir.simulator.plan import Plan
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.target.formats import FORMATS
 
 #: Explanation appended to a read of memory that no result was written to, by shadow tag.
@@ -120,7 +120,7 @@ def _check_access(plan: Plan, access: Access, space: AddressSpace) -> None:
         text = f"it spans {access.box.span_bytes} bytes, but a core can address {target.span_bytes}."
         raise access_error(plan, access, "span", text)
     if address % unit:
-        raise access_error(plan, access, "alignment", f"its start is no multiple of {unit} bytes.")
+        raise access_error(plan, access, "alignment", f"its start is not a multiple of {unit} bytes.")
     inside = (
         f"it covers [{address:#x}, {access.end:#x}), but its buffer is [{region.start:#x}, {region.end:#x})."
     )

@@ -30,16 +30,9 @@ from spyre_mlir.simulator.access import (
 from spyre_mlir.simulator.boxes import StridedWindow, slice_range
 from spyre_mlir.simulator.compute import Work, combine_partials, compute
 from spyre_mlir.simulator.memory import HOST, PARTIAL, POISON, POISON_BYTE, AddressSpace, CoreViews, spread
-from spyre_mlir.simulator.plan import (
-    CoreBatch,
-    MaskedRange,
-    Plan,
-    SplitForm,
-    masked_ranges,
-    single_batch,
-)
+from spyre_mlir.simulator.plan import CoreBatch, MaskedRange, Plan, SplitForm, masked_ranges, single_batch
 from spyre_mlir.simulator.ranges import RangeCheck, check_bytes, check_integers, check_sum
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.simulator.workers import compiled, run_tasks
 from spyre_mlir.target.formats import (
     BIT_TRUE,
@@ -426,12 +419,7 @@ class OperandReader:
         return numbers[[places.setdefault(self._places[k][core], len(places)) for core in cores]]
 
     def _check_tags(
-        self,
-        k: int,
-        batch: CoreBatch,
-        cores: Sequence[int],
-        views: CoreViews,
-        masked: Sequence[MaskedRange],
+        self, k: int, batch: CoreBatch, cores: Sequence[int], views: CoreViews, masked: Sequence[MaskedRange]
     ) -> None:
         """Check that every element was last written through this buffer or by the host."""
         tags = views.tags() if batch.split else views.merged(views.tags())

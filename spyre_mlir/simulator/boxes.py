@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.records import dataclass
-from spyre_mlir.simulator.simulation_error import SimulationError
 from spyre_mlir.target.formats import FORMATS
 
 
@@ -133,29 +132,6 @@ class Box:
         return all(count == 1 or a == b for columns in (steps, varying) for count, a, b in columns)
 
 
-def operand_labels(design: Design, operand: Operand, tensor: str) -> frozenset[str]:
-    """Return the labels along which an operand varies, after checking that its description is consistent."""
-    fail = functools.partial(SimulationError, "geometry", design=design, tensor=tensor)
-    form = FORMATS.get(operand.data_format)
-    if form is None:
-        raise fail(f"its data format '{operand.data_format}' is unknown.")
-    if operand.elements_per_stick != (expected := form.stick_elements(design.target.stick_bytes)):
-        raise fail(f"its stick of {operand.elements_per_stick} must have {expected} elements.")
-    unknown = [label for label in operand.dim_order if label not in design.sizes]
-    if unknown:
-        raise fail(f"its dim '{unknown[0]}' has no size in the design.")
-    if operand.stick_dim not in operand.dim_order:
-        raise fail(f"its stick dim '{operand.stick_dim}' is not one of its dims.")
-    if operand.scale.get(operand.stick_dim, 1) not in (1, -2):
-        raise fail(f"the scale of its stick dim '{operand.stick_dim}' must be 1 or -2.")
-    for label in operand.beside:
-        if label == operand.stick_dim or operand.scale.get(label) != 1:
-            raise fail(f"its stick holds dim '{label}' beside its stick dim, so it must vary along it.")
-    if any(gap < 0 for gap in operand.gap.values()):
-        raise fail("a gap behind a dim cannot be negative: rows would share their bytes.")
-    return frozenset(label for label in operand.dim_order if operand.scale.get(label, 1) == 1)
-
-
 def slices_of(design: Design, operand: Operand, core: int) -> Mapping[str, int] | None:
     """Return the slices that a core has of an operand; None if it has nothing of the operand."""
     return design.core_slices[core] if operand.held is None else operand.held.core_slices[core]
@@ -182,7 +158,6 @@ def slice_range(design: Design, operand: Operand, label: str, core: int) -> tupl
 def make_box(
     design: Design,
     operand: Operand,
-    tensor: str,
     core: int,
     reduced: frozenset[str],
     varying: frozenset[str],
@@ -206,10 +181,6 @@ def make_box(
         elif label == operand.stick_dim:
             # One stick, in which only element slot 0 holds a value.
             extent = operand.stick_elements
-        lanes = operand.per_stick(label)
-        if extent < 1 or start % lanes or extent % lanes:
-            text = f"its slice [{start}, {start + extent}) of dim '{label}' must be whole sticks of {lanes}."
-            raise SimulationError("geometry", text, design=design, tensor=tensor, core=core)
         origin.append(start)
         extents.append(extent)
         valid.append(good)
@@ -236,7 +207,7 @@ def make_box(
     )
 
 
-def element_strides(design: Design, operand: Operand, tensor: str) -> dict[str, int]:
+def element_strides(design: Design, operand: Operand) -> dict[str, int]:
     """Return the stride in elements of each dim that the operand varies along (for the stick dim: from stick to stick).
 
     In LX the memory holds one core's slice. All cores run one program, so the dims have the size of a full
@@ -244,9 +215,7 @@ def element_strides(design: Design, operand: Operand, tensor: str) -> dict[str, 
     """
     strides: dict[str, int] = {}
     stride = operand.elements_per_stick
-    for label in operand.dim_order:
-        if operand.scale.get(label, 1) != 1:
-            continue
+    for label in operand.listed:
         strides[label] = stride
         window = operand.windows.get(label)
         size = design.sizes[label] if window is None else window.size
@@ -255,9 +224,6 @@ def element_strides(design: Design, operand: Operand, tensor: str) -> dict[str, 
             share = share_of(design, operand, label)
             extent = min(share, size) if window is None else window.most_accessed(share)
         extent += operand.gap.get(label, 0)
-        if extent % operand.per_stick(label):
-            text = f"dim '{label}' has {extent} elements in memory, which is no whole number of sticks."
-            raise SimulationError("geometry", text, design=design, tensor=tensor)
         stride *= extent // operand.per_stick(label)
     return strides
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.bundle.core_slices import IdentityTable
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.model import (
     Add,
@@ -57,8 +57,12 @@ from spyre_mlir.simulator.memory import (
 from spyre_mlir.simulator.plan import Plan, make_plan
 from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
 from spyre_mlir.simulator.ring_transfers import relayout, relayout_again
-from spyre_mlir.simulator.simulation_error import IntegerRangeError, SimulationError
-from spyre_mlir.simulator.statistics import ExecuteStatistics, Statistics
+from spyre_mlir.simulator.run_outcome import (
+    ExecuteStatistics,
+    IntegerRangeError,
+    SimulationError,
+    Statistics,
+)
 from spyre_mlir.simulator.workers import copy_array
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, Numerics
 from spyre_mlir.target.ops import Kind
@@ -607,9 +611,15 @@ def read_argument(memory: Memory, address: int, argument: KernelArgument, numeri
             tags = part_of(shadow, address, raw, argument.transfer.device_strides, part)
             wrong = (tags == spread(NOBODY, raw)) | (tags == spread(POISON, raw))
             if wrong.any():
-                raise _unwritten(
-                    argument, memory.base + address, np.argwhere(wrong)[0], part, int(wrong.sum())
+                place = np.argwhere(wrong)[0]
+                indices = [start + int(index) for (start, _), index in zip(part, place, strict=True)]
+                on_device, on_host = (
+                    sum(index * stride for index, stride in zip(indices, strides, strict=True))
+                    for strides in (argument.transfer.device_strides, argument.transfer.host_strides)
                 )
+                text = f"{wrong.sum()} elements of this result were never written, the first at host element {on_host}."
+                first = memory.base + address + raw.itemsize * on_device
+                raise SimulationError("unwritten-result", text, tensor=argument.name, address=first)
     host = np.zeros(argument.host_shape, raw)
     gather(memory.data, address, host, argument.transfer, copy_array)
     return from_raw(host, argument.host_dtype, argument.data_format, numerics)
@@ -637,15 +647,3 @@ def _checked_parts(argument: KernelArgument) -> list[Part]:
 def check_array(argument: KernelArgument, array: NDArray[Any]) -> None:
     if problem := misfit(argument, array):
         raise SimulationError("argument", problem, tensor=argument.name)
-
-
-def _unwritten(
-    argument: KernelArgument, address: int, position: NDArray[Any], part: Part, count: int
-) -> SimulationError:
-    indices = [start + int(p) for (start, _), p in zip(part, position, strict=True)]
-    strides = zip(indices, argument.transfer.device_strides, strict=True)
-    where = address + FORMATS[argument.data_format].bytes * sum(i * s for i, s in strides)
-    text = f"{count} elements of this result were never written, the first at host element " + str(
-        sum(i * s for i, s in zip(indices, argument.transfer.host_strides, strict=True))
-    )
-    return SimulationError("unwritten-result", text + ".", tensor=argument.name, address=where)

@@ -21,18 +21,13 @@ from numpy.typing import NDArray
 
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.boxes import StridedWindow
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.target.target import Target
 
 #: Tags: nobody; the host; padding that an operation wrote over; a partial sum that another core finished; from
 #: FIRST_BUFFER on, one per buffer.
 NOBODY, HOST, POISON, PARTIAL, FIRST_BUFFER = 0, 1, 2, 3, 4
-_WORDS = {
-    NOBODY: "nobody",
-    HOST: "the host",
-    POISON: "an operation's padding",
-    PARTIAL: "a part of a sum",
-}
+_WORDS = {NOBODY: "nobody", HOST: "the host", POISON: "an operation's padding", PARTIAL: "a part of a sum"}
 # A byte that is not a tag; it represents any buffer in the shadow of an element of 1 byte.
 _NO_BYTE = 0xFF
 _DIGITS = _NO_BYTE - FIRST_BUFFER
@@ -221,9 +216,7 @@ class AddressSpace:
     def add_buffer(self, name: str, base: str, offset: int, size: int) -> None:
         """Name a part of an allocation, or of every core's LX (``base`` "lx")."""
         if len(self.regions) == _MOST_BUFFERS:
-            raise SimulationError(
-                "manifest", f"the simulator can tell {_MOST_BUFFERS} buffers apart, not more."
-            )
+            raise SimulationError("manifest", f"the simulator distinguishes at most {_MOST_BUFFERS} buffers.")
         tag = buffer_tag(len(self.regions))
         if name in self.regions:
             raise SimulationError("manifest", "this buffer is described twice.", tensor=name)
@@ -237,7 +230,7 @@ class AddressSpace:
             self.regions[name] = AddressRange(name, offset, offset + size, tag, lx=True)
             return
         if base not in self.allocations:
-            text = f"its base '{base}' is no parameter or allocation."
+            text = f"its base '{base}' is not a parameter or an allocation."
             raise SimulationError("manifest", text, tensor=name)
         start, capacity = self.allocations[base]
         if offset < 0 or offset + size > capacity:

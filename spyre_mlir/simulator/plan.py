@@ -6,24 +6,19 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from spyre_mlir.bundle.model import Design
+from spyre_mlir.bundle import rules_design, rules_memory, rules_structure
+from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.records import dataclass
-from spyre_mlir.simulator.boxes import (
-    Box,
-    StridedWindow,
-    element_strides,
-    make_box,
-    operand_labels,
-    slices_of,
-)
+from spyre_mlir.simulator.boxes import Box, StridedWindow, element_strides, make_box, slices_of
 from spyre_mlir.simulator.compute import Work
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.target.formats import constant_bits, constant_value
-from spyre_mlir.target.ops import DEVICE_OPS, DL16, INT32, NEUTRAL, DeviceOp, Kind
+from spyre_mlir.target.ops import DEVICE_OPS, DL16, NEUTRAL, DeviceOp, Kind
 
 #: Elements per call: as many as stay in the caches between the steps of a call.
 _CALL_ELEMENTS = 1 << 20
@@ -183,24 +178,45 @@ class Plan:
         return self.op.kind.is_elementwise
 
 
+#: The rules on a design that a run relies on; each rule relies on the rules before it.
+_RULES = (
+    rules_structure.known_opcode,
+    rules_structure.arity,
+    rules_structure.dims_declared,
+    rules_structure.operand_dims,
+    rules_structure.core_mapping,
+    rules_structure.start_addresses,
+    rules_design.source_slices,
+    rules_design.lx_to_lx,
+    rules_design.formats,
+    rules_design.stick_sizes,
+    rules_design.constants,
+    rules_design.masks,
+    rules_design.windows,
+    rules_design.coverage,
+    rules_design.whole_sticks,
+    rules_design.stick_rules,
+    rules_memory.restickify_source,
+)
+
+
 def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
     """Check a design and lay out its operands; messages name the operands by ``tensors``."""
-    op, labels = _checked_op(design), tuple(design.sizes)
-    varying = [operand_labels(design, o, t) for o, t in zip(design.operands, tensors, strict=True)]
-    varying[0] |= {window.kernel for window in design.operands[0].windows.values()}
+    for rule in _RULES:
+        for sentence in rule(design):
+            number = re.match(r"Tensor(\d+)", sentence)
+            tensor = None if number is None else tensors[int(number[1])]
+            raise SimulationError("design", sentence, design=design, tensor=tensor)
+    op, labels = DEVICE_OPS[design.opcode], tuple(design.sizes)
+    varying = [frozenset(operand.varying) for operand in design.operands]
     reduced = frozenset().union(*varying[:-1]) - varying[-1]
-    _check_operands(design, op, varying, reduced)
     # The products of 16-bit numbers are exact in float32; the error of their sum is far below the error of rounding it.
     is_long = math.prod(design.sizes.values()) >= _FLOAT32_MULTIPLY_ADDS
     is_float32 = is_long and op.kind.on_array and op.formats == (DL16,)
-    boxes = tuple(_boxes(design, k, tensor, reduced) for k, tensor in enumerate(tensors))
+    boxes = tuple(_boxes(design, operand, reduced) for operand in design.operands)
     constants = {c.name: constant_value(c.bits, c.data_format) for c in design.constants}
-    if missing := [name for name in op.constants if name not in constants]:
-        raise SimulationError("design", f"'{op.name}' needs the constant '{missing[0]}'.", design=design)
-    groups, mask_value, neutral = _groups(design, reduced, varying[-1]), None, ()
+    mask_value, neutral = None, ()
     if design.masks:
-        if not 0 <= design.mask_constant < len(design.constants):
-            raise SimulationError("design", "its mask names no constant.", design=design)
         constant = design.constants[design.mask_constant]
         mask_value = constant_value(constant.bits, constant.data_format)
     if design.opcode in NEUTRAL:
@@ -213,95 +229,11 @@ def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
         constants=constants,
         accumulator=np.dtype(np.float32 if is_float32 else np.float64),
     )
-    return Plan(design, op, boxes, work, groups, mask_value, neutral)
+    return Plan(design, op, boxes, work, _groups(design, reduced, varying[-1]), mask_value, neutral)
 
 
-def _checked_op(design: Design) -> DeviceOp:
-    """Return the operation of a design, after checking its operands, cores, masks and slices."""
-    fail = functools.partial(SimulationError, "design", design=design)
-    op = DEVICE_OPS.get(design.opcode)
-    if op is None:
-        raise fail(f"'{design.opcode}' is no known device operation.")
-    if len(design.operands) != op.arity + 1:
-        raise fail(
-            f"'{op.name}' takes {op.arity} inputs and one output, not {len(design.operands)} operands."
-        )
-    if not 1 <= design.cores <= design.target.cores:
-        raise fail(f"it uses {design.cores} cores; 1 to {design.target.cores} are possible.")
-    for operand in design.operands:
-        if len(operand.start) != design.cores:
-            raise fail(f"an operand has {len(operand.start)} start addresses for {design.cores} cores.")
-    if op.kind.takes_sticks_apart and design.cores > 1 and design.operands[0].memory == "lx":
-        raise fail(f"'{op.name}' on {design.cores} cores reads device memory, not LX.")
-    for label, (start, length) in design.masks.items():
-        if label not in design.sizes or start < 0 or length < 0 or start + length > design.sizes[label]:
-            raise fail(f"the mask [{start}, {start + length}) is outside dim '{label}'.")
-    # Exactly the operands of a relayout state their distribution over the cores.
-    for k, operand in enumerate(design.operands):
-        distribution = operand.held
-        if (distribution is not None) != (op.kind is Kind.RELAYOUT):
-            text = "slices of its own are those of the operands of a relayout, which need them."
-            raise fail(f"operand {k}: {text}")
-        if distribution is None:
-            continue
-        if len(distribution.core_slices) != design.cores:
-            cores = len(distribution.core_slices)
-            raise fail(f"operand {k} lies on {cores} cores, but it uses {design.cores}.")
-        for label, count in distribution.slices.items():
-            if count < 1:
-                raise fail(f"operand {k} has no slices of dim '{label}'.")
-        for core, slices in enumerate(distribution.core_slices):
-            for label, part in (slices or {}).items():
-                if not 0 <= part < distribution.slices.get(label, 0):
-                    raise fail(f"slice {part} of dim '{label}' is none of operand {k}.", core=core)
-    return op
-
-
-def _check_operands(
-    design: Design, op: DeviceOp, varying: list[frozenset[str]], reduced: frozenset[str]
-) -> None:
-    """Check the formats, the windows, the reduced dims, and that a relayout keeps dims and sticks."""
-    fail = functools.partial(SimulationError, "design", design=design)
-    *sources, target = (operand.data_format for operand in design.operands)
-    if op.index is not None and sources.pop(op.index) != INT32:
-        raise fail(f"'{op.name}' takes its positions as {INT32}.")
-    # Copies move the bits of any format.
-    if not (set(sources) <= set(op.formats) or op.is_copy) or len(set(sources)) > 1:
-        raise fail(f"'{op.name}' cannot take {' and '.join(sources)}.")
-    if target != (result := op.result_format(sources[0])):
-        raise fail(f"'{op.name}' of {sources[0]} gives {result}, but the output is {target}.")
-    first, last = design.operands[0], design.operands[-1]
-    if first.windows and not op.kind.slides:
-        raise fail(f"no windows slide over what '{op.name}' reads.")
-    for label, window in first.windows.items():
-        if not {label, window.kernel} <= design.sizes.keys() or design.slices.get(window.kernel, 1) > 1:
-            text = f"the window of dim '{label}' is no undivided dim of the design."
-            raise SimulationError("geometry", text, design=design)
-    is_split = any(design.slices.get(label, 1) > 1 for label in reduced)
-    if op.kind is Kind.GATHER and (len(reduced) != 1 or is_split):
-        raise fail(
-            f"the positions of '{op.name}' count one dim of its table, undivided, not {sorted(reduced)}."
-        )
-    if reduced and not op.kind.reduces:
-        raise fail(
-            f"the output of '{op.name}' lacks dim '{min(reduced)}' of its inputs, but nothing is reduced."
-        )
-    lone = [label for label in sorted(reduced) if any(label not in labels for labels in varying[:-1])]
-    if op.kind in (Kind.MATMUL, Kind.CONVOLUTION) and lone:
-        raise fail(f"dim '{lone[0]}' is contracted but only one input has it.")
-    if op.kind is Kind.RELAYOUT:
-        if {first.memory, last.memory} != {"lx"}:
-            raise fail(f"'{op.name}' goes from LX to LX, not through HBM.")
-        if varying[0] != varying[1] or first.stick_dim != last.stick_dim:
-            raise fail(f"'{op.name}' keeps the dims and sticks of its source.")
-        if design.masks:
-            raise fail(f"'{op.name}' moves the bits as they are, without masks.")
-
-
-def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> dict[int, Box]:
-    operand = design.operands[k]
-    varying = operand_labels(design, operand, tensor)
-    strides = element_strides(design, operand, tensor)
+def _boxes(design: Design, operand: Operand, reduced: frozenset[str]) -> dict[int, Box]:
+    varying, strides = frozenset(operand.listed), element_strides(design, operand)
     # Equal boxes are one object, which identifies accesses that share a load (``Access.key``).
     known: dict[tuple[int, ...], Box] = {}
     boxes: dict[int, Box] = {}
@@ -311,7 +243,7 @@ def _boxes(design: Design, k: int, tensor: str, reduced: frozenset[str]) -> dict
             continue
         key = tuple(slices.get(label, 0) for label in design.sizes if label in varying)
         if key not in known:
-            known[key] = make_box(design, operand, tensor, core, reduced, varying, strides)
+            known[key] = make_box(design, operand, core, reduced, varying, strides)
         boxes[core] = known[key]
     return boxes
 
@@ -326,9 +258,5 @@ def _groups(design: Design, reduced: frozenset[str], result: frozenset[str]) -> 
             tuple(slices.get(label, 0) for label in design.sizes if label in dims)
             for dims in (result, reduced)
         )
-        group = groups.setdefault(place, {})
-        if part in group:
-            text = f"it works on the same slice as core {group[part]}."
-            raise SimulationError("write-conflict", text, design=design, core=core)
-        group[part] = core
+        groups.setdefault(place, {})[part] = core
     return tuple(tuple(group[part] for part in sorted(group)) for group in groups.values())

@@ -25,14 +25,12 @@ from spyre_mlir.bundle.model import KernelArgument, Manifest
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.compute import compute
 from spyre_mlir.simulator.plan import Plan
-from spyre_mlir.simulator.simulation_error import IntegerRangeError, SimulationError
+from spyre_mlir.simulator.run_outcome import IntegerRangeError, SimulationError
 from spyre_mlir.target.formats import BFLOAT16_MAX, BIT_TRUE, FP16_MAX, IEEE, TOLERANCE, Numerics
 from spyre_mlir.target.ops import DL16, FP32, Kind
 
 #: Advice for a number that IEEE fp16 cannot represent.
-ADVICE = (
-    f"the numerics '{BIT_TRUE}' have the device's range, the precision 'strict' that of the program's types"
-)
+ADVICE = f"the numerics '{BIT_TRUE}' have the device's range, the precision 'strict' the range of the program's types"
 
 
 #: The error of an exponential by rounding that is not reported: for numbers of fp16, and for numbers of
@@ -228,7 +226,7 @@ class RangeCheck:
         if wrong.any():
             first = _first(wrong)
             text = f"{_place(plan)}: {result[first]:g} in the place of {expected[first]:g}"
-            self._add("Results of infinities, which DL16 has not", int(wrong.sum()), text)
+            self._add("Results of infinities, which DL16 does not have", int(wrong.sum()), text)
 
     def read(self, argument: KernelArgument, array: NDArray[Any]) -> None:
         """Check a float32 result, which cannot represent an infinity of DL16 as such."""
@@ -236,7 +234,7 @@ class RangeCheck:
             return
         wrong = int(np.count_nonzero(np.abs(array) == self._range.largest))
         if wrong:
-            what = "Results of infinities, which DL16 has not"
+            what = "Results of infinities, which DL16 does not have"
             self._add(what, wrong, f"'{argument.name}': {self._range.largest:.0f} in the place of inf")
 
 
@@ -252,7 +250,9 @@ def check_integers(plan: Plan, core: int, numbers: NDArray[Any]) -> None:
     if wrong.any():
         infinite = wrong & ~np.isfinite(numbers)
         value = numbers[_first(infinite if infinite.any() else wrong)]
-        text = f"{value:g} is no 32-bit integer: it comes of an integer division by zero, or is too large."
+        text = (
+            f"{value:g} is not a 32-bit integer: it comes from an integer division by zero, or is too large."
+        )
         kind = SimulationError if infinite.any() else IntegerRangeError
         raise kind("range", text, design=plan.design, core=core)
 
@@ -261,9 +261,7 @@ def check_bytes(plan: Plan, core: int, numbers: NDArray[Any]) -> None:
     """Check that numbers are 8-bit integers: a cast of others would wrap, saturate or round unlike the program."""
     wrong = ~((numbers == np.rint(numbers)) & (np.abs(numbers + 0.5) < 128))
     if wrong.any():
-        text = (
-            f"{numbers[_first(wrong)]:g} is no 8-bit integer; clamp to -128 .. 127 before the cast to int8."
-        )
+        text = f"{numbers[_first(wrong)]:g} is not an 8-bit integer; clamp to -128 .. 127 before the cast to int8."
         raise SimulationError("range", text, design=plan.design, core=core)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.identity_table import IdentityTable
+from spyre_mlir.bundle.core_slices import IdentityTable
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.access import Access, access_error, bad_read, element_text
 from spyre_mlir.simulator.boxes import Box, share_of

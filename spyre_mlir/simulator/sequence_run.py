@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir import logs
+from spyre_mlir.bundle.core_slices import IdentityTable
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.identity_table import IdentityTable
 from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.instances import at_arrays
 from spyre_mlir.bundle.model import Buffer, Bundle, KernelArgument, Manifest, executes_of
@@ -38,7 +38,7 @@ from spyre_mlir.errors import listed
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.machine import Advance, Machine, Result
 from spyre_mlir.simulator.memory import AddressSpace, Memory
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.simulator.workers import keep_freed_memory, single_threaded_blas
 from spyre_mlir.target.formats import FORMATS, IEEE, Numerics
 from spyre_mlir.timing import scope

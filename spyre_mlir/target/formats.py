@@ -185,12 +185,22 @@ def all_numbers(mode: str) -> NDArray[np.float32]:
 
 @functools.cache
 def _fp8_numbers() -> NDArray[np.float32]:
-    """Return the table of the numbers of all FP8 codes."""
+    """Return the number of each FP8 code: 4 exponent bits (bias 7), 3 mantissa bits, one NaN, no infinity."""
     code = np.arange(256)
     exponent, mantissa = code >> 3 & 15, code & 7
     magnitude = np.where(exponent == 0, mantissa, 8 + mantissa) * 2.0 ** (np.maximum(exponent, 1) - 10)
     magnitude[code & 0x7F == 0x7F] = np.nan
     return np.where(code & 0x80, -magnitude, magnitude).astype(np.float32)
+
+
+def rounded_to_bfloat16(numbers: NDArray[Any]) -> NDArray[np.float32]:
+    """Round numbers to bfloat16: to nearest, ties to even; NaN stays NaN."""
+    single = np.array(numbers, dtype=np.float32, order="C")
+    bits = single.view(np.uint32)
+    last = bits >> np.uint32(16) & np.uint32(1)
+    # Add just less than half of the last bit, plus the last bit: ties go to even.
+    rounded = (bits + np.uint32(0x7FFF) + last) & np.uint32(0xFFFF0000)
+    return np.where(np.isnan(single), single, rounded.view(np.float32))
 
 
 def decode_fp8(codes: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -16,21 +16,14 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from spyre_mlir import logs
 from spyre_mlir.errors import CompileError, shown_path, suggestion
 from spyre_mlir.faults import faults_kept, internal_error
-from spyre_mlir.files import (
-    decoded,
-    read_bytes,
-    read_text,
-    require_writable,
-    write_bytes,
-    write_text,
-    writing,
-)
+from spyre_mlir.files import decoded, read_bytes, require_writable
 from spyre_mlir.remarks import WARNING, Remark
 from spyre_mlir.version import VERSION
 
@@ -39,28 +32,6 @@ if TYPE_CHECKING:
 
     from spyre_mlir.mlir import ir
 
-
-__all__ = [
-    "ArgumentParser",
-    "decoded",
-    "internal_error",
-    "is_bytecode",
-    "keep_source",
-    "number",
-    "parse_module",
-    "parse_operation",
-    "read_bytes",
-    "read_text",
-    "report",
-    "require_folder",
-    "require_writable",
-    "show",
-    "show_warnings",
-    "tool",
-    "write_bytes",
-    "write_text",
-    "writing",
-]
 
 Main = Callable[..., int]
 _Result = TypeVar("_Result")
@@ -110,7 +81,11 @@ def tool(main: Main) -> Main:
             print("interrupted", file=sys.stderr)
             return _INTERRUPTED
         finally:
-            _note_silence()
+            for topic in logs.silent_topics():
+                print(
+                    f"note: Nothing was reported about '{topic}', which the log was asked for.",
+                    file=sys.stderr,
+                )
         return 1
 
     return run
@@ -133,12 +108,6 @@ def _show_warning(message: Warning | str, category: type[Warning], *location: ob
     """Print a Python warning as one line on stderr, without the source line that raised it."""
     if logs.shows(logging.WARNING):
         print(f"warning: {message}", file=sys.stderr)
-
-
-def _note_silence() -> None:
-    """Print a note for each requested log topic without a record, which is usually misspelt."""
-    for topic in logs.silent_topics():
-        print(f"note: Nothing was told about '{topic}', which the log was asked for.", file=sys.stderr)
 
 
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
@@ -167,7 +136,7 @@ class ArgumentParser(argparse.ArgumentParser):
         self.add_argument("--device", action=_Device, metavar="FILE.toml",
                           help="the device (default: SPYRE_DEVICE, or the packaged one)")  # fmt: skip
         self.add_argument("--log", "--debug-only", action=_Log, metavar="WORDS",
-                          help="what to tell on stderr, as SPYRE_LOG: debug,passes or progress or ..")  # fmt: skip
+                          help="what to report on stderr, as SPYRE_LOG: debug,passes or progress or ..")  # fmt: skip
 
     def parse_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
         """Parse the arguments, or answer a shell that requests completions of its command line."""
@@ -176,7 +145,15 @@ class ArgumentParser(argparse.ArgumentParser):
 
             complete(self)
         for argument in sys.argv[1:] if args is None else args:
-            _require_name(argument)
+            if "\0" in argument:
+                raise CompileError(f"The argument {shown_path(argument)} has a NUL character.")
+            try:
+                argument.encode()
+            except UnicodeEncodeError:
+                text = f"The argument {shown_path(argument)} is not text in UTF-8"
+                raise CompileError(
+                    f"{text}: names of files have to be, and the locale, such as LC_ALL=C.UTF-8."
+                ) from None
         return super().parse_args(args, namespace)
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
@@ -199,19 +176,6 @@ class ArgumentParser(argparse.ArgumentParser):
             return f"did you mean '{flags[name]}'?" if name else ""
         value = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
         return suggestion(value[1], re.findall(r"[\w.-]+", value[2])) if value else ""
-
-
-def _require_name(argument: str) -> None:
-    """Raise ``CompileError`` for an argument that neither the system nor MLIR accepts as a file name."""
-    if "\0" in argument:
-        raise CompileError(f"The argument {shown_path(argument)} has a NUL character.")
-    try:
-        argument.encode()
-    except UnicodeEncodeError:
-        text = f"The argument {shown_path(argument)} is not text in UTF-8"
-        raise CompileError(
-            f"{text}: names of files have to be, and the locale, such as LC_ALL=C.UTF-8."
-        ) from None
 
 
 class _Version(argparse.Action):
@@ -306,8 +270,6 @@ def show(diagnostics: str, source: str = _STDIN) -> None:
     text = re.sub(r"^-:", lambda _: f"{source}:", diagnostics, flags=re.MULTILINE)
     # Without a program, all inputs were written by tools, and their source lines do not help the user.
     if _sources:
-        from spyre_mlir.tools._source_lines import with_source_lines  # on use: only errors need it
-
         text = with_source_lines(text, _sources)
     print(text, file=sys.stderr)
 
@@ -436,3 +398,61 @@ def flushed(main: Callable[..., int], argv: Sequence[str] | None) -> int:
 def drop_stdout() -> None:
     """Discard unwritten output, so that Python's flush of stdout at exit does not report a second error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_HEAD = re.compile(r"(.+?):(\d+):(\d+): (?:error|warning|remark|note): ")
+
+#: Maximum bytes of a file that is read for a source line, and maximum characters of a line that are shown.
+_MOST_BYTES, _MOST_SHOWN = 1 << 26, 160
+_CUT = "..."
+
+
+def with_source_lines(diagnostics: str, sources: Mapping[str, str]) -> str:
+    """Add the source line, and a line with a caret, after each line that begins with ``file:line:col``.
+
+    ``sources`` has texts by the file names in locations; other files are read from disk.
+    """
+    text_of = functools.cache(lambda name: sources[name] if name in sources else _file_text(name))
+    lines = []
+    for diagnostic in diagnostics.splitlines():
+        lines.append(diagnostic)
+        head = _HEAD.match(diagnostic)
+        if head:
+            lines += _excerpt(text_of(head[1]), int(head[2]), int(head[3]))
+    return "\n".join(lines)
+
+
+def _file_text(name: str) -> str:
+    """Return the text of an MLIR file; empty if it cannot be read, because source lines are optional."""
+    # Python tracebacks show their own source lines.
+    if not name.endswith(".mlir"):
+        return ""
+    try:
+        path = Path(name)
+        if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+            return ""
+        return path.read_bytes().decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
+
+
+def _excerpt(text: str, line: int, column: int) -> list[str]:
+    """Return a line of a text and the line with the caret; empty for a location outside of the text."""
+    # Not splitlines, which recognizes more line ends than locations do.
+    lines = text.split("\n", line)
+    if not (0 < line <= len(lines) and column > 0):
+        return []
+    shown = lines[line - 1].rstrip("\r")
+    data = shown.encode()
+    if not shown.strip() or column > len(data) + 1:
+        return []
+    # Columns count bytes.
+    before = data[: column - 1].decode("utf-8", "ignore")
+    if len(shown) > _MOST_SHOWN:
+        begin = max(0, min(len(before) - _MOST_SHOWN // 2, len(shown) - _MOST_SHOWN))
+        end, head = begin + _MOST_SHOWN, _CUT if begin else ""
+        shown = head + shown[begin:end] + (_CUT if end < len(shown) else "")
+        before = head + before[begin:]
+    # Tabs are kept, so that the caret is below its character for any tab width.
+    indent = "".join("\t" if character == "\t" else " " for character in before)
+    return [shown, f"{indent}^"]

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.language_server.texts import LEVELS
+from spyre_mlir.language_server.text_index import LEVELS
 
 _PACKAGE = Path(__file__).parents[1]
 _NAME = re.compile(r'^    name: ClassVar\[str\] = "([\w-]+)"', re.MULTILINE)
@@ -37,16 +37,11 @@ def complete(parser: argparse.ArgumentParser) -> None:
             # Not as ``choices``, which argparse would check: these flags accept more than pass names.
             vars(action)["completer"] = lambda **_: pass_names()
     if any(action.dest == "invocations" for action in parser._actions):
-        _add_passes(parser)
+        known = {flag for action in parser._actions for flag in action.option_strings}
+        for name in pass_names():
+            if f"--{name}" not in known:
+                parser.add_argument(f"--{name}", action="store_true", help="a pass")
     argcomplete.autocomplete(parser)
-
-
-def _add_passes(parser: argparse.ArgumentParser) -> None:
-    """Add flags for the passes, which the parser does not list."""
-    known = {flag for action in parser._actions for flag in action.option_strings}
-    for name in pass_names():
-        if f"--{name}" not in known:
-            parser.add_argument(f"--{name}", action="store_true", help="a pass")
 
 
 def pass_names() -> Iterable[str]:

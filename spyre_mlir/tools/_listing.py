@@ -6,14 +6,12 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from spyre_mlir import dialects as our_dialects
 from spyre_mlir import passes as our_passes
 from spyre_mlir.mlir import ir
-
-if TYPE_CHECKING:
-    pass
+from spyre_mlir.pipelines import SpyrePipeline, upstream
+from spyre_mlir.tables import aligned
 
 
 def passes(name: str = "") -> str:
@@ -25,7 +23,8 @@ def passes(name: str = "") -> str:
         return _pipeline()
     known = our_passes.load_all()
     if name and name not in known:
-        return _upstream_pass(name, tuple(known))
+        upstream.require(name, tuple(known))
+        return f"{upstream.nested(name, f'{name}{{{upstream.options(name)}}}')}\n\nA pass of MLIR.\n"
     if name:
         options = known[name].describe()
         return f"{name}{{{options}}}\n\n{inspect.getdoc(known[name])}\n"
@@ -38,16 +37,7 @@ def passes(name: str = "") -> str:
     return "\n".join([*lines, "", "of MLIR:", *_upstream_passes()]) + "\n"
 
 
-def _upstream_pass(name: str, ours: tuple[str, ...]) -> str:
-    from spyre_mlir.pipelines import upstream
-
-    upstream.require(name, ours)
-    return f"{upstream.nested(name, f'{name}{{{upstream.options(name)}}}')}\n\nA pass of MLIR.\n"
-
-
 def _upstream_passes() -> Iterator[str]:
-    from spyre_mlir.pipelines import upstream
-
     with ir.Context():
         for name in upstream.names():
             # A pass on functions is shown nested in func.func, as in a pipeline.
@@ -59,17 +49,13 @@ def _upstream_passes() -> Iterator[str]:
 
 def _pipeline() -> str:
     """List the passes of the pipeline, with the options that differ from the defaults of the pass."""
-    from spyre_mlir.pipelines import SpyrePipeline
-
     known = our_passes.load_all()
-    steps = [(level, step) for level, pipeline in SpyrePipeline().stages() for step in pipeline.steps]
-    widths = [
-        max(map(len, column)) for column in zip(*((level, str(step)) for level, step in steps), strict=True)
+    rows = [
+        (level, str(step), _first_line(known.get(step.name)))
+        for level, pipeline in SpyrePipeline().stages()
+        for step in pipeline.steps
     ]
-    return "".join(
-        f"{level:{widths[0]}}  {step!s:{widths[1]}}  {_first_line(known.get(step.name))}\n"
-        for level, step in steps
-    )
+    return "\n".join([*aligned(rows, "<<<"), ""])
 
 
 def _first_line(pass_: type[our_passes.Pass] | None) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from spyre_mlir.errors import CompileError
 from spyre_mlir.tools import _common
 
 ROWS, COLUMNS = 512, 1024
@@ -77,7 +78,7 @@ def _example():
     try:
         from spyre_mlir.frontend.example import softmax
     except ModuleNotFoundError as error:
-        raise _common.CompileError(
+        raise CompileError(
             f"The demo needs PyTorch, and '{error.name}' is not installed: pip install 'spyre-mlir[torch]'."
         ) from None
     return softmax(ROWS, COLUMNS)

@@ -25,7 +25,7 @@ _TOOLS = sorted(path.stem for path in Path(__file__).parent.glob("spyre_*.py"))
 _EXIT_STATUS = "0 on success, 1 after an error or where a check fails, 130 after an interrupt."
 _ENVIRONMENT = {
     "SPYRE_DEVICE": "the device file, where --device does not name one",
-    "SPYRE_LOG": "what to tell, as --log",
+    "SPYRE_LOG": "what to report, as --log",
     "SPYRE_TRACEBACK": "1 shows the traceback of an internal error and all of a long message",
 }
 

@@ -36,7 +36,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from spyre_mlir import logs
+from spyre_mlir import files, logs
 from spyre_mlir.errors import CompileError
 from spyre_mlir.problems import Problems, collecting
 from spyre_mlir.tools import _common
@@ -84,17 +84,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         # The pipeline stored the text of the plan file in an attribute of the module.
         plan = ir.StringAttr(source.module.operation.attributes[sdsc.PLAN]).value
-        _common.write_text(options.save_plan, plan)
+        files.write_text(options.save_plan, plan)
     if options.report:
         program.report(options.report)
     if options.metrics:
-        _common.write_text(options.metrics, json.dumps(program.metrics(), indent=1) + "\n")
+        files.write_text(options.metrics, json.dumps(program.metrics(), indent=1) + "\n")
     if options.remarks:
         from spyre_mlir.remarks import Remarks
 
-        _common.write_text(
-            options.remarks, Remarks([*program.remarks, *program.finding_remarks]).json_lines()
-        )
+        files.write_text(options.remarks, Remarks([*program.remarks, *program.finding_remarks]).json_lines())
     return status
 
 
@@ -134,12 +132,12 @@ class _Source:
     def __init__(self, path: str, autocast: str | None) -> None:
         self.path = path
         self.autocast = autocast
-        self._data = _common.read_bytes(path)
+        self._data = files.read_bytes(path)
         #: The text; for bytecode, one character per byte.
         self.text = (
             self._data.decode("latin-1")
             if _common.is_bytecode(self._data)
-            else _common.decoded(self._data, path)
+            else files.decoded(self._data, path)
         )
 
     @functools.cached_property
@@ -165,7 +163,7 @@ class _Source:
 
     def is_unchanged(self) -> bool:
         """Return whether the file has not changed since it was read; always true for stdin."""
-        return self.path == "-" or _common.read_bytes(self.path) == self._data
+        return self.path == "-" or files.read_bytes(self.path) == self._data
 
 
 def _warn_of_host_work(program: Program) -> None:
@@ -305,7 +303,7 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--pipeline", metavar="OPTIONS", default="",
                         help='options of the pipeline, such as "lx-planning=false layout-solver=bestfit"')  # fmt: skip
     parser.add_argument("--passes", action="append", default=[], metavar="LEVEL=PASSES",
-                        help="passes of your own behind those of a level, such as: laid-out=my-pass{x=1}")  # fmt: skip
+                        help="user-defined passes, after the passes of a level: laid-out=my-pass{x=1}")  # fmt: skip
     parser.add_argument("--stick-outermost", action="store_true", default=None,
                         help="default layouts have the stick count first, as in RFC 0047")  # fmt: skip
     parser.add_argument("--order-by-size", action="store_true", default=None,

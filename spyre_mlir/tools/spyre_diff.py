@@ -19,6 +19,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from spyre_mlir import files
 from spyre_mlir.errors import CompileError
 from spyre_mlir.tools import _common
 
@@ -40,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     difference = facts_difference(_facts(options.before), _facts(options.after))
     render = page if is_page else text
     rendered = render(difference, options.before, options.after)
-    _common.write_text(options.output, rendered if is_page else f"{rendered}\n")
+    files.write_text(options.output, rendered if is_page else f"{rendered}\n")
     return 1 if difference and options.exit_code else 0
 
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from spyre_mlir import files
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.records import dataclass
 from spyre_mlir.tools import _common
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         solvers = _solvers(options)
     except PlanError as error:
         raise CompileError(str(error)) from None
-    text = _common.read_text(options.file, _MAX_BYTES)
+    text = files.read_text(options.file, _MAX_BYTES)
     # With several solvers, a solver that does not support the number of buffers is reported in the table.
     most = max(solver.most_buffers for solver in solvers)
     table = read_buffers(text, options.file, options.alignment, most, spaces)
@@ -71,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     best = min(runs, key=lambda run: run.traffic)
     if options.output is not None:
         names = (scoped.buffer.name for scoped in table)
-        _common.write_text(options.output, offsets_table(names, best.addresses))
+        files.write_text(options.output, offsets_table(names, best.addresses))
     stream = sys.stderr if options.output == "-" else sys.stdout
     print(best.summary if len(solvers) == 1 else _comparison(runs, refusals), file=stream)
     # A failure of a user-defined solver is an error; a solver with a missing package is not.
@@ -134,7 +135,9 @@ def _capacities(texts: Sequence[str]) -> dict[str, int]:
         try:
             capacity = int(size)
         except ValueError:
-            raise CompileError(f"The capacity '{text}' is no number of bytes, nor NAME=BYTES.") from None
+            raise CompileError(
+                f"The capacity '{text}' is neither a number of bytes nor NAME=BYTES."
+            ) from None
         if scope in capacities:
             raise CompileError(f"--capacity is given twice{f' for {scope!r}' if scope else ''}.")
         capacities[scope] = capacity

@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from spyre_mlir import files
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tools import _common
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     subjects = [name for name in drawers if getattr(options, name) is not None]
     if len(subjects) != 1:
         raise CompileError("One of DIR, --layout and --lx is required; see 'spyre-report --help'.")
-    _common.write_text(options.output, drawers[subjects[0]](options))
+    files.write_text(options.output, drawers[subjects[0]](options))
     return 0
 
 

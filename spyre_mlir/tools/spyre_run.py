@@ -31,6 +31,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir import files
 from spyre_mlir.bundle.folder import is_foreign, is_program, read_arrays, read_bundle
 from spyre_mlir.bundle.images import read_images
 from spyre_mlir.bundle.instances import at_arrays
@@ -45,6 +46,7 @@ from spyre_mlir.report import summary
 from spyre_mlir.report.modules import module_lines
 from spyre_mlir.report.program_facts import program_facts
 from spyre_mlir.simulator import Result, Statistics, described, require_first, run
+from spyre_mlir.tables import aligned
 from spyre_mlir.target.formats import MODES
 from spyre_mlir.timeline import Timeline
 from spyre_mlir.timeline.events import PARTS
@@ -73,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.timeline:
         facts = program_facts(bundle, lx_backend_fraction=fraction)
         lx_loads = [facts.map.occupancy(group[0]).load for group in facts.timeline.core_groups]
-        _common.write_text(options.timeline, trace_text(facts.timeline, lx_loads))
+        files.write_text(options.timeline, trace_text(facts.timeline, lx_loads))
         if options.timeline != "-":
             print("\n".join((times(facts.timeline), *module_lines(facts.operations))))
     if result is not None and options.outputs:
@@ -126,7 +128,7 @@ def _run_program(options: argparse.Namespace) -> int:
     from spyre_mlir.driver.steps import BundleStep, HostStep, sequences
 
     if options.timeline:
-        raise CompileError("A timeline is of one bundle; name that of a step.", options.folder)
+        raise CompileError("A timeline is of one bundle; name the bundle of a step.", options.folder)
     program = Program.load(options.folder, options.numerics)
     fraction = _common.lx_fraction(options.lx_backend_fraction)
     for step in program.bundles:
@@ -175,11 +177,7 @@ def table(statistics: Statistics) -> str:
     runs = sum(execute.runs for execute in statistics.executes.values())
     totals = (runs, statistics.cores, statistics.read_bytes, statistics.write_bytes)
     rows.append(("total", "", *(f"{count:,}" for count in totals)))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(w) if k < 2 else cell.rjust(w) for k, (cell, w) in enumerate(pairs)).rstrip()
-        for pairs in (list(zip(row, widths, strict=True)) for row in rows)
-    ]
+    lines = aligned(rows, "<<>>>>")
     highest = max(statistics.lx_high_water_bytes.values(), default=0)
     lines.append(f"HBM read, per-core sum: {statistics.core_read_bytes:,} bytes")
     lines.append(f"LX high water: {highest:,} bytes")
@@ -270,7 +268,7 @@ def _is_float(argument: HostArray, array: Header | NDArray[Any]) -> bool:
 
 def _write(path: str, arrays: dict[str, NDArray[Any]]) -> None:
     """Write the archive atomically."""
-    with _common.writing(path) as stream:
+    with files.writing(path) as stream:
         np.savez(stream, **arrays)  # type: ignore[arg-type]
 
 

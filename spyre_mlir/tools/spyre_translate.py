@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from spyre_mlir import files
 from spyre_mlir.tools import _common
 
 
@@ -26,15 +27,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     from spyre_mlir import dialects
 
     if options.from_ktir:
-        from spyre_mlir.ktir.ktir_parser import parse_ktir
+        from spyre_mlir.ktir.ktir_text import parse_ktir
 
-        print(parse_ktir(_common.read_text(options.input), dialects.context(), options.input))
+        print(parse_ktir(files.read_text(options.input), dialects.context(), options.input))
         return 0
     module = _common.parse_module(options.input, dialects.context())
     if options.to_ktir:
         from spyre_mlir.ktir.ktir_text import to_text
 
-        _common.write_text(options.to_ktir, to_text(module))
+        files.write_text(options.to_ktir, to_text(module))
         return 0
 
     from spyre_mlir.bundle import write_bundle

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from spyre_mlir import files
 from spyre_mlir.tools import _common
 
 _ZOO = "zoo:"
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from spyre_mlir.experiments.tuning import tune
     from spyre_mlir.pipelines import SpyrePipeline
 
-    program: Any = Path(options.input) if options.input != "-" else _common.read_text(options.input)
+    program: Any = Path(options.input) if options.input != "-" else files.read_text(options.input)
     inputs: Any = ()
     if options.input.startswith(_ZOO):
         from spyre_mlir import zoo

@@ -17,7 +17,7 @@ from spyre_mlir.simulator.machine import execute
 from spyre_mlir.simulator.memory import FIRST_BUFFER, NOBODY, POISON, AddressSpace
 from spyre_mlir.simulator.plan import make_plan
 from spyre_mlir.simulator.ranges import RangeCheck
-from spyre_mlir.simulator.statistics import ExecuteStatistics
+from spyre_mlir.simulator.run_outcome import ExecuteStatistics
 from spyre_mlir.target.formats import FORMATS, Numerics
 from spyre_mlir.target.target import packaged_target
 

@@ -14,7 +14,7 @@ from bundles import add_bundle
 
 import spyre_mlir
 from spyre_mlir.bundle import read_arrays, read_bundle, write_bundle
-from spyre_mlir.bundle.manifest_json import manifest_from_json, manifest_to_json
+from spyre_mlir.bundle.json_fields import manifest_from_json, manifest_to_json
 from spyre_mlir.bundle.model import Bundle, Transfer
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.driver.checking import random_arguments

@@ -12,7 +12,7 @@ import pytest
 
 import spyre_mlir.passes
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.language_server.texts import LEVELS
+from spyre_mlir.language_server.text_index import LEVELS
 from spyre_mlir.passes.base import PASSES
 from spyre_mlir.pipelines import Pipeline, SpyrePipeline
 from spyre_mlir.tools.spyre_opt import main

@@ -104,4 +104,4 @@ def test_a_restickify_on_several_cores_reads_device_memory(cores):
         return
     text = "A restickify on 2 cores reads Tensor0 from lx; expected hbm."
     assert rules == [("restickify-source", text)]
-    assert "on 2 cores reads device memory, not LX" in failure(bundle, inputs(bundle)).message
+    assert "on 2 cores reads Tensor0 from lx; expected hbm" in failure(bundle, inputs(bundle)).message

@@ -91,8 +91,8 @@ def test_images_and_inputs_are_regular_files(folder, capsys):
         ("[" * 100_000, "it nests too deeply"),
         ('{"version": 1, "version": 1}', "the name 'version' is there twice in an object"),
         ('{"version": ' + "9" * 5000 + "}", "not valid JSON"),
-        ('{"version": NaN}', "NaN is no number of JSON"),
-        ('{"\\ud800": 1}', "no text in Unicode"),
+        ('{"version": NaN}', "NaN is not valid JSON"),
+        ('{"\\ud800": 1}', "not text in Unicode"),
         (f'{{"version": {2**70}}}', "must be an integer of 64 bits"),
     ],
 )
@@ -166,8 +166,8 @@ def archive(path: Path, compression: int = zipfile.ZIP_STORED, **entries: bytes)
         (entry((1,), "|O", b"12345678"), "holds Python objects"),
         (entry((128, 256), "<f4", bytes(131072)), "the array is float32, but the argument is float16"),
         (entry((64, 256), data=bytes(32768)), "the array has shape [64, 256]"),
-        (b"", "is no archive of numpy arrays"),
-        (b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535, "is no archive of numpy arrays"),
+        (b"", "is not an archive of numpy arrays"),
+        (b"\x93NUMPY\x01\x00\xff\xff" + b"(" * 65535, "is not an archive of numpy arrays"),
     ],
 )
 def test_arrays_are_checked_before_they_are_unpacked(folder, capsys, data, message):
@@ -193,7 +193,7 @@ def test_an_archive_that_unpacks_to_much_is_not_unpacked(folder, capsys, monkeyp
 def test_archives_with_nothing(folder, capsys, data):
     folder.with_name("in.npz").write_bytes(data)
     line = diagnostic(folder, capsys)
-    assert "is no archive" in line or "no array was given" in line or "argument 'x'" in line
+    assert "is not an archive" in line or "no array was given" in line or "argument 'x'" in line
 
 
 def test_what_is_not_valid_does_not_run(folder, capsys):

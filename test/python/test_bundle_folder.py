@@ -98,7 +98,7 @@ def test_damaged_json_names_file_and_line(name, tmp_path):
 def test_damaged_arrays_are_named(tmp_path):
     write_bundle(bundles.add_bundle(), tmp_path)
     (tmp_path / "constants.npz").write_bytes(b"PK nonsense")
-    with pytest.raises(CompileError, match="is no archive"):
+    with pytest.raises(CompileError, match="is not an archive"):
         read_arrays(tmp_path)
 
 

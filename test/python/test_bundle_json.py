@@ -16,7 +16,7 @@ from relayouts import random_relayout
 
 import spyre_mlir.bundle.design_json as design_json
 from spyre_mlir.bundle.design_json import from_json, to_json
-from spyre_mlir.bundle.manifest_json import manifest_from_json, manifest_to_json
+from spyre_mlir.bundle.json_fields import manifest_from_json, manifest_to_json
 from spyre_mlir.bundle.model import HeldSlices
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.target import packaged_target

@@ -45,7 +45,7 @@ def test_the_same_execute_may_run_twice():
 def test_cores_write_different_places():
     findings = validate(program(ADD, "z_offset", IndexConstant("z_offset", 4096)))
     sentences = {finding.rule: finding.message for finding in findings}
-    assert sentences["core-offset"].startswith("Core 1 addresses Tensor2 4096 bytes behind core 0")
+    assert sentences["core-offset"].startswith("Core 1 addresses Tensor2 4096 bytes after core 0")
     assert sentences["write-conflict"] == "Core 1 writes bytes of Tensor2 that another core writes too."
 
 

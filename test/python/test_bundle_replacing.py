@@ -33,7 +33,7 @@ def test_what_is_no_bundle_is_not_removed(folder, name):
     path = folder / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("years of work")
-    with pytest.raises(CompileError, match=f"holds '{name}' beside a bundle"):
+    with pytest.raises(CompileError, match=f"holds '{name}' in addition to a bundle"):
         write_bundle(LOOP, folder)
     assert path.read_text() == "years of work" and read_bundle(folder) == ADD
 

@@ -33,7 +33,7 @@ def held(slices, *core_slices):
 BROKEN = [
     ("opcode", "'fma' is not one of the device", design(ADD, opcode="fma")),
     ("arity", "exp takes 1 inputs and one output but has 2", design(ADD, opcode="exp")),
-    ("dims", "numWkSlicesPerDim_ are mb; expected those of N_, mb, out", design(ADD, slices={"mb": 2})),
+    ("dims", "numWkSlicesPerDim_ are mb; expected the dims of N_, mb, out", design(ADD, slices={"mb": 2})),
     ("dims", "padding name the dim q", design(ADD, padding={"q": 1})),
     ("dims", "less than what the device memory holds", design(ADD, shares={"mb": 2**62, "out": 256})),
     ("operand-dims", f"has a gap of {2**62} on mb, more than", tensor(ADD, 0, gap={"mb": 2**62})),
@@ -70,7 +70,7 @@ BROKEN = [
     ),
     (
         "relayout",
-        "Tensor1 has 2 slices of mb, the relayout 1; expected the relayout to have those of its result",
+        "Tensor1 has 2 slices of mb, the relayout 1; expected the relayout to have the slices of its result",
         tensor(RELAYOUT, 1, 1, held=HeldSlices({"mb": 2, "out": 1}, CORES)),
     ),
     (
@@ -78,21 +78,21 @@ BROKEN = [
         "Core 1 gets another slice of Tensor1 than the relayout says",
         tensor(RELAYOUT, 1, 1, held=HeldSlices({"mb": 1, "out": 2}, (CORES[0], CORES[0]))),
     ),
-    ("held", "has slices of mb; expected those of its dims, mb, out", held({"mb": 2}, *CORES)),
+    ("held", "has slices of mb; expected slices of its dims, mb, out", held({"mb": 2}, *CORES)),
     (
         "held",
-        "has slices on core 1 of mb; expected those of its dims, mb, out",
+        "has slices on core 1 of mb; expected slices of its dims, mb, out",
         held({"mb": 2, "out": 1}, CORES[0], {"mb": 1}),
     ),
     ("held", "has 0 slices of a dim; expected at least 1", held({"mb": 2, "out": 0}, *CORES)),
-    ("held", "has the slices of 1 cores; expected those of 2", held({"mb": 2, "out": 1}, CORES[0])),
+    ("held", "has the slices of 1 cores; expected the slices of 2", held({"mb": 2, "out": 1}, CORES[0])),
     (
         "held",
         "has on core 1 the slice 2 of mb; expected 0 to 1",
         held({"mb": 2, "out": 1}, CORES[0], {"mb": 2, "out": 0}),
     ),
     ("files", "executes sdsc_7.json, which is not in the bundle", execute(ADD, filename="sdsc_7.json")),
-    ("files", "index 1; expected that of the file's name", design(ADD, index=1)),
+    ("files", "index 1; expected the index in the file's name", design(ADD, index=1)),
     (
         "values",
         "%nothing is not defined before its use",
@@ -144,7 +144,7 @@ BROKEN = [
     ),
     (
         "constants",
-        "are no value of the format",
+        "are not a value of the format",
         design(REDUCTION, 1, constants=(Constant("m", bundles.FP16, 1 << 16),)),
     ),
     ("masks", "mask constant is 1; expected", design(REDUCTION, 1, mask_constant=1)),
@@ -199,8 +199,8 @@ BROKEN = [
     ("arguments", "does not end in a stick of 64", argument(ADD, 0, device_size=(512, 64, 1))),
     ("arguments", "has 64 bytes; expected 65536", argument(ADD, 0, bytes=64)),
     ("arguments", "format 'FP9' is unknown", argument(ADD, 0, data_format="FP9")),
-    ("sources", "Its source w is no argument with an array of its own", argument(ADD, 1, source="w")),
-    ("sources", "Its source y is no argument with an array of its own", argument(ADD, 1, source="y")),
+    ("sources", "Its source w is not an argument with an array of its own", argument(ADD, 1, source="w")),
+    ("sources", "Its source y is not an argument with an array of its own", argument(ADD, 1, source="y")),
     ("sources", "has another kind, type or shape", argument(ADD, 1, source="x", host_shape=(256, 128))),
     ("sources", "has another kind, type or shape", argument(ADD, 1, source="x", kind="parameter")),
     ("sources", "has another kind, type or shape", argument(ADD, 2, source="x")),
@@ -216,8 +216,8 @@ BROKEN = [
         "Tensor0 at [0, 32768) of lx and Tensor1 at [32640, 65408) overlap",
         tensor(RELAYOUT, 1, 1, start=(32640, 32640)),
     ),
-    ("hbm-address", "symbol -2 is no address", program(ADD, "x_1", IndexConstant("x_1", 0))),
-    ("hbm-address", "symbol -2 is no address", program(ADD, "x_1", bundles.Add("x_1", "x_0", "x_0"))),
+    ("hbm-address", "symbol -2 is not an address", program(ADD, "x_1", IndexConstant("x_1", 0))),
+    ("hbm-address", "symbol -2 is not an address", program(ADD, "x_1", bundles.Add("x_1", "x_0", "x_0"))),
     (
         "hbm-address",
         "arg0 + 8256, is not a multiple",
@@ -230,12 +230,12 @@ BROKEN = [
     ),
     (
         "core-offset",
-        "Core 1 addresses Tensor0 a changing number of bytes behind core 0",
+        "Core 1 addresses Tensor0 a changing number of bytes after core 0",
         program(LOOP, "x_tile_0", Apply("x_tile_0", ("i",), ("x_0",), (128, 1))),
     ),
     (
         "core-offset",
-        "Core 1 addresses Tensor0 4096 bytes behind core 0; expected 8192",
+        "Core 1 addresses Tensor0 4096 bytes after core 0; expected 8192",
         program(ADD, "x_offset", IndexConstant("x_offset", 4096)),
     ),
     (
@@ -246,7 +246,7 @@ BROKEN = [
     ("pool-limit", "%pool allocates 0 bytes", program(LOOP, "pool", Allocate("pool", 0))),
     ("buffers", "bytes [0, 65536) of pool, which has 32768", program(LOOP, "pool", Allocate("pool", 32768))),
     ("buffers", "bytes [128, 65664) of arg0, which has 65536", buffer(ADD, 0, offset=128)),
-    ("buffers", "in 'arg9', which is no parameter", buffer(ADD, 0, base="arg9")),
+    ("buffers", "in 'arg9', which is not a parameter", buffer(ADD, 0, base="arg9")),
     (
         "buffers",
         "Two buffers have the same name",
@@ -284,12 +284,12 @@ BROKEN = [
     ("whole-inputs", "has 16384 of the 32768 elements of the input", transfer(ADD, 0, ranges=(4, 64, 64))),
     (
         "results",
-        "It writes the buffer z, which nothing reads and which is no result.",
+        "It writes the buffer z, which nothing reads and which is not a result.",
         argument(ADD, 2, kind="input"),
     ),
     (
         "results",
-        "It writes the buffer z, which nothing reads and which is no result.",
+        "It writes the buffer z, which nothing reads and which is not a result.",
         manifest(ADD, arguments=ADD.manifest.arguments[:2]),
     ),
     ("transfer", "device element 65535; expected less than 32768", transfer(ADD, 0, ranges=(8, 128, 64))),

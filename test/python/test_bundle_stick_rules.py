@@ -177,7 +177,7 @@ GATHER = bundles.gather_bundle()
         ),
         (
             design(GATHER, slices={"mb": 1, "out": 1, "x": 2}),
-            "The table has the dims ['x'] besides those of the output; "
+            "The table has the dims ['x'] in addition to the dims of the output; "
             "expected one, undivided and outside of the stick, that the positions count.",
         ),
         (
@@ -186,7 +186,7 @@ GATHER = bundles.gather_bundle()
         ),
         (
             tensor(GATHER, 2, scale={"mb": 1, "x": 1, "out": 1}),
-            "The table has the dims [] besides those of the output; "
+            "The table has the dims [] in addition to the dims of the output; "
             "expected one, undivided and outside of the stick, that the positions count.",
         ),
     ],

@@ -105,7 +105,7 @@ ERRORS = {
     ),
     "%a = sdscbundle.input_arg_extract value from %p : !sdscbundle.input_arg<index, max_value=1> -> index": (
         "3:91",
-        "The type differs from that of the parameter %p.",
+        "The type differs from the type of the parameter %p.",
     ),
     "%c = arith.constant 1 : index scf.for %i = %c to %c step %c "
     "{ %a = arith.constant 1 : index } %b = arith.addi %a, %a : index": (

@@ -15,9 +15,8 @@ from spyre_mlir.calibration.constants import device_text, fitted_constants
 from spyre_mlir.calibration.fit import fit, fit_quality, regret, spearman
 from spyre_mlir.calibration.measurements import read_measurements
 from spyre_mlir.errors import CompileError
-from spyre_mlir.report.calibration_picture import picture
 from spyre_mlir.target.target import Target, packaged_target, packaged_text
-from spyre_mlir.tools.spyre_calibrate import main
+from spyre_mlir.tools.spyre_calibrate import main, picture
 
 HEAD = "lx_backend_fraction,cores_b,cores_m,cores_n,cores_k,B,M,N,K,measured_us"
 SHAPES = ((1, 512, 4096, 4096), (1, 64, 1024, 4096), (64, 32, 576, 128), (1, 2048, 512, 512))

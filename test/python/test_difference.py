@@ -53,7 +53,7 @@ def softmax(cores: int, lx: bool) -> spyre_mlir.Program:
 def matches(found: Difference) -> list[tuple[int | None, int | None]]:
     """The positions of matched operations."""
     sides = ((pair.before, pair.after) for pair in found.operations)
-    return [(a and a.step.position, b and b.step.position) for a, b in sides]
+    return [(a and a.position, b and b.position) for a, b in sides]
 
 
 def changed(pair: Pair) -> dict[str, tuple]:
@@ -100,7 +100,7 @@ def test_bytes_are_those_of_the_simulator_with_the_runs_of_a_loop():
     ran = run(made, {"x": np.zeros((1024, 256), np.float16)}).statistics
     found = difference(made, made)
     for pair in found.operations:
-        execute = ran.executes[pair.one.step.position]
+        execute = ran.executes[pair.one.position]
         counted = (execute.read_bytes, execute.write_bytes, execute.runs)
         assert tuple(pair.one.facts[what] for what in ("bytes read", "bytes written", "runs")) == counted
     (tile,) = (pair.one.facts for pair in found.buffers if pair.one.name == "a")

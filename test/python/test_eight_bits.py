@@ -12,7 +12,7 @@ import spyre_mlir.frontend.folding
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.driver.steps import BundleStep
 from spyre_mlir.host.number_types import NUMBER_TYPES
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.target.formats import encode_fp8
 
 HALVES = torch.arange(1 << 16, dtype=torch.int32).to(torch.uint16).view(torch.float16).reshape(256, 256)
@@ -112,7 +112,7 @@ def test_numbers_become_int8_towards_zero_and_none_outside():
     assert torch.equal(program(x), x.to(torch.int8))
     x[3, 5] = 128
     with pytest.raises(
-        SimulationError, match=r"128 is no 8-bit integer; clamp to -128 .. 127 before the cast"
+        SimulationError, match=r"128 is not an 8-bit integer; clamp to -128 .. 127 before the cast"
     ):
         program(x)
 

@@ -76,9 +76,9 @@ def other(data: bytes) -> bytes:
         ),
         (torn, "The store is damaged, and stays as it is"),
         (later, "The store is of version 99; this compiler has version 1"),
-        (other, "The file is no store of results, and stays as it is"),
-        (lambda data: b"name,age\nx,3\n", "The file is no store of results, and stays as it is"),
-        (lambda data: data[:40], "The file is no store of results, and stays as it is"),
+        (other, "The file is not a store of results, and stays as it is"),
+        (lambda data: b"name,age\nx,3\n", "The file is not a store of results, and stays as it is"),
+        (lambda data: data[:40], "The file is not a store of results, and stays as it is"),
     ],
 )
 def test_a_damaged_store_is_refused_and_stays(

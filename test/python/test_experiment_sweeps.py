@@ -317,7 +317,7 @@ def test_algorithms_of_installed_packages_are_part_of_the_key(tmp_path: Path) ->
         ({"sencores": [4, 4]}, "The axis 'sencores' has the value '4' twice."),
         ({"sencores": []}, "The axis 'sencores' has no values."),
         ({"numerics": ["fp64"]}, "The axis 'numerics': the value must be one of none, ieee, dl16, not 'fp64'."),
-        ({"save_plan": ["x"]}, "The option 'save_plan' is no axis: it writes a file for each point"),
+        ({"save_plan": ["x"]}, "The option 'save_plan' is not an axis: it writes a file for each point"),
         ({"device": ["none.toml"]}, "The axis 'device': The file 'none.toml' cannot be read"),
         ({"plan": ["none.json"]}, "The axis 'plan': The file 'none.json' cannot be read"),
         ({"passes": [["no-level=cse"]]}, "The axis 'passes': There is no level 'no-level'"),

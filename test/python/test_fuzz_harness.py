@@ -23,7 +23,7 @@ from fuzz_workers import FAILURES, Workers
 import spyre_mlir
 from benchmarks import __main__ as command
 from spyre_mlir.errors import CompileError
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.run_outcome import SimulationError
 
 #: How many mutants and programs run here: a minute together.
 COUNTS = {"programs": 14, "ir": 25, "bundles": 20, "plans": 10, "npz": 16, "csv": 50}

@@ -252,7 +252,7 @@ def test_positions_of_another_format() -> None:
     """The simulator reads no positions that are floats."""
     program = compiled("rows of odd size")
     broken = tensor(program.bundle, 0, data_format="IEEE_FP32")
-    with pytest.raises(SimulationError, match="'gather' takes its positions as IEEE_INT32"):
+    with pytest.raises(SimulationError, match="the format IEEE_FP32; expected IEEE_INT32"):
         run(broken, {"x": numbers(50, 100).half().numpy(), "index": positions(50, 5).numpy()})
 
 

@@ -23,8 +23,7 @@ from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.ktir import function_lowering
-from spyre_mlir.ktir.ktir_parser import parse_ktir
-from spyre_mlir.ktir.ktir_text import to_text
+from spyre_mlir.ktir.ktir_text import parse_ktir, to_text
 
 needs_interpreter = pytest.mark.skipif(
     importlib.util.find_spec("ktir_cpu") is None, reason="ktir-cpu is not on PYTHONPATH"
@@ -136,7 +135,7 @@ def test_the_text_is_read_back() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("%t = ktdp.lod %x", "5:10: error: 'ktdp.lod' is no operation of KTIR"),
+        ("%t = ktdp.lod %x", "5:10: error: 'ktdp.lod' is not an operation of KTIR"),
         ("%t = ktdp.load %x -> tensor<4xf16>", "5:23: error: ':' is expected here"),
         (
             "%v = ktdp.construct_memory_view %a, sizes: [4, strides: [1]",

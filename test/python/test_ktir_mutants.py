@@ -15,7 +15,7 @@ import spyre_mlir
 from spyre_mlir.dialects import context
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.ktir_parser import parse_ktir
+from spyre_mlir.ktir.ktir_text import parse_ktir
 
 _TOKEN = re.compile(r"%\w+|#?[\w.]+|->|>=|\s+|.", re.DOTALL)
 _JUNK = (

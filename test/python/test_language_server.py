@@ -16,7 +16,7 @@ from patience import HANG_SECONDS
 from pygls.lsp.client import LanguageClient
 
 from spyre_mlir.language_server.decisions import at_level, decisions
-from spyre_mlir.language_server.texts import LEVELS, level_of
+from spyre_mlir.language_server.text_index import LEVELS, level_of
 from spyre_mlir.pipelines import SpyrePipeline
 
 URI = "file:///chain.mlir"

@@ -10,12 +10,11 @@ import pytest
 from test_language_server import chain
 
 from spyre_mlir import dialects
-from spyre_mlir.language_server import lsp_types as types
 from spyre_mlir.language_server import server as names
+from spyre_mlir.language_server import server as types
 from spyre_mlir.language_server.decisions import at_level
 from spyre_mlir.language_server.server import Document, ProtocolError, plain_text
-from spyre_mlir.language_server.text_index import TextIndex
-from spyre_mlir.language_server.texts import LEVELS, level_of, parts
+from spyre_mlir.language_server.text_index import LEVELS, TextIndex, level_of, parts
 from spyre_mlir.mlir import ir
 
 TESTS = Path(__file__).parents[1]

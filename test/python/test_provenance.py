@@ -10,8 +10,7 @@ import pytest
 from browser import Browser
 from test_report_page_modules import needs_browser, stack, stack_page
 
-from spyre_mlir.bundle.level_lines import LevelLine, levels_from_json, levels_to_json
-from spyre_mlir.bundle.model import Origin
+from spyre_mlir.bundle.model import LevelLine, Origin, levels_from_json, levels_to_json
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.pipelines.run import level_lines
 from spyre_mlir.report.page import page

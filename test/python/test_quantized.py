@@ -21,7 +21,7 @@ from spyre_mlir.cost.cost_model import multiply_adds_per_ns
 from spyre_mlir.driver.steps import BundleStep
 from spyre_mlir.errors import CompileError
 from spyre_mlir.simulator.memory import FIRST_BUFFER, buffer_tag
-from spyre_mlir.simulator.simulation_error import SimulationError
+from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.target.target import packaged_target
 
 FP8 = torch.float8_e4m3fn
@@ -322,9 +322,9 @@ def test_the_design_of_an_int8_matmul():
 @pytest.mark.parametrize(
     ("beside", "sentence"),
     [
-        ({}, "Tensor1 has nothing beside out in its stick; expected 2 of in."),
-        ({"in": 4}, "Tensor1 has 4 of in beside out in its stick; expected 2 of in."),
-        ({"out": 2}, "Tensor1 has out beside out in its stick; expected another dim of scale 1."),
+        ({}, "Tensor1 has nothing next to out in its stick; expected 2 of in."),
+        ({"in": 4}, "Tensor1 has 4 of in next to out in its stick; expected 2 of in."),
+        ({"out": 2}, "Tensor1 has out next to out in its stick; expected another dim of scale 1."),
     ],
 )
 def test_other_sticks_are_findings(beside, sentence):

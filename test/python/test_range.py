@@ -235,7 +235,7 @@ def test_an_integer_division_by_zero_is_an_error(first):
 
 
 def test_a_float_beyond_32_bits_is_an_integer_of_the_host():
-    with pytest.warns(HostWorkWarning, match="3e\\+09 is no 32-bit integer"):
+    with pytest.warns(HostWorkWarning, match="3e\\+09 is not a 32-bit integer"):
         result = ran(lambda x: x.to(torch.int64), torch.full((4, 64), 3e9))
     assert result.eq(3_000_000_000).all()
 

@@ -10,9 +10,8 @@ from math import prod
 import pytest
 from relayouts import diagnostics, held_sticks, splits_of, sticks
 
-from spyre_mlir.bundle.json_fields import Field
+from spyre_mlir.bundle.json_fields import Field, from_plain, to_plain
 from spyre_mlir.bundle.model import Design
-from spyre_mlir.bundle.plain import from_plain, to_plain
 from spyre_mlir.dialects import context
 from spyre_mlir.dialects.attributes import from_attribute, to_attribute
 from spyre_mlir.division import Division

@@ -231,7 +231,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
         ),
         "It does not say of buffer0 what the bundles before it leave",
     ),
-    "a host step between": (_host_step, "but no bundle of the program runs right behind it"),
+    "a host step between": (_host_step, "but no bundle of the program runs right after it"),
     "the first bundle is gone": (
         lambda folder: (_steps(lambda steps: steps.pop(0))(folder), shutil.rmtree(folder / "device_0_0"))[1],
         "of a bundle before it, but no bundle of the program runs right before it",

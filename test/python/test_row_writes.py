@@ -412,8 +412,8 @@ def with_largest(bundle, value):
 @pytest.mark.parametrize(
     ("change", "finding"),
     [
-        (lambda bundle: with_index(bundle, argument="row"), "is no input of integers"),
-        (lambda bundle: with_index(bundle, argument="none"), "is no input of integers"),
+        (lambda bundle: with_index(bundle, argument="row"), "is not an input of integers"),
+        (lambda bundle: with_index(bundle, argument="none"), "is not an input of integers"),
         (lambda bundle: with_index(bundle, element=1), "has no element 1"),
         (lambda bundle: with_index(bundle, parameter="arg_0_base_addr"), "is not one of max_value=127"),
         (lambda bundle: with_largest(bundle, 128), "expected to be inside"),
@@ -421,7 +421,7 @@ def with_largest(bundle, value):
             lambda bundle: dataclasses.replace(
                 bundle, manifest=dataclasses.replace(bundle.manifest, indices=())
             ),
-            "is no address",
+            "is not an address",
         ),
     ],
 )

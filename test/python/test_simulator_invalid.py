@@ -13,6 +13,7 @@ from spyre_mlir.bundle.model import Add, Allocate, Buffer, Bundle, Constant, Ind
 from spyre_mlir.errors import CompileError
 from spyre_mlir.simulator import run
 
+MASK = Constant("mask", "SEN169_FP16", 0)
 ADD = {"x": np.ones((128, 256), np.float16), "y": np.ones((128, 256), np.float16)}
 
 
@@ -32,15 +33,15 @@ def test_symbols_must_be_bound_once():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"opcode": "fma"}, "no known device operation"),
+        ({"opcode": "fma"}, "not one of the device"),
         ({"opcode": "abs"}, "takes 1 inputs"),
-        ({"opcode": "addi32toi32"}, "cannot take SEN169_FP16"),
+        ({"opcode": "addi32toi32"}, "expected IEEE_INT32"),
         ({"opcode": "realdiv", "core_slices": ()}, "uses 0 cores"),
-        ({"core_slices": ({"mb": 0, "out": 0},)}, "2 start addresses for 1 cores"),
-        ({"masks": {"out": (250, 10)}}, "outside dim 'out'"),
-        ({"masks": {"out": (250, 6)}}, "names no constant"),
-        ({"shares": {"mb": 64, "out": 100}}, "whole sticks"),
-        ({"shares": {"mb": 128, "out": 256}}, "whole sticks"),
+        ({"core_slices": ({"mb": 0, "out": 0},)}, "expected one for each of 1 cores"),
+        ({"masks": {"out": (250, 10)}, "mask_constant": 0, "constants": (MASK,)}, "not inside [0, 256)"),
+        ({"masks": {"out": (250, 6)}}, "expected the number of one of its constants"),
+        ({"shares": {"mb": 64, "out": 100}}, "do not cover the 256 elements of out"),
+        ({"shares": {"mb": 128, "out": 256}}, "do not cover the 128 elements of mb"),
     ],
 )
 def test_designs_that_cannot_run(changes, message):
@@ -57,30 +58,30 @@ def test_a_missing_constant():
 
 def test_inputs_have_one_format():
     bundle = change_operand(add_bundle(), 1, data_format="IEEE_FP32", stick_elements=32)
-    assert "cannot take SEN169_FP16 and IEEE_FP32" in failure(bundle, ADD).message
+    assert "the format IEEE_FP32; expected SEN169_FP16" in failure(bundle, ADD).message
 
 
 def test_an_elementwise_operation_cannot_lose_a_dim():
     bundle = change_operand(add_bundle(), 2, scale={"mb": 1, "out": -2})
-    assert "nothing is reduced" in failure(bundle, ADD).message
+    assert "a pointwise operation keeps all dims" in failure(bundle, ADD).message
 
 
 def test_the_result_format_follows_from_the_operation():
     bundle = change_operand(add_bundle(), 2, data_format="IEEE_FP32", stick_elements=32)
-    assert "gives SEN169_FP16, but the output is IEEE_FP32" in failure(bundle, ADD).message
+    assert "the format IEEE_FP32; expected SEN169_FP16" in failure(bundle, ADD).message
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"stick_elements": 32}, "must have 64"),
-        ({"dim_order": ("mb", "out", "x")}, "no size"),
+        ({"stick_elements": 32}, "expected 64"),
+        ({"dim_order": ("mb", "out", "x")}, "N_ does not declare"),
         ({"dim_order": ("mb",)}, "not one of its dims"),
-        ({"scale": {"mb": 1, "out": -1}}, "must be 1 or -2"),
-        ({"gap": {"mb": -1}}, "cannot be negative"),
-        ({"gap": {"out": 10}}, "no whole number of sticks"),
+        ({"scale": {"mb": 1, "out": -1}}, "expected 1 or -2"),
+        ({"gap": {"mb": -1}}, "a gap is not negative"),
+        ({"gap": {"out": 10}}, "expected whole sticks"),
         ({"memory": "lx", "start": (0, 0)}, "its buffer is in hbm"),
-        ({"data_format": "FP17"}, "unknown"),
+        ({"data_format": "FP17"}, "expected SEN169_FP16"),
     ],
 )
 def test_operands_that_cannot_be_placed(changes, message):
@@ -95,7 +96,7 @@ def test_a_contracted_dim_must_be_in_both_inputs():
     program.tensor("c", {"mb": 8, "out": 64}, kind="result")
     program.op("batchmatmul", "a", "b", "c")
     arrays = {"a": np.ones((8, 64), np.float16), "b": np.ones(64, np.float16)}
-    assert "only one input has it" in failure(program.bundle(), arrays).message
+    assert "expected the contracted dim in both inputs" in failure(program.bundle(), arrays).message
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_a_contracted_dim_must_be_in_both_inputs():
     [
         ({"uses": ()}, "names 0 buffers"),
         ({"uses": (("x", "y", "w"),)}, "no such buffer"),
-        ({"buffers": (Buffer("x", "nowhere", 0, 128),)}, "no parameter or allocation"),
+        ({"buffers": (Buffer("x", "nowhere", 0, 128),)}, "not a parameter or an allocation"),
         ({"buffers": (Buffer("x", "arg0", 0, 128),) * 2}, "described twice"),
     ],
 )
@@ -136,7 +137,7 @@ def test_programs_that_cannot_run(bundle, message):
 def test_a_mask_value_is_a_constant_of_the_design():
     mask = {"masks": {"out": (200, 56)}, "mask_constant": 0}
     constants = (Constant("mask", "SEN169_FP16", 1 << 16),)
-    with pytest.raises(CompileError, match="do not fit"):
+    with pytest.raises(CompileError, match="are not a value of the format"):
         run(change_design(add_bundle(), constants=constants, **mask), ADD)
 
 

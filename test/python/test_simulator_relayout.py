@@ -256,33 +256,39 @@ def test_the_source_is_larger_than_its_buffer():
 BROKEN = {
     "a source without slices of its own": (
         change_operand(relayout_bundle(), 0, "sdsc_1.json", held=None),
-        "operand 0: slices of its own are those of the operands of a relayout, which need them.",
+        "Tensor0 does not say what each core holds of it; expected slices of its own.",
     ),
     "a result without slices of its own": (
         change_operand(relayout_bundle(), 1, "sdsc_1.json", held=None),
-        "operand 1: slices of its own are those of the operands of a relayout, which need them.",
+        "Tensor1 does not say what each core holds of it; expected slices of its own.",
     ),
     "slices of its own in another operation": (
         change_operand(relayout_bundle(), 0, "sdsc_2.json", held=HeldSlices({"mb": 1, "out": 2}, ROWS)),
-        "operand 0: slices of its own are those of the operands of a relayout, which need them.",
+        "Tensor0 has slices of its own; expected them only of the operands of a relayout.",
     ),
-    "another number of cores": (held(*ROWS, None), "operand 0 lies on 3 cores, but it uses 2."),
+    "another number of cores": (
+        held(*ROWS, None),
+        "Tensor0 has the slices of 3 cores; expected the slices of 2.",
+    ),
     "a slice that there is not": (
         held(ROWS[0], {"mb": 2, "out": 0}),
-        "core 1: slice 2 of dim 'mb' is none of operand 0.",
+        "Tensor0 has on core 1 the slice 2 of mb; expected 0 to 1.",
     ),
-    "no slices of a dim": (held(*ROWS, slices={"mb": 0, "out": 1}), "operand 0 has no slices of dim 'mb'."),
+    "no slices of a dim": (
+        held(*ROWS, slices={"mb": 0, "out": 1}),
+        "Tensor0 has 0 slices of a dim; expected at least 1.",
+    ),
     "through HBM": (
         held(*ROWS, memory="hbm", start=(-1, -2)),
-        "'shuffle' goes from LX to LX, not through HBM.",
+        "Tensor0 is in hbm; expected the source and the result of a relayout in lx.",
     ),
     "other dims": (
         held({"out": 0}, None, slices={"out": 1}, scale={"mb": -1, "out": 1}),
-        "'shuffle' keeps the dims and sticks of its source.",
+        "Only one operand has the dim mb; a relayout moves the whole tensor.",
     ),
     "masks": (
         change_design(relayout_bundle(), "sdsc_1.json", masks={"out": (200, 56)}),
-        "'shuffle' moves the bits as they are, without masks.",
+        "a relayout moves the bits as they are.",
     ),
 }
 

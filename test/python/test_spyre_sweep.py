@@ -12,9 +12,9 @@ from experiment_programs import CHAIN, KILLER
 
 from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments import Results
-from spyre_mlir.experiments.plots import pareto_front
-from spyre_mlir.experiments.sweep_spec import SweepSpec
+from spyre_mlir.experiments.results import pareto_front
 from spyre_mlir.tools import spyre_sweep
+from spyre_mlir.tools.spyre_sweep import SweepSpec
 
 SPEC = """\
 programs = ["chain.mlir"]

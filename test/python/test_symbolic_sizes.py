@@ -511,7 +511,7 @@ def test_the_rules_of_sizes() -> None:
     (finding,) = broken(symbol=-999)
     assert finding.rule == "sizes" and "No execute binds the symbol -999" in finding.message
     (finding,) = broken(granularity=design.slices[dim] + 1)
-    assert finding.rule == "sizes" and "is no multiple of" in finding.message
+    assert finding.rule == "sizes" and "is not a multiple of" in finding.message
 
 
 def test_prices() -> None:

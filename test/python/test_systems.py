@@ -15,7 +15,7 @@ import pytest
 
 from spyre_mlir.dialects import parser_limits
 from spyre_mlir.errors import CompileError
-from spyre_mlir.experiments.dispatch import LocalWorkers
+from spyre_mlir.experiments.sweeping import LocalWorkers
 from spyre_mlir.simulator.workers import worker_count
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -10,7 +10,7 @@
 // PAGE: <title>LX map of kept</title>
 // PAGE: >3 steps. 2 buffers in LX, in 1 place; 0 spilled to device memory.
 // PAGE: id="lx-chart"
-// PAGE: Every buffer of this program that is no argument or result is in LX.
+// PAGE: Every buffer of this program that is not an argument or a result is in LX.
 // PAGE: <tr><td>buffer0</td><td><a href="#op-0">tanh (step 0)</a></td>
 // PAGE-NEXT: <tr><td>buffer1</td><td><a href="#op-1">exp (step 1)</a></td>
 // PAGE-SAME: <td>buffer0</td>
