@@ -365,7 +365,7 @@ def restickify(tensor: DeviceTensor, **layout: Any) -> DeviceTensor:
     The host makes the copies that the device does not support: of one-byte elements, to layouts with padding between
     elements, and of elements of more than 16 bits to another stick dim.
     """
-    target = LayoutRequest.of(layout, "the tensor").layout(
+    target = LayoutRequest.of_mapping(layout, "the tensor").layout(
         default_target(), tensor.shape, element_type(tensor.dtype), "the tensor"
     )
     dtype = device_dtype(element_type(tensor.dtype))

@@ -94,7 +94,7 @@ def layout_operation(node: Node) -> tuple[Builder, Node, StickLayout]:
     tensor, description = source.meta["val"], f"'{source.name}'"
     element = _ELEMENT_TYPES[tensor.dtype]
     try:
-        layout = LayoutRequest.of(operands, description).layout(
+        layout = LayoutRequest.of_mapping(operands, description).layout(
             default_target(), tensor.shape, element, description
         )
     except CompileError as error:

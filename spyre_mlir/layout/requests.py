@@ -54,7 +54,7 @@ class LayoutRequest(Options):
         return "layout"
 
     @classmethod
-    def of(cls, request: Any, what: str) -> LayoutRequest:
+    def of_mapping(cls, request: Any, what: str) -> LayoutRequest:
         """Return the constraint from a mapping of these fields; ``what`` names the tensor in a ``CompileError``."""
         if not isinstance(request, Mapping):
             raise CompileError(

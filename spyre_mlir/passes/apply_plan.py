@@ -279,7 +279,7 @@ class _Applied:
         if isinstance(entry.layout, str):
             return self._mapped(entry.layout, value, path)
         try:
-            request = LayoutRequest.of(entry.layout, f"'{entry.name}'")
+            request = LayoutRequest.of_mapping(entry.layout, f"'{entry.name}'")
             return request.layout(self.target, shape_of(value), element_of(value), f"'{entry.name}'")
         except CompileError as error:
             self.fail(path, f"cannot be: {error.message.rstrip('.')}")

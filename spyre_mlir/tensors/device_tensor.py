@@ -340,7 +340,7 @@ def to_device(
             return eager().restickify(array, **fields)
         array = array.cpu()
     host, dtype = _host_array(array, dtype)
-    layout = LayoutRequest.of(fields, "the tensor").layout(
+    layout = LayoutRequest.of_mapping(fields, "the tensor").layout(
         default_target(), host.shape, element_type(dtype), "the tensor"
     )
     return laid_out(host, dtype, layout)

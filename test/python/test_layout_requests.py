@@ -34,7 +34,7 @@ REQUESTS = [
 
 @pytest.mark.parametrize(("shape", "given", "device_size", "stride_map"), REQUESTS)
 def test_conventions(shape, given, device_size, stride_map):
-    layout = LayoutRequest.of(given, "'x'").layout(default_target(), shape, "f16", "'x'")
+    layout = LayoutRequest.of_mapping(given, "'x'").layout(default_target(), shape, "f16", "'x'")
     assert (list(layout.device_size), list(layout.stride_map)) == (device_size, stride_map)
 
 
@@ -85,7 +85,7 @@ REFUSED = {
 def test_refusals(case):
     given, words = REFUSED[case]
     with pytest.raises(CompileError) as raised:
-        LayoutRequest.of(given, "'x'").layout(default_target(), (3, 70), "f16", "'x'")
+        LayoutRequest.of_mapping(given, "'x'").layout(default_target(), (3, 70), "f16", "'x'")
     assert words in raised.value.message and "'x'" in raised.value.message and raised.value.message[-1] == "."
 
 
