@@ -67,6 +67,12 @@ def listed(names: Iterable[str], like: str = "") -> str:
     return f"{', '.join(every[:_MOST_LISTED])} and {len(every) - _MOST_LISTED} more"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: "1 core", "1,024 cores"; the plural of ``noun`` is regular."""
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{count:,} {noun if count == 1 else plural}"
+
+
 def suggestion(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """Return "did you mean .." with the known name that is closest to ``name``; empty if none is close."""
     import difflib  # on use: most runs end without an error

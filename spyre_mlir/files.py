@@ -30,6 +30,23 @@ def read_text(path: str, max_bytes: int = _MAX_BYTES) -> str:
     return decoded(read_bytes(path, max_bytes), path)
 
 
+#: What to give instead of a file of a model, by its suffix.
+_MODEL_FILES = {
+    ".onnx": "import it to linalg with torch-mlir, or convert it to a PyTorch model",
+    ".pt2": "give the exported program that torch.export.load returns",
+    ".pt": "create the model, load the weights into it, and give the model",
+    ".pth": "create the model, load the weights into it, and give the model",
+    ".safetensors": "create the model, load the weights into it, and give the model",
+    ".py": "import it, and give the model that it defines",
+}
+
+
+def require_mlir(path: str) -> None:
+    """Raise ``CompileError`` for a file of a model that is not MLIR, with what to give instead."""
+    if remedy := _MODEL_FILES.get(Path(path).suffix.lower()):
+        raise CompileError(f"The file {shown_path(path)} is not MLIR; {remedy}.")
+
+
 def decoded(data: bytes, path: str) -> str:
     """Decode the content of a file; raise ``CompileError`` if it is not UTF-8."""
     try:

@@ -52,7 +52,9 @@ def choices(layouts: Mapping[Key, Any], stick_outermost: bool) -> dict[Key, Choi
         else:
             if isinstance(value, Mapping):
                 value = {"stick_outermost": stick_outermost, **value}
-            chosen[key] = LayoutRequest.of_mapping(value, f"'{key}'" if isinstance(key, str) else f"input {key}")
+            chosen[key] = LayoutRequest.of_mapping(
+                value, f"'{key}'" if isinstance(key, str) else f"input {key}"
+            )
     return chosen
 
 

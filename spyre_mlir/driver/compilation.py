@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+import re
 import textwrap
 import typing
 import warnings
@@ -28,9 +29,9 @@ from spyre_mlir.driver.program_findings import Trials, program_findings
 from spyre_mlir.driver.program_state import StateRequest
 from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
-from spyre_mlir.errors import CompileError, HostWorkWarning, PassWarning, without_causes
+from spyre_mlir.errors import CompileError, HostWorkWarning, PassWarning, shown_path, without_causes
 from spyre_mlir.faults import faults_reported
-from spyre_mlir.files import read_text
+from spyre_mlir.files import read_text, require_mlir
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import Options, default_of, documentation_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
@@ -352,7 +353,16 @@ def _text_and_path(source: ir.Module | str | Path) -> tuple[str, str]:
 
 
 def _is_file(source: str | Path) -> bool:
-    return isinstance(source, Path) or ("\n" not in source and source.endswith(".mlir"))
+    """Return whether a source is the path of an .mlir file; ``CompileError`` for another file, and for a name."""
+    if isinstance(source, Path) or re.fullmatch(r"[^\s(){}]+", source):
+        require_mlir(str(source))
+        if isinstance(source, str) and not source.endswith(".mlir"):
+            raise CompileError(
+                f"{shown_path(source)} is neither the text of a module nor the path of an .mlir file; give a PyTorch "
+                "model, such as transformers.AutoModel.from_pretrained(..) returns for a name."
+            )
+        return True
+    return "\n" not in source and source.endswith(".mlir")
 
 
 def _parsed(source: ir.Module | str | Path) -> ir.Module:

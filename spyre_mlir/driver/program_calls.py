@@ -16,7 +16,7 @@ from spyre_mlir.dialects import context as new_context
 from spyre_mlir.dialects import parsed
 from spyre_mlir.driver.build import Built, Value
 from spyre_mlir.driver.steps import run_steps
-from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning, listed
+from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning, counted, listed
 from spyre_mlir.host import HostFunction
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
@@ -55,7 +55,7 @@ def bind(
             f"The inputs of this program are given by position, not by name as '{next(iter(named))}'."
         )
     if len(inputs) != len(arguments):
-        raise CompileError(f"The program takes {len(arguments)} inputs, not {len(inputs)}.")
+        raise CompileError(f"The program takes {counted(len(arguments), 'input')}, not {len(inputs)}.")
     operands = {
         argument.name: value if isinstance(value, DeviceTensor) else _array(argument.name, value)
         for argument, value in zip(arguments, inputs, strict=True)

@@ -44,7 +44,7 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return tuple(inputs), {}
     raise CompileError(
         "The example inputs are a tuple of tensors, or a mapping from the names of keyword inputs, "
-        f"not a {type(inputs).__name__}."
+        f"not a {type(inputs).__name__}; give one input as (x,)."
     )
 
 

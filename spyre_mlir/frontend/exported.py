@@ -389,6 +389,10 @@ def capture(model: Any, inputs: Inputs, autocast: torch.dtype | str | None = Non
         raise CompileError(
             "An exported program has the types that it was exported with; give the model itself for 'autocast'."
         )
+    if isinstance(model, type):
+        raise CompileError(
+            f"'{model.__name__}' is a class; give an instance of it, as {model.__name__}() makes it."
+        )
     dtype = autocast_dtype(autocast)
     check_inputs(call_inputs(inputs).call)
     with _tracing(model):

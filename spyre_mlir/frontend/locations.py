@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, UnsupportedOperatorException
@@ -250,8 +251,12 @@ def refusal_at(node: Node, message: str, kind: type[CompileError] = CompileError
 
 
 def check_inputs(leaves: Any) -> None:
-    """Raise ``CompileError`` for an example input that is sparse or quantized."""
+    """Raise ``CompileError`` for an example input that is sparse, quantized, or an array of numpy."""
     for index, leaf in enumerate(pytree.tree_leaves(leaves)):
+        if isinstance(leaf, np.ndarray):
+            raise CompileError(
+                f"Input {index} is an array of numpy; give a tensor, as torch.from_numpy() makes it."
+            )
         if not isinstance(leaf, Tensor):
             continue
         if leaf.layout != torch.strided:

@@ -26,7 +26,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.bundle.model import IndexBounds
-from spyre_mlir.errors import CompileError, Uncached
+from spyre_mlir.errors import CompileError, Uncached, counted
 from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, Inputs, as_call, input_path
 from spyre_mlir.frontend.object_graphs import LEAVES
 from spyre_mlir.frontend.storage import shares_memory
@@ -375,7 +375,7 @@ class _Star:
 def _structure_error(expected: pytree.TreeSpec, actual: pytree.TreeSpec) -> str:
     """Sentence about inputs of an unexpected structure."""
     if expected.num_leaves != actual.num_leaves:
-        return f"The program takes {expected.num_leaves} inputs, not {actual.num_leaves}."
+        return f"The program takes {counted(expected.num_leaves, 'input')}, not {actual.num_leaves}."
     # As their repr, with a star for each leaf: the repr of a tree is too long for a message.
     structures = (
         repr(pytree.tree_unflatten([_Star()] * tree.num_leaves, tree)) for tree in (expected, actual)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from spyre_mlir import logs
 from spyre_mlir.errors import CompileError, shown_path, suggestion
 from spyre_mlir.faults import faults_kept, internal_error
-from spyre_mlir.files import decoded, read_bytes, require_writable
+from spyre_mlir.files import decoded, read_bytes, require_mlir, require_writable
 from spyre_mlir.remarks import WARNING, Remark
 from spyre_mlir.version import VERSION
 
@@ -304,7 +304,9 @@ def parse_module(path: str, context: ir.Context, content: str | bytes | None = N
 
     The locations in a text without a file, or in a part of a file, have the file name ``-``.
     """
-    content = read_bytes(path) if content is None else content
+    if content is None:
+        require_mlir(path)
+        content = read_bytes(path)
     if isinstance(content, bytes) and is_bytecode(content):
         from spyre_mlir.dialects.bytecode import parsed_bytecode
 

@@ -7,12 +7,16 @@ import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import bad_programs
 import pytest
+import torch
 from bad_programs import BAD
 
+from spyre_mlir import compile
 from spyre_mlir.errors import LONGEST, CompileError, RangeWarning, brief, listed
 
 #: What a model in MLIR or PyTorch's own words have no place for in a sentence.
@@ -135,3 +139,45 @@ def test_a_message_is_the_same_in_every_folder(folder: str) -> None:
     """The length of a location does not shorten what is behind it."""
     text = str(CompileError("word " * 100, f"{folder}/model.py:1:2"))
     assert text.removeprefix(folder) == str(CompileError("word " * 100, "/model.py:1:2"))
+
+
+class Model(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+X = torch.ones(4, 64)
+
+#: Mistakes of a user, and what the message says: the likely cause, and the remedy.
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "onnx": (lambda: compile("model.onnx"), "is not MLIR; import it to linalg with torch-mlir"),
+    "pt2": (lambda: compile("model.pt2"), "is not MLIR; give the exported program that torch.export.load"),
+    "weights": (lambda: compile("model.safetensors"), "create the model, load the weights into it"),
+    "path of weights": (lambda: compile(Path("a/model.pth")), "create the model, load the weights into it"),
+    "script": (lambda: compile("model.py"), "import it, and give the model that it defines"),
+    "hub": (
+        lambda: compile("meta-llama/Llama-3.1-8B"),
+        "nor the path of an .mlir file; give a PyTorch model, such as",
+    ),
+    "class": (lambda: compile(Model, (X,)), "'Model' is a class; give an instance of it, as Model()"),
+    "a tensor": (
+        lambda: compile(Model(), X),
+        "are a tuple of tensors, .*not a Tensor; give one input as .x,.",
+    ),
+    "numpy": (lambda: compile(Model(), (X.numpy(),)), "Input 0 is an array of numpy; give a tensor"),
+    "no inputs": (lambda: compile(lambda: X + 1, ())(X), "takes 0 inputs, not 1"),
+    "number of inputs": (lambda: compile(lambda x: x + 1, (X,))(X, X), "takes 1 input, not 2"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_of_a_user(mistake: str) -> None:
+    call, message = MISTAKES[mistake]
+    with pytest.raises(CompileError, match=message) as raised, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        call()
+    assert "SPYRE_TRACEBACK" not in str(raised.value)
