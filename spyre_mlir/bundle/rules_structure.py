@@ -26,6 +26,7 @@ from spyre_mlir.bundle.model import (
     statements_in_order,
 )
 from spyre_mlir.bundle.rules_design import is_relayout
+from spyre_mlir.errors import counted
 from spyre_mlir.target.ops import DEVICE_OPS
 
 ROLES = (INPUT, OUTPUT, KERNEL, KERNEL_IDX)
@@ -40,7 +41,8 @@ def arity(design: Design) -> Iterator[str]:
     op = DEVICE_OPS.get(design.opcode)
     if op is not None and len(design.operands) != op.arity + 1:
         inputs = len(design.operands) - 1
-        yield f"{design.opcode} takes {op.arity} inputs and one output but has {inputs} inputs."
+        takes = f"{design.opcode} takes {counted(op.arity, 'input')} and one output"
+        yield f"{takes} but has {counted(inputs, 'input')}."
 
 
 def dims_declared(design: Design) -> Iterator[str]:

@@ -188,8 +188,8 @@ def test_wrong_inputs_of_mlir(add, case):
 
 
 MODEL_CALLS = {
-    "too few": ((), {}, "takes 1 inputs, not 0"),
-    "too many": ((half(3, 64), half(3, 64)), {}, "takes 1 inputs, not 2"),
+    "too few": ((), {}, "takes 1 input, not 0"),
+    "too many": ((half(3, 64), half(3, 64)), {}, "takes 1 input, not 2"),
     "another structure": (({"x": half(3, 64)},), {}, "inputs of the structure"),
     "another shape": ((half(4, 64),), {}, "has shape [4, 64], but the argument has [3, 64]"),
     "another type": ((torch.ones(3, 64),), {}, "is float32, but the argument is float16"),

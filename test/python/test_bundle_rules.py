@@ -32,7 +32,7 @@ def held(slices, *core_slices):
 #: What each rule says: (rule, part of the sentence, broken bundle).
 BROKEN = [
     ("opcode", "'fma' is not one of the device", design(ADD, opcode="fma")),
-    ("arity", "exp takes 1 inputs and one output but has 2", design(ADD, opcode="exp")),
+    ("arity", "exp takes 1 input and one output but has 2", design(ADD, opcode="exp")),
     ("dims", "numWkSlicesPerDim_ are mb; expected the dims of N_, mb, out", design(ADD, slices={"mb": 2})),
     ("dims", "padding name the dim q", design(ADD, padding={"q": 1})),
     ("dims", "less than what the device memory holds", design(ADD, shares={"mb": 2**62, "out": 256})),

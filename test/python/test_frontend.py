@@ -220,7 +220,7 @@ def test_inputs_that_are_no_tuple():
 def test_calls_with_other_inputs():
     """The number, the structure and the kind of the inputs are checked when a program is called."""
     program = imported(torch.exp, half(2))
-    with pytest.raises(CompileError, match="takes 1 inputs, not 2"):
+    with pytest.raises(CompileError, match="takes 1 input, not 2"):
         program.operands(half(2), half(2))
     with pytest.raises(CompileError, match="inputs of the structure"):
         program.operands([half(2)])

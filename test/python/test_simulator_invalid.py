@@ -34,7 +34,7 @@ def test_symbols_must_be_bound_once():
     ("changes", "message"),
     [
         ({"opcode": "fma"}, "not one of the device"),
-        ({"opcode": "abs"}, "takes 1 inputs"),
+        ({"opcode": "abs"}, "takes 1 input"),
         ({"opcode": "addi32toi32"}, "expected IEEE_INT32"),
         ({"opcode": "realdiv", "core_slices": ()}, "uses 0 cores"),
         ({"core_slices": ({"mb": 0, "out": 0},)}, "expected one for each of 1 cores"),
