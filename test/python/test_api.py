@@ -255,7 +255,7 @@ def test_a_program_of_a_folder_has_known_numerics(add, tmp_path):
 
 PROGRAMS = {
     "not mlir": ("func.func @main( {", "expected"),
-    "not even nearly": ("hello", "'hello' is unknown"),
+    "not even nearly": ("hello", "neither the text of a module"),
     "no file": ("/nonexistent/add.mlir", "/nonexistent/add.mlir"),
     "nothing": ("", "one function"),
     "an unknown dialect": ('"foo.bar"() : () -> ()', "unregistered dialect"),
