@@ -14,6 +14,9 @@ import torch.nn.functional as F
 import spyre_mlir
 from spyre_mlir.errors import CompileError, FailedAssertionError
 
+# A part of each program runs on the host; test_host_work_warning.py tests the warning.
+pytestmark = pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
+
 _ONES = torch.ones(4, 64).half()
 
 

@@ -15,6 +15,9 @@ from torch.utils.checkpoint import checkpoint
 
 import spyre_mlir.frontend  # noqa: F401
 
+# The models are of float32, so their matmuls run on the host; test_host_work_warning.py tests the warning.
+pytestmark = pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
+
 #: Optimizers of dense gradients, by name.
 OPTIMIZERS: dict[str, Any] = {
     name: kind

@@ -22,7 +22,7 @@ from spyre_mlir.layout.strided import StridedView, layout_of_view
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_views import steps_to
 
-# Views of 32-bit numbers need a restickify, which the back end likely refuses; the tests compare numbers.
+# Views of 32-bit numbers need a restickify, which the back end likely refuses; test_conformance.py tests the warning.
 pytestmark = pytest.mark.filterwarnings("ignore::spyre_mlir.PassWarning")
 
 

@@ -222,6 +222,8 @@ def test_layers_under_torch_compile(weight):
     assert (result.double() - exact).abs().max().item() <= tolerance(layer(x), exact)
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, FP8, None])
 def test_scaled_mm_has_the_type_asked_for(dtype):
     generator = torch.Generator().manual_seed(0)

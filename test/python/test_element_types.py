@@ -29,6 +29,8 @@ def test_f64(form: str, dtype: torch.dtype) -> None:
     check_like_eager(DOUBLES[form], torch.arange(12).reshape(4, 3).to(dtype))
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_f64_in_a_folder(tmp_path) -> None:
     x = torch.rand(4, 3)
     spyre_mlir.compile(lambda x: x.double() / 3, (x,)).save(tmp_path / "program")
@@ -129,6 +131,8 @@ LARGE = {
 }  # fmt: skip
 
 
+# The back end likely refuses a restickify of 32-bit numbers; test_conformance.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.PassWarning")
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("form", LARGE)
 def test_integers_that_f32_has_not(form: str, dtype: torch.dtype) -> None:

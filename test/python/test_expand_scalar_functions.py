@@ -23,6 +23,8 @@ def _ordered(numbers: torch.Tensor) -> torch.Tensor:
     return torch.where(bits < 0, -(1 << 15) - bits, bits)
 
 
+# Numbers leave the range of the format; test_range.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.RangeWarning")
 @pytest.mark.parametrize("name", EXPANSIONS)
 @pytest.mark.parametrize("numerics", ["ieee", "dl16"])
 def test_every_number(name: str, numerics: str) -> None:
@@ -53,12 +55,16 @@ def test_a_fused_operation_comes_first() -> None:
     assert "1 softplus" in summary and "realdiv" not in summary
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_f32_stays_with_the_host() -> None:
     """The device has no logarithm in f32, and steps of 16 bits would not be what was asked for."""
     program = spyre_mlir.compile(torch.log1p, (NUMBERS[:4].float(),))
     assert [step.name for step in program.steps] == ["host_0"]
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 @pytest.mark.parametrize("eps", [None, 0.125, 1e-6])
 def test_logit(eps: float | None) -> None:
     x = (

@@ -105,6 +105,8 @@ def test_deep_nesting_is_refused() -> None:
 }}""")
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_a_folder_that_calls_the_system_is_neither_valid_nor_run(tmp_path: Path, capsys) -> None:
     """A folder is data: a host function with a shell command in it is one diagnostic of the tools."""
     x = torch.ones(3, 4).half()
@@ -145,6 +147,8 @@ INDEXED = {
 }
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 @pytest.mark.parametrize("name", INDEXED)
 def test_an_index_out_of_bounds_is_an_error_that_names_it(name: str) -> None:
     """As in PyTorch, however far it is, and the program runs on after it."""
@@ -221,6 +225,8 @@ func.func @main(%x: tensor<2xi64>) -> tensor<2xi64> {
         spyre_mlir.compile(text)(np.array([1, 2]))
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_a_folder_names_what_its_host_function_cannot_run(tmp_path: Path) -> None:
     x = torch.ones(3, 4).half()
     spyre_mlir.compile(lambda x: torch.sort(x * 2, 0)[0], (x,)).save(tmp_path / "p")

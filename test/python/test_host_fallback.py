@@ -26,6 +26,9 @@ from spyre_mlir.tools.spyre_report import main as spyre_report
 from spyre_mlir.tools.spyre_run import main as spyre_run
 from spyre_mlir.tools.spyre_validate import main as spyre_validate
 
+# A part of each program runs on the host; test_host_work_warning.py tests the warning.
+pytestmark = pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
+
 SIN = """
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @main(%x: tensor<8x65xT>) -> tensor<8x65xT> {

@@ -116,6 +116,8 @@ COMPUTED = {
 }
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 @pytest.mark.parametrize("name", COMPUTED)
 def test_a_computed_index_out_of_range_is_an_error(name):
     """No bound on the argument is the operation's: the index itself is checked, on the host."""

@@ -159,6 +159,8 @@ def test_what_is_no_ktir_is_one_error(line: str, message: str) -> None:
     assert str(error.value).startswith(f"kernel.mlir:{message}")
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_work_for_the_host_is_refused() -> None:
     function = torch.nn.Module()
     function.forward = lambda x: torch.linalg.qr(x.float())[0].half() + 1

@@ -134,6 +134,8 @@ NUMBERS = {
 }
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 @pytest.mark.parametrize(
     ("dtype", "number"),
     [

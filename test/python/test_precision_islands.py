@@ -61,6 +61,8 @@ def test_norms_and_statistics_are_as_exact_as_pytorch_for_any_inputs(name: str, 
         check_close(f"{name} of {kind} inputs", program(x), model, (x,))
 
 
+# Numbers leave the range of the format; test_range.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.RangeWarning")
 def test_variances_of_small_spread_are_exact_where_fp16_holds_them() -> None:
     model = Apply(lambda x: torch.var_mean(x, -1))
     program = spyre_mlir.compile(model, (_inputs("ordinary"),))
@@ -110,6 +112,8 @@ DISTANCES = {
 }
 
 
+# Numbers leave the range of the format; test_range.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.RangeWarning")
 @pytest.mark.parametrize("name", DISTANCES)
 def test_distances_are_as_exact_as_pytorch_for_any_inputs(name: str) -> None:
     """Differences of 0 beside an epsilon, and differences whose squares fp16 has not."""
@@ -136,6 +140,8 @@ CANCELLING = {
 }
 
 
+# Numbers leave the range of the format; test_range.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.RangeWarning")
 @pytest.mark.parametrize("name", CANCELLING)
 def test_functions_whose_formula_cancels_are_exact_near_0(name: str) -> None:
     model = Apply(CANCELLING[name])
@@ -174,6 +180,8 @@ def test_strict_attention_does_not_round_large_scores(form: str, mean: int) -> N
     check_close(form, program(*inputs), model, inputs)
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_logarithms_of_f32_beyond_fp16_are_those_of_f32():
     """A number that fp16 has as 0, subnormal or infinity has a finite logarithm."""
     x = torch.tensor([[1e-30, 1e-9, 3e-6, 1.0, 1e5, 1e30]])
@@ -205,6 +213,8 @@ NEAR_0 = {
 }
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 @pytest.mark.parametrize("name", NEAR_0)
 def test_numbers_that_fp16_rounds_to_0_keep_what_follows_finite(name: str) -> None:
     x = torch.tensor([[0, -20, -15, 5.0], [3, -1, -9, 2]]).half()

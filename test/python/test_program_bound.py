@@ -158,6 +158,8 @@ def test_time_is_that_of_bytes_or_of_work():
     assert fast == pytest.approx(10**6 / rate / target.array.speedup_of("SENINT8"))
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_a_program_in_mlir_has_a_bound():
     text = """
     func.func @main(%x: tensor<64x32xf16>, %w: tensor<32x96xf16>) -> tensor<64x96xf32> {

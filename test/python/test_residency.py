@@ -221,6 +221,8 @@ def test_another_address_is_another_place() -> None:
 # -- around host steps -------------------------------------------------------------------------------------
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_a_value_over_a_host_step_is_saved_once_and_restored_once() -> None:
     """The bundle before has two uses of it, the one behind three: it is written once and read once."""
     program = spyre_mlir.compile(OVER_A_HOST_STEP, sencores=1)
@@ -239,6 +241,8 @@ def test_a_value_over_a_host_step_is_saved_once_and_restored_once() -> None:
     assert not any(step.bundle.manifest.expects for step in program.bundles)
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_where_it_does_not_pay_it_is_read_as_it_is() -> None:
     """Without clones, or with one reader behind the host, nothing is restored."""
     plain = spyre_mlir.compile(OVER_A_HOST_STEP, sencores=1, clone_inputs=False, clone_outputs=False)
@@ -247,6 +251,8 @@ def test_where_it_does_not_pay_it_is_read_as_it_is() -> None:
     assert after and after.statistics.read_bytes == 4 * 64 * 128 * 2
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_bundles_of_a_program_with_host_work() -> None:
     """Cuts within the functions of the device; over the host nothing stays in LX."""
     x = np.linspace(-1, 1, 64 * 128, dtype=np.float16).reshape(64, 128)

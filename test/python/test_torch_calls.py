@@ -61,6 +61,8 @@ NO_FORM: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 }
 
 
+# A part of the program runs on the host; test_host_work_warning.py tests the warning.
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 @pytest.mark.parametrize("name", NO_FORM)
 def test_what_has_no_form_is_computed_as_by_pytorch(name: str) -> None:
     function, inputs = NO_FORM[name]
