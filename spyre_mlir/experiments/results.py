@@ -121,6 +121,9 @@ class Results(Sequence[Row]):
             kind: "line", "scatter" or "pareto": points, and a line through the points that no other point dominates;
                 less is better in both columns.
             path: A file to write the plot to.
+
+        Raises:
+            CompileError: A column or a kind does not exist, no row has both values, or the file cannot be written.
         """
         names = (by,) if isinstance(by, str) else tuple(by)
         for name in (x, y, *names):
