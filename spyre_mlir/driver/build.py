@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from spyre_mlir import problems
@@ -17,6 +15,7 @@ from spyre_mlir.bundle.instances import instance
 from spyre_mlir.bundle.level_lines import LevelLine
 from spyre_mlir.bundle.model import Bundle, Manifest
 from spyre_mlir.bundle.sequence import split
+from spyre_mlir.compile_lock import without_cycle_search
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.dialects.torch_call import TORCH_CALL
@@ -112,18 +111,6 @@ def built_at(built: Built, sizes: Mapping[str, int]) -> Built:
             for value, label in zip(built.results, labels, strict=True)
         ],
     )
-
-
-@contextlib.contextmanager
-def without_cycle_search() -> Iterator[None]:
-    """Disable the cyclic garbage collector: it takes an eighth of the compile time, and there is little to collect."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @without_cycle_search()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from spyre_mlir.compile_lock import without_cycle_search
 from spyre_mlir.dialects import context
-from spyre_mlir.driver.build import without_cycle_search
 from spyre_mlir.driver.ktir_interpreter import InterpreterRun, run_interpreter, write_ktir
 from spyre_mlir.driver.piecewise import PiecewiseProgram
 from spyre_mlir.driver.program import Program

@@ -11,7 +11,6 @@ the module path and the aten operation (see locations.py).
 from __future__ import annotations
 
 import contextlib
-import gc
 import inspect
 import itertools
 import sys
@@ -33,7 +32,7 @@ from torch_mlir.extras.fx_importer import (
     create_mlir_tensor_type,
 )
 
-from spyre_mlir.compile_lock import one_at_a_time, turns
+from spyre_mlir.compile_lock import one_at_a_time, turns, without_cycle_search
 from spyre_mlir.dialects import load_into
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.constant_runs import runs_attr
@@ -149,7 +148,7 @@ def import_torch(
     """
     if precision not in ("device", "strict"):
         raise CompileError(f"The precision must be one of device, strict, not '{precision}'.")
-    with tracing_alone(), _without_garbage_collection():
+    with tracing_alone(), without_cycle_search():
         exported, module = _lowered(capture_torch(model, inputs), context, precision, state)
         # The model computes nothing, so it does not need a program.
         if module is None:
@@ -183,7 +182,7 @@ def capture_torch(
         raise CompileError(
             "The model is on the device; compile takes it on the host, as model.cpu(), torch.compile where it is."
         )
-    with tracing_alone(), _without_garbage_collection():
+    with tracing_alone(), without_cycle_search():
         program = capture(model, inputs, autocast)
     require_numbers(program)
     return program
@@ -230,18 +229,6 @@ def _check_result_types(module: ir.Module, signature: Signature) -> None:
             location = value.location
             message = f"A result is {element} in linalg, and {expected} in PyTorch."
             raise UnloweredError(message, location_of(location), frozenset(nodes_of(location)))
-
-
-@contextlib.contextmanager
-def _without_garbage_collection() -> Iterator[None]:
-    """Context without garbage collection of cycles: a graph is many small objects that all stay alive until import."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _NodeImporter(GraphNodeImporter):

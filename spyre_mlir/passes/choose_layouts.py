@@ -81,9 +81,8 @@ class ChooseLayouts(EvaluatingPass):
         for func in functions(module):
             _separate_fills(func)
             source, plan = self._planned(func, by_price=self.argument_layouts == "price")
-            default = None
-            if has_arguments_by_price(source, plan, self.stick_outermost):
-                default = self._default_time(func, evaluator)
+            is_other = has_arguments_by_price(source, plan, self.stick_outermost)
+            default = self._default_time(func, evaluator) if is_other else None
             if default is None:
                 self._lay_out(source, plan)
             else:

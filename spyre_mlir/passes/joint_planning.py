@@ -366,13 +366,11 @@ class JointPlanning(EvaluatingPass):
         unplanned: ProgramCost | None = None
         # The search is not exact, and the timeline overlaps times that the cost model adds: a search without the ring
         # can find a better plan.
-        bound = 0.0
         for relayouts in (True, False) if self.relayouts else (False,):
-            # The plans without the ring are some of the plans whose times have this bound.
-            if not _may_win(bound, attempts, unplanned):
+            # The bound holds for the plans without the ring, too.
+            if attempts and not _may_win(attempts[0][0].bound, attempts, unplanned):
                 break
             joint, planned = plan.divide(self.joint_division, relayouts), None
-            bound = joint.bound
             changes = any(
                 candidate.division.owners != user.division.owners
                 for user, candidate in zip(usage.ops, joint.candidates, strict=True)
