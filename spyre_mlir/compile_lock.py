@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The process during a compilation: one at a time, because PyTorch's export and warning filters are not thread-safe."""
+"""The state of the process during a compilation.
+
+One thread compiles at a time, because PyTorch's export and warning filters are not thread-safe, and no cycles are
+collected.
+"""
 
 from __future__ import annotations
 

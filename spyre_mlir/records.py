@@ -130,11 +130,13 @@ class _MatchArguments:
 
 def hash_once(self: Any) -> int:
     """Return the hash of the compared fields, computed once: ``__hash__`` of a dataclass that is a key of caches."""
-    attributes = vars(self)
-    if "_hash" not in attributes:
+    try:
+        return self._hash
+    except AttributeError:
         fields = dataclasses.fields(self)
-        attributes["_hash"] = hash(tuple(getattr(self, field.name) for field in fields if field.compare))
-    return attributes["_hash"]
+        value = hash(tuple(getattr(self, field.name) for field in fields if field.compare))
+        vars(self)["_hash"] = value
+        return value
 
 
 @dataclass_transform(frozen_default=True)

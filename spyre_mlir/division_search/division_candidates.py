@@ -85,6 +85,8 @@ class DivisionCandidate:
     division: Division
     mapping: Mapping | None = None
 
+    __hash__ = hash_once
+
 
 def division_candidates(
     ops: Sequence[DividedOp], buffers: Sequence[SharedBuffer], limit: int

@@ -294,8 +294,8 @@ class _Elimination:
         parts = [(id(self.tables[scope]), *(axis_of[other] for other in scope)) for scope in members]
         key = (axis_of[variable], self.sizes[variable], *parts)
         if key not in self._minima:
-            total = self._total(members, union)
-            message = total.min(axis=axis_of[variable])
+            # With the variable as the first axis, numpy compares whole rows.
+            message = self._total(members, union, axis_of[variable]).min(axis=0)
             constant = float(message.min())  # infinite: no states are compatible
             # The remainder is canonical: messages that differ only by a constant become one object.
             if math.isfinite(constant):
@@ -352,9 +352,10 @@ class _Elimination:
                 unions.append(set(scope))
         return groups
 
-    def _total(self, members: list[Scope], union: Scope) -> Table:
-        """Return the sum of tables over their union, in memory that the next sum overwrites."""
-        shape = tuple(self.sizes[v] for v in union)
+    def _total(self, members: list[Scope], union: Scope, first_axis: int) -> Table:
+        """Return the sum of tables over their union, with one axis first, in memory that the next sum overwrites."""
+        order = (first_axis, *(axis for axis in range(len(union)) if axis != first_axis))
+        shape = tuple(self.sizes[union[axis]] for axis in order)
         if not members:
             return np.zeros(shape)
         size = math.prod(shape)
@@ -362,7 +363,7 @@ class _Elimination:
             self._sum = np.empty(size)
         whole = self._sum[:size].reshape(shape)
         first, *tables = (
-            self.tables[scope].reshape([self.sizes[v] if v in scope else 1 for v in union])
+            self.tables[scope].reshape([self.sizes[v] if v in scope else 1 for v in union]).transpose(order)
             for scope in members
         )
         total = first.astype(np.float64, copy=False)

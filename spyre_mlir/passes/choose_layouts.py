@@ -32,9 +32,10 @@ from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choos
 from spyre_mlir.layout_search.tensor_graph import ArgumentNode
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
+from spyre_mlir.passes.before_planning import replace_function
 from spyre_mlir.plans.plan_file import json_text
 from spyre_mlir.records import Statement, dataclass
-from spyre_mlir.remarks import RemarkEmitter, Remarks
+from spyre_mlir.remarks import RemarkEmitter, Remarks, add
 from spyre_mlir.rewriting.layout_rewriter import LayoutRewrite, has_arguments_by_price
 from spyre_mlir.rewriting.outlining import set_function_type
 from spyre_mlir.rewriting.tensor_builders import retyped
@@ -99,40 +100,48 @@ class ChooseLayouts(EvaluatingPass):
             _separate_fills(func)
             source, plan = self._planned(func, by_price=self.argument_layouts == "price")
             is_other = has_arguments_by_price(source, plan, self.stick_outermost)
-            if is_other and self._prefers_default(func, evaluator):
-                source, plan = self._planned(func, by_price=False)
-            self._lay_out(source, plan)
+            default = self._default_time(func, evaluator) if is_other else None
+            if default is None:
+                self._lay_out(source, plan)
+            else:
+                self._lay_out_compared(source, plan, default, evaluator)
 
     def _planned(self, func: ir.Operation, *, by_price: bool) -> tuple[LayoutGraph, LayoutPlan]:
         source = LayoutGraph(func, by_price=by_price)
         return source, self._choose(source)
 
-    def _prefers_default(self, func: ir.Operation, evaluator: Evaluator) -> bool:
-        """Return whether a function takes less time with all inputs in the default layout, and add a remark if so.
+    def _lay_out_compared(
+        self, source: LayoutGraph, plan: LayoutPlan, default: ProgramCost, evaluator: Evaluator
+    ) -> None:
+        """Lay out a function by a plan, or with all inputs in the default layout if that takes less time.
 
         The cost of conversions is only a part of the cost: the effect of a layout on divisions and loads is known only
         after the rest of the pipeline.
         """
-        default, by_price = (self._time(func, evaluator, by_price=by_price) for by_price in (False, True))
-        if default is None or (by_price is not None and not default.is_better_than(by_price)):
-            return False
+        func, unchanged, remarks = source.func, module_of(source.func), Remarks()
+        with remarks.collecting():
+            is_possible = _is_possible(lambda: self._lay_out(source, plan))
+        by_price = evaluator.time(module_of(func)) if is_possible else None
+        if by_price is not None and not default.is_better_than(by_price):
+            for remark in remarks:
+                add(remark)
+            return
         text = f"inputs stay in the default: {default}; the layouts whose conversions cost least: "
         self.remark(func, "argument layouts", text + str(by_price or "not possible"))
-        return True
+        self._lay_out(*self._planned(functions(unchanged.operation)[0], by_price=False))
+        replace_function(func, unchanged)
 
-    def _time(self, func: ir.Operation, evaluator: Evaluator, *, by_price: bool) -> ProgramCost | None:
-        """Evaluate a copy of a function; None if no layouts exist, or if the rest of the pipeline refuses them."""
+    def _default_time(self, func: ir.Operation, evaluator: Evaluator) -> ProgramCost | None:
+        """Evaluate a copy of a function with all inputs in the default layout.
+
+        Return None if no such layouts exist, or if the rest of the pipeline refuses them.
+        """
         module = module_of(func)
         # Remarks about a copy are not remarks about the program.
-        with Remarks().collecting():
-            try:
-                with problems.collecting(None):
-                    self._lay_out(*self._planned(functions(module.operation)[0], by_price=by_price))
-            except AlgorithmError:
-                raise
-            except (CompileError, ViewError):
-                return None
-        return evaluator.time(module)
+        with Remarks().collecting(), problems.collecting(None):
+            (copy,) = functions(module.operation)
+            is_possible = _is_possible(lambda: self._lay_out(*self._planned(copy, by_price=False)))
+        return evaluator.time(module) if is_possible else None
 
     def _lay_out(self, source: LayoutGraph, plan: LayoutPlan) -> None:
         func, rewrite = source.func, LayoutRewrite(self, source, plan)
@@ -166,6 +175,17 @@ class ChooseLayouts(EvaluatingPass):
         converted = sum(conversion.cost for decision in plan.decisions for conversion in decision.relayouts)
         chosen = ChosenLayouts(len(plan.decisions), converted, plan.cost, plan.bound)
         self.remark(func, "layouts", chosen, before=plan.bound / PICOSECONDS, after=plan.cost / PICOSECONDS)
+
+
+def _is_possible(lay_out: Callable[[], None]) -> bool:
+    """Call a function and return whether its layouts are possible; errors of user-defined algorithms are raised."""
+    try:
+        lay_out()
+    except AlgorithmError:
+        raise
+    except (CompileError, ViewError):
+        return False
+    return True
 
 
 def _separate_fills(func: ir.Operation) -> None:

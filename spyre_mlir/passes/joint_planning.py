@@ -367,18 +367,15 @@ class JointPlanning(EvaluatingPass):
         # The search is not exact, and the timeline overlaps times that the cost model adds: a search without the ring
         # can find a better plan.
         for relayouts in (True, False) if self.relayouts else (False,):
+            # The bound holds for the plans without the ring, too.
+            if attempts and not _may_win(attempts[0][0].bound, attempts, unplanned):
+                break
             joint, planned = plan.divide(self.joint_division, relayouts), None
             changes = any(
                 candidate.division.owners != user.division.owners
                 for user, candidate in zip(usage.ops, joint.candidates, strict=True)
             )
-            # A plan is worth an evaluation if it should be faster than each earlier attempt that is a gain.
-            may_win = all(
-                cost is None or not cost.is_better_than(unplanned) or joint.after < cost.nanoseconds
-                for _, cost in attempts
-                if unplanned is not None
-            )
-            if not (changes or _uses_ring(joint)) or not may_win:
+            if not (changes or _uses_ring(joint)) or not _may_win(joint.after, attempts, unplanned):
                 break
             if unplanned is None and self.compare and not is_pinned:
                 unplanned = self._evaluated(plan, None, evaluator)
@@ -490,6 +487,15 @@ class JointPlanning(EvaluatingPass):
             )
             read_instead(clone, whole, readers)
             self.remark(first, "relayout", f"{reason}, {placement.relayout_ns:.0f} ns over the ring")
+
+
+def _may_win(nanoseconds: float, attempts: Sequence[_Attempt], unplanned: ProgramCost | None) -> bool:
+    """Return whether a plan that should take this time is faster than each earlier attempt that is a gain."""
+    return all(
+        cost is None or not cost.is_better_than(unplanned) or nanoseconds < cost.nanoseconds
+        for _, cost in attempts
+        if unplanned is not None
+    )
 
 
 def _changes_alike(joint: JointDivision, other: JointDivision) -> bool:

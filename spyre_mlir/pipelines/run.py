@@ -397,7 +397,6 @@ _CHARACTERS, _NUMBERS = 160, 8
 #: Beginnings of lines that are left out because they do not show how an operation is lowered.
 _PLAIN = ("arith.constant", "tensor.empty", "func.", "return", "linalg.yield", "module", "}", "^")
 
-_LOCATION = re.compile(r" loc\((.*)\)$")
 _PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
 _NOTE = r'{} = "([^"]*)"'
 
@@ -437,12 +436,12 @@ def _lines(texts: list[str]) -> Iterator[LevelLine]:
     """Yield the operations. The location of an operation with regions is on the line where its regions end."""
     heads = list[_Head]()
     for text in texts:
-        match = _LOCATION.search(text)
-        body = (text[: match.start()] if match else text).rstrip()
+        body, has_location, location = text.partition(" loc(") if text.endswith(")") else (text, "", "")
+        body = body.rstrip()
         indent, body = len(body) - len(body.lstrip()), body.strip()
         is_end = bool(heads) and heads[-1].indent == indent and body.startswith("}")
         head = heads.pop() if is_end else _Head(indent, body)
-        if match is None:
+        if not has_location:
             if body.endswith("{"):
                 heads.append(head)
             continue
@@ -452,7 +451,7 @@ def _lines(texts: list[str]) -> Iterator[LevelLine]:
         if outer is not None:
             outer.inside.append(_name(head.text).split(" ")[0])
         else:
-            yield LevelLine(_origin(match[1]), _short(head))
+            yield LevelLine(_origin(location[:-1]), _short(head))
 
 
 def _name(head: str) -> str:

@@ -119,12 +119,11 @@ class MaskTiles:
 
     def share(self, rows: Sequence[Range], keys: Sequence[Range]) -> float:
         """Return the share of the scores that are in tiles that the mask does not hide completely."""
-        seen = sum(
-            (tile_rows[1] - tile_rows[0]) * (tile_keys[1] - tile_keys[0])
-            for tile_rows in rows
-            for tile_keys in keys
-            if self.classify(tile_rows, tile_keys) is not TileClass.HIDDEN
-        )
+        seen = 0
+        for first, last in keys:
+            counts = self._by_row(self.is_hidden, (0, self.rows), (first, last))
+            is_hidden = (counts == last - first) & ~self.hides_row
+            seen += (last - first) * sum(end - begin for begin, end in rows if not is_hidden[begin:end].all())
         return seen / (self.rows * self.keys)
 
     def _by_row(self, predicate: Predicate, rows: Range, keys: Range) -> NDArray[np.int64]:

@@ -54,6 +54,24 @@ def test_share_of_a_causal_mask():
     assert mask.share(tiles, tiles) == pytest.approx(6 / 9)
 
 
+def test_the_share_counts_the_tiles_that_are_not_hidden():
+    """Tiles of unequal sizes, and row 5, which hides all keys and so counts as a row that hides none."""
+    numbers = np.tri(12, 8, dtype=np.float32)
+    numbers[5] = 0
+    runs = RunLengths.of(numbers, 1000)
+    assert runs is not None
+    mask = MaskTiles(runs, lambda values: values == 0, lambda values: values == 1)
+    rows, keys = [(0, 2), (2, 5), (5, 12)], [(0, 3), (3, 7), (7, 8)]
+    seen = sum(
+        (below - above) * (right - left)
+        for above, below in rows
+        for left, right in keys
+        if mask.classify((above, below), (left, right)) is not TileClass.HIDDEN
+    )
+    assert seen < 12 * 8
+    assert mask.share(rows, keys) == seen / (12 * 8)
+
+
 def test_too_many_runs():
     assert RunLengths.of(np.arange(100, dtype=np.float32).reshape(10, 10), 50) is None
 
