@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from spyre_mlir.compile_lock import one_at_a_time
 from spyre_mlir.cost.bound import ProgramBound
@@ -56,9 +56,6 @@ if TYPE_CHECKING:
 #
 # The pipeline options are the fields of ``PipelineOptions``. Type checkers and editors cannot derive keyword arguments
 # from a dataclass, so ``PipelineKeywords`` repeats the fields; a test compares the two.
-
-#: Inputs of a model or a module: a tuple, or a mapping for keyword inputs.
-Inputs: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 
@@ -269,24 +266,6 @@ def compile(
         }  # fmt: skip
         is_model = not isinstance(module_or_mlir, ir.Module | str | Path)
         marks = _dynamic_marks(module_or_mlir, inputs, dynamic) if is_model else None
-        pipeline = SpyrePipeline.of(device=device, sencores=sencores, precision=precision, **pipeline_options)
-        is_file = isinstance(plan, str | Path)
-        pipeline = replace(
-            pipeline,
-            passes=entries(() if passes is None else passes),
-            use_plan=str(plan) if is_file else pipeline.use_plan,
-        )
-        kept = StateRequest.of(state)
-        options = CompileOptions(
-            pipeline,
-            layouts=kept.with_layouts(choices({} if layouts is None else layouts, pipeline.stick_outermost)),
-            numerics="dl16" if autocast == "dl16" and words.numerics is None else words.numerics,
-            plan=None if is_file else plan,
-            fallback=words.fallback,
-            autocast=autocast,
-            state=kept,
-            cache=words.cache,
-        )
         if dynamic is None and marks is None:
             defaults = {"precision": "device", "fallback": True, "cache": None}
             chosen = {
@@ -295,7 +274,7 @@ def compile(
                 if value is not None and not (name in defaults and value == defaults[name])
             }
             trials = Trials(module_or_mlir, inputs, chosen, is_model, compile)
-            program = _program(module_or_mlir, inputs, replace(options, trials=trials))
+            program = _program(module_or_mlir, inputs, **given, trials=trials)
             # A ``PiecewiseProgram`` issues the warnings of its pieces when they are compiled.
             if isinstance(program, Program):
                 if sentence := host_work_warning(program.steps, program.pass_remarks):
@@ -306,7 +285,7 @@ def compile(
                     raise CompileError(
                         "A program in KTIR has no state; compile it without the option 'state'."
                     )
-                return KtirProgram.of(program, addresses=pipeline.ktir_addresses)
+                return KtirProgram.of(program, addresses=bool(pipeline_options.get("ktir_addresses")))
             return program
         if words.target != "bundle":
             raise CompileError("A program with dynamic dims has no form in KTIR; compile it for one size.")
@@ -315,12 +294,14 @@ def compile(
                 "Only a PyTorch model has dynamic dims; a module in MLIR has one size of each."
             )
         model, dims, occurrences = marks or (module_or_mlir, dict(dynamic or {}), ())
-        symbolic = partial(_program, options=replace(options, fallback=False)) if words.one_bundle else None
+        symbolic = partial(_program, **given) if words.one_bundle else None
         compiled = partial(compile, **given)
         return DynamicProgram(model, inputs, dims, compiled, symbolic, autocast, occurrences)
 
 
-def _dynamic_marks(model: Any, inputs: Inputs, dynamic: Any) -> DynamicMarks | None:
+def _dynamic_marks(
+    model: Any, inputs: Sequence[Any] | Mapping[str, Any], dynamic: Any
+) -> DynamicMarks | None:
     """Return the dynamic dims that PyTorch objects declare, in the option or else in the model and its inputs."""
     from spyre_mlir.frontend.dynamic_inputs import marks_of_inputs, marks_of_shapes
 
@@ -341,46 +322,67 @@ def _dynamic_marks(model: Any, inputs: Inputs, dynamic: Any) -> DynamicMarks | N
 
 def _program(
     module_or_mlir: Any,
-    inputs: Inputs,
-    options: CompileOptions,
+    inputs: Sequence[Any] | Mapping[str, Any],
+    *,
+    device: str | Path | None,
+    sencores: int | None,
+    precision: str,
+    numerics: str | None,
+    layouts: Mapping[str | int, Any] | None,
+    plan: Mapping[str, Any] | str | Path | None,
+    fallback: bool,
+    autocast: Any,
+    cache: bool | None,
+    passes: Mapping[str, LevelChoice] | Sequence[str] | None,
+    state: bool | Sequence[str] | Mapping[str, Any] | None,
     mark: Callable[[Imported, Collection[str]], None] | None = None,
+    trials: Trials | None = None,
+    **pipeline_options: Any,
 ) -> Program | PiecewiseProgram:
-    """Compile a model or a module; ``mark`` is called with the imported model."""
-    options = replace(options, mark=mark)
+    """Compile a model or a module with the options of ``compile``; ``mark`` is called with the imported model."""
+    pipeline = SpyrePipeline.of(device=device, sencores=sencores, precision=precision, **pipeline_options)
+    pipeline = replace(pipeline, passes=entries(() if passes is None else passes))
+    if isinstance(plan, str | Path):
+        pipeline, plan = replace(pipeline, use_plan=str(plan)), None
+    kept = StateRequest.of(state)
+    chosen = kept.with_layouts(choices({} if layouts is None else layouts, pipeline.stick_outermost))
+    if autocast == "dl16" and numerics is None:
+        numerics = "dl16"
+    request = _Choices(pipeline, precision, chosen, numerics, plan, fallback, autocast, kept, mark, trials)
     # The cache is not used with ``mark``, because its changes to the module are not part of the key.
-    programs = ProgramCache.open(options.pipeline, options.cache) if mark is None else None
+    programs = ProgramCache.open(pipeline, cache) if mark is None else None
     if isinstance(module_or_mlir, ir.Module | str | Path):
-        if options.state:
+        if kept:
             raise CompileError("The option 'state' is for PyTorch models; a module in MLIR has none.")
-        if options.autocast is not None:
+        if autocast is not None:
             raise CompileError(
                 "The option 'autocast' is for PyTorch models; spyre-compile --autocast and the pass "
                 "autocast-products cast the products of a module in MLIR."
             )
-        return _compiled_mlir(module_or_mlir, inputs, options, programs)
+        return _compiled_mlir(module_or_mlir, inputs, request, programs)
     try:
-        return _compiled_model(module_or_mlir, inputs, options, programs)
+        return _compiled_model(module_or_mlir, inputs, request, programs)
     except UncapturedError as reason:
-        return _in_pieces(module_or_mlir, inputs, replace(options, trials=None), programs, reason)
+        return _in_pieces(module_or_mlir, inputs, replace(request, trials=None), programs, reason)
 
 
 def _in_pieces(
     model: Any,
-    inputs: Inputs,
-    options: CompileOptions,
+    inputs: Sequence[Any] | Mapping[str, Any],
+    request: _Choices,
     programs: ProgramCache | None,
     reason: UncapturedError,
 ) -> PiecewiseProgram:
     """Compile a model piece by piece; raise the ``reason`` why it is not one program if pieces are not allowed."""
     # An exported program is one graph, without Python code that could run between pieces.
-    if not options.fallback or not callable(model) or hasattr(model, "graph_signature"):
+    if not request.fallback or not callable(model) or hasattr(model, "graph_signature"):
         raise reason
     if (
-        options.layouts
-        or options.pipeline.use_plan
-        or options.plan is not None
-        or options.autocast is not None
-        or options.state
+        request.chosen
+        or request.pipeline.use_plan
+        or request.plan is not None
+        or request.autocast is not None
+        or request.state
     ):
         raise CompileError(
             "The options 'layouts', 'plan', 'autocast' and 'state' are for a model that is one program. "
@@ -391,7 +393,7 @@ def _in_pieces(
     def compiled(function: Callable[..., Any], example: Sequence[Any]) -> Program:
         """Compile a piece and issue the warnings of its passes, but no ``HostWorkWarning``."""
         with one_at_a_time():
-            program = _compiled_model(function, example, options, programs)
+            program = _compiled_model(function, example, request, programs)
         _warn_of_passes(program, stacklevel=4)
         return program
 
@@ -399,20 +401,17 @@ def _in_pieces(
 
 
 @dataclass(frozen=True)
-class CompileOptions:
-    """The options of ``compile`` for one program, checked: options of the pipeline, and options of the driver.
-
-    ``plan`` is a mapping, because the pipeline has the path of a plan file. ``mark`` is called with the imported model.
-    """
+class _Choices:
+    """The options of a call of ``compile``, parsed; ``plan`` is a mapping, because the pipeline has a plan file."""
 
     pipeline: SpyrePipeline
-    layouts: Mapping[str | int, Any]
+    precision: str
+    chosen: Mapping[str | int, Any]
     numerics: str | None
     plan: Mapping[str, Any] | None
     fallback: bool
     autocast: Any
     state: StateRequest
-    cache: bool | None
     mark: Callable[[Imported, Collection[str]], None] | None = None
     trials: Trials | None = None
 
@@ -420,8 +419,10 @@ class CompileOptions:
     def key(self) -> str:
         """The text, for the cache key, of the options that affect the program and are not pipeline options."""
         plan = None if self.plan is None else _json(self.plan)
-        precision, layouts = self.pipeline.precision, sorted(self.layouts.items(), key=repr)
-        return repr([precision, layouts, plan, self.fallback, str(self.autocast), sorted(self.state.given)])
+        chosen = sorted(self.chosen.items(), key=repr)
+        return repr(
+            [self.precision, chosen, plan, self.fallback, str(self.autocast), sorted(self.state.given)]
+        )
 
     def restored(self, stored: StoredProgram, **parts: Any) -> Program:
         """Create a program from its stored form; its IR and its plan are computed on demand."""
@@ -449,23 +450,23 @@ class CompileOptions:
 
 def _compiled_mlir(
     source: ir.Module | str | Path,
-    inputs: Inputs,
-    options: CompileOptions,
+    inputs: Sequence[Any] | Mapping[str, Any],
+    request: _Choices,
     programs: ProgramCache | None,
 ) -> Program:
     """Compile a module, or read its program from the cache."""
     laid_out = {
         position: tensor.layout for position, tensor in enumerate(inputs) if isinstance(tensor, DeviceTensor)
     }
-    key = "" if programs is None else programs.key(*_text_and_path(source), repr(laid_out), options.key)
-    if programs is not None and (program := programs.serve(key, options.restored)) is not None:
+    key = "" if programs is None else programs.key(*_text_and_path(source), repr(laid_out), request.key)
+    if programs is not None and (program := programs.serve(key, request.restored)) is not None:
         return program
     module = _parsed(source)
-    lay_out(module, options.pipeline, laid_out, options.layouts)
-    built, provenance = _compiled(module, options)
-    program = Program(built, options.numerics, provenance=provenance, search=options.search)
+    lay_out(module, request.pipeline, laid_out, request.chosen)
+    built, provenance = _compiled(module, request)
+    program = Program(built, request.numerics, provenance=provenance, search=request.search)
     # The file was read twice and may have changed in between.
-    if programs is not None and key == programs.key(*_text_and_path(source), repr(laid_out), options.key):
+    if programs is not None and key == programs.key(*_text_and_path(source), repr(laid_out), request.key):
         programs.keep(key, lambda: program.stored(key))
     return program
 
@@ -478,22 +479,22 @@ def _text_and_path(source: ir.Module | str | Path) -> tuple[str, str]:
 
 
 def _compiled_model(
-    model: Any, inputs: Inputs, options: CompileOptions, programs: ProgramCache | None
+    model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Choices, programs: ProgramCache | None
 ) -> Program:
     """Compile a PyTorch model, or read its program from the cache, with its weights and its state."""
     from spyre_mlir.frontend.meta_tensors import stand_ins  # imports torch
 
     with stand_ins(model, inputs) as (example, missing):
-        program = _without_state(model, example, options, programs)
-        if options.state:
-            program.state = options.state.tensors(program._built, program.signature, example)
+        program = _without_state(model, example, request, programs)
+        if request.state:
+            program.state = request.state.tensors(program._built, program.signature, example)
     if missing:
         program.drop_numbers(missing)
     return program
 
 
 def _without_state(
-    model: Any, inputs: Inputs, options: CompileOptions, programs: ProgramCache | None
+    model: Any, inputs: Sequence[Any] | Mapping[str, Any], request: _Choices, programs: ProgramCache | None
 ) -> Program:
     """Compile a PyTorch model, or read its program from the cache, with its weights."""
     # These import torch.
@@ -501,29 +502,30 @@ def _without_state(
     from spyre_mlir.frontend.content_reads import ContentReads
 
     begun = time.perf_counter()
-    reads, target = ContentReads(), options.pipeline.target_from(default_target())
+    reads, target = ContentReads(), request.pipeline.target_from(default_target())
     with compiling_for(target), reads.collecting():  # layouts that the model requests are created here
-        captured = capture_torch(model, inputs, options.autocast)
-        entry = ModelCache.open(programs, captured, inputs, options.key)
+        captured = capture_torch(model, inputs, request.autocast)
+        entry = ModelCache.open(programs, captured, inputs, request.key)
         if entry is not None:
             program = entry.serve(
-                lambda stored, signature: options.restored(
+                lambda stored, signature: request.restored(
                     stored, signature=signature, arrays=weights_of(signature)
                 )
             )
             if program is not None:
                 return program
-        precision, state = options.pipeline.precision, options.state.given
-        imported = import_torch(captured, inputs, context=new_context(), precision=precision, state=state)
-        options.state.check(imported.signature)
+        imported = import_torch(
+            captured, inputs, context=new_context(), precision=request.precision, state=request.state.given
+        )
+        request.state.check(imported.signature)
     import_seconds = time.perf_counter() - begun
     if imported.module is not None:
-        if options.mark is not None:
+        if request.mark is not None:
             with compiling_for(target):  # ``mark`` imports the model again
-                options.mark(imported, options.state.given)
-        lay_out(imported.module, options.pipeline, imported.input_layouts, options.layouts)
-        built, provenance = _compiled(imported.module, options, imported.signature.updated())
-    elif results := [key for key in options.layouts if str(key).startswith("result")]:
+                request.mark(imported, request.state.given)
+        lay_out(imported.module, request.pipeline, imported.input_layouts, request.chosen)
+        built, provenance = _compiled(imported.module, request, imported.signature.updated())
+    elif results := [key for key in request.chosen if str(key).startswith("result")]:
         raise CompileError(
             f"There is no '{results[0]}' to lay out: the model computes nothing on the device."
         )
@@ -531,12 +533,12 @@ def _without_state(
         built, provenance = Built([], [], [], []), Provenance(bound=ProgramBound(0, 0, {}))
     program = Program(
         built,
-        options.numerics,
+        request.numerics,
         arrays=weights_of(imported.signature),
         signature=imported.signature,
         provenance=provenance,
         import_seconds=import_seconds,
-        search=options.search,
+        search=request.search,
     )
     if entry is not None and imported.module is not None:
         entry.keep(program, imported.signature, reads)
@@ -564,18 +566,18 @@ def _parsed(source: ir.Module | str | Path) -> ir.Module:
 
 
 def _compiled(
-    module: ir.Module, options: CompileOptions, updates: Mapping[int, str] | None = None
+    module: ir.Module, request: _Choices, updates: Mapping[int, str] | None = None
 ) -> tuple[Built, Provenance]:
     """Compile a module in place; return its steps and its linalg, for which ``updates`` is as in ``Provenance``."""
-    pipeline = options.pipeline
-    if options.plan is not None:
-        module.operation.attributes[sdsc.PLAN] = ir.StringAttr.get(_json(options.plan), module.context)
+    pipeline = request.pipeline
+    if request.plan is not None:
+        module.operation.attributes[sdsc.PLAN] = ir.StringAttr.get(_json(request.plan), module.context)
         pipeline = replace(pipeline, use_plan="")
     # Before ``build``, which changes the module, and after the plan is set, because the copy must contain the plan.
     source = module.operation.clone().operation
-    built = build(module, pipeline, options.fallback)
+    built = build(module, pipeline, request.fallback)
     plan = partial(_plan_text, pipeline=pipeline)
-    return built, Provenance(source, updates=updates or {}, plan=plan, restore=options.restore)
+    return built, Provenance(source, updates=updates or {}, plan=plan, restore=request.restore)
 
 
 def _json(plan: Mapping[str, Any]) -> str:
