@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import spyre_mlir
@@ -103,3 +105,24 @@ def test_a_layout_that_is_none_is_one_diagnostic(size: int, monkeypatch: pytest.
         CompileError, match=f"cannot lie in sticks of 128 bytes .* one stick of {size} elements"
     ):
         spyre_mlir.compile(PROGRAM, fallback=False)
+
+
+def test_values_and_text_give_the_same_options() -> None:
+    """``compile`` checks values, the tools parse text; a list is a tuple, None is the default."""
+    values = {
+        "sencores": 2,
+        "lx_ops": ["add", "exp"],
+        "use_plan": Path("p.json"),
+        "moves": False,
+        "device": None,
+    }
+    text = "sencores=2 lx-ops=add,exp use-plan=p.json moves=false"
+    assert SpyrePipeline.of(**values) == SpyrePipeline.parse(text)
+    assert SpyrePipeline.of(sencores="2", verify_each="true") == SpyrePipeline(sencores=2, verify_each=True)
+
+
+def test_an_element_of_a_value_is_not_parsed() -> None:
+    """A comma in an element of a tuple does not separate elements."""
+    assert SpyrePipeline.of(insert=("cse,canonicalize@cse",)).insert == ("cse,canonicalize@cse",)
+    steps = SpyrePipeline.of(insert=("cse,sccp@fold-constants",)).pipeline().steps
+    assert [step.name for step in steps].count("sccp") == 1

@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
+import string
 from collections.abc import Iterator, Sequence
 
 import pytest
 
+from spyre_mlir import passes
+from spyre_mlir.records import Statement
 from spyre_mlir.scratchpad.eligibility import TITLES, LostCompetition, ReadByHost, TooLarge, ordered
 from spyre_mlir.scratchpad.liveness import LiveRange, LoopAccesses, OpAccesses, live_ranges
 
@@ -115,3 +119,18 @@ def test_reasons_have_one_order():
         "too large: 9 bytes per core, LX has 4",
     ]
     assert TITLES[-1] == LostCompetition.title
+
+
+def kinds(base: type[Statement]) -> Iterator[type[Statement]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from kinds(kind)
+
+
+def test_a_sentence_names_fields_of_its_record():
+    """Braces of a sentence contain fields of the record, or attributes of its fields."""
+    passes.load_all()
+    for kind in kinds(Statement):
+        names = [name.partition(".")[0] for _, name, *_ in string.Formatter().parse(kind.sentence) if name]
+        fields = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+        assert set(names) <= fields, kind
