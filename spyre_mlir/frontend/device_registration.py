@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 from torch.autograd import Variable
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+from torch.utils.backend_registration import _DummyDeviceGuard, _DummyPrivateUse1Hook
 
+from spyre_mlir import torch_autoload
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import (
     accelerator,
@@ -80,9 +82,13 @@ _libraries: list[torch.library.Library] = []
 
 def register() -> None:
     """Make ``spyre`` a device of PyTorch, once; another backend that already uses the key is left unchanged."""
-    if _libraries or torch._C._get_privateuse1_backend_name() not in ("privateuseone", NAME):
+    if _libraries or not torch_autoload.declare():
         return
-    _setup_privateuseone_for_python_backend(NAME, backend_module=device_module)
+    hooks = cast(Any, torch._C)._acc
+    hooks.register_python_privateuseone_hook(_DummyPrivateUse1Hook())
+    hooks.register_python_privateuseone_device_guard(_DummyDeviceGuard())
+    sys.modules[f"torch.{NAME}"] = device_module
+    setattr(torch, NAME, device_module)
     accelerator.install()
     install()
     restored_tensors.install()

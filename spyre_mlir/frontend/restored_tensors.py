@@ -11,31 +11,20 @@ from typing import Any
 
 import torch
 import torch._utils
-import torch.serialization
 
 NAME = "spyre"
-
-#: Before the packages of PyTorch itself, whose package for such devices would allocate a storage on the device.
-_PRIORITY = 1
 
 _MARK = "_goes_to_the_device"
 
 
-def _tag(storage: Any) -> None:
-    """Return no location for a saved storage: storages are saved on the host."""
-
-
-def _marked(storage: Any, location: str) -> Any:
-    """Mark the storage and return it if its location is the device; None leaves it to other packages."""
-    if location.partition(":")[0] != NAME:
-        return None
+def marked(storage: Any) -> Any:
+    """Mark a storage whose location is the device, and return it."""
     setattr(storage, _MARK, True)
     return storage
 
 
 def install() -> None:
     """Make ``torch.load`` create tensors on the device."""
-    torch.serialization.register_package(_PRIORITY, _tag, _marked)
     rebuild = torch._utils._rebuild_tensor
 
     def rebuild_and_move(storage: Any, *geometry: Any) -> torch.Tensor:
