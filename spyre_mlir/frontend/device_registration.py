@@ -96,6 +96,8 @@ def register() -> None:
     library = torch.library.Library("aten", "IMPL")
     for name in _FACTORIES:
         library.impl(name, _factory(overload_of(name)), "PrivateUse1")
+    # Forward-mode derivatives start from zeros that PyTorch does not store on the CPU.
+    library.impl("_efficientzerotensor", _factory(overload_of("zeros")), "PrivateUse1")
     library.impl("_to_copy", to_copy, "PrivateUse1")
     for operation, form in COMPOSED.items():
         library.impl(operation, form, "AutogradPrivateUse1")

@@ -368,6 +368,17 @@ def _tensor_split(tensor: torch.Tensor, indices: torch.Tensor, dim: int = 0) -> 
     return split(tensor, indices.tolist(), dim)
 
 
+def _packed(*operands: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pack sequences by PyTorch's loop over their lengths; the lengths and the batch sizes are on the host."""
+    return one_by_one(_aten._pack_padded_sequence.default, operands, {})
+
+
+def _ctc_loss(scores: torch.Tensor, targets: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """CTC loss with lengths as numbers; PyTorch divides by tensors of lengths, which may be on the host."""
+    lengths = [each.tolist() for each in rest[:2]]
+    return _aten.ctc_loss.IntList(scores, targets, *lengths, *rest[2:])
+
+
 def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
     """Count numbers in bins; also integers, which PyTorch counts only on devices."""
     if tensor.is_floating_point():
@@ -381,6 +392,8 @@ COMPOSED = {
     _aten._thnn_fused_lstm_cell.default: _lstm_cell,
     _aten._thnn_fused_gru_cell.default: _gru_cell,
     _aten.tensor_split.tensor_indices_or_sections: _tensor_split,
+    _aten._pack_padded_sequence.default: _packed,
+    _aten.ctc_loss.Tensor: _ctc_loss,
 } | transformer_layers.FORMS
 
 
@@ -612,6 +625,6 @@ def is_foreach(operation: Any) -> bool:
 
 
 def one_by_one(operation: Any, args: Any, named: dict[str, Any]) -> Any:
-    """Run PyTorch's loop over the tensors, which it uses for devices without a kernel for lists."""
+    """Run PyTorch's loop over tensors or parts of tensors, which it uses for devices without a kernel."""
     # PyTorch dispatches the operations of the loop by their tensors.
     return operation._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **named)

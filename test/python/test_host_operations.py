@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from torch.nn.utils import rnn
 from torch.utils import _pytree as pytree
 
 import spyre_mlir.frontend  # noqa: F401  registers the device
@@ -59,7 +60,22 @@ def statistics(x: torch.Tensor) -> Any:
     return torch.nn.functional.batch_norm(x, mean, var, training=True), mean, var
 
 
+def packed(x: torch.Tensor) -> Any:
+    """Sequences of a batch, with lengths on the host as PyTorch asks for."""
+    sequences = rnn.pack_padded_sequence(x.view(4, 3, 2), torch.tensor([3, 2, 2, 1]), batch_first=True)
+    return sequences.data, rnn.pad_packed_sequence(sequences, batch_first=True)[0]
+
+
+def ctc(x: torch.Tensor) -> torch.Tensor:
+    targets = torch.tensor([[1], [2]]).to(x.device)
+    scores = x.float().view(4, 2, 3).log_softmax(-1)
+    return torch.nn.functional.ctc_loss(scores, targets, torch.tensor([4, 3]), torch.tensor([1, 1]))
+
+
 CASES: dict[str, Function] = {
+    "packed sequences": packed,
+    "lengths on the host": ctc,
+    "packed sequences of a graph": lambda x: torch.compile(packed)(x),
     "sizes of values": lambda x: (x.nonzero(), x[x > 0], x.unique(), torch.where(x > 1)),
     "another dtype": lambda x: (x.double().sum(), x.to(torch.uint8) + 1, x.short().T.contiguous()),
     "complex numbers": lambda x: torch.fft.ifft(x).real,
