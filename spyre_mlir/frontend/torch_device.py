@@ -284,7 +284,7 @@ class SpyreTensor(torch.Tensor):
             return torch.equal(*map(host_copy, args))
         if func in COMPOSED:
             return COMPOSED[func](*args, **named)
-        if is_foreach(func):
+        if is_foreach(func) or func in _LOOPS:
             return one_by_one(func, args, named)
         # If autograd is off, composite operations arrive here undecomposed.
         if (composed := func.decompose(*args, **named)) is not NotImplemented:
@@ -368,11 +368,6 @@ def _tensor_split(tensor: torch.Tensor, indices: torch.Tensor, dim: int = 0) -> 
     return split(tensor, indices.tolist(), dim)
 
 
-def _packed(*operands: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pack sequences by PyTorch's loop over their lengths; the lengths and the batch sizes are on the host."""
-    return one_by_one(_aten._pack_padded_sequence.default, operands, {})
-
-
 def _ctc_loss(scores: torch.Tensor, targets: torch.Tensor, *rest: Any) -> torch.Tensor:
     """CTC loss with lengths as numbers; PyTorch divides by tensors of lengths, which may be on the host."""
     lengths = [each.tolist() for each in rest[:2]]
@@ -392,7 +387,6 @@ COMPOSED = {
     _aten._thnn_fused_lstm_cell.default: _lstm_cell,
     _aten._thnn_fused_gru_cell.default: _gru_cell,
     _aten.tensor_split.tensor_indices_or_sections: _tensor_split,
-    _aten._pack_padded_sequence.default: _packed,
     _aten.ctc_loss.Tensor: _ctc_loss,
 } | transformer_layers.FORMS
 
@@ -617,6 +611,10 @@ def _on_device(results: Any) -> Any:
 # Operations on lists of tensors, such as ``_foreach_add``, as PyTorch's operations on each tensor.
 
 _PREFIX = "aten::_foreach_"
+
+#: Operations that PyTorch runs as a loop as well: lengths of sequences and batch sizes stay on the host, and zeros are
+#: a part of a larger memory.
+_LOOPS = {_aten._pack_padded_sequence.default, _aten._new_zeros_with_same_feature_meta.default}
 
 
 def is_foreach(operation: Any) -> bool:

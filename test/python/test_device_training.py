@@ -114,11 +114,13 @@ def test_checkpoints_compute_again_with_the_same_random_numbers(use_reentrant: b
 
 
 def test_derivatives_in_forward_mode():
-    """PyTorch starts them from zeros that it does not store on the CPU."""
-    x = torch.tensor([0.5, -1.0])
+    """PyTorch starts them from zeros that it does not store on the CPU, and gives tangents the memory of primals."""
+    x = torch.tensor([[0.5, -1.0], [2.0, 1.0]])
 
     def function(x: Tensor) -> Tensor:
-        return x.tanh() * x.sum() + torch.ones(2, device=x.device)
+        return x[:1].tanh() * x.sum() + torch.ones(2, device=x.device)
 
-    made = torch.func.jacfwd(function)(x.to("spyre"))
-    torch.testing.assert_close(made.cpu(), torch.func.jacfwd(function)(x), atol=1e-3, rtol=1e-3)
+    def derivatives(x: Tensor) -> list[Tensor]:
+        return [torch.func.jacfwd(function)(x[0]).cpu(), torch.func.jvp(function, (x[0],), (x[1],))[1].cpu()]
+
+    torch.testing.assert_close(derivatives(x.to("spyre")), derivatives(x), atol=1e-3, rtol=1e-3)
