@@ -475,9 +475,26 @@ def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
     """``copy_`` to or from the device."""
     if not isinstance(target, SpyreTensor):
         return target.copy_(host_copy(source))
-    if target is not source:
-        _write(target, host_copy(source))
+    if target is source:
+        return target
+    if _overlap_in_part(target, source):
+        return on_the_host(_COPIES[0], (target, source), {})
+    _write(target, host_copy(source))
     return target
+
+
+def _overlap_in_part(target: SpyreTensor, source: Any) -> bool:
+    """Return whether two dense views of one storage have some elements in common; PyTorch's kernels raise an error."""
+    if (
+        not isinstance(source, SpyreTensor)
+        or target.device_tensor.storage is not source.device_tensor.storage
+    ):
+        return False
+    views = target.device_tensor.strided, source.device_tensor.strided
+    is_dense = all(
+        view.end - view.offset == tensor.numel() for view, tensor in zip(views, (target, source), strict=True)
+    )
+    return is_dense and views[0] != views[1] and max(v.offset for v in views) < min(v.end for v in views)
 
 
 def _write(target: SpyreTensor, host: torch.Tensor) -> None:
@@ -525,6 +542,8 @@ def _changed_in_place(func: Any, args: Any, named: dict[str, Any]) -> torch.Tens
 def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
     """Run an operation that changes a tensor: write the result of its functional form into the storage."""
     functional, targets, changed, inputs = _functional(func, args, named)
+    if any(_overlap_in_part(target, each) for target in targets for each in (*args, *named.values())):
+        return on_the_host(func, args, named)
     results = eager().run(functional, *_operands(func, changed, inputs))
     results = list(results) if isinstance(results, tuple | list) else [results]
     for target, result in zip(targets, results, strict=True):

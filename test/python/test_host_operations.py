@@ -105,6 +105,8 @@ ERRORS: dict[str, Function] = {
     "a type": lambda x: x.int().add_(1.5),
     "a reduction of nothing": lambda x: x[:0].max(),
     "an item": lambda x: x.item(),
+    "a copy to a part of its source": lambda x: x.flatten()[:3].copy_(x.flatten()[1:4]),
+    "a write to a part of an operand": lambda x: x.flatten()[:3].add_(x.flatten()[1:4]),
     "a write to shared elements": lambda x: x[:1].expand(4, 6).add_(1),
 }
 
