@@ -90,6 +90,7 @@ CASES: dict[str, Function] = {
     "large integers": lambda x: (x.long() + 2**40, x.long().add_(2**40).sub_(2**40) + 1),
     "indices": lambda x: (x[torch.tensor([0, 2])], x.tensor_split(torch.tensor([1, 2]).to(x.device))),
     "writes to an expanded view": lambda x: x[:1].expand(4, 6).masked_fill_(x > 9, 1),
+    "a copy of shared elements to themselves": lambda x: x[:1].expand(4, 6).copy_(x[:1].expand(4, 6)),
     "a view that the host makes": lambda x: cast(Any, torch)._neg_view(x) + 0,
 }
 
