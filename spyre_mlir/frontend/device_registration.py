@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
 import torch
 import torch._utils
-import torch.serialization
 from torch.autograd import Variable
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+from torch.utils.backend_registration import _DummyDeviceGuard, _DummyPrivateUse1Hook
 
+from spyre_mlir import device_declaration
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import (
     allocated_memory,
@@ -83,9 +84,14 @@ _libraries: list[torch.library.Library] = []
 
 def register() -> None:
     """Make ``spyre`` a device of PyTorch, once; another backend that already uses the key is left unchanged."""
-    if _libraries or torch._C._get_privateuse1_backend_name() not in ("privateuseone", NAME):
+    if _libraries or not device_declaration.declare():
         return
-    _setup_privateuseone_for_python_backend(NAME, backend_module=device_module)
+    device_declaration.load = lambda: device_module
+    hooks = cast(Any, torch._C)._acc
+    hooks.register_python_privateuseone_hook(_DummyPrivateUse1Hook())
+    hooks.register_python_privateuseone_device_guard(_DummyDeviceGuard())
+    sys.modules[f"torch.{NAME}"] = device_module
+    setattr(torch, NAME, device_module)
     _install_accelerator()
     install()
     _move_loaded_tensors()
@@ -93,6 +99,8 @@ def register() -> None:
     library = torch.library.Library("aten", "IMPL")
     for name in _FACTORIES:
         library.impl(name, _factory(overload_of(name)), "PrivateUse1")
+    # Forward-mode derivatives start from zeros that PyTorch does not store on the CPU.
+    library.impl("_efficientzerotensor", _factory(overload_of("zeros")), "PrivateUse1")
     library.impl("_to_copy", to_copy, "PrivateUse1")
     for operation, form in COMPOSED.items():
         library.impl(operation, form, "AutogradPrivateUse1")
@@ -213,33 +221,17 @@ def is_pinned(tensor: torch.Tensor, device: Any = None) -> bool:
 # A PyTorch storage consists of bytes at an address, and the device has no addresses. So ``torch.load`` with
 # ``map_location="spyre"`` marks the host storage, and each tensor built from a marked storage is moved to the device.
 
-#: Before the packages of PyTorch itself, whose package for such devices would allocate a storage on the device.
-_PRIORITY = 1
-
-_MARK = "_goes_to_the_device"
-
-
-def _tag(storage: Any) -> None:
-    """Return no location for a saved storage: storages are saved on the host."""
-
-
-def _marked(storage: Any, location: str) -> Any:
-    """Mark the storage and return it if its location is the device; None leaves it to other packages."""
-    if location.partition(":")[0] != NAME:
-        return None
-    setattr(storage, _MARK, True)
-    return storage
-
 
 def _move_loaded_tensors() -> None:
     """Make ``torch.load`` create tensors on the device."""
-    torch.serialization.register_package(_PRIORITY, _tag, _marked)
     rebuild = torch._utils._rebuild_tensor
 
     def rebuild_and_move(storage: Any, *geometry: Any) -> torch.Tensor:
         """Build a tensor of a storage; move it to the device if the storage is marked."""
         tensor = rebuild(storage, *geometry)
-        return tensor.to(NAME) if getattr(storage._untyped_storage, _MARK, False) else tensor
+        return (
+            tensor.to(NAME) if getattr(storage._untyped_storage, device_declaration.MARK, False) else tensor
+        )
 
     torch._utils._rebuild_tensor = rebuild_and_move
 

@@ -30,6 +30,7 @@ from torch._dynamo import trace_rules
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.repro.after_dynamo import WrapBackendDebug
 from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._higher_order_ops.wrap import tag_activation_checkpoint
 from torch._subclasses import fake_tensor
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -37,6 +38,7 @@ from torch.fx.node import map_aggregate
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.checkpoint import checkpoint
 
 from spyre_mlir import faults
 from spyre_mlir.errors import CompileError, UncapturedError
@@ -324,7 +326,7 @@ class DeviceGraph:
     """
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
-        self.graph = graph
+        self.graph = _with_checkpoints(graph)
         self.on_host = _with_host_devices(graph)
         self.model = _as_function(self.on_host)
         # Dynamo makes a separate graph for each state of autocast.
@@ -416,15 +418,42 @@ def _with_host_devices(graph: GraphModule) -> GraphModule:
             return torch.device("cpu")
         return "cpu" if isinstance(value, str) and value.split(":")[0] == NAME else value
 
-    # The graph of Dynamo is not changed: it runs itself if a gradient is needed.
-    copied = copy.copy(graph)
-    copied.graph = Graph()
-    output = copied.graph.graph_copy(graph.graph, {})
-    copied.graph.output(output)
+    copied = _copied(graph)
     for node in copied.graph.nodes:
         node.target = _OF_DEVICES.get(node.target, node.target)
         node.args, node.kwargs = map_aggregate(node.args, device), map_aggregate(node.kwargs, device)
     return copied
+
+
+def _copied(graph: GraphModule) -> GraphModule:
+    """Copy of a graph on the same modules and tensors."""
+    copied = copy.copy(graph)
+    copied.graph = Graph()
+    output = copied.graph.graph_copy(graph.graph, {})
+    copied.graph.output(output)
+    return copied
+
+
+def _with_checkpoints(graph: GraphModule) -> GraphModule:
+    """Copy of a graph that runs operation by operation: its checkpoints draw their random numbers twice.
+
+    PyTorch's operation for a checkpoint leaves the random numbers of the second run to AOTAutograd.
+    """
+    if all(node.target is not tag_activation_checkpoint for node in graph.graph.nodes):
+        return graph
+    copied = _copied(graph)
+    for node in copied.graph.nodes:
+        if node.target is tag_activation_checkpoint:
+            node.target = _checkpoint
+    copied.recompile()
+    return copied
+
+
+def _checkpoint(segment: GraphModule, *inputs: Any, **options: Any) -> Any:
+    """Run a segment of a graph, and again in the backward with the same random numbers."""
+    context = segment.meta.get("_checkpoint_context_fn")
+    contexts = {} if context is None else {"context_fn": context}
+    return checkpoint(_with_checkpoints(segment), *inputs, **{**options, "use_reentrant": False, **contexts})
 
 
 def _as_function(graph: GraphModule) -> Callable[..., Any]:

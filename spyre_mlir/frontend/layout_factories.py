@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.jit import _builtins
 from torch.utils import _device
 
 from spyre_mlir.errors import CompileError
@@ -45,6 +46,8 @@ def _extended(factory: Callable[..., Any]) -> Callable[..., Any]:
             return factory(*args, **{**named, "pin_memory": False}).pin_memory()
         return factory(*args, **named)
 
+    # TorchScript knows the functions of PyTorch by identity.
+    _builtins._register_builtin(make, _builtins._find_builtin(factory))
     make.__name__ = make.__qualname__ = factory.__name__
     make.__module__, make.__doc__ = "torch", factory.__doc__
     return functools.update_wrapper(make, factory, assigned=())

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, ShapeEnv
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError
@@ -274,7 +274,7 @@ class OperationResults:
         """Results of an operation, as PyTorch computes them for tensors without data on these devices.
 
         Raises:
-            UnknownResultsError: The operation fails on tensors without data.
+            UnknownResultsError: The operation fails on tensors without data, or the sizes of results depend on data.
             UnsharedMemoryError: The operation replaces the memory of an argument, or returns a view of another type.
             CompileError: The operation changes the copy of an argument.
         """
@@ -303,7 +303,10 @@ class OperationResults:
                 "The operation changes a view with named dims in place; name the dims of the whole tensor instead."
             )
         storages = {base.untyped_storage()._cdata: index for index, base in enumerate(bases)}
-        places = [_place(leaf, bases, storages) if isinstance(leaf, Tensor) else None for leaf in leaves]
+        try:
+            places = [_place(leaf, bases, storages) if isinstance(leaf, Tensor) else None for leaf in leaves]
+        except GuardOnDataDependentSymNode as error:
+            raise UnknownResultsError("The sizes of the results depend on values.") from error
         kinds = [leaf.device.type if isinstance(leaf, Tensor) else None for leaf in leaves]
         return cls(tree, tuple(places), tuple(kinds), written)
 

@@ -285,7 +285,7 @@ class SpyreTensor(torch.Tensor):
             return torch.equal(*map(host_copy, args))
         if func in COMPOSED:
             return COMPOSED[func](*args, **named)
-        if is_foreach(func):
+        if is_foreach(func) or func in _LOOPS:
             return one_by_one(func, args, named)
         # If autograd is off, composite operations arrive here undecomposed.
         if (composed := func.decompose(*args, **named)) is not NotImplemented:
@@ -369,6 +369,12 @@ def _tensor_split(tensor: torch.Tensor, indices: torch.Tensor, dim: int = 0) -> 
     return split(tensor, indices.tolist(), dim)
 
 
+def _ctc_loss(scores: torch.Tensor, targets: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """CTC loss with lengths as numbers; PyTorch divides by tensors of lengths, which may be on the host."""
+    lengths = [each.tolist() for each in rest[:2]]
+    return _aten.ctc_loss.IntList(scores, targets, *lengths, *rest[2:])
+
+
 def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0) -> torch.Tensor:
     """Count numbers in bins; also integers, which PyTorch counts only on devices."""
     if tensor.is_floating_point():
@@ -382,6 +388,7 @@ COMPOSED = {
     _aten._thnn_fused_lstm_cell.default: _lstm_cell,
     _aten._thnn_fused_gru_cell.default: _gru_cell,
     _aten.tensor_split.tensor_indices_or_sections: _tensor_split,
+    _aten.ctc_loss.Tensor: _ctc_loss,
 } | transformer_layers.FORMS
 
 
@@ -469,9 +476,29 @@ def _copy(target: torch.Tensor, source: torch.Tensor, non_blocking: bool = False
     """``copy_`` to or from the device."""
     if not isinstance(target, SpyreTensor):
         return target.copy_(host_copy(source))
-    if target is not source:
-        _write(target, host_copy(source))
+    if isinstance(source, SpyreTensor):
+        one, other = target.device_tensor, source.device_tensor
+        # PyTorch accepts elements that share memory in a copy to itself.
+        if one.storage is other.storage and one.strided == other.strided:
+            return target
+    if _overlap_in_part(target, source):
+        return on_the_host(_COPIES[0], (target, source), {})
+    _write(target, host_copy(source))
     return target
+
+
+def _overlap_in_part(target: SpyreTensor, source: Any) -> bool:
+    """Return whether two dense views of one storage have some elements in common; PyTorch's kernels raise an error."""
+    if (
+        not isinstance(source, SpyreTensor)
+        or target.device_tensor.storage is not source.device_tensor.storage
+    ):
+        return False
+    views = target.device_tensor.strided, source.device_tensor.strided
+    is_dense = all(
+        view.end - view.offset == tensor.numel() for view, tensor in zip(views, (target, source), strict=True)
+    )
+    return is_dense and views[0] != views[1] and max(v.offset for v in views) < min(v.end for v in views)
 
 
 def _write(target: SpyreTensor, host: torch.Tensor) -> None:
@@ -519,6 +546,8 @@ def _changed_in_place(func: Any, args: Any, named: dict[str, Any]) -> torch.Tens
 def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
     """Run an operation that changes a tensor: write the result of its functional form into the storage."""
     functional, targets, changed, inputs = _functional(func, args, named)
+    if any(_overlap_in_part(target, each) for target in targets for each in (*args, *named.values())):
+        return on_the_host(func, args, named)
     results = eager().run(functional, *_operands(func, changed, inputs))
     results = list(results) if isinstance(results, tuple | list) else [results]
     for target, result in zip(targets, results, strict=True):
@@ -606,6 +635,10 @@ def _on_device(results: Any) -> Any:
 
 _PREFIX = "aten::_foreach_"
 
+#: Operations that PyTorch runs as a loop as well: lengths of sequences and batch sizes stay on the host, and zeros are
+#: a part of a larger memory.
+_LOOPS = {_aten._pack_padded_sequence.default, _aten._new_zeros_with_same_feature_meta.default}
+
 
 def is_foreach(operation: Any) -> bool:
     """Return whether an operation takes lists of tensors and treats the tensors one after another."""
@@ -613,6 +646,6 @@ def is_foreach(operation: Any) -> bool:
 
 
 def one_by_one(operation: Any, args: Any, named: dict[str, Any]) -> Any:
-    """Run PyTorch's loop over the tensors, which it uses for devices without a kernel for lists."""
+    """Run PyTorch's loop over tensors or parts of tensors, which it uses for devices without a kernel."""
     # PyTorch dispatches the operations of the loop by their tensors.
     return operation._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **named)

@@ -230,6 +230,16 @@ def test_factories_take_stick_dims(name: str):
         FACTORIES[name](stick_dims=[0])
 
 
+def test_torchscript_knows_factories():
+    """PyTorch scripts the decompositions of forward-mode derivatives when it imports them."""
+
+    def function(count: int) -> list[torch.Tensor]:
+        return [torch.zeros([count]), torch.arange(count), torch.full_like(torch.ones([count]), 2.0)]
+
+    scripted: Any = torch.jit.script(function)
+    assert [each.tolist() for each in scripted(2)] == [[0, 0], [0, 1], [2, 2]]
+
+
 @pytest.mark.parametrize("backend", [spyre_mlir.torch_backend, "inductor", "aot_eager"])
 def test_dynamo_traces_factories(backend: Any):
     def function(x: torch.Tensor) -> torch.Tensor:

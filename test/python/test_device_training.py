@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -98,17 +99,31 @@ def test_gradients_are_clipped(foreach: bool | None):
     torch.testing.assert_close(made, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("use_reentrant", [True, False])
-def test_checkpoints_compute_again_with_the_same_random_numbers(use_reentrant: bool):
+@pytest.mark.parametrize(("use_reentrant", "is_compiled"), [(True, False), (False, False), (False, True)])
+def test_checkpoints_compute_again_with_the_same_random_numbers(use_reentrant: bool, is_compiled: bool):
     def step(model: nn.Linear, device: str) -> None:
         def segment(x: Tensor) -> Tensor:
             return nn.functional.dropout(model(x).tanh(), 0.4)
 
         x, target = batch(device)
         torch.manual_seed(7)
-        made = checkpoint(segment, x.requires_grad_(), use_reentrant=use_reentrant)
+        run = functools.partial(checkpoint, segment, use_reentrant=use_reentrant)
+        made = (torch.compile(run) if is_compiled and device == "spyre" else run)(x.requires_grad_())
         nn.functional.mse_loss(made, target).backward()
         torch.optim.SGD(model.parameters(), lr=0.5).step()
 
     made, expected = (trained(device, step) for device in ("spyre", "cpu"))
     torch.testing.assert_close(made, expected, atol=1e-4, rtol=1e-3)
+
+
+def test_derivatives_in_forward_mode():
+    """PyTorch starts them from zeros that it does not store on the CPU, and gives tangents the memory of primals."""
+    x = torch.tensor([[0.5, -1.0], [2.0, 1.0]])
+
+    def function(x: Tensor) -> Tensor:
+        return x[:1].tanh() * x.sum() + torch.ones(2, device=x.device)
+
+    def derivatives(x: Tensor) -> list[Tensor]:
+        return [torch.func.jacfwd(function)(x[0]).cpu(), torch.func.jvp(function, (x[0],), (x[1],))[1].cpu()]
+
+    torch.testing.assert_close(derivatives(x.to("spyre")), derivatives(x), atol=1e-3, rtol=1e-3)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 import torch
+from torch.nn.utils import rnn
 from torch.utils import _pytree as pytree
 
 import spyre_mlir.frontend  # noqa: F401  registers the device
@@ -59,7 +60,22 @@ def statistics(x: torch.Tensor) -> Any:
     return torch.nn.functional.batch_norm(x, mean, var, training=True), mean, var
 
 
+def packed(x: torch.Tensor) -> Any:
+    """Sequences of a batch, with lengths on the host as PyTorch asks for."""
+    sequences = rnn.pack_padded_sequence(x.view(4, 3, 2), torch.tensor([3, 2, 2, 1]), batch_first=True)
+    return sequences.data, rnn.pad_packed_sequence(sequences, batch_first=True)[0]
+
+
+def ctc(x: torch.Tensor) -> torch.Tensor:
+    targets = torch.tensor([[1], [2]]).to(x.device)
+    scores = x.float().view(4, 2, 3).log_softmax(-1)
+    return torch.nn.functional.ctc_loss(scores, targets, torch.tensor([4, 3]), torch.tensor([1, 1]))
+
+
 CASES: dict[str, Function] = {
+    "packed sequences": packed,
+    "lengths on the host": ctc,
+    "packed sequences of a graph": lambda x: torch.compile(packed)(x),
     "sizes of values": lambda x: (x.nonzero(), x[x > 0], x.unique(), torch.where(x > 1)),
     "another dtype": lambda x: (x.double().sum(), x.to(torch.uint8) + 1, x.short().T.contiguous()),
     "complex numbers": lambda x: torch.fft.ifft(x).real,
@@ -74,6 +90,7 @@ CASES: dict[str, Function] = {
     "large integers": lambda x: (x.long() + 2**40, x.long().add_(2**40).sub_(2**40) + 1),
     "indices": lambda x: (x[torch.tensor([0, 2])], x.tensor_split(torch.tensor([1, 2]).to(x.device))),
     "writes to an expanded view": lambda x: x[:1].expand(4, 6).masked_fill_(x > 9, 1),
+    "a copy of shared elements to themselves": lambda x: x[:1].expand(4, 6).copy_(x[:1].expand(4, 6)),
     "a view that the host makes": lambda x: cast(Any, torch)._neg_view(x) + 0,
 }
 
@@ -89,6 +106,8 @@ ERRORS: dict[str, Function] = {
     "a type": lambda x: x.int().add_(1.5),
     "a reduction of nothing": lambda x: x[:0].max(),
     "an item": lambda x: x.item(),
+    "a copy to a part of its source": lambda x: x.flatten()[:3].copy_(x.flatten()[1:4]),
+    "a write to a part of an operand": lambda x: x.flatten()[:3].add_(x.flatten()[1:4]),
     "a write to shared elements": lambda x: x[:1].expand(4, 6).add_(1),
 }
 
