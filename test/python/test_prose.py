@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Patterns of prose over which a reader stumbles: their numbers in the package and in the pages only fall."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+#: Regular expressions with the number of lines that fit, and with the words to write instead.
+PATTERNS = {
+    r"\b(those|that) of\b": (46, "repeat the noun"),
+    r"\b(is|are|was|were|be) no (?!longer|more|less|larger|smaller|worse|better|other\b|effect|need|such)\w+":
+        (126, "is not a, does not have"),
+    r"\bbehind\b": (20, "after, following"),
+    r"\b(has|have) not(?=[,.;:)]|$)": (3, "does not have, does not support"),
+    r"\b(tells?|told)\b": (10, "reports"),
+    r"^\s*(\"\"\"|#)?\s*What\b": (10, "name the thing"),
+    r"\bbeside\b": (14, "next to, with, in addition to"),
+    r"\banew\b": (0, "again"),
+    r"\bso many\b": (1, "the number of"),
+    r"\bin front( of)?\b": (4, "before"),
+    r"\bgoes? by\b": (0, "is determined by"),
+    r"\bof (the|a) users?\b": (18, "user-defined"),
+}  # fmt: skip
+
+
+@functools.cache
+def lines_of_prose() -> tuple[tuple[str, str], ...]:
+    """All lines of comments, docstrings, messages and pages, with their places."""
+    return tuple(_of_sources()) + tuple(_of_pages())
+
+
+def _of_sources() -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / "spyre_mlir").rglob("*.py")):
+        text, name = path.read_text(encoding="utf-8"), path.relative_to(ROOT)
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                yield f"{name}:{token.start[0]}", token.string
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+                for offset, line in enumerate(node.value.splitlines()):
+                    yield f"{name}:{node.lineno + offset}", line
+
+
+def _of_pages() -> Iterator[tuple[str, str]]:
+    for path in (*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            yield f"{path.relative_to(ROOT)}:{number}", line
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_prose(pattern: str) -> None:
+    """A sentence that is rewritten lowers the number."""
+    most, instead = PATTERNS[pattern]
+    found = [f"{place}: {line.strip()}" for place, line in lines_of_prose() if re.search(pattern, line)]
+    assert len(found) <= most, f"Write: {instead}.\n" + "\n".join(found)
