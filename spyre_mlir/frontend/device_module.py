@@ -37,6 +37,12 @@ from spyre_mlir.frontend.device_streams import (
     default_stream,
     set_stream,
 )
+from spyre_mlir.frontend.tensor_layouts import (
+    DataFormats,
+    SpyreTensorLayout,
+    get_device_dtype,
+    get_elem_in_stick,
+)
 from spyre_mlir.target.target import default_target
 
 #: Types that autocast casts to. PyTorch reads them through ``get_amp_supported_dtype``.
@@ -161,9 +167,11 @@ def _is_in_bad_fork() -> bool:
 
 
 __all__ = [
+    "DataFormats",
     "DeviceProperties",
     "Event",
     "Generator",
+    "SpyreTensorLayout",
     "Stream",
     "current_device",
     "current_stream",
@@ -173,8 +181,10 @@ __all__ = [
     "device_count",
     "empty_cache",
     "get_amp_supported_dtype",
+    "get_device_dtype",
     "get_device_name",
     "get_device_properties",
+    "get_elem_in_stick",
     "get_rng_state",
     "get_rng_state_all",
     "init",

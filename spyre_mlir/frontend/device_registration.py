@@ -26,12 +26,14 @@ from spyre_mlir.frontend import (
 )
 from spyre_mlir.frontend.device_generators import Generator
 from spyre_mlir.frontend.graph_edits import overload_of
+from spyre_mlir.frontend.tensor_layouts import SpyreTensorLayout
 from spyre_mlir.frontend.torch_device import (
     COMPOSED,
     NAME,
     SpyreTensor,
     host_copy,
     move,
+    move_to_layout,
     raise_error,
     to_copy,
 )
@@ -59,13 +61,20 @@ def _factory(operation: Any) -> Callable[..., Any]:
 
 
 def _extended_to(convert: Callable[..., Any]) -> Callable[..., Any]:
-    """``torch.Tensor.to`` with the layouts of ``to_device``, for tensors moved to the device, as in RFC 0047."""
+    """``torch.Tensor.to`` with the layouts of ``to_device``, as in RFC 0047, and with a ``SpyreTensorLayout``."""
 
     @functools.wraps(convert)
     def to(
-        self: torch.Tensor, *args: Any, stick_dims: Any = None, dim_order: Any = None, **named: Any
+        self: torch.Tensor,
+        *args: Any,
+        stick_dims: Any = None,
+        dim_order: Any = None,
+        device_layout: SpyreTensorLayout | None = None,
+        **named: Any,
     ) -> torch.Tensor:
         """Return the tensor in another type or on another device."""
+        if device_layout is not None:
+            return move_to_layout(host_copy(convert(self, *args, **named)), device_layout)
         if stick_dims is None and dim_order is None:
             return convert(self, *args, **named)
         moved = convert(self, *args, **named)

@@ -21,12 +21,15 @@ from spyre_mlir.errors import CompileError
 
 NAME = "spyre"
 
+#: Options of ``Tensor.to`` for the layout.
+_OPTIONS = ("stick_dims", "dim_order", "device_layout")
+
 #: Factories that take the shape of another tensor.
 _LIKE = ("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like")
 
 
 def extend(names: Iterable[str]) -> None:
-    """Add the options ``stick_dims``, ``dim_order`` and ``pin_memory`` to functions of ``torch``, given by name."""
+    """Add the options of layouts and ``pin_memory`` to functions of ``torch``, given by name."""
     # PyTorch applies the default device to a set of functions. Dynamo would collect the set again, from the new
     # functions, and cannot hash the factories of sparse tensors, which it does not trace.
     constructors = _device._device_constructors()
@@ -40,7 +43,7 @@ def _extended(factory: Callable[..., Any]) -> Callable[..., Any]:
     """Return a factory with these options."""
 
     def make(*args: Any, **named: Any) -> Any:
-        if "stick_dims" in named or "dim_order" in named:
+        if not named.keys().isdisjoint(_OPTIONS):
             return _laid_out(factory, args, named)
         if named.get("pin_memory"):
             return factory(*args, **{**named, "pin_memory": False}).pin_memory()
@@ -55,9 +58,11 @@ def _extended(factory: Callable[..., Any]) -> Callable[..., Any]:
 
 def _laid_out(factory: Callable[..., Any], args: Any, named: dict[str, Any]) -> Any:
     """Call a factory, and move the tensor to the device in a layout."""
-    layout = {option: named.pop(option, None) for option in ("stick_dims", "dim_order")}
+    layout = {option: named.pop(option) for option in _OPTIONS if option in named}
     device, needs_gradient = named.pop("device", None), named.pop("requires_grad", False)
-    if device is None:
+    if device is None and layout.get("device_layout") is not None:
+        device = NAME
+    elif device is None:
         like = args[0] if factory.__name__ in _LIKE else None
         device = torch.get_default_device() if like is None else like.device
     if torch.device(device).type != NAME:

@@ -37,10 +37,12 @@ from spyre_mlir.frontend.growing_sizes import GrowingSizesError
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, viewed, write_memory
 from spyre_mlir.frontend.storage import shares_memory
+from spyre_mlir.frontend.tensor_layouts import SpyreTensorLayout
+from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.strided import StridedView
 from spyre_mlir.target.element_types import dtype_name
 from spyre_mlir.tensors.device_activity import record_copy, record_host
-from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, element_type, has_form, to_device
+from spyre_mlir.tensors.device_tensor import DeviceTensor, eager, element_type, has_form, in_layout, to_device
 from spyre_mlir.tensors.device_views import ViewStep
 
 # Errors of operations on the device inside a backward, which would make PyTorch end the process.
@@ -137,6 +139,8 @@ class SpyreTensor(torch.Tensor):
     """
 
     device_tensor: DeviceTensor
+    #: The layout of the storage when the tensor was moved to the device, as it was given and as it is stored.
+    given_layout: tuple[StickLayout | None, SpyreTensorLayout] | None = None
     _meta: torch.Tensor
 
     # Operations are handled in __torch_dispatch__, below autograd.
@@ -258,6 +262,13 @@ class SpyreTensor(torch.Tensor):
     def tolist(self) -> Any:
         """Return the data as nested lists, read on the host."""
         return self.cpu().tolist()
+
+    def device_tensor_layout(self) -> SpyreTensorLayout:
+        """Return the layout of the storage; ``CompileError`` for a tensor whose storage does not have one."""
+        form = self.device_tensor.storage.form
+        if self.given_layout is not None and self.given_layout[0] is form:
+            return self.given_layout[1]
+        return SpyreTensorLayout.of(self.device_tensor.storage.layout, self.dtype)
 
     def restickify(self, stick_dims: Sequence[int]) -> SpyreTensor:
         """Return a copy with other stick dims, computed on the device."""
@@ -408,6 +419,22 @@ def move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
         element_type(dtype_name(tensor.dtype))
     record_copy(tensor.nbytes, to_device=True)
     return SpyreTensor.of(to_device(tensor, **layout) if layout else in_its_memory(tensor))
+
+
+def move_to_layout(tensor: torch.Tensor, stl: SpyreTensorLayout) -> SpyreTensor:
+    """Move a host tensor to the device in a layout.
+
+    A layout that only a transfer can write is reported as given, and the simulator stores the tensor in the default
+    layout.
+    """
+    layout = stl.stick_layout(tensor)
+    if layout is None:
+        moved = move(tensor.contiguous())
+    else:
+        record_copy(tensor.nbytes, to_device=True)
+        moved = SpyreTensor.of(in_layout(tensor, layout))
+    moved.given_layout = moved.device_tensor.storage.form, stl
+    return moved
 
 
 def _like(func: Any, args: Any, named: dict[str, Any]) -> Any:

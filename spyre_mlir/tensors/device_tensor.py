@@ -353,6 +353,12 @@ def laid_out(host: NDArray[Any], dtype: str, layout: StickLayout) -> DeviceTenso
     return tensor
 
 
+def in_layout(array: Any, layout: StickLayout) -> DeviceTensor:
+    """Lay out an array or a CPU tensor in a layout of its shape and dtype."""
+    host, dtype = _host_array(array, None)
+    return laid_out(host, dtype, layout)
+
+
 def to_plain(array: Any, dtype: str) -> DeviceTensor:
     """Copy an array or a CPU tensor to a storage without a layout; the device need not support the dtype."""
     host, dtype = _host_array(array, dtype, has_layout=False)
