@@ -54,10 +54,12 @@ class TorchBackend:
         programs: The last 64 compiled programs, in order: forward and backward graphs, one for each combination of
             shapes. Use ``programs[-1].summary()`` and ``.report("x.html")`` to inspect a graph, and
             ``programs.clear()`` to free the memory.
+        defaults: A function that returns options of ``spyre_mlir.compile`` for graphs without other options.
     """
 
     def __init__(self, compile: Callable[..., Any]) -> None:
         self.programs: list[AnyProgram] = []
+        self.defaults: Callable[[], Mapping[str, Any]] = dict
         self.__module__, self.__name__ = "spyre_mlir", "torch_backend"
         self._compile = compile
         self._lock = threading.Lock()
@@ -72,9 +74,9 @@ class TorchBackend:
             example_inputs: The inputs of the graph, with shapes and types.
             options: Options of ``spyre_mlir.compile``.
         """
-        compile_options = dict(options or {})
+        compile_options = {**self.defaults(), **(options or {})}
         autocast = compile_options.pop("autocast", None)
-        keep = partial(self._keep, repr(sorted((options or {}).items(), key=repr)))
+        keep = partial(self._keep, repr(sorted(compile_options.items(), key=repr)))
         return dynamo.compiled(
             graph, example_inputs, partial(self._compile, **compile_options), autocast, keep
         )

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``torch_spyre._inductor``: hints in the code of models, and the configuration of the compiler."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+import spyre_mlir
+from spyre_mlir import for_each_tile
+from spyre_mlir.torch_spyre.public._inductor import config
+
+__all__ = ["config", "for_each_tile", "spyre_hint"]
+
+
+def spyre_hint(
+    *,
+    tiles: Mapping[str, int] | None = None,
+    num_tiles_per_dim: Mapping[str, int] | None = None,
+    slices: Mapping[str, int] | None = None,
+) -> contextlib.AbstractContextManager[None]:
+    """Tile the operations inside a context; torch-spyre has had the three names for the number of tiles."""
+    given = [each for each in (tiles, num_tiles_per_dim, slices) if each is not None]
+    return spyre_mlir.spyre_hint(tiles={name: count for each in given for name, count in each.items()})
