@@ -136,6 +136,10 @@ class FailedAssertionError(CompileError, RuntimeError):
     """
 
 
+class UnsupportedDtypeError(CompileError, RuntimeError):
+    """A dtype that the device does not support; also the ``RuntimeError`` that PyTorch's devices raise for it."""
+
+
 class AlgorithmError(CompileError):
     """A failure or an invalid result of a user-defined algorithm; the compiler does not try an alternative."""
 

@@ -92,11 +92,11 @@ class DeviceReport(Listener):
         row.calls[PLACES[2]] += 1
         row.reasons.update({reason: 1} if reason else {})
 
-    def on_copy(self, nbytes: int, to_device: bool) -> None:
+    def on_copy(self, tensor: Any, to_device: bool) -> None:
         """Count a copy."""
         way = "to the device" if to_device else "from the device"
         self.activity.copies[way] += 1
-        self.activity.copied_bytes[way] += nbytes
+        self.activity.copied_bytes[way] += tensor.nbytes
 
     def on_compilation(self, operation: str, program: Any) -> None:
         """Count a program that was compiled."""

@@ -77,6 +77,15 @@ def dims_of_size(sizes: Mapping[str, int]) -> Iterator[None]:
         _sizes.update(before)
 
 
+def redeclare_tensor_dim(name: str, size: int) -> None:
+    """Declare a named dim; a declaration with another size, and the names of tensors with that dim, are removed."""
+    if _sizes.get(name, size) != size:
+        del _sizes[name]
+        for tensor in [tensor for tensor, names in _names.items() if name in names]:
+            del _names[tensor]
+    declare_tensor_dim(name, size)
+
+
 def clear_tensor_dims() -> None:
     """Remove all declared dims, and the names of all tensors."""
     _sizes.clear()

@@ -24,6 +24,8 @@ NAME = "spyre"
 #: Options of ``Tensor.to`` for the layout.
 _OPTIONS = ("stick_dims", "dim_order", "device_layout")
 
+_DENSE = (torch.contiguous_format, torch.preserve_format)
+
 #: Factories that take the shape of another tensor.
 _LIKE = ("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like")
 
@@ -69,6 +71,10 @@ def _laid_out(factory: Callable[..., Any], args: Any, named: dict[str, Any]) -> 
         raise CompileError(
             f"Stick dims are chosen for a tensor on {NAME}, but torch.{factory.__name__} makes one on {device}; "
             f"give it device='{NAME}'."
+        )
+    if (memory_format := named.pop("memory_format", None)) not in (None, *_DENSE):
+        raise RuntimeError(
+            f"Spyre backend only supports contiguous memory format with a layout, not {memory_format}."
         )
     made: Any = factory(*args, device="cpu", **named)
     return made.to(NAME, **layout).requires_grad_(needs_gradient)

@@ -141,6 +141,8 @@ class SpyreTensor(torch.Tensor):
     device_tensor: DeviceTensor
     #: The layout of the storage when the tensor was moved to the device, as it was given and as it is stored.
     given_layout: tuple[StickLayout | None, SpyreTensorLayout] | None = None
+    #: Whether ``repr`` shows the sizes of the device dims.
+    shows_layout = True
     _meta: torch.Tensor
 
     # Operations are handled in __torch_dispatch__, below autograd.
@@ -211,7 +213,7 @@ class SpyreTensor(torch.Tensor):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         text = repr(self.device_tensor.cpu())[:-1]
         form = self.device_tensor.storage.form
-        layout = "" if form is None else f", device_size={list(form.device_size)}"
+        layout = f", device_size={list(form.device_size)}" if form is not None and self.shows_layout else ""
         gradient = ", requires_grad=True" if self.requires_grad else ""
         return f"{text}, device='{self.device}'{layout}{gradient})"
 
@@ -322,7 +324,7 @@ class SpyreTensor(torch.Tensor):
 def host_copy(tensor: torch.Tensor) -> torch.Tensor:
     """Copy the tensor to the host without PyTorch operations, which have other meanings inside an operation."""
     if isinstance(tensor, SpyreTensor):
-        record_copy(tensor.nbytes, to_device=False)
+        record_copy(tensor, to_device=False)
     return tensor.device_tensor.cpu() if isinstance(tensor, SpyreTensor) else tensor
 
 
@@ -417,7 +419,7 @@ def move(tensor: torch.Tensor, **layout: Any) -> SpyreTensor:
     """
     if tensor.dtype in _REFUSED and tensor.dim():
         element_type(dtype_name(tensor.dtype))
-    record_copy(tensor.nbytes, to_device=True)
+    record_copy(tensor, to_device=True)
     return SpyreTensor.of(to_device(tensor, **layout) if layout else in_its_memory(tensor))
 
 
@@ -431,7 +433,7 @@ def move_to_layout(tensor: torch.Tensor, stl: SpyreTensorLayout) -> SpyreTensor:
     if layout is None:
         moved = move(tensor.contiguous())
     else:
-        record_copy(tensor.nbytes, to_device=True)
+        record_copy(tensor, to_device=True)
         moved = SpyreTensor.of(in_layout(tensor, layout))
     moved.given_layout = moved.device_tensor.storage.form, stl
     return moved

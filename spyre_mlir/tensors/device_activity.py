@@ -7,7 +7,7 @@ Each piece of work calls one of four functions once, in the order in which the w
   or the function of a compiled graph; ``program`` is the ``Program`` that ran.
 - ``record_host(operation, reason)``: PyTorch's host kernel ran an operation on device tensors. ``reason`` is a sentence
   for a report: why the device does not run the operation.
-- ``record_copy(nbytes, to_device)``: the host copied ``nbytes`` bytes to the device, or from the device.
+- ``record_copy(tensor, to_device)``: the host copied a tensor to the device, or from the device.
 - ``record_compilation(operation, program)``: the compiler created a program, which later calls may reuse.
 
 Without a listener, these functions return immediately. ``listening`` adds a listener for a block of code. PyTorch
@@ -32,8 +32,8 @@ class Listener:
     def on_host(self, operation: str, reason: str) -> None:
         """Handle an operation that the host ran, with the reason."""
 
-    def on_copy(self, nbytes: int, to_device: bool) -> None:
-        """Handle a copy of bytes to the device, or from the device."""
+    def on_copy(self, tensor: Any, to_device: bool) -> None:
+        """Handle a copy of a tensor to the device, or from the device."""
 
     def on_compilation(self, operation: str, program: Any) -> None:
         """Handle the compilation of a program."""
@@ -65,10 +65,10 @@ def record_host(operation: Any, reason: str) -> None:
         _notify("on_host", name_of(operation), reason)
 
 
-def record_copy(nbytes: int, to_device: bool) -> None:
-    """Record that bytes were copied from the host to the device, or from the device to the host."""
+def record_copy(tensor: Any, to_device: bool) -> None:
+    """Record that a tensor was copied from the host to the device, or from the device to the host."""
     if _listeners:
-        _notify("on_copy", nbytes, to_device)
+        _notify("on_copy", tensor, to_device)
 
 
 def record_compilation(operation: Any, program: Any) -> None:

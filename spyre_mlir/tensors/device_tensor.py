@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from spyre_mlir import eager_mode
 from spyre_mlir.bundle.model import Transfer
 from spyre_mlir.bundle.transfer import filled_parts, from_raw, to_raw
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, UnsupportedDtypeError
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import dma_tuples
 from spyre_mlir.layout.requests import LayoutRequest
@@ -381,10 +381,10 @@ def restickify(tensor: DeviceTensor, stick_dims: Sequence[int]) -> DeviceTensor:
 
 
 def element_type(dtype: str) -> str:
-    """Return the MLIR element type of a host dtype; raise ``CompileError`` if the device does not support it."""
+    """Return the MLIR element type of a host dtype; ``UnsupportedDtypeError`` if the device does not support it."""
     if dtype not in _DTYPES:
         known = ", ".join(_DTYPES)
-        raise CompileError(f"The dtype {dtype} has no form on the device; choose one of {known}.")
+        raise UnsupportedDtypeError(f"The dtype {dtype} has no form on the device; choose one of {known}.")
     return _DTYPES[dtype][0]
 
 

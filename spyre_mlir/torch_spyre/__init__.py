@@ -72,9 +72,10 @@ def install() -> None:
             "The package torch-spyre is installed, and this package does not replace it; "
             "use an environment without torch-spyre."
         )
-    importlib.import_module("spyre_mlir.frontend")
     # First: the finder of files would load the modules a second time, from the folder of their package.
     sys.meta_path.insert(0, _Finder())
+    # PyTorch imports an installed torch-spyre with torch.
+    importlib.import_module(_NAME)
     warnings.warn(
         "torch_spyre is the simulated device of spyre-mlir: numbers are exact, times are predicted.",
         SimulatedDeviceWarning,

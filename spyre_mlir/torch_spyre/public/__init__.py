@@ -6,11 +6,14 @@ from __future__ import annotations
 import torch
 
 from spyre_mlir.frontend import device_registration
+from spyre_mlir.frontend.torch_device import SpyreTensor
+from spyre_mlir.torch_spyre import downcasts, operators
 
 
 def _autoload() -> None:
-    """Register the device, as PyTorch's autoload of backends does."""
+    """Register the device and its operations, as PyTorch's autoload of backends does."""
     device_registration.register()
+    operators.install()
 
 
 def is_available() -> bool:
@@ -19,3 +22,6 @@ def is_available() -> bool:
 
 
 _autoload()
+downcasts.install()
+# torch-spyre prints tensors as PyTorch does.
+SpyreTensor.shows_layout = False

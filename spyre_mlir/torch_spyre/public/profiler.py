@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``torch_spyre.profiler``: the card's own profiler; the traces of ``torch.profiler`` have the operations of the device."""
+"""``torch_spyre.profiler``: the card's profiler; traces of ``torch.profiler`` have the operations of the device."""
 
 
 def is_available() -> bool:

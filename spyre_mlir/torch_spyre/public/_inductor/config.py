@@ -2,8 +2,8 @@
 """``torch_spyre._inductor.config``: the configuration of compilations.
 
 ``sencores``, ``lx_planning``, ``co_optimizing_lx_planning``, ``dxp_lx_frac_avail`` and ``lx_boundary_clones`` are
-options of this compiler, and apply to ``torch.compile`` on the device. Another field can be set and read, and does not change
-programs; the first time that it is set, a warning names it. ``patch`` sets fields inside a context or a function.
+options of this compiler, and apply to ``torch.compile`` on the device. Another field can be set and read, and does not
+change programs; the first time that it is set, a warning names it. ``patch`` sets fields in a context or a function.
 """
 
 from __future__ import annotations

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``torch.ops.spyre``: the operations that torch-spyre adds to PyTorch, as compositions of PyTorch's own.
+
+A composition runs in eager mode, under ``torch.compile``, on meta tensors and on the host, and has gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+_FP8 = torch.float8_e4m3fn
+_FP8_MAX = torch.finfo(_FP8).max
+
+
+def _part(output: Tensor, shape: Sequence[int], dims: Sequence[int], offsets: Sequence[int]) -> Tensor:
+    """Return the view that begins at ``offsets`` of ``dims`` and has the sizes of ``shape`` in these dims."""
+    for dim, offset in zip(dims, offsets, strict=True):
+        output = output.narrow(dim, offset, shape[dim])
+    return output
+
+
+def _overwrite(input: Tensor, output: Tensor, dims: Sequence[int], offsets: Sequence[int]) -> None:
+    _part(output, input.shape, dims, offsets).copy_(input)
+
+
+def _overwritten(input: Tensor, output: Tensor, dims: Sequence[int], offsets: Sequence[int]) -> Tensor:
+    result = output.clone()
+    _overwrite(input, result, dims, offsets)
+    return result
+
+
+def _to_fp8(input: Tensor) -> Tensor:
+    """Convert to 8-bit floating-point numbers; numbers beyond the largest one become the largest one."""
+    return input.clamp(-_FP8_MAX, _FP8_MAX).to(_FP8)
+
+
+#: Operations by their schemas.
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "softplus(Tensor input, float beta=1.0, float threshold=20.0) -> Tensor": functional.softplus,
+    "layer_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, Tensor? bias=None, float eps=1e-5) -> Tensor":
+        functional.layer_norm,
+    "rms_norm(Tensor x, int[] normalized_shape, Tensor? weight=None, float eps=1e-5) -> Tensor": functional.rms_norm,
+    "gelu(Tensor input, str approximate='none') -> Tensor":
+        lambda input, approximate="none": functional.gelu(input, approximate=approximate),
+    "silu(Tensor input) -> Tensor": functional.silu,
+    "clamp(Tensor input, Scalar? min=None, Scalar? max=None) -> Tensor": torch.clamp,
+    "logical_not(Tensor input) -> Tensor": torch.logical_not,
+    "topkvalue(Tensor x, int k, int dim) -> Tensor": lambda x, k, dim: torch.topk(x, k, dim).values,
+    "topkindex(Tensor x, int k, int dim) -> Tensor": lambda x, k, dim: torch.topk(x, k, dim).indices,
+    "overwrite(Tensor input, Tensor(a!) output, int[] dims, int[] offsets) -> ()": _overwrite,
+    "overwrite_f(Tensor input, Tensor output, int[] dims, int[] offsets) -> Tensor": _overwritten,
+    "qfp8ch(Tensor input) -> Tensor": _to_fp8,
+    "quantize_fp8_with_scale(Tensor input, Tensor scale) -> Tensor": lambda input, scale: _to_fp8(input / scale),
+    "dequantize_fp8_with_scale(Tensor input, Tensor scale) -> Tensor":
+        lambda input, scale: input.to(torch.float16) * scale,
+}  # fmt: skip
+
+_libraries: list[torch.library.Library] = []
+
+
+def install() -> None:
+    """Define the operations, once."""
+    if _libraries:
+        return
+    library = torch.library.Library("spyre", "FRAGMENT")
+    for schema, function in OPERATIONS.items():
+        library.define(schema)
+        library.impl(schema.partition("(")[0], function, "CompositeImplicitAutograd")
+    # A library that is garbage-collected removes its operations.
+    _libraries.append(library)
