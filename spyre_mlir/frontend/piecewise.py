@@ -220,8 +220,8 @@ class PiecewiseProgram:
     def save(self, folder: str | Path, **_: Any) -> None:
         """Raise ``CompileError``: the model's Python code runs between the pieces, so ``folder`` cannot contain it."""
         raise CompileError(
-            f"The program cannot be saved in '{folder}': it runs in pieces, and Python decides between them which "
-            "comes next; save the programs in 'programs', or write the model without the decision.",
+            f"A program in pieces, between which Python decides, cannot be saved in '{folder}'; "
+            "save the programs in 'programs', or write the model without the decision.",
             self.reason.location,
         )
 
