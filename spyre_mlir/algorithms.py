@@ -223,7 +223,7 @@ def register(cls: _Class) -> _Class:
     registry = getattr(cls, "registry", None)
     if not isinstance(registry, Registry):
         raise CompileError(
-            f"'{getattr(cls, '__qualname__', cls)}' is no algorithm: it has none of the base classes."
+            f"'{getattr(cls, '__qualname__', cls)}' is not an algorithm: it must derive from an algorithm base class."
         )
     registry.add(cls)
     return cls

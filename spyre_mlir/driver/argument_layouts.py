@@ -165,7 +165,7 @@ def _arguments(func: ir.Operation) -> list[_HostArgument]:
         name = ir.StringAttr(attrs["spyre.name"]).value if "spyre.name" in attrs else f"arg{index}"
         kind = ir.StringAttr(attrs["spyre.kind"]).value if "spyre.kind" in attrs else "input"
         if not isinstance(value.type, ir.RankedTensorType) or not value.type.has_static_shape:
-            raise CompileError(f"The argument '{name}' is no tensor of static shape but {value.type}.")
+            raise CompileError(f"The argument '{name}' must be a tensor of static shape, not {value.type}.")
         element = str(value.type.element_type)
         arguments.append(_HostArgument(index, name, kind == "input", tuple(value.type.shape), element))
     return arguments

@@ -400,7 +400,7 @@ def _json(plan: Mapping[str, Any]) -> str:
     try:
         return json.dumps(plan)
     except (TypeError, ValueError) as error:
-        raise CompileError(f"The plan has a value that JSON has not: {error}.") from None
+        raise CompileError(f"The plan contains a value that JSON cannot represent: {error}.") from None
 
 
 def warn_of_passes(program: Program, stacklevel: int) -> None:

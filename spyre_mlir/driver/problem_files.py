@@ -153,12 +153,12 @@ class _Fields:
     def __init__(self, fields: Any, path: str) -> None:
         self.path = path
         if not isinstance(fields, dict):
-            self.fail("it is no object")
+            self.fail("it is not an object")
         self.fields: Mapping[str, Any] = fields
 
     def fail(self, reason: str) -> NoReturn:
         """Raise a ``CompileError`` about the file."""
-        raise CompileError(f"The file is no problem: {reason}.", self.path)
+        raise CompileError(f"The file is not a problem: {reason}.", self.path)
 
     def integers(self, name: str, least: int = 0, value: Any = None) -> tuple[int, ...]:
         """Return a field as a tuple of integers of at least ``least``."""
@@ -195,7 +195,7 @@ class _Fields:
         """Return the field ``tables``, a list of objects."""
         value = self.fields.get("tables")
         if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
-            self.fail("'tables' is no list of objects")
+            self.fail("'tables' is not a list of objects")
         return value  # type: ignore
 
     def scope(self, index: int, table: Mapping[str, Any], count: int) -> tuple[int, ...]:
@@ -215,10 +215,10 @@ def _division(fields: _Fields) -> DivisionOfOperation:
     if any(len(entries) != dims for entries in lists.values()) or any(
         max(s, default=0) >= dims for s in sets.values()
     ):
-        fields.fail(f"its lists do not go together: there are {dims} dims")
+        fields.fail(f"its lists must match its {dims} dims")
     rows = fields.fields.get("splits")
     if not isinstance(rows, list):
-        fields.fail("'splits' is no list")
+        fields.fail("'splits' is not a list")
     count = len(rows)
     splits = fields.array("splits", rows or np.zeros((0, dims)), (count, dims))
     cost, read = (fields.array(name, fields.fields.get(name), (count,)) for name in ("cost_ns", "read_bytes"))
@@ -244,7 +244,7 @@ def _layout(fields: _Fields) -> LayoutProblem:
         scope = fields.scope(index, table, len(counts))
         shape = [counts[variable] for variable in scope]
         if scope in tables:
-            fields.fail(f"'tables[{index}].scope' is that of another table")
+            fields.fail(f"'tables[{index}].scope' is the scope of an earlier table")
         tables[scope] = fields.array(f"tables[{index}].costs", table.get("costs"), shape)
     names = fields.fields.get("names")
     if (
@@ -272,7 +272,7 @@ def _joint(fields: _Fields) -> JointProblem:
     for index, table in enumerate(fields.tables()):
         scope, operation = fields.scope(index, table, len(counts)), table.get("operation")
         if operation is not None and not (is_integer(operation) and 0 <= operation < len(splits)):
-            fields.fail(f"'tables[{index}].operation' is no operation")
+            fields.fail(f"'tables[{index}].operation' is not an operation")
         shape = [3, *(counts[variable] for variable in scope)]
         tables.append(
             JointTable(scope, operation, fields.array(f"tables[{index}].planes", table.get("planes"), shape))

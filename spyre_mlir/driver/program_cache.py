@@ -86,8 +86,8 @@ class ProgramCache:
             seconds, first = time.perf_counter() - begun, program.compile_seconds + program.import_seconds
             _tell(
                 logs.REMARK,
-                f"The program is that of entry {key} of the cache, read in {seconds:.3f} s and compiled before in "
-                f"{first:.3f} s; no pass runs.",
+                f"The program is read from entry {key} of the cache in {seconds:.3f} s (compiled in {first:.3f} s); "
+                "no pass runs.",
             )
         return program
 

@@ -194,7 +194,7 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
     names = {argument.name for argument in arguments}
     missing = next((value for value in inputs if value not in names), None)
     if missing is not None:
-        item["inputs"].fail(f"names '{missing}', which is no argument of the bundle")
+        item["inputs"].fail(f"names '{missing}', which is not an argument of the bundle")
     results = sum(argument.kind == "result" for argument in bundle.manifest.arguments)
     if len(outputs) != results:
         item["outputs"].fail(f"must name the {results} results of the bundle")

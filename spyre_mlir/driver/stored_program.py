@@ -106,7 +106,7 @@ class StoredProgram:
         """Create an instance from the arrays of an entry; raise an exception for another ``key`` or damaged data."""
         described = json.loads(arrays[_JSON].tobytes())
         if described["key"] != key:
-            raise ValueError("the entry is that of another program")
+            raise ValueError("the entry belongs to another program")
         return cls(key, described, {name: array for name, array in arrays.items() if name != _JSON})
 
     @property

@@ -501,7 +501,7 @@ def _arguments(
             arguments[node] = Argument(name, kind, cast(Tensor, data), dims=names_of(data))
         else:
             raise refusal_at(
-                node, f"The input '{spec.arg.name}' is no tensor and no number; give it as a tensor."
+                node, f"The input '{spec.arg.name}' is neither a tensor nor a number; pass it as a tensor."
             )
         if node in arguments and node.meta[INDEX_BOUNDS] is not None:
             arguments[node] = arguments[node]._replace(index_bounds=node.meta[INDEX_BOUNDS])

@@ -96,7 +96,7 @@ def view_operation(name: str) -> Any:
     library, packet, overload = name.split(".")
     operation = getattr(getattr(torch.ops.aten, packet), overload)
     if library != "aten" or not isinstance(operation, torch._ops.OpOverload) or not operation.is_view:
-        raise ValueError(f"{name} is no view")
+        raise ValueError(f"{name} is not a view operation")
     return operation
 
 
@@ -555,7 +555,7 @@ class _SignatureWriter:
             or tensor.device.type != "cpu"
             or type(tensor) is not Tensor
         ):
-            raise Uncached("has a constant that is no array of its own")
+            raise Uncached("has a constant that is not a separate dense array on the host")
         name = f"signature.{len(self.arrays)}"
         self.arrays[name] = tensor.detach().reshape(-1).view(torch.uint8).numpy()
         return {"name": name, "dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}
@@ -688,5 +688,5 @@ def _memory(tensor: Tensor) -> int:
 def _dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name)
     if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{name} is no type of elements")
+        raise ValueError(f"{name} is not a dtype")
     return dtype

@@ -390,5 +390,5 @@ def check_loops(graph: Graph) -> None:
             if any(user not in inside and user is not end for user in node.users):
                 raise refusal_at(
                     node,
-                    "What an iteration computes is read outside of its loop; return it from the iteration.",
+                    "A value that an iteration computes is read outside of its loop; return it from the iteration.",
                 )

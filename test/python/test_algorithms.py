@@ -256,7 +256,7 @@ def test_a_name_that_is_no_text_is_an_error(name: Any) -> None:
         ),
         ("class A(WorkDivision):\n    name = 'mine'", "The division 'A' lacks: divide"),
         ("class A(WorkDivision):\n    divide = print", "The division 'A' lacks: name"),
-        ("class A:\n    pass", "'A' is no algorithm: it has none of the base classes"),
+        ("class A:\n    pass", "'A' is not an algorithm: it must derive from an algorithm base class"),
     ],
 )
 def test_what_cannot_be_registered_is_refused(
@@ -326,4 +326,4 @@ def test_the_code_of_an_algorithm_is_part_of_the_key(
     monkeypatch.setattr(cls, "__module__", "nowhere")
     cache_log.clear()
     spyre_mlir.compile(MATMUL, cost_model="test-cost")
-    assert "may run the cost model 'test-cost', whose code is no file" in cache_log.text
+    assert "may run the cost model 'test-cost', whose code is not in a file" in cache_log.text

@@ -137,7 +137,7 @@ REFUSED = {
     ),
     "no tensor": (
         lambda: spyre_mlir.compile("func.func @main(%x: f32) {\n  return\n}", layouts={0: {}}),
-        "The argument 'arg0' is no tensor of static shape but f32",
+        "The argument 'arg0' must be a tensor of static shape, not f32",
     ),
     "no function": (lambda: spyre_mlir.compile("module {}", layouts={0: {}}), "this module has 0"),
 }  # fmt: skip

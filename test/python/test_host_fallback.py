@@ -349,7 +349,7 @@ EDITS = {
     ),
     "an input that is no argument": (
         lambda root: root["steps"][0].update(inputs=["arg0"]) or root["steps"][2].update(inputs=["arg0"]),
-        "names 'arg0', which is no argument of the bundle",
+        "names 'arg0', which is not an argument of the bundle",
     ),
     "no result": (lambda root: root.update(returned=[]), "must name the 1 results"),
     "a result that nobody makes": (lambda root: root.update(returned=["lost"]), "names 'lost'"),
