@@ -156,7 +156,7 @@ class Registry(Generic[_Kind]):
         except Exception as error:
             if not cls.is_foreign():
                 raise
-            text = f"The {self.noun} '{name}' cannot be made: {type(error).__name__}: {error}."
+            text = f"The {self.noun} '{name}' cannot be created: {type(error).__name__}: {error}."
             raise AlgorithmError(text, _place_of(error, cls)) from None
 
     def names(self) -> list[str]:
@@ -188,7 +188,9 @@ class Registry(Generic[_Kind]):
                 text = f"The {self.noun} '{name}' of the entry point '{entry.value}' cannot be imported"
                 raise AlgorithmError(f"{text}: {type(error).__name__}: {error}.") from None
             if getattr(cls, "registry", None) is not self or getattr(cls, "name", None) != name:
-                raise self.error(f"The entry point '{entry.value}' is no {self.noun} with the name '{name}'.")
+                raise self.error(
+                    f"The entry point '{entry.value}' is not a {self.noun} with the name '{name}'."
+                )
             self.add(cls)
 
 

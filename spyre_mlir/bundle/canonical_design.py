@@ -347,7 +347,7 @@ class CanonicalDesign:
                 data.fail(f"has the key {key!r}; expected '[core, corelet, time]'")
             address = integer(member)
             if by_core.setdefault(int(match[1]), address) != address:
-                member.fail("is another address than at the first corelet and time of its core")
+                member.fail("differs from the address at the first corelet and time of its core")
         if list(by_core) == [0] and self.cores > 1:
             functions = node["startAddressCoreCorelet_"].value.get("dim_prop_func")
             if isinstance(functions, list) and functions and functions[0] == {"Const": {}}:

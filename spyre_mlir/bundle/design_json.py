@@ -299,7 +299,7 @@ def _read_halos(node: Field, operand: Operand, sizes: dict[str, int]) -> dict[st
         reach = counts[-1]["factor_"].integer()
         if before or reach != share:
             if before < 0 or reach < share + before:
-                folds.fail("must hold each slice whole, and maybe what is before and after it")
+                folds.fail("must contain each slice, and may contain positions before and after it")
             halos[dim] = WindowDim(1 + reach - share, 1, 1, before, size, "")
     return halos
 

@@ -132,7 +132,7 @@ def read_images(folder: str | Path, arguments: Sequence[KernelArgument]) -> Imag
             name.fail("must be an argument of the bundle")
         require_same(entry["argument"], argument_to_json(argument))
         if argument.name in images:
-            entry["argument"]["name"].fail("is there twice")
+            entry["argument"]["name"].fail("is a duplicate")
         image = data[end : end + argument.bytes]
         end += argument.bytes
         # A checksum against damage, not against forgery: weights are large and crc32 is fast.

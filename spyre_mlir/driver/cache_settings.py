@@ -65,7 +65,7 @@ def settings_text(pipeline: SpyrePipeline) -> str:
     for step in pipeline.pipeline().steps if pipeline.insert or pipeline.passes else ():
         # The code of a user-defined pass is not part of a key.
         if step.ours is not None and not is_ours(type(step.ours)):
-            raise Uncached(f"runs the pass '{step.name}', which is not of the compiler")
+            raise Uncached(f"runs the user-defined pass '{step.name}'")
     target = default_target()
     lines = [
         code_text(),

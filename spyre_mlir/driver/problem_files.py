@@ -71,7 +71,7 @@ def read_problem(path: str) -> Problem:
         raise CompileError("The problem is not JSON that can be read: it is nested too deep.", path) from None
     reader = _Fields(fields, path)
     if reader.fields.get("format") != FORMAT or reader.fields.get("version") != VERSION:
-        reader.fail(f"it is no '{FORMAT}' of version {VERSION}")
+        reader.fail(f"its format is not '{FORMAT}' of version {VERSION}")
     readers: dict[str, Callable[[_Fields], Problem]] = {
         "division": _division,
         "layout": _layout,
@@ -164,7 +164,7 @@ class _Fields:
         """Return a field as a tuple of integers of at least ``least``."""
         value = self.fields.get(name) if value is None else value
         if not isinstance(value, list) or len(value) > _MAX_VARIABLES:
-            self.fail(f"'{name}' is no list")
+            self.fail(f"'{name}' is not a list")
         if not all(is_integer(entry) and least <= entry < 1 << 60 for entry in value):
             self.fail(f"'{name}' must have whole numbers from {least}")
         return tuple(value)
@@ -203,7 +203,7 @@ class _Fields:
         name = f"tables[{index}].scope"
         scope = self.integers(name, 0, table.get("scope", ()))
         if list(scope) != sorted(set(scope)) or any(variable >= count for variable in scope):
-            self.fail(f"'{name}' must have rising variables below {count}")
+            self.fail(f"'{name}' must have increasing variables below {count}")
         return scope
 
 
@@ -260,9 +260,9 @@ def _joint(fields: _Fields) -> JointProblem:
     counts, as_is = fields.integers("counts", 1), fields.integers("counts_as_is", 1)
     options = fields.fields.get("splits")
     if not isinstance(options, list) or len(options) > len(counts) or len(as_is) != len(counts):
-        fields.fail("'splits' or 'counts_as_is' do not go with 'counts'")
+        fields.fail("the lengths of 'splits' or 'counts_as_is' do not match 'counts'")
     if any(least > most for least, most in zip(as_is, counts, strict=True)):
-        fields.fail("'counts_as_is' are more than 'counts'")
+        fields.fail("'counts_as_is' must not exceed 'counts'")
     splits = []
     for count, rows in zip(counts, options, strict=False):
         if not isinstance(rows, list) or len(rows) != count:

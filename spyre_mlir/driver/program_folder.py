@@ -151,7 +151,7 @@ def _value(item: Field) -> Value:
 
 def _require_known(item: Field, known: set[str]) -> None:
     if item.text() not in known:
-        item.fail(f"names '{item.text()}', which is neither an argument nor made by an earlier step")
+        item.fail(f"names '{item.text()}', which is neither an argument nor an output of an earlier step")
 
 
 def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
@@ -163,7 +163,7 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
         _require_known(field, known)
     for field in item["outputs"].items():
         if field.text() in known:
-            field.fail(f"names '{field.text()}', which is there already")
+            field.fail(f"names '{field.text()}', which is already defined")
     work = item["float_operations"].integer()
     kind = item["kind"].text()
     if kind == "host":

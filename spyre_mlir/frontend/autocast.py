@@ -196,7 +196,7 @@ class _Casts:
             parts = make_fx(lambda *tensors: call(tensors))(*values)
         if any(part.op == "get_attr" for part in parts.graph.nodes):
             raise refusal_at(
-                node, "Autocast takes it apart into operations on constants; call these themselves."
+                node, "Autocast decomposes it into operations on constants; call these operations directly."
             )
         return parts
 

@@ -131,7 +131,7 @@ class _CaptureText:
         """Yield all lines; equal captures yield equal lines in the same order."""
         # PyTorch settings on which decompositions and the folding of constants depend.
         if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
-            raise Uncached("is compiled while a mode of PyTorch changes its operations")
+            raise Uncached("is compiled under a PyTorch mode that changes its operations")
         for name, table in global_decomposition_table.items():
             for operation, form in table.items():
                 if getattr(form, "__module__", "torch").partition(".")[0] not in ("torch", "spyre_mlir"):

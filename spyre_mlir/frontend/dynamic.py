@@ -291,7 +291,8 @@ class SizePrice:
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
-        text = f"at {sizes} the bundle of all sizes takes {self.us:.1f} us, one made for that {self.own_us:.1f} us"
+        own = f"a bundle for this size alone {self.own_us:.1f} us"
+        text = f"at {sizes} the bundle of all sizes takes {self.us:.1f} us, {own}"
         return f"{text}: {self.reason}" if self.reason else text
 
 
@@ -306,9 +307,11 @@ def _reason(program: Program, own: Program) -> str:
     losses = {opcode: time - own_times.get(opcode, (0.0, 0))[0] for opcode, (time, _) in times.items()}
     opcode = max(losses, key=lambda name: losses[name])
     (time, cores), (own_time, own_cores) = times[opcode], own_times.get(opcode, (0.0, 0))
-    text = f"most of it is '{opcode}', {time:.1f} us in place of {own_time:.1f} us"
+    text = f"most of it is '{opcode}', {time:.1f} us instead of {own_time:.1f} us"
     if cores < own_cores:
-        return f"{text}, on {cores} cores in place of {own_cores}, as only a step of the size can be divided"
+        return (
+            f"{text}, on {cores} cores instead of {own_cores}, because only a step of the size can be divided"
+        )
     return f"{text}, which is divided as for the largest size"
 
 

@@ -226,7 +226,7 @@ _WORDS = {
     ".numpy() is not supported for tensor subclasses": (
         ".numpy() takes the numbers of a tensor, which has none while a model is compiled; compute with tensors"
     ),
-    "Cannot access storage of SparseTensorImpl": "sparse tensors are not supported; make a dense one of it before",
+    "Cannot access storage of SparseTensorImpl": "sparse tensors are not supported; convert it to a dense tensor first",
 }
 
 _VALUES = "is only known when the program runs; compute with tensors, for example with torch.where"

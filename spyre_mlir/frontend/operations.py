@@ -151,8 +151,8 @@ class Application:
                 leaf = TensorArgument(index, tensor.steps, tensor.shape)
             elif isinstance(leaf, Tensor | np.ndarray):
                 raise CompileError(
-                    f"{operation} takes tensors that are all on the device, not one of them on the host; "
-                    "to_device or .to('spyre') moves it."
+                    f"{operation} requires all tensors on the device, but one is on the host; "
+                    "move it with to_device or .to('spyre')."
                 )
             operands.append(leaf)
         return cls(operation, tuple(operands), tree, tuple(storages.values()), frozenset(copied))

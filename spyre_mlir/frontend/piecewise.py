@@ -104,7 +104,7 @@ class PiecewiseProgram:
         self.host_calls.append(cause)
         if is_work and not self._has_warned_of_host_work:
             self._has_warned_of_host_work = True
-            sentence = f"PyTorch runs {cause} on the host, as its result decides a shape or a branch."
+            sentence = f"PyTorch runs {cause} on the host, because its result decides a shape or a branch."
             warnings.warn(sentence, HostWorkWarning, stacklevel=2)
 
     def _program_for(self, piece: ModelPiece) -> Program:
@@ -221,7 +221,7 @@ class PiecewiseProgram:
         """Raise ``CompileError``: the model's Python code runs between the pieces, so ``folder`` cannot contain it."""
         raise CompileError(
             f"The program cannot be saved in '{folder}': it runs in pieces, and Python decides between them which "
-            "comes next; save the programs in 'programs', or write the model without the decision.",
+            "piece is next; save the programs in 'programs', or remove the decision from the model.",
             self.reason.location,
         )
 
@@ -242,7 +242,7 @@ class PiecewiseProgram:
         count = self.compilations
         if count >= MOST_PROGRAMS_UNWARNED and not count & (count - 1):
             warnings.warn(
-                f"{count} programs are compiled for the values by which the model decides, the last one until "
+                f"{count} programs are compiled for the values on which shapes and branches depend, the last one until "
                 f"{piece.cause}; pad to a few sizes, or keep numbers in tensors instead of Python.",
                 RecompileWarning,
                 stacklevel=2,

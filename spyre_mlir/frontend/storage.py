@@ -236,8 +236,8 @@ def _addressed(position: Node, node: Node, origin: Node, shape: Sequence[int] | 
     elements = whole.untyped_storage().nbytes() // whole.element_size()
     if not whole.permute(order).is_contiguous() or whole.numel() < _end(value):
         raise CompileError(
-            f"{node.target} addresses {_end(value)} of {elements} elements in memory, of which the tensor that the "
-            f"program has there, '{origin.name}', is only a part; make that contiguous before.",
+            f"{node.target} addresses {_end(value)} of {elements} elements in memory, but '{origin.name}' is only a "
+            "part of this memory; make this tensor contiguous first.",
             source_of(node),
         )
     if order != list(range(whole.ndim)):

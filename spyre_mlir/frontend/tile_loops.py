@@ -134,7 +134,7 @@ class _Cut:
         fulls = {extent // size for extent, size in pairs}
         if len(counts) > 1 or len(fulls) > 1:
             raise CompileError(
-                f"The tensors of for_each_tile have {sorted(counts | fulls)} tiles; all need as many."
+                f"The tensors of for_each_tile have {sorted(counts | fulls)} tiles; the numbers must be equal."
             )
         self.full = fulls.pop()
         self.rests = [extent - self.full * size for extent, size in pairs]
@@ -219,7 +219,9 @@ def _check_carried(
 ) -> None:
     """Raise ``CompileError`` if the carried values that a body returns differ in tree, shape or type."""
     if tree != following_tree:
-        raise CompileError(f"The body of for_each_tile carries {following_tree}, and began with {tree}.")
+        raise CompileError(
+            f"The body of for_each_tile returns the carried {following_tree}, but was given {tree}."
+        )
     for position, (old, new) in enumerate(zip(before, following, strict=True)):
         if not isinstance(new, Tensor) or new.shape != old.shape or new.dtype != old.dtype:
             found = f"{tuple(new.shape)} {new.dtype}" if isinstance(new, Tensor) else type(new).__name__
@@ -240,7 +242,7 @@ def _check_carried(
 
 
 def _refuse() -> NoReturn:
-    raise CompileError("A graph with marks of loops has no meaning but for the compiler; compile it.")
+    raise CompileError("Only the compiler can run a graph with loop marks; compile it.")
 
 
 @torch.library.custom_op(
@@ -379,7 +381,8 @@ def check_loops(graph: Graph) -> None:
             if is_random(node):
                 raise refusal_at(
                     node,
-                    "An iteration is traced once, so all would have its random numbers; draw them before the loop.",
+                    "An iteration is traced once, so all iterations would have the same random numbers; draw them "
+                    "before the loop.",
                 )
             if node.target is CHECK:
                 raise refusal_at(

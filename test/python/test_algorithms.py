@@ -284,7 +284,9 @@ def test_entry_points_are_found_by_their_names(tmp_path: Path, monkeypatch: pyte
     registry = REGISTRIES["division"]
     assert "test-division" in registry.names() and "spyre_test_division" not in sys.modules
     assert registry.find("test-division").__name__ == "LastDimFirst"
-    with pytest.raises(CompileError, match="'spyre_test_division:math' is no division with the name 'other'"):
+    with pytest.raises(
+        CompileError, match="'spyre_test_division:math' is not a division with the name 'other'"
+    ):
         registry.find("other")
     del sys.modules["spyre_test_division"]
 

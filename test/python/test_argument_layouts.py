@@ -156,9 +156,9 @@ def test_a_call_with_another_layout_names_both():
     with pytest.raises(CompileError) as raised:
         program(to_device(X), X)
     assert raised.value.message == (
-        "The input 'arg0' has another layout than the program takes: Program.to_device lays it out so, compiling "
-        "with tensors of the device takes them as they lie. The program takes it as device size [1, 128, 64] with "
-        "host strides [8192, 1, 128], not as device size [2, 64, 64] with host strides [64, 128, 1]."
+        "The layout of the input 'arg0' is device size [2, 64, 64] with host strides [64, 128, 1]; the program accepts "
+        "device size [1, 128, 64] with host strides [8192, 1, 128]. Convert the input with Program.to_device, or "
+        "compile with tensors on the device, whose layouts the program then uses."
     )
 
 

@@ -335,7 +335,7 @@ EDITS = {
     ),
     "a value made twice": (
         lambda root: root["steps"][2].update(outputs=["device_0.0"]),
-        "steps[2].outputs[0] names 'device_0.0', which is there already",
+        "steps[2].outputs[0] names 'device_0.0', which is already defined",
     ),
     "an unknown kind": (lambda root: root["steps"][0].update(kind="gpu"), "must be 'bundle' or 'host'"),
     "a path as a name": (lambda root: root["steps"][0].update(name="../x"), "must be a plain name"),
