@@ -67,7 +67,7 @@ def picture(map_: LxMap, name: str = "") -> str:
         page.text(MARGIN, MARGIN + (line + 1.2) * _LINE, sentence)
     bottom = MARGIN + (len(sentences) + 2.2) * _LINE
     x = legend(page, MARGIN, bottom, FILLS.items(), outlined=True)
-    page.text(x, bottom, "Boxes in one outline lie in one place in turn, each written over the one before.")
+    page.text(x, bottom, "Boxes in one outline have one address in turn; each overwrites the previous one.")
     depths = 1 + max((loop.depth for loop in map_.loops), default=-1)
     plot = _Plot(map_, bottom + 14 + depths * (_LINE + 2))
     for loop in map_.loops:
