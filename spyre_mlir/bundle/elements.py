@@ -167,9 +167,9 @@ class Elements:
         if core is None:
             return None
         return (
-            f"Core {core} takes what its LX holds of Tensor{index} for the slice {reader.text(core)}, but execute "
-            f"{writer} left the slice {written.text(core)} there; expected reader and writer to have the elements of "
-            f"the tensor in one order."
+            f"Core {core} reads Tensor{index} in LX as the slice {reader.text(core)}, but execute "
+            f"{writer} wrote the slice {written.text(core)} there; expected reader and writer to have the elements of "
+            "the tensor in the same order."
         )
 
 

@@ -275,7 +275,7 @@ def reduced(
         except Exception as error:
             reason = str(error).rstrip(".")
             raise CompileError(
-                f"The program does not pickle, for what its model takes or returns does not: {reason}."
+                f"The program cannot be pickled, because an input or a result of its model cannot: {reason}."
             ) from None
     is_one_bundle = len(built.steps) == len(built.bundles) == 1
     pickled = _PickledProgram(

@@ -138,7 +138,7 @@ class _Casts:
             self._replace(user, results[cast(int, user.args[1])])
         module.graph.erase_node(node)
         module.graph.erase_node(body)
-        # Other unnamed submodules stay: bodies of control flow have bodies of their own.
+        # Other unnamed submodules stay: bodies of control flow may have nested bodies.
         module.delete_submodule(str(body.target))
 
     def _cast_operands(self, node: Node) -> None:

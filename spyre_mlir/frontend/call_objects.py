@@ -60,7 +60,7 @@ class _ObjectForm:
         return self
 
     def __repr__(self) -> str:
-        return f"a {self.nodes[0].kind.__name__}" if self.nodes else "an object that is there already"
+        return f"a {self.nodes[0].kind.__name__}" if self.nodes else "an object that exists already"
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ __all__ = ["DynamicDim", "DynamicProgram"]
 Sizes = tuple[int, ...]
 
 
-#: A bundle of all sizes gets a remark if it takes more than this many times as long as a bundle for the size alone.
-_DEAR = 1.1
+#: A bundle of all sizes gets a remark if its time divided by the time of a bundle for one size exceeds this ratio.
+_REMARK_RATIO = 1.1
 
 ProgramT = TypeVar("ProgramT", bound=Program)
 
@@ -155,7 +155,7 @@ class DynamicProgram(Generic[ProgramT]):
         try:
             return self._symbolic.at(sizes)
         except DifferentPrograms as error:
-            reason = f"at {_shown(sizes)} the model has a bundle of its own: {error.reason}"
+            reason = f"at {_shown(sizes)} the model has a separate bundle: {error.reason}"
             self._reasons.append(_remark(reason, error.location))
             return None
 
@@ -167,7 +167,7 @@ class DynamicProgram(Generic[ProgramT]):
             raise
         except (DifferentPrograms, CompileError) as error:
             reason = error.reason if isinstance(error, DifferentPrograms) else error.message
-            self._reasons.append(_remark(f"each size has a bundle of its own: {reason}", error.location))
+            self._reasons.append(_remark(f"each size has a separate bundle: {reason}", error.location))
         return None
 
     def prices(self) -> list[SizePrice]:
@@ -187,8 +187,8 @@ class DynamicProgram(Generic[ProgramT]):
 
         The second kind needs the comparisons of ``prices``.
         """
-        dear = [_remark(str(price), "") for price in self.prices() if price.ratio > _DEAR]
-        return [*self._reasons, *dear]
+        slow = [_remark(str(price), "") for price in self.prices() if price.ratio > _REMARK_RATIO]
+        return [*self._reasons, *slow]
 
     def compile_all(self) -> None:
         """Compile the missing programs of all combinations of sizes."""
@@ -214,7 +214,7 @@ class DynamicProgram(Generic[ProgramT]):
 
     def report(self, path: str | Path) -> Path:
         """Write one HTML page with the reports of all compiled programs, titled by their sizes, to ``path``."""
-        notes = ["A model with dynamic dims has a program for each size that calls have wanted so far."]
+        notes = ["A model with dynamic dims has a program for each size that calls have requested so far."]
         titles = [_shown(sizes) for sizes in self.sizes]
         reports = [
             (title, program.as_report(title))

@@ -192,7 +192,7 @@ class DynamicMarks(NamedTuple):
     occurrences: tuple[DimOccurrence, ...]
 
 
-#: Whether marks of inputs are ignored, because the caller wants a program for their current sizes.
+#: Whether marks of inputs are ignored, because the caller requests a program for their current sizes.
 _ignored: contextvars.ContextVar[bool] = contextvars.ContextVar("ignored", default=False)
 
 

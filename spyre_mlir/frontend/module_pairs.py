@@ -133,7 +133,7 @@ def _unchanged(ops: OpPair) -> None:
     """Require equal operations on tensors of equal shapes."""
     ops.same()
     if any(pair.differing for pair in (*ops.operands, *ops.results)):
-        raise ops.fail(f"'{ops.small.name}' is not known to keep its elements apart")
+        raise ops.fail(f"'{ops.small.name}' may combine its elements")
     # Regions of control flow take tensors as block arguments, which must not grow either.
     types = [
         [argument.type for region in op.regions for argument in region.blocks[0].arguments] for op in ops

@@ -148,8 +148,8 @@ def _put_where(x: Tensor, dim: int, mask: Tensor, values: Tensor, accumulate: bo
     if values.ndim > inner and values.shape[-inner - 1] != 1:
         # PyTorch rejects another number of rows, which a graph of static shapes would not detect.
         raise UncapturedError(
-            "A mask has as many places as values are written to it, which only the run knows: write what "
-            "torch.where chooses."
+            "The number of true elements of a mask, which must equal the number of written values, is only known "
+            "at run time; write the result of torch.where."
         )
     if values.ndim > inner:
         outer = values.ndim - inner - 1

@@ -231,7 +231,7 @@ def dim_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
     def kernel(frame: Frame, source: NDArray[Any], dim: NDArray[Any]) -> tuple[NDArray[Any]]:
         if not 0 <= integer(dim) < len(shape):
-            raise failure(op, f"asks for dim {integer(dim)} of a tensor of rank {len(shape)}")
+            raise failure(op, f"has the dim {integer(dim)} of a tensor of rank {len(shape)}")
         return (np.array(shape[integer(dim)]),)
 
     return kernel

@@ -301,9 +301,7 @@ class CoreValues:
             list(group) != list(range(group[0], group[0] + step * count, step)) or group[0] // step % count
             for group in groups
         ):
-            raise CompileError(
-                "KTIR combines the sums of cores whose numbers are equally far apart, and these are not."
-            )
+            raise CompileError("KTIR requires equal distances between the ids of the cores that share a sum.")
         members = (
             f"(i)[g] : (i - ((i floordiv {step}) mod {count}) * {step} - g == 0, i >= 0, -i + {last} >= 0)"
         )

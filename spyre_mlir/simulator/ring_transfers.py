@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Relayout over the ring: every core gathers its part of a buffer from the LX of the cores that hold it.
 
-A *piece* is the part of one slice of the source that a core wants. It comes from the nearest core that holds the slice;
+A *piece* is the part of one slice of the source that a core needs. It comes from the nearest core that holds the slice;
 ties go to the lower core id. All cores read before any core writes. Bits are copied unchanged, including padding.
 """
 

@@ -256,9 +256,7 @@ class DeviceTensor(DeviceViews):
             return (
                 self if not any(value is not None for value in layout.values()) else to_device(self, **layout)
             )
-        raise CompileError(
-            f"A tensor on the device goes to 'cpu', or to 'spyre' in another layout, not to {device!r}."
-        )
+        raise CompileError(f"The device must be 'cpu', or 'spyre' for another layout, not {device!r}.")
 
     def torch(self) -> Any:
         """Wrap the tensor as a PyTorch tensor on the device ``spyre``, with the same storage."""

@@ -42,7 +42,7 @@ def check_refused(bundle: Bundle, text: str) -> None:
 
 def test_a_reader_on_other_cores_than_the_writer():
     """Its result goes where its slices say, so only the elements in LX are wrong."""
-    text = "takes what its LX holds of Tensor0 for the slice mb 1, but execute 0 left the slice mb 0 there"
+    text = "reads Tensor0 in LX as the slice mb 1, but execute 0 wrote the slice mb 0 there"
     check_refused(turned(REDUCTION, 1), text)
 
 
@@ -58,11 +58,11 @@ def test_a_relayout_of_what_the_cores_do_not_hold():
     source = RELAYOUT.designs["sdsc_1.json"].operands[0]
     assert source.held is not None
     held = HeldSlices(source.held.slices, source.held.core_slices[::-1])
-    check_refused(tensor(RELAYOUT, 0, 1, held=held), "for the slice mb 1, but execute 0 left the slice mb 0")
+    check_refused(tensor(RELAYOUT, 0, 1, held=held), "as the slice mb 1, but execute 0 wrote the slice mb 0")
 
 
 def test_a_reader_of_a_relayout_on_other_cores():
-    check_refused(turned(RELAYOUT, 2), "for the slice out 1, but execute 1 left the slice out 0 there")
+    check_refused(turned(RELAYOUT, 2), "as the slice out 1, but execute 1 wrote the slice out 0 there")
 
 
 def problem(**changes) -> str | None:
