@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, counted
 from spyre_mlir.frontend.assertions import CHECK
 from spyre_mlir.frontend.graph_edits import operands_of
 from spyre_mlir.frontend.locations import refusal_at
@@ -118,7 +118,7 @@ class _Cut:
         for position, (tensor, dim) in enumerate(zip(tensors, dims, strict=True)):
             if not -tensor.ndim <= dim < tensor.ndim:
                 raise CompileError(
-                    f"Tensor {position} of for_each_tile has {tensor.ndim} dims, no dim {dim}."
+                    f"Tensor {position} of for_each_tile has {counted(tensor.ndim, 'dim')}, no dim {dim}."
                 )
         self.tensors = tensors
         self.dims = [dim % tensor.ndim for tensor, dim in zip(tensors, dims, strict=True)]
@@ -205,11 +205,11 @@ def _scanned(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims
 def _result_dims(results: Sequence[Tensor], out_dim: Dims) -> list[int]:
     dims = [out_dim] * len(results) if isinstance(out_dim, int) else list(out_dim)
     if len(dims) != len(results):
-        raise CompileError(f"for_each_tile has {len(dims)} 'out_dim' for {len(results)} results.")
+        raise CompileError(f"for_each_tile has {len(dims)} 'out_dim' for {counted(len(results), 'result')}.")
     for result, dim in zip(results, dims, strict=True):
         if not -result.ndim <= dim < result.ndim:
             raise CompileError(
-                f"A result of for_each_tile has {result.ndim} dims, no dim {dim} to put tiles together."
+                f"A result of for_each_tile has {counted(result.ndim, 'dim')}, no dim {dim} to concatenate tiles."
             )
     return [dim % result.ndim for result, dim in zip(results, dims, strict=True)]
 

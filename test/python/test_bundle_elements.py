@@ -88,7 +88,7 @@ def test_a_view_of_the_rows_as_two_dims():
 def test_a_view_that_no_order_of_the_tensor_allows():
     """128 rows of 2 sticks on each core: its first 128 sticks are rows of the other core's half, too."""
     changes = {"sizes": {"mb": 256, "out": 128}, "shares": {"mb": 128, "out": 128}}
-    text = "expected reader and writer to have the elements of the tensor in one order"
+    text = "expected reader and writer to have the elements of the tensor in the same order"
     assert text in (problem(dims="mb out", **changes) or "")
 
 

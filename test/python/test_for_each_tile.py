@@ -110,8 +110,8 @@ def test_dynamo():
         ("the numbers must be equal", lambda x: for_each_tile(torch.add, x, x[:2], tile=1)),
         ("returns a pair", lambda x: for_each_tile(lambda c, t: c, x, tile=1, carried=x)),
         ("which began as", lambda x: for_each_tile(lambda c, t: (t, None), x, tile=1, carried=x)),
-        ("no dim 3 to put", lambda x: for_each_tile(torch.exp, x, tile=1, out_dim=3)),
-        ("for 1 results", lambda x: for_each_tile(torch.exp, x, tile=1, out_dim=(0, 1))),
+        ("no dim 3 to concatenate", lambda x: for_each_tile(torch.exp, x, tile=1, out_dim=3)),
+        ("for 1 result", lambda x: for_each_tile(torch.exp, x, tile=1, out_dim=(0, 1))),
     ],
 )
 def test_errors(message, call):
