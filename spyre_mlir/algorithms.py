@@ -236,7 +236,7 @@ def _clear_caches() -> None:
     for cache in CACHES:
         cache.clear()
     for cached in gc.get_objects():
-        # Not isinstance, which would run code of proxy objects of other packages.
+        # isinstance would run code of proxy objects of other packages.
         if type(cached) is functools._lru_cache_wrapper and cached.__module__.startswith("spyre_mlir."):
             cached.cache_clear()
 

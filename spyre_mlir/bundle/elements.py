@@ -138,7 +138,7 @@ class Elements:
         if len(writers) == 1 and writers != {_NOBODY} and is_in_order(self._written[min(writers)], reader):
             return None
         writers -= {_NOBODY}
-        # In program order, so that the message is deterministic.
+        # Program order makes the message deterministic.
         for writer in sorted(writers):
             key = writer, execute, index
             # Usually one execute wrote everything that is read, and then the answer of the previous iteration holds.

@@ -162,7 +162,7 @@ def _statements(statements: Sequence[Statement], span: range, parameters: set[st
             for inner in statements_in_order([statement]):
                 needed.update(operands_of(inner))
         position += count
-    # In reverse order, so that the operands of a kept value are kept too.
+    # The order is reversed, so that the operands of a kept value are kept too.
     for index in reversed(range(len(statements))):
         statement = statements[index]
         if isinstance(statement, Execute | Loop):

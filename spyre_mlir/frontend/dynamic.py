@@ -347,7 +347,7 @@ class SymbolicProgram:
         self._largest: Imported | None = None
         self._state: Collection[str] = ()
         with inputs.at_sizes(self._sizes("max_value")) as example:
-            # Without fallback: a program of one bundle does not have host functions.
+            # The host fallback is disabled: a program of one bundle does not have host functions.
             program = compile(model, example, mark=self._mark, fallback=False)
         if not isinstance(program, Program) or not program.is_one_bundle or not program.bundle.manifest.sizes:
             raise CompileError("the program is not one bundle")
@@ -450,7 +450,7 @@ class PaddingProofs:
         key = frozenset(sizes.items())
         if key in self._imports:
             return True
-        # In one context, so that attributes and types of both modules can be compared.
+        # Both modules are in one context, so that their attributes and types can be compared.
         context, imported = new_context(), []
         for dim_sizes in (sizes, padded):
             with self._inputs.at_sizes(dim_sizes) as example:

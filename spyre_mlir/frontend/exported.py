@@ -423,7 +423,7 @@ def export(
         program = decomposed(program, table if wider is None else wider.over(table))
         placeholders = program.graph.find_nodes(op="placeholder")
         for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
-            # By name, because decomposition has built a new graph.
+            # The key is the name, because decomposition has built a new graph.
             node.meta[INDEX_BOUNDS] = bounds.get(node.name)
             # A loop may start to count at a constant.
             if spec.kind == InputKind.CONSTANT_TENSOR:

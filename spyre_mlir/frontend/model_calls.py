@@ -206,7 +206,7 @@ class CallRecorder(TorchFunctionMode):
             with self:
                 return _assign_where(*args)
         if isinstance(func, HigherOrderOperator):
-            # As without a compiler: Python runs loops and branches on the values of the predicates.
+            # Run the eager kernel: Python runs loops and branches on the values of the predicates.
             with self:
                 return func.py_kernels[DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
         name = getattr(func, "__name__", str(func))

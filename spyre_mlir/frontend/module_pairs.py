@@ -336,7 +336,7 @@ def _check_arguments(smaller: Imported, larger: Imported) -> None:
 def check_padding_safety(smaller: Imported, larger: Imported) -> None:
     """Raise ``DifferentPrograms`` unless ``larger`` may run in place of ``smaller``; both are in one MLIR context."""
     _check_arguments(smaller, larger)
-    # Without a module the model computes nothing: it returns views of its inputs.
+    # A model without a module computes nothing: it returns views of its inputs.
     if smaller.module is not None and larger.module is not None:
         _PaddingWalk(smaller, larger).run()
 

@@ -220,7 +220,7 @@ class ObjectGraph:
                     if kind == ATTRIBUTE:
                         object.__setattr__(made, name, part)
                 return made
-            # Without __init__, and without __new__ of the class if Python allows it.
+            # Bypass __init__, and __new__ of the class if Python allows it.
             kind: Any = node.kind
             plain: Any = base or object
             try:

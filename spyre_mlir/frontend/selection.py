@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 #: Integers up to this number are exact in the device's 16-bit format, which has 10 bits with the hidden one.
 _LARGEST_NARROW = 1 << 10
-#: From this number on f32 cannot represent every integer, so that a count would be wrong.
+#: f32 cannot represent every integer above this number, so a count would be wrong.
 _LARGEST_COUNT = 1 << 24
 #: Limit of k: each of the largest elements needs a separate maximum; the device itself returns as many.
 _MAX_TOP_K = 4

@@ -376,7 +376,7 @@ def _structure_error(expected: pytree.TreeSpec, actual: pytree.TreeSpec) -> str:
     """Sentence about inputs of an unexpected structure."""
     if expected.num_leaves != actual.num_leaves:
         return f"The program takes {counted(expected.num_leaves, 'input')}, not {actual.num_leaves}."
-    # As their repr, with a star for each leaf: the repr of a tree is too long for a message.
+    # The message shows the structures with a star for each leaf: the repr of a tree is too long.
     structures = (
         repr(pytree.tree_unflatten([_Star()] * tree.num_leaves, tree)) for tree in (expected, actual)
     )

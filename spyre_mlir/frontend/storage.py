@@ -172,7 +172,7 @@ def _write_exactly(node: Node, operand: Node, first: Mapping[int, Node]) -> None
     if not is_shared:
         node.replace_input_with(operand, _addressed(node, operand, origin))
         return
-    # Of the elements that share memory by a broadcast, writing one is enough.
+    # One write is enough for all elements that share memory by a broadcast.
     filled = _addressed(node, operand, origin, [1 if stride == 0 else size for size, stride in _dims(value)])
     call_before(node, cast(Any, node.target), filled, *node.args[1:], **node.kwargs)
     node.replace_all_uses_with(operand)

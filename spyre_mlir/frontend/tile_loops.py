@@ -178,7 +178,7 @@ def _marked(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims)
 
 def _scanned(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims) -> Finished:
     """A PyTorch scan over the tiles as rows."""
-    # Only for the tree, because a scan must not change outer values; nothing else reads the results.
+    # This iteration is only traced for its tree, because a scan must not change outer values.
     _, _, tree = iteration(state, cut.tile(0))
 
     def step(state: list[Tensor], parts: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:

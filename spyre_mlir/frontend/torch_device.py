@@ -506,7 +506,7 @@ def _write(target: SpyreTensor, host: torch.Tensor) -> None:
     tensor = target.device_tensor
     memory = memory_of(tensor.storage)
     viewed(memory, tensor).copy_(host)
-    # Without a layout, the memory is the storage itself.
+    # The memory of a storage without a layout is the storage itself.
     if tensor.storage.form is not None:
         write_memory(tensor.storage, memory)
 

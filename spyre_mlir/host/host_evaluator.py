@@ -138,7 +138,7 @@ class HostEvaluator:
         self._check(arrays)
         numbers = [number_type(type_) for type_ in self._inputs]
         operands = [number.from_host(array) for number, array in zip(numbers, arrays, strict=True)]
-        # As in PyTorch, infinities and NaN are results and not warnings.
+        # Infinities and NaN are results and not warnings, as in PyTorch.
         with np.errstate(all="ignore"):
             try:
                 results = self._body.run(Frame([None] * self._slots), operands)

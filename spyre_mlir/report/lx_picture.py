@@ -252,7 +252,7 @@ def _chain(page: Page, plot: _Plot, chain: Sequence[PlacedBuffer]) -> None:
     page.add(f'<g class="shape" data-cores="{chain[0].cores}">')
     for number, buffer in enumerate(chain):
         parent = chain[number - 1] if number else None
-        # In the step where the child takes the address, the parent has the first half, and the bytes after the child.
+        # The parent has the first half of the step in which the child takes the address, and the bytes after the child.
         first = plot.x(buffer.first + (0.5 if parent else 0))
         last = plot.x(buffer.last + 1)
         top, height = plot.extent(buffer)

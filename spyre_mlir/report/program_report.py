@@ -259,7 +259,7 @@ def _frames(folded: Sequence[FoldedPage]) -> Iterator[str]:
         return
     counts = Counter(text for each in folded for text in set(_SHARED.findall(each.text)))
     is_free = not any(_MARK in each.text for each in folded)
-    # In the order of the pages, so that the same pages give the same text.
+    # The order of the pages makes the text deterministic.
     in_order = dict.fromkeys(text for each in folded for text in _SHARED.findall(each.text))
     shared = [text for text in in_order if is_free and counts[text] > 1]
     marks = {text: f"{_MARK}{number}{_MARK}" for number, text in enumerate(shared)}

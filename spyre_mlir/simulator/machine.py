@@ -355,7 +355,7 @@ def index_values(bundle: Bundle, space: AddressSpace, numerics: Numerics) -> dic
 #
 # Cores run concurrently, so the result must not depend on their order: a core must not write data that another
 # core reads or writes in the same operation. Within one core an elementwise operation may work in place.
-# In a split reduction the last core of each group has the result; in LX, only the last core has it.
+# The last core of each group of a split reduction has the result; in LX, only this core has it.
 
 #: Functions that repeat the operations of a run, in order.
 Recording = list[Callable[[], None]]
