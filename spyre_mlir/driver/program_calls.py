@@ -150,9 +150,9 @@ def _check_layout(argument: KernelArgument, value: DeviceTensor) -> None:
     is_like = value.shape == argument.host_shape and value.dtype == argument.host_dtype
     if is_like and not same_moves(value.transfer, argument.transfer):
         raise CompileError(
-            f"The layout of the input '{argument.name}' is {_described(value.layout.device_size, value.transfer)}; the "
-            f"program accepts {_described(argument.device_size, argument.transfer)}. Convert the input with "
-            "Program.to_device, or compile with tensors on the device, whose layouts the program then uses."
+            f"The input '{argument.name}' has {_described(value.layout.device_size, value.transfer)}, but the program "
+            f"accepts {_described(argument.device_size, argument.transfer)}; convert the input with "
+            "Program.to_device, or compile with tensors in this layout."
         )
 
 

@@ -156,9 +156,9 @@ def test_a_call_with_another_layout_names_both():
     with pytest.raises(CompileError) as raised:
         program(to_device(X), X)
     assert raised.value.message == (
-        "The layout of the input 'arg0' is device size [2, 64, 64] with host strides [64, 128, 1]; the program accepts "
-        "device size [1, 128, 64] with host strides [8192, 1, 128]. Convert the input with Program.to_device, or "
-        "compile with tensors on the device, whose layouts the program then uses."
+        "The input 'arg0' has device size [2, 64, 64] with host strides [64, 128, 1], but the program accepts device "
+        "size [1, 128, 64] with host strides [8192, 1, 128]; convert the input with Program.to_device, or compile with "
+        "tensors in this layout."
     )
 
 
