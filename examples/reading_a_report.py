@@ -62,7 +62,7 @@ def batched(call: Call) -> Call:
 CHANGES: dict[str, Callable[[Call], Call]] = {
     "autocast=torch.float16": cast,
     "model.half()": halved,
-    "samples at once": batched,
+    "with a batch of": batched,
 }
 
 

@@ -156,7 +156,7 @@ class Registry(Generic[_Kind]):
         except Exception as error:
             if not cls.is_foreign():
                 raise
-            text = f"The {self.noun} '{name}' cannot be made: {type(error).__name__}: {error}."
+            text = f"The {self.noun} '{name}' cannot be created: {type(error).__name__}: {error}."
             raise AlgorithmError(text, _place_of(error, cls)) from None
 
     def names(self) -> list[str]:
@@ -188,7 +188,9 @@ class Registry(Generic[_Kind]):
                 text = f"The {self.noun} '{name}' of the entry point '{entry.value}' cannot be imported"
                 raise AlgorithmError(f"{text}: {type(error).__name__}: {error}.") from None
             if getattr(cls, "registry", None) is not self or getattr(cls, "name", None) != name:
-                raise self.error(f"The entry point '{entry.value}' is no {self.noun} with the name '{name}'.")
+                raise self.error(
+                    f"The entry point '{entry.value}' is not a {self.noun} with the name '{name}'."
+                )
             self.add(cls)
 
 
@@ -223,7 +225,7 @@ def register(cls: _Class) -> _Class:
     registry = getattr(cls, "registry", None)
     if not isinstance(registry, Registry):
         raise CompileError(
-            f"'{getattr(cls, '__qualname__', cls)}' is no algorithm: it has none of the base classes."
+            f"'{getattr(cls, '__qualname__', cls)}' is not an algorithm: it must derive from an algorithm base class."
         )
     registry.add(cls)
     return cls
@@ -234,7 +236,7 @@ def _clear_caches() -> None:
     for cache in CACHES:
         cache.clear()
     for cached in gc.get_objects():
-        # Not isinstance, which would run code of proxy objects of other packages.
+        # isinstance would run code of proxy objects of other packages.
         if type(cached) is functools._lru_cache_wrapper and cached.__module__.startswith("spyre_mlir."):
             cached.cache_clear()
 

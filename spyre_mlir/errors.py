@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -69,7 +70,7 @@ def listed(names: Iterable[str], like: str = "") -> str:
 
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: "1 core", "1,024 cores"; the plural of ``noun`` is regular."""
-    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    plural = noun[:-1] + "ies" if re.search("[^aeiou]y$", noun) else noun + "s"
     return f"{count:,} {noun if count == 1 else plural}"
 
 

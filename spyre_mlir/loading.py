@@ -35,7 +35,7 @@ def load(path: str) -> None:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        # Without the last line, the message, which the diagnostic repeats.
+        # Omit the last line, the message, which the diagnostic repeats.
         excerpt = traceback.format_exception_only(error)[:-1]
         print(*map(str.rstrip, excerpt), sep="\n", file=sys.stderr)
         message = f"The file of --load fails: {type(error).__name__}: {error.msg}."

@@ -85,7 +85,7 @@ def _fields(cls: type) -> dict[str, dataclasses.Field[Any]]:
 
 @functools.cache
 def _params(frozen: bool, eq: bool, init: bool) -> Any:
-    # With these options the standard library generates no methods, so it compiles nothing.
+    # The standard library compiles nothing with these options, because it generates no methods.
     params = getattr(
         dataclasses.dataclass(init=False, repr=False, eq=False)(type("", (), {"__doc__": "-"})), _PARAMS
     )

@@ -129,7 +129,7 @@ def _index(value: SupportsInt) -> ir.Value:
 
 def _shape_and_dtype(type_: ir.Type) -> tuple[tuple[int, ...], type]:
     if not isinstance(type_, ir.RankedTensorType) or not type_.has_static_shape:
-        raise CompileError(f"The CPU reference takes and gives tensors of static shape, not {type_}.")
+        raise CompileError(f"The CPU reference takes and returns tensors of static shape, not {type_}.")
     if str(type_.element_type) not in _NUMPY:
         raise CompileError(f"The CPU reference has no numbers of the type {type_.element_type}.")
     return tuple(type_.shape), _NUMPY[str(type_.element_type)]

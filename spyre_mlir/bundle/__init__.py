@@ -13,7 +13,7 @@ __all__ = ["read_arrays", "read_bundle", "write_bundle"]
 
 
 if not TYPE_CHECKING:
-    # To a type checker it would say that the package has any name.
+    # A type checker would accept every name of the package.
     def __getattr__(name: str) -> Any:
         # Imported on first use: the compiler needs the model only, and the reader imports all rules of a bundle.
         if name in __all__:

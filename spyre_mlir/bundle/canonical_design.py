@@ -347,12 +347,12 @@ class CanonicalDesign:
                 data.fail(f"has the key {key!r}; expected '[core, corelet, time]'")
             address = integer(member)
             if by_core.setdefault(int(match[1]), address) != address:
-                member.fail("is another address than at the first corelet and time of its core")
+                member.fail("differs from the address at the first corelet and time of its core")
         if list(by_core) == [0] and self.cores > 1:
             functions = node["startAddressCoreCorelet_"].value.get("dim_prop_func")
             if isinstance(functions, list) and functions and functions[0] == {"Const": {}}:
                 return [by_core[0]] * self.cores
-        # In numerical order: some writers sort the cores as text.
+        # Sort numerically: some writers sort the cores as text.
         by_core = dict(sorted(by_core.items()))
         if list(by_core) != list(range(len(by_core))):
             data.fail("must list its cores from 0 on and without holes")
@@ -381,8 +381,7 @@ class CanonicalDesign:
                     fold["factor_"].value == 1 or function["Affine"]["alpha_"].value == 0
                 ):
                     function["Affine"].value["alpha_"], fold.value["factor_"] = 0, 1
-            # In HBM the first three folds, over cores, corelets and rows, do not place anything: each core has an
-            # address.
+            # The first three folds, over cores, corelets and rows, have no effect in HBM: each core has an address.
             if in_hbm and len(functions) > 3 and len(folds["dim_prop_attr"].items()) > 3:
                 folds.value["dim_prop_func"][:3] = [{"Affine": {"alpha_": 0, "beta_": 0}}] * 3
                 labels = ("core_fold", "corelet_fold", "row_fold")

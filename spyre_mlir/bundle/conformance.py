@@ -430,7 +430,7 @@ def check_folder(folder: Path) -> tuple[int, list[Nonconformance]]:
     """Return the number of designs in the folder of a bundle or a program, and all their differences."""
     files = sorted(folder.rglob("sdsc*.json"), key=lambda path: (path.parent, len(path.name), path.name))
     if not files:
-        raise CompileError("There is no design, sdsc_<number>.json, in this folder.", str(folder))
+        raise CompileError("The folder does not contain a design (sdsc_<number>.json).", str(folder))
     findings: list[Nonconformance] = []
     for path in files:
         findings += check_design(load(path).value, path.relative_to(folder).as_posix())

@@ -91,7 +91,7 @@ def _read(root: Field, target: Target) -> Design:
         dsc.fail(f"must be named {function!r}")
     compute, opcode = only_item(dsc["computeOp_"]), function
     if INDICES in compute:
-        # With an index tensor the operation is a different one. The validator reports an unknown function.
+        # An index tensor selects a different operation. The validator reports an unknown function.
         opcode = next((op.name for op in DEVICE_OPS.values() if op.function == function), function)
     sizes, stage = _read_sizes(dsc["N_"]), dsc["dataStageParam_"]["0"]["ss_"]
     shares = _read_sizes(stage)
@@ -299,7 +299,7 @@ def _read_halos(node: Field, operand: Operand, sizes: dict[str, int]) -> dict[st
         reach = counts[-1]["factor_"].integer()
         if before or reach != share:
             if before < 0 or reach < share + before:
-                folds.fail("must hold each slice whole, and maybe what is before and after it")
+                folds.fail("must contain each slice, and may contain positions before and after it")
             halos[dim] = WindowDim(1 + reach - share, 1, 1, before, size, "")
     return halos
 
@@ -391,7 +391,7 @@ def _padding_sizes(design: Design, sizes: dict[str, int] | None = None) -> Json:
 def _configuration(design: Design) -> Json:
     # The last slice may be shorter: ss_ is the full share, el_ the share of the last core.
     last = {dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()}
-    # In the SuperDSC schema the name is a sibling of both halves; torch-spyre writes the name into each half.
+    # The SuperDSC schema has the name next to both halves; torch-spyre writes the name into each half.
     layouts, windows = _layouts(design), _padding_sizes(design)
     stage = {"name_": "core", "ss_": _stage(design, design.shares), "el_": _stage(design, last)}
     constants = {
@@ -464,7 +464,7 @@ def _allocation(design: Design, index: int) -> Json:
         {f"[{core}, 0, 0]": str(start) for core, start in enumerate(operand.start)},
     )
     if operand.gap:
-        # In HBM all cores address one tensor, so its gap is written once, for core -1.
+        # All cores address one tensor in HBM, so its gap is written once, for core -1.
         keys = ["-1"] if operand.memory == "hbm" else [str(core) for core in range(design.cores)]
         node["backGapCore_"] = {dim: dict.fromkeys(keys, str(gap)) for dim, gap in operand.gap.items()}
     # Only the operands of a relayout have slices of their own; otherwise the slices follow from the design.

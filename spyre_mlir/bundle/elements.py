@@ -138,7 +138,7 @@ class Elements:
         if len(writers) == 1 and writers != {_NOBODY} and is_in_order(self._written[min(writers)], reader):
             return None
         writers -= {_NOBODY}
-        # In program order, so that the message is deterministic.
+        # Program order makes the message deterministic.
         for writer in sorted(writers):
             key = writer, execute, index
             # Usually one execute wrote everything that is read, and then the answer of the previous iteration holds.
@@ -167,9 +167,9 @@ class Elements:
         if core is None:
             return None
         return (
-            f"Core {core} takes what its LX holds of Tensor{index} for the slice {reader.text(core)}, but execute "
-            f"{writer} left the slice {written.text(core)} there; expected reader and writer to have the elements of "
-            f"the tensor in one order."
+            f"Core {core} reads Tensor{index} in LX as the slice {reader.text(core)}, but execute "
+            f"{writer} wrote the slice {written.text(core)} there; expected reader and writer to have the elements of "
+            "the tensor in the same order."
         )
 
 

@@ -470,7 +470,7 @@ class _Derivation:
                 area.accesses.sort(key=lambda access: access.step.position)
                 if is_whole:
                     area.first = min(area.first, 0)
-            # In program order, so that the first tensor is the first parameter.
+            # Program order makes the first tensor the first parameter.
             yield from sorted(
                 areas, key=lambda area: (area.accesses[0].step.position, area.accesses[0].index)
             )

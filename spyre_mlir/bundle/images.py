@@ -132,12 +132,12 @@ def read_images(folder: str | Path, arguments: Sequence[KernelArgument]) -> Imag
             name.fail("must be an argument of the bundle")
         require_same(entry["argument"], argument_to_json(argument))
         if argument.name in images:
-            entry["argument"]["name"].fail("is there twice")
+            entry["argument"]["name"].fail("is a duplicate")
         image = data[end : end + argument.bytes]
         end += argument.bytes
         # A checksum against damage, not against forgery: weights are large and crc32 is fast.
         if zlib.crc32(image.data) != entry["crc32"].integer():
-            message = f"The image of '{argument.name}' is damaged: its bytes are not those that were written."
+            message = f"The image of '{argument.name}' is damaged: its bytes differ from the bytes that were written."
             raise CompileError(message, str(folder / DATA))
         images[argument.name] = image
     if end != data.size:

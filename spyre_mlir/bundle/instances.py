@@ -80,7 +80,7 @@ def sizes_of(bundle: Bundle, arrays: Mapping[str, HasShape]) -> dict[str, int]:
             size = shape[extent.dim] // extent.factor
             if sizes.setdefault(extent.size, size) != size:
                 raise CompileError(
-                    f"Dim '{extent.size}' has size {size} in '{argument.name}' and {sizes[extent.size]} in another one."
+                    f"Dim '{extent.size}' has size {size} in '{argument.name}' and {sizes[extent.size]} elsewhere."
                 )
     return {size.name: sizes.get(size.name, size.max_value) for size in bundle.manifest.sizes}
 

@@ -195,7 +195,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"the name {max(names, key=names.count)!r} is there twice in an object")
+        raise ValueError(f"duplicate key {max(names, key=names.count)!r}")
     # Fails for lone surrogates, which JSON can escape but a file cannot contain.
     "".join(members).encode("utf-8")
     return members
@@ -362,7 +362,7 @@ def with_padding(designs: Mapping[str, Design], value: Any, filename: str) -> di
     root, padded = Field(value, filename), dict(designs)
     for name, dims in root["padding"].members() if "padding" in root else ():
         if name not in designs:
-            dims.fail("is the padding of no design of the bundle")
+            dims.fail("is for a design that the bundle does not have")
         padding = dims.integers_by_key()
         if designs[name].padding not in ({}, padding):
             dims.fail("is not the padding that the design has in paddingSizes_")

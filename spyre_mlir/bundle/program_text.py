@@ -373,7 +373,7 @@ class _Parser(_Tokens):
             statement = Allocate(result, self.integer())
             self.expect("bytes", ":", "index")
         else:
-            self.fail(f"The operation {self.describe_next()} is not one of a bundle.")
+            self.fail(f"The operation {self.describe_next()} is not an operation of a bundle.")
         self.defined.add(result)
         return statement
 

@@ -67,7 +67,7 @@ def open_regular(path: str | Path, *, of_user: bool = False) -> BinaryIO:
     # Checks the open file: the path may point to another file by now.
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _unreadable("is not a regular one, so it is not read.", path, of_user)
+        raise _unreadable("is not a regular file.", path, of_user)
     return os.fdopen(descriptor, "rb")
 
 
@@ -136,7 +136,7 @@ def _entries(infos: Sequence[zipfile.ZipInfo], *, compressed: bool) -> dict[str,
     for info in infos:
         name = info.filename.removesuffix(".npy")
         if name == info.filename or name in entries:
-            raise ValueError(f"its entry {info.filename!r} is not an array, or there twice")
+            raise ValueError(f"its entry {info.filename!r} is not an array, or is a duplicate")
         if not compressed and info.compress_type != zipfile.ZIP_STORED:
             raise ValueError(f"its entry {info.filename!r} is compressed")
         entries[name] = info

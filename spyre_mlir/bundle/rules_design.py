@@ -76,7 +76,7 @@ def padding(design: Design) -> Iterator[str]:
         return
     for dim in sorted(reduced_dims(design)):
         if design.padding.get(dim):
-            yield f"{dim} is padded, but '{design.opcode}' has no value that leaves its result as it is."
+            yield f"{dim} is padded, but '{design.opcode}' does not have a neutral value."
 
 
 def windows(design: Design) -> Iterator[str]:
@@ -90,7 +90,7 @@ def windows(design: Design) -> Iterator[str]:
         yield f"No window slides over Tensor0; '{design.opcode}' needs one."
     for dim, window in design.operands[0].windows.items():
         if window.kernel in design.operands[0].dim_order or design.slices[window.kernel] > 1:
-            yield f"The window {window.kernel} of {dim} is divided, or a dim of Tensor0; expected it whole and apart."
+            yield f"The window {window.kernel} of {dim} is divided, or a dim of Tensor0; expected neither."
         if window.has_empty(design.sizes[dim]):
             yield f"A window of {dim} is padding alone; expected an element of Tensor0 in each."
 
@@ -390,7 +390,7 @@ def disjoint(design: Design) -> Iterator[str]:
         text = (
             f"Tensor0 at [{source[0]}, {source[1]}) of lx and Tensor1 at [{result[0]}, {result[1]}) overlap"
         )
-        yield f"{text}; expected source and result of a relayout to be apart."
+        yield f"{text}; expected source and result of a relayout to be disjoint."
 
 
 def _list(dims: Iterable[str]) -> str:

@@ -77,7 +77,7 @@ def symbol_values(context: Context) -> Iterator[Diagnostic]:
     first: dict[int, ExecuteStep] = {}
     for step in context.steps:
         for symbol, value in step.values.items():
-            # With loop bounds and depths instead of loop names, equal loop nests give equal values.
+            # Loop bounds and depths replace loop names, so that equal loop nests give equal values.
             bounds = {
                 loop.atom: (depth, loop.lower, loop.upper, loop.step) for depth, loop in enumerate(step.loops)
             }

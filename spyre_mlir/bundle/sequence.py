@@ -162,7 +162,7 @@ def _statements(statements: Sequence[Statement], span: range, parameters: set[st
             for inner in statements_in_order([statement]):
                 needed.update(operands_of(inner))
         position += count
-    # In reverse order, so that the operands of a kept value are kept too.
+    # The order is reversed, so that the operands of a kept value are kept too.
     for index in reversed(range(len(statements))):
         statement = statements[index]
         if isinstance(statement, Execute | Loop):
@@ -363,8 +363,8 @@ def mismatches(names: Sequence[str], bundles: Sequence[Bundle]) -> Iterator[Diag
     for name, bundle, expected in zip(names, bundles, residents(bundles), strict=False):
         if set(bundle.manifest.expects) != set(expected):
             odd = min(resident.buffer for resident in set(bundle.manifest.expects) ^ set(expected))
-            text = f"It does not say of {odd} what the bundles before it leave and it or a later one uses"
-            yield f"{text}.", f"{name}/{_WHERE}"
+            text = f"Its expected buffers and the buffers that it needs of earlier bundles differ in {odd}."
+            yield text, f"{name}/{_WHERE}"
 
 
 def _mismatches(earlier: Bundle, later: Bundle) -> Iterator[str]:

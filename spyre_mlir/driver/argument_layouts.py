@@ -12,7 +12,7 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.targets import target_of
-from spyre_mlir.errors import AlgorithmError, CompileError, listed
+from spyre_mlir.errors import AlgorithmError, CompileError, counted, listed
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype, same_order
@@ -111,7 +111,9 @@ def split_results(
             continue
         index = indices[key]
         if index >= len(values):
-            raise CompileError(f"There is no '{key}' to lay out; the program has {len(values)} results.")
+            raise CompileError(
+                f"There is no '{key}' to lay out; the program has {counted(len(values), 'result')}."
+            )
         type_ = ir.RankedTensorType(values[index].type)
         result = _HostArgument(index, str(key), False, tuple(type_.shape), str(type_.element_type))
         results[index] = _layout(result, choice, target)
@@ -165,7 +167,7 @@ def _arguments(func: ir.Operation) -> list[_HostArgument]:
         name = ir.StringAttr(attrs["spyre.name"]).value if "spyre.name" in attrs else f"arg{index}"
         kind = ir.StringAttr(attrs["spyre.kind"]).value if "spyre.kind" in attrs else "input"
         if not isinstance(value.type, ir.RankedTensorType) or not value.type.has_static_shape:
-            raise CompileError(f"The argument '{name}' is no tensor of static shape but {value.type}.")
+            raise CompileError(f"The argument '{name}' must be a tensor of static shape, not {value.type}.")
         element = str(value.type.element_type)
         arguments.append(_HostArgument(index, name, kind == "input", tuple(value.type.shape), element))
     return arguments
@@ -175,7 +177,9 @@ def _find(key: Key, arguments: list[_HostArgument]) -> _HostArgument:
     inputs = [argument for argument in arguments if argument.is_input]
     if isinstance(key, int):
         if not 0 <= key < len(inputs):
-            raise CompileError(f"There is no input {key} to lay out; the program has {len(inputs)} inputs.")
+            raise CompileError(
+                f"There is no input {key} to lay out; the program has {counted(len(inputs), 'input')}."
+            )
         return inputs[key]
     for argument in arguments:
         if argument.name == key:

@@ -149,7 +149,7 @@ def build(module: ir.Module, pipeline: SpyrePipeline, fallback: bool = True) -> 
         steps, returned, remarks, timing = parts
     else:
         if pipeline.from_level == "bundle":
-            # The host passes the arrays of the arguments of the bundle, except those of its constants.
+            # The host passes the arrays of all arguments of the bundle except its constants.
             values = values_of(compiled.whole.manifest)
             arguments = [value for value in values if value.kind not in ("result", "constant")]
             results = [value for value in values if value.kind == "result"]

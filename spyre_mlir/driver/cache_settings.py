@@ -65,7 +65,7 @@ def settings_text(pipeline: SpyrePipeline) -> str:
     for step in pipeline.pipeline().steps if pipeline.insert or pipeline.passes else ():
         # The code of a user-defined pass is not part of a key.
         if step.ours is not None and not is_ours(type(step.ours)):
-            raise Uncached(f"runs the pass '{step.name}', which is not of the compiler")
+            raise Uncached(f"runs the user-defined pass '{step.name}'")
     target = default_target()
     lines = [
         code_text(),
@@ -118,7 +118,7 @@ def _files(folder: str) -> Iterator[_File]:
             elif entry.is_dir() and entry.name != "__pycache__":
                 yield from _files(entry.path)
     except OSError as error:
-        raise Uncached(f"is compiled by a package that is no folder of files: {error.strerror}") from None
+        raise Uncached(f"is compiled by a package that is not a directory: {error.strerror}") from None
 
 
 @functools.cache
@@ -167,7 +167,7 @@ def code_of(cls: type[Algorithm]) -> str:
         known.add(name)
         if path is None:
             if name in foreign_modules(cls):
-                raise Uncached(f"may run the {noun} '{cls.name}', whose code is no file")
+                raise Uncached(f"may run the {noun} '{cls.name}', whose code is not in a file")
             continue
         package = name.partition(".")[0]
         if package not in packages and _INSTALLED & set(path.parts):

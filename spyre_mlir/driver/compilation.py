@@ -229,7 +229,7 @@ def mlir_program(
 ) -> Program:
     """Front end of modules: compile a module, or read its program from the cache."""
     if dynamic is not None:
-        raise CompileError("Only a PyTorch model has dynamic dims; a module in MLIR has one size of each.")
+        raise CompileError("Only a PyTorch model has dynamic dims; the dims of a module in MLIR are static.")
     checked = CompileOptions.of(Trials(source, inputs, options, compile_mlir), **options)
     if checked.state:
         raise CompileError("The option 'state' is for PyTorch models; a module in MLIR has none.")
@@ -400,7 +400,7 @@ def _json(plan: Mapping[str, Any]) -> str:
     try:
         return json.dumps(plan)
     except (TypeError, ValueError) as error:
-        raise CompileError(f"The plan has a value that JSON has not: {error}.") from None
+        raise CompileError(f"The plan contains a value that JSON cannot represent: {error}.") from None
 
 
 def warn_of_passes(program: Program, stacklevel: int) -> None:

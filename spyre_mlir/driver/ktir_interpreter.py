@@ -76,14 +76,12 @@ def run_interpreter(
     interpreter = module.KTIRInterpreter(latency_config=module.HardwareConfig() if latency else None)
     images = _executed(interpreter, text, manifest, memories)
     if images is None:
-        sentence = "By the count of the interpreter the tensors of this program exceed LX; it ran with"
+        sentence = "The interpreter counts more bytes of LX than the device has; the program ran with"
         warnings.warn(f"{sentence} {_LARGE_LX_MIB} MiB.", RuntimeWarning, stacklevel=2)
         interpreter = module.KTIRInterpreter(latency_config=module.HardwareConfig(lx_size_mb=_LARGE_LX_MIB))
         images = _executed(interpreter, text, manifest, memories)
     if images is None:
-        raise CompileError(
-            f"By the count of the interpreter the program takes more than {_LARGE_LX_MIB} MiB of LX."
-        )
+        raise CompileError(f"The interpreter counts more than {_LARGE_LX_MIB} MiB of LX for this program.")
     outputs, keys = {}, [(memory.memory, memory.element) for memory in manifest.memories]
     for argument in manifest.arguments:
         if argument.kind == "result":

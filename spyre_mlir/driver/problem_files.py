@@ -71,7 +71,7 @@ def read_problem(path: str) -> Problem:
         raise CompileError("The problem is not JSON that can be read: it is nested too deep.", path) from None
     reader = _Fields(fields, path)
     if reader.fields.get("format") != FORMAT or reader.fields.get("version") != VERSION:
-        reader.fail(f"it is no '{FORMAT}' of version {VERSION}")
+        reader.fail(f"its format is not '{FORMAT}' of version {VERSION}")
     readers: dict[str, Callable[[_Fields], Problem]] = {
         "division": _division,
         "layout": _layout,
@@ -153,18 +153,18 @@ class _Fields:
     def __init__(self, fields: Any, path: str) -> None:
         self.path = path
         if not isinstance(fields, dict):
-            self.fail("it is no object")
+            self.fail("it is not an object")
         self.fields: Mapping[str, Any] = fields
 
     def fail(self, reason: str) -> NoReturn:
         """Raise a ``CompileError`` about the file."""
-        raise CompileError(f"The file is no problem: {reason}.", self.path)
+        raise CompileError(f"The file is not a problem: {reason}.", self.path)
 
     def integers(self, name: str, least: int = 0, value: Any = None) -> tuple[int, ...]:
         """Return a field as a tuple of integers of at least ``least``."""
         value = self.fields.get(name) if value is None else value
         if not isinstance(value, list) or len(value) > _MAX_VARIABLES:
-            self.fail(f"'{name}' is no list")
+            self.fail(f"'{name}' is not a list")
         if not all(is_integer(entry) and least <= entry < 1 << 60 for entry in value):
             self.fail(f"'{name}' must have whole numbers from {least}")
         return tuple(value)
@@ -195,7 +195,7 @@ class _Fields:
         """Return the field ``tables``, a list of objects."""
         value = self.fields.get("tables")
         if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
-            self.fail("'tables' is no list of objects")
+            self.fail("'tables' is not a list of objects")
         return value  # type: ignore
 
     def scope(self, index: int, table: Mapping[str, Any], count: int) -> tuple[int, ...]:
@@ -203,7 +203,7 @@ class _Fields:
         name = f"tables[{index}].scope"
         scope = self.integers(name, 0, table.get("scope", ()))
         if list(scope) != sorted(set(scope)) or any(variable >= count for variable in scope):
-            self.fail(f"'{name}' must have rising variables below {count}")
+            self.fail(f"'{name}' must have increasing variables below {count}")
         return scope
 
 
@@ -215,10 +215,10 @@ def _division(fields: _Fields) -> DivisionOfOperation:
     if any(len(entries) != dims for entries in lists.values()) or any(
         max(s, default=0) >= dims for s in sets.values()
     ):
-        fields.fail(f"its lists do not go together: there are {dims} dims")
+        fields.fail(f"its lists must match its {dims} dims")
     rows = fields.fields.get("splits")
     if not isinstance(rows, list):
-        fields.fail("'splits' is no list")
+        fields.fail("'splits' is not a list")
     count = len(rows)
     splits = fields.array("splits", rows or np.zeros((0, dims)), (count, dims))
     cost, read = (fields.array(name, fields.fields.get(name), (count,)) for name in ("cost_ns", "read_bytes"))
@@ -244,7 +244,7 @@ def _layout(fields: _Fields) -> LayoutProblem:
         scope = fields.scope(index, table, len(counts))
         shape = [counts[variable] for variable in scope]
         if scope in tables:
-            fields.fail(f"'tables[{index}].scope' is that of another table")
+            fields.fail(f"'tables[{index}].scope' is the scope of an earlier table")
         tables[scope] = fields.array(f"tables[{index}].costs", table.get("costs"), shape)
     names = fields.fields.get("names")
     if (
@@ -260,9 +260,9 @@ def _joint(fields: _Fields) -> JointProblem:
     counts, as_is = fields.integers("counts", 1), fields.integers("counts_as_is", 1)
     options = fields.fields.get("splits")
     if not isinstance(options, list) or len(options) > len(counts) or len(as_is) != len(counts):
-        fields.fail("'splits' or 'counts_as_is' do not go with 'counts'")
+        fields.fail("the lengths of 'splits' or 'counts_as_is' do not match 'counts'")
     if any(least > most for least, most in zip(as_is, counts, strict=True)):
-        fields.fail("'counts_as_is' are more than 'counts'")
+        fields.fail("'counts_as_is' must not exceed 'counts'")
     splits = []
     for count, rows in zip(counts, options, strict=False):
         if not isinstance(rows, list) or len(rows) != count:
@@ -272,7 +272,7 @@ def _joint(fields: _Fields) -> JointProblem:
     for index, table in enumerate(fields.tables()):
         scope, operation = fields.scope(index, table, len(counts)), table.get("operation")
         if operation is not None and not (is_integer(operation) and 0 <= operation < len(splits)):
-            fields.fail(f"'tables[{index}].operation' is no operation")
+            fields.fail(f"'tables[{index}].operation' is not an operation")
         shape = [3, *(counts[variable] for variable in scope)]
         tables.append(
             JointTable(scope, operation, fields.array(f"tables[{index}].planes", table.get("planes"), shape))

@@ -247,8 +247,8 @@ class Program:
         if self.missing:
             others = f" and {len(self.missing) - 1:,} more tensors" if len(self.missing) > 1 else ""
             raise CompileError(
-                f"The program has no numbers, because {self.missing[0]}{others} of the model were on the meta device: "
-                "it has a plan and figures alone; compile the model with its weights to run or save it."
+                f"The program has no data, because the model was compiled with {self.missing[0]}{others} on the meta "
+                "device; compile the model with its weights to run or save the program."
             )
 
     # The program and its parts.
@@ -301,7 +301,7 @@ class Program:
         """
         linalg, plan = self._provenance.linalg, self._provenance.plan
         if plan is None or not self.is_one_bundle:
-            raise CompileError("Only a program that compile made, of one bundle, has a plan.")
+            raise CompileError("Only a program of one bundle that compile returned has a plan.")
         return json.loads(plan(parsed(self.source_text(), context()).operation if linalg is None else linalg))
 
     def at(self, **sizes: int) -> Program:

@@ -53,7 +53,7 @@ class ProgramCache:
         if not (_is_on() if is_enabled is None else is_enabled):
             return None
         if logs.requested_topics() - {TOPIC}:
-            tell_uncached("has to run its passes, for the log is asked about them")
+            tell_uncached("must run its passes for the requested log")
             return None
         try:
             return cls(pipeline, CacheFolder.of_environment(), settings_text(pipeline))
@@ -86,8 +86,8 @@ class ProgramCache:
             seconds, first = time.perf_counter() - begun, program.compile_seconds + program.import_seconds
             _tell(
                 logs.REMARK,
-                f"The program is that of entry {key} of the cache, read in {seconds:.3f} s and compiled before in "
-                f"{first:.3f} s; no pass runs.",
+                f"The program is read from entry {key} of the cache in {seconds:.3f} s (compiled in {first:.3f} s); "
+                "no pass runs.",
             )
         return program
 
@@ -97,7 +97,7 @@ class ProgramCache:
             if settings_text(self.pipeline) != self.settings:
                 tell_uncached("was compiled while its settings changed")
             elif not self.folder.write(key, store().to_arrays()):
-                tell_uncached("is larger than the cache may be")
+                tell_uncached("is larger than the cache limit")
             else:
                 _tell(logging.INFO, f"The program is now entry {key} of the cache.")
         except Uncached as reason:
@@ -109,7 +109,7 @@ class ProgramCache:
 
 def tell_uncached(reason: str) -> None:
     """Log why a program is not cached; ``reason`` is a predicate of a sentence about the program."""
-    _tell(logging.INFO, f"The cache has no place for the program, which {reason}.")
+    _tell(logging.INFO, f"The program is not cached, because it {reason}.")
 
 
 def _is_on() -> bool:
@@ -175,7 +175,7 @@ class CacheFolder:
             return None
         self._require_private()
         if path.stat(follow_symlinks=False).st_size > self.most_bytes:
-            raise ValueError("the entry is larger than the cache may be")
+            raise ValueError("the entry is larger than the cache limit")
         arrays = read_stored_arrays(path)
         with contextlib.suppress(OSError):
             os.utime(path)

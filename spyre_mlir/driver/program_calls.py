@@ -89,7 +89,7 @@ def run_or_fall_back(
         except CompileError:
             raise error from error.__cause__
         warnings.warn(
-            f"The host runs all of this call, as the device has integers of 32 bits: {error.message}",
+            f"The host runs this call, because the device has 32-bit integers: {error.message}",
             HostWorkWarning,
             stacklevel=4,
         )
@@ -113,7 +113,7 @@ def to_device(built: Built, name: str, array: Any) -> DeviceTensor:
                 layout = layout_of_argument(argument, step.bundle.target)
                 return laid_out(host, argument.host_dtype, layout)
     names = listed(value.name for value in built.inputs)
-    raise CompileError(f"The device takes no input '{name}'; the inputs of the program are {names}.")
+    raise CompileError(f"The program has no input '{name}' on the device; its inputs are {names}.")
 
 
 def layout_of_argument(argument: KernelArgument, target: Target) -> StickLayout:
@@ -150,10 +150,9 @@ def _check_layout(argument: KernelArgument, value: DeviceTensor) -> None:
     is_like = value.shape == argument.host_shape and value.dtype == argument.host_dtype
     if is_like and not same_moves(value.transfer, argument.transfer):
         raise CompileError(
-            f"The input '{argument.name}' has another layout than the program takes: Program.to_device lays it out so, "
-            f"compiling with tensors of the device takes them as they lie. The program takes it as "
-            f"{_described(argument.device_size, argument.transfer)}, not as "
-            f"{_described(value.layout.device_size, value.transfer)}."
+            f"The input '{argument.name}' has {_described(value.layout.device_size, value.transfer)}, but the program "
+            f"accepts {_described(argument.device_size, argument.transfer)}; convert the input with "
+            "Program.to_device, or compile with tensors in this layout."
         )
 
 

@@ -70,8 +70,8 @@ def bound_remark(timelines: Sequence[Timeline], bound: ProgramBound) -> Remark |
         return None
     bytes_ = sum(line.read_bytes + line.written_bytes for line in timelines)
     reason = (
-        f"{total_ns / 1000:,.1f} us are {total_ns / needed_ns:.1f} times the {needed_ns / 1000:,.1f} us of what the "
-        f"program needs, {bound.bytes:,} bytes and {bound.multiply_adds:,} multiply-adds; {bytes_:,} bytes move; "
+        f"{total_ns / 1000:,.1f} us are {total_ns / needed_ns:.1f} times the lower bound of {needed_ns / 1000:,.1f} us "
+        f"for {bound.bytes:,} bytes and {bound.multiply_adds:,} multiply-adds; the program moves {bytes_:,} bytes; "
         f"the most time: {', '.join(_largest(timelines))}"
     )
     return Remark("program-bound", "", "", FAR_FROM_BOUND, reason)

@@ -38,6 +38,7 @@ from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import ONLY, Built, Value, values_of
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step
+from spyre_mlir.errors import counted
 from spyre_mlir.files import is_folder
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir
@@ -136,7 +137,7 @@ def read_program(folder: str | Path) -> tuple[Built, dict[str, np.ndarray]]:
     for item in returned:
         _require_known(item, known)
     if len(returned) != len(results):
-        root["returned"].fail(f"must name the {len(results)} results")
+        root["returned"].fail(f"must name the {counted(len(results), 'result')}")
     return Built(steps, arguments, results, [item.text() for item in returned]), read_arrays(folder)
 
 
@@ -151,7 +152,7 @@ def _value(item: Field) -> Value:
 
 def _require_known(item: Field, known: set[str]) -> None:
     if item.text() not in known:
-        item.fail(f"names '{item.text()}', which is neither an argument nor made by an earlier step")
+        item.fail(f"names '{item.text()}', which is neither an argument nor an output of an earlier step")
 
 
 def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
@@ -163,7 +164,7 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
         _require_known(field, known)
     for field in item["outputs"].items():
         if field.text() in known:
-            field.fail(f"names '{field.text()}', which is there already")
+            field.fail(f"names '{field.text()}', which is already defined")
     work = item["float_operations"].integer()
     kind = item["kind"].text()
     if kind == "host":
@@ -176,7 +177,8 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
         counts = function.counts
         if counts != (len(inputs), len(outputs)):
             item.fail(
-                f"has {len(inputs)} inputs and {len(outputs)} outputs, but its function {counts[0]} and {counts[1]}"
+                f"has {counted(len(inputs), 'input')} and {counted(len(outputs), 'output')}, but its function "
+                f"{counts[0]} and {counts[1]}"
             )
         return HostStep(name, inputs, outputs, function, function.operations, work)
     if kind != "bundle":
@@ -194,9 +196,9 @@ def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
     names = {argument.name for argument in arguments}
     missing = next((value for value in inputs if value not in names), None)
     if missing is not None:
-        item["inputs"].fail(f"names '{missing}', which is no argument of the bundle")
+        item["inputs"].fail(f"names '{missing}', which is not an argument of the bundle")
     results = sum(argument.kind == "result" for argument in bundle.manifest.arguments)
     if len(outputs) != results:
-        item["outputs"].fail(f"must name the {results} results of the bundle")
+        item["outputs"].fail(f"must name the {counted(results, 'result')} of the bundle")
     arrays, images = read_arrays(folder / name), read_images(folder / name, bundle.manifest.arguments)
     return BundleStep(name, inputs, outputs, None, bundle, arrays, float_operations=work, images=images)

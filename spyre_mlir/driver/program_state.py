@@ -57,8 +57,8 @@ class StateRequest:
         """Return the layouts that the caller chose together with the layouts of the shared tensors."""
         if twice := sorted(str(name) for name in self.layouts.keys() & chosen.keys()):
             raise CompileError(
-                f"The layout of '{twice[0]}' is that of the state which the program shares; the option 'layouts' "
-                "chooses it for the first program alone."
+                f"The layout of '{twice[0]}' is fixed by the state that the program shares; give the option "
+                "'layouts' to the first program of the state."
             )
         return {**chosen, **self.layouts}
 

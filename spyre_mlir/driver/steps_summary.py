@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers
+from spyre_mlir.errors import counted
 from spyre_mlir.remarks import HOST, Remark, Remarks
 from spyre_mlir.report.findings import ProgramFinding, finding_rows
 from spyre_mlir.report.summary import Row, summarize, table
@@ -33,13 +34,13 @@ def summarize_steps(
     rows.append(("steps", f"{bundles} on the device, {len(steps) - bundles} on the host"))
     for step, transfers in zip(steps, moved, strict=True):
         if isinstance(step, HostStep):
-            text = f"{step.operations:,} operations, {step.float_operations:,} on floats"
+            text = f"{counted(step.operations, 'operation')}, {step.float_operations:,} on floats"
         else:
             brought, stay, taken = (
                 sum(argument.bytes for argument in arguments)
                 for arguments in (transfers.to_device, transfers.resident, transfers.to_host)
             )
-            text = f"{len(step.facts().operations):,} operations; each call brings {brought:,} bytes"
+            text = f"{counted(len(step.facts().operations), 'operation')}; each call brings {brought:,} bytes"
             text += f", {stay:,} bytes stay from earlier steps" if transfers.resident else ""
             text += f", and takes {taken:,}"
             left = {entry.buffer for entry in step.bundle.manifest.leaves}

@@ -106,7 +106,7 @@ class StoredProgram:
         """Create an instance from the arrays of an entry; raise an exception for another ``key`` or damaged data."""
         described = json.loads(arrays[_JSON].tobytes())
         if described["key"] != key:
-            raise ValueError("the entry is that of another program")
+            raise ValueError("the entry belongs to another program")
         return cls(key, described, {name: array for name, array in arrays.items() if name != _JSON})
 
     @property
@@ -275,7 +275,7 @@ def reduced(
         except Exception as error:
             reason = str(error).rstrip(".")
             raise CompileError(
-                f"The program does not pickle, for what its model takes or returns does not: {reason}."
+                f"The program cannot be pickled, because an input or a result of its model cannot: {reason}."
             ) from None
     is_one_bundle = len(built.steps) == len(built.bundles) == 1
     pickled = _PickledProgram(

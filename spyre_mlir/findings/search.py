@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from spyre_mlir.bundle.model import KernelArgument
+from spyre_mlir.errors import counted
 from spyre_mlir.findings.planned import PlannedProgram
 from spyre_mlir.findings.remedy import (
     Batch,
@@ -115,8 +116,8 @@ def _wide_types(program: PlannedProgram) -> Iterator[Remedy]:
     largest = sorted(wide, key=lambda name: -wide[name])[:_REASONS]
     yield Remedy(
         "wide types",
-        f"{len(wide)} of the arguments are wider than fp16, {sum(wide.values()):,} bytes of each call.",
-        f"Numbers of float32 take twice the bytes and the lanes of fp16; the largest: {', '.join(largest)}.",
+        f"The program has {counted(len(wide), 'argument')} wider than fp16: {sum(wide.values()):,} bytes of each call.",
+        f"A float32 element takes twice the bytes of an fp16 element; the largest: {', '.join(largest)}.",
         "model.half(), called with inputs of torch.float16",
         program.ns,
         edit=Halve(),
@@ -149,8 +150,8 @@ def _masks_from_the_host(program: PlannedProgram) -> Iterator[Remedy]:
         attention = _ns(operation for operation in program.operations if operation.category == "matmul")
         yield Remedy(
             "mask from the host",
-            f"The mask '{value.name}' comes from the host at each call and is read as any tensor is.",
-            "Its numbers are unknown when the plan is made, so what it hides is computed too.",
+            f"The mask '{value.name}' is an input of each call, so it is read like any other tensor.",
+            "Its values are unknown at compile time, so masked elements are computed too.",
             f"self.register_buffer('{value.name}', {value.name}), or is_causal=True where it is the causal mask",
             _ns(reading) + attention / 2,
             edit=Freeze((value.key,)),
@@ -184,7 +185,7 @@ def _argument_layouts(program: PlannedProgram) -> Iterator[Remedy]:
         about = (
             f"layout of an argument {argument.name}",
             f"The {argument.kind} '{argument.name}' is {' and '.join(words)} at each call.",
-            f"It comes with dim {stick_dim} in the stick; the longest of these operations is {longest.opcode}, "
+            f"Its stick dim is dim {stick_dim}; the longest of these operations is {longest.opcode}, "
             f"{longest.execution.total_ns / 1000:,.1f} us.",
         )
         on_device = {value.name: value.key for value in program.inputs if value.is_on_device}
@@ -235,9 +236,9 @@ def _transposes(program: PlannedProgram) -> Iterator[Remedy]:
     runs = sum(operation.runs for operation in converting)
     yield Remedy(
         "transposes",
-        f"Transposes turn sticks at each of {runs:,} runs, {most / 1000:,.1f} us with the copies around them.",
-        f"{_longest(converting)[0].opcode} gives a reader another dim in the stick than the writer has; through a"
-        " transpose the dim in the stick changes each time.",
+        f"Transposes cause {counted(runs, 'conversion')} of sticks, {most / 1000:,.1f} us with the copies around them.",
+        f"{_longest(converting)[0].opcode} converts from the stick dim of a writer to the stick dim of a reader; each"
+        " transpose changes the stick dim.",
         f"compute in one order of dims: leave out the transposes in the functions around {', '.join(names[:_LINES])}"
         f"{more}, and transpose inputs or weights once, before the call",
         most,
@@ -269,14 +270,14 @@ def _idle_cores(program: PlannedProgram) -> Iterator[Remedy]:
     names += f" and {len(idle) - _NAMED} more operations" if len(idle) > _NAMED else ""
     divided = "; ".join(dict.fromkeys(operation.slices or "one core" for operation in longest))
     problem = f"{names} {'leaves' if len(idle) == 1 else 'leave'} cores idle."
-    cause = f"Slices of equal size do not make {cores}: {divided}."
+    cause = f"Slices of equal size do not use all {cores} cores: {divided}."
     if lost and not program.options.get("uneven_splits"):
         text = "spyre_mlir.compile(model, inputs, uneven_splits=True)"
         yield Remedy("idle cores", problem, cause, text, 2 * lost, {"uneven_splits": True})
     if not program.is_model:
         return
     if not idle:
-        cause = f"The matrix unit takes {_STEP} rows in a step, and a stick has {_STICK} numbers of fp16."
+        cause = f"The matrix unit processes {_STEP} rows in a step, and a stick has {_STICK} fp16 elements."
     multiples = (_STEP, cores, _STICK)
     for size in sorted({size for value in program.inputs for size in value.shape if size > cores}):
         if not idle:
@@ -288,8 +289,8 @@ def _idle_cores(program: PlannedProgram) -> Iterator[Remedy]:
         )
         for to in sorted({-(-size // multiple) * multiple for multiple in multiples} - {size}):
             text = (
-                f"pad the {size} rows of the inputs to {to} and take the first {size} of the results: "
-                f"name_tensor_dims(..) and compile(.., dynamic={{'ROWS': ({to}, {to})}}) do, docs/dynamic.md"
+                f"pad the {size} rows of the inputs to {to} and use the first {size} rows of the results: "
+                f"name_tensor_dims(..) and compile(.., dynamic={{'ROWS': ({to}, {to})}}), see docs/dynamic.md"
             )
             most = min(2 * lost + 0.05 * sized, sized)
             yield Remedy("idle cores", problem, cause, text, most, edit=Resize(size, to))
@@ -320,11 +321,11 @@ def _few_samples(program: PlannedProgram) -> Iterator[Remedy]:
     rows = _longest(waiting)[0].design.sizes.get("mb", 1)
     yield Remedy(
         _FEW if rows < _FULL_ROWS else _MORE,
-        f"A call with {count:,} sample{'s' if count > 1 else ''} waits for memory in {len(waiting)} of "
+        f"A call with {counted(count, 'sample')} waits for memory in {len(waiting)} of "
         f"{len(products)} matmuls, {lost / program.ns:.0%} of its time.",
-        f"Each weight is read for {rows:,} rows; from about {_FULL_ROWS} rows per core on, computing takes "
+        f"Each weight is read for {counted(rows, 'row')}; from about {_FULL_ROWS} rows per core on, computing takes "
         "longer than reading.",
-        f"call the model with {count * _TIMES:,} samples at once; times are of {count:,} of them",
+        f"call the model with a batch of {count * _TIMES:,} samples (times are per {counted(count, 'sample')})",
         (lost + overhead) * (1 - 1 / _TIMES),
         edit=Batch(count, _TIMES),
         samples=_TIMES,

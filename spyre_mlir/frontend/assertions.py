@@ -197,7 +197,7 @@ def _as_tensor(node: Node, number: Any) -> Node:
         return _FUNCTIONS[number.target](node, *(_as_tensor(node, operand) for operand in number.args))
     raise refusal_at(
         node,
-        f"This assertion depends on a number that '{number.target}' computes, which no program checks; assert a "
-        "condition on tensors, as torch._assert_async takes it.",
+        f"This assertion depends on a number that '{number.target}' computes, which a program cannot check; assert a "
+        "condition on tensors, with torch._assert_async.",
         UncapturedError,
     )

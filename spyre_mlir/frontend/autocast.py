@@ -138,7 +138,7 @@ class _Casts:
             self._replace(user, results[cast(int, user.args[1])])
         module.graph.erase_node(node)
         module.graph.erase_node(body)
-        # Other unnamed submodules stay: bodies of control flow have bodies of their own.
+        # Other unnamed submodules stay: bodies of control flow may have nested bodies.
         module.delete_submodule(str(body.target))
 
     def _cast_operands(self, node: Node) -> None:
@@ -196,7 +196,7 @@ class _Casts:
             parts = make_fx(lambda *tensors: call(tensors))(*values)
         if any(part.op == "get_attr" for part in parts.graph.nodes):
             raise refusal_at(
-                node, "Autocast takes it apart into operations on constants; call these themselves."
+                node, "Autocast decomposes it into operations on constants; call these operations directly."
             )
         return parts
 

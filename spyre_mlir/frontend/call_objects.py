@@ -60,7 +60,7 @@ class _ObjectForm:
         return self
 
     def __repr__(self) -> str:
-        return f"a {self.nodes[0].kind.__name__}" if self.nodes else "an object that is there already"
+        return f"a {self.nodes[0].kind.__name__}" if self.nodes else "an object that exists already"
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def plain_call(
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """Build the inputs that a graph describes from the leaves of a pytree; return roots, objects and leaves."""
     args, kwargs = call
-    # In the order of the graph: a tracer may pass the names in another order.
+    # Restore the order of the graph: a tracer may pass the names in another order.
     names = [key for (_, key), _ in graph.nodes[graph.roots[1].value].parts]
     ordered = (args, {name: kwargs[name] for name in names})
     leaves = [leaf for leaf in pytree.tree_leaves(ordered) if isinstance(leaf, LEAVES)]

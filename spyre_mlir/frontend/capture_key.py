@@ -90,7 +90,7 @@ def content_digests(program: ExportedProgram, reads: ContentReads) -> dict[str, 
     names = state.keys() if reads.example_inputs else reads.names
     missing = sorted(reads.names - state.keys())
     if missing:
-        raise Uncached(f"reads the numbers of '{missing[0]}', which is no tensor of the model")
+        raise Uncached(f"reads the data of '{missing[0]}', which is not a tensor of the model")
     inputs = [content_digest(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
     return {
         "tensors": {name: content_digest(state[name]) for name in sorted(names)},
@@ -131,11 +131,11 @@ class _CaptureText:
         """Yield all lines; equal captures yield equal lines in the same order."""
         # PyTorch settings on which decompositions and the folding of constants depend.
         if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
-            raise Uncached("is compiled while a mode of PyTorch changes its operations")
+            raise Uncached("is compiled under a PyTorch mode that changes its operations")
         for name, table in global_decomposition_table.items():
             for operation, form in table.items():
                 if getattr(form, "__module__", "torch").partition(".")[0] not in ("torch", "spyre_mlir"):
-                    raise Uncached(f"is compiled with a decomposition of {operation} of the user's ({name})")
+                    raise Uncached(f"is compiled with a user-defined decomposition of {operation} ({name})")
         cpu, cuda, mkldnn = torch.backends.cpu, torch.backends.cuda, torch.backends.mkldnn
         yield str([
             torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled(),

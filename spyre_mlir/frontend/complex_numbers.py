@@ -93,7 +93,7 @@ class _Splitting:
                 for value in cast(Sequence[Any], output.args[0])
             ),
         )
-        # In reverse order, so that readers are erased before their operands.
+        # The reverse order erases readers before their operands.
         for node in reversed(replaced):
             if not node.users and node.op != "placeholder":
                 self.graph.erase_node(node)
@@ -111,7 +111,7 @@ class _Splitting:
         if not is_given:
             note_read(argument.name)
         parts = []
-        # In reverse order, because each placeholder is inserted right after the node.
+        # The order is reversed, because each placeholder is inserted right after the node.
         for part in ("imag", "real"):
             with self.graph.inserting_after(node):
                 placeholder = self.graph.placeholder(f"{node.name}_{part}")

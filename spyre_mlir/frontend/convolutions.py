@@ -180,7 +180,7 @@ def linear(x: Tensor, size, align_corners: bool, factors=None) -> Tensor:
         extent = x.shape[dim]
         if results == extent:
             continue
-        # In f32, because fp16 cannot represent all integers above 2048.
+        # Positions are f32, because fp16 cannot represent all integers above 2048.
         place = torch.arange(results, dtype=torch.float32, device=x.device)
         if align_corners:
             place = place * ((extent - 1) / max(results - 1, 1))

@@ -492,8 +492,8 @@ def check_functional_form(program: ExportedProgram) -> None:
     if not is_equal:
         raise refusal_at(
             unproven,
-            "The model writes in place to what this gives, and PyTorch's functional form of that has other numbers; "
-            "write without it, for example to a slice.",
+            "The model writes in place to the result of this view, for which PyTorch's functional form computes other "
+            "numbers; write to another view, for example to a slice.",
         )
 
 

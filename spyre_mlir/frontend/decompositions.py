@@ -237,7 +237,7 @@ def batch_norm(x: Tensor, weight, bias, mean: Tensor, var: Tensor, momentum: flo
     may not fold them, because the parameters belong to the caller; where overhead counts, that is more.
     """
     shape = [-1, *(1,) * (x.ndim - 2)]
-    # In f32: an eps such as 1e-8 is 0 in fp16.
+    # The scale is computed in f32: an eps such as 1e-8 is 0 in fp16.
     scale = torch.rsqrt(var.float() + eps).to(torch.promote_types(x.dtype, var.dtype))
     result = (x - mean.reshape(shape)) * scale.reshape(shape)
     result = result if weight is None else result * weight.reshape(shape)
@@ -311,7 +311,7 @@ def _masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
         # Half of the lowest number, so that the sum of a score and the mask stays finite.
         mask_levels = torch.clamp(_less_common(mask), min=lowest / 2)
         if mask.numel() == scores.numel():
-            # In f32, the form that attention plans match: an fp16 sum of two tensors of this size would be stored.
+            # Attention plans match a sum in f32; an fp16 sum of two tensors of this size would be stored.
             masked = scores.float() + mask_levels.float()
             shifted = masked - torch.amax(masked, [-1], keepdim=True)
             weights = _normalised_exponential(shifted.to(scores.dtype), -1)
@@ -434,7 +434,7 @@ def _scaled_sum_of_products(
 _FP8 = torch.float8_e4m3fn
 _LARGEST = torch.finfo(_FP8).max
 
-#: In float32 numbers from 2^23 on are integers, and the spacing of numbers from 2^23 to 2^24 is 1.
+#: All float32 numbers from 2^23 on are integers, and the spacing of the numbers from 2^23 to 2^24 is 1.
 _INTEGERS = 2.0**23
 
 
@@ -605,7 +605,7 @@ FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
         _mean(x, dim, keepdim),
     ),
 }
-# Only in newer versions of PyTorch.
+# Older versions of PyTorch do not have this operation.
 if hasattr(aten, "_scaled_mm_v2"):
     FORMS[aten._scaled_mm_v2.default] = scaled_matmul_by_recipe
 

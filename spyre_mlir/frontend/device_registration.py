@@ -80,7 +80,7 @@ def _extended_to(convert: Callable[..., Any]) -> Callable[..., Any]:
         moved = convert(self, *args, **named)
         if not isinstance(moved, SpyreTensor):
             raise CompileError(
-                "Stick dims are chosen for the way to the device: only a tensor that goes to 'spyre' takes them."
+                "Stick dims require a tensor on the device; convert the tensor with .to('spyre')."
             )
         source = moved.device_tensor if isinstance(self, SpyreTensor) else host_copy(moved)
         return SpyreTensor.of(to_device(source, stick_dims=stick_dims, dim_order=dim_order))

@@ -45,8 +45,8 @@ __all__ = ["DynamicDim", "DynamicProgram"]
 Sizes = tuple[int, ...]
 
 
-#: A bundle of all sizes gets a remark if it takes more than this many times as long as a bundle for the size alone.
-_DEAR = 1.1
+#: A bundle of all sizes gets a remark if its time divided by the time of a bundle for one size exceeds this ratio.
+_REMARK_RATIO = 1.1
 
 ProgramT = TypeVar("ProgramT", bound=Program)
 
@@ -155,7 +155,7 @@ class DynamicProgram(Generic[ProgramT]):
         try:
             return self._symbolic.at(sizes)
         except DifferentPrograms as error:
-            reason = f"at {_shown(sizes)} the model has a bundle of its own: {error.reason}"
+            reason = f"at {_shown(sizes)} the model has a separate bundle: {error.reason}"
             self._reasons.append(_remark(reason, error.location))
             return None
 
@@ -167,7 +167,7 @@ class DynamicProgram(Generic[ProgramT]):
             raise
         except (DifferentPrograms, CompileError) as error:
             reason = error.reason if isinstance(error, DifferentPrograms) else error.message
-            self._reasons.append(_remark(f"each size has a bundle of its own: {reason}", error.location))
+            self._reasons.append(_remark(f"each size has a separate bundle: {reason}", error.location))
         return None
 
     def prices(self) -> list[SizePrice]:
@@ -187,8 +187,8 @@ class DynamicProgram(Generic[ProgramT]):
 
         The second kind needs the comparisons of ``prices``.
         """
-        dear = [_remark(str(price), "") for price in self.prices() if price.ratio > _DEAR]
-        return [*self._reasons, *dear]
+        slow = [_remark(str(price), "") for price in self.prices() if price.ratio > _REMARK_RATIO]
+        return [*self._reasons, *slow]
 
     def compile_all(self) -> None:
         """Compile the missing programs of all combinations of sizes."""
@@ -214,7 +214,7 @@ class DynamicProgram(Generic[ProgramT]):
 
     def report(self, path: str | Path) -> Path:
         """Write one HTML page with the reports of all compiled programs, titled by their sizes, to ``path``."""
-        notes = ["A model with dynamic dims has a program for each size that calls have wanted so far."]
+        notes = ["A model with dynamic dims has a program for each size that calls have requested so far."]
         titles = [_shown(sizes) for sizes in self.sizes]
         reports = [
             (title, program.as_report(title))
@@ -291,7 +291,8 @@ class SizePrice:
 
     def __str__(self) -> str:
         sizes = ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
-        text = f"at {sizes} the bundle of all sizes takes {self.us:.1f} us, one made for that {self.own_us:.1f} us"
+        own = f"a bundle for this size alone {self.own_us:.1f} us"
+        text = f"at {sizes} the bundle of all sizes takes {self.us:.1f} us, {own}"
         return f"{text}: {self.reason}" if self.reason else text
 
 
@@ -306,9 +307,11 @@ def _reason(program: Program, own: Program) -> str:
     losses = {opcode: time - own_times.get(opcode, (0.0, 0))[0] for opcode, (time, _) in times.items()}
     opcode = max(losses, key=lambda name: losses[name])
     (time, cores), (own_time, own_cores) = times[opcode], own_times.get(opcode, (0.0, 0))
-    text = f"most of it is '{opcode}', {time:.1f} us in place of {own_time:.1f} us"
+    text = f"most of it is '{opcode}', {time:.1f} us instead of {own_time:.1f} us"
     if cores < own_cores:
-        return f"{text}, on {cores} cores in place of {own_cores}, as only a step of the size can be divided"
+        return (
+            f"{text}, on {cores} cores instead of {own_cores}, because only a step of the size can be divided"
+        )
     return f"{text}, which is divided as for the largest size"
 
 
@@ -344,7 +347,7 @@ class SymbolicProgram:
         self._largest: Imported | None = None
         self._state: Collection[str] = ()
         with inputs.at_sizes(self._sizes("max_value")) as example:
-            # Without fallback: a program of one bundle does not have host functions.
+            # The host fallback is disabled: a program of one bundle does not have host functions.
             program = compile(model, example, mark=self._mark, fallback=False)
         if not isinstance(program, Program) or not program.is_one_bundle or not program.bundle.manifest.sizes:
             raise CompileError("the program is not one bundle")
@@ -447,7 +450,7 @@ class PaddingProofs:
         key = frozenset(sizes.items())
         if key in self._imports:
             return True
-        # In one context, so that attributes and types of both modules can be compared.
+        # Both modules are in one context, so that their attributes and types can be compared.
         context, imported = new_context(), []
         for dim_sizes in (sizes, padded):
             with self._inputs.at_sizes(dim_sizes) as example:

@@ -61,9 +61,7 @@ class DynamicInputs:
         occurrences: Sequence[DimOccurrence] = (),
     ) -> None:
         if isinstance(model, ExportedProgram):
-            raise CompileError(
-                "A program that torch.export has made has one size of each dim; give the model itself."
-            )
+            raise CompileError("A program that torch.export has made has static dims; pass the model itself.")
         walked = call_inputs(example_inputs)
         self._graph = walked.graph
         self._leaves, self._tree = pytree.tree_flatten(walked.call)
@@ -122,7 +120,7 @@ class DynamicInputs:
             size = shape[dim] // inner
             if sizes.setdefault(name, size) != size:
                 raise CompileError(
-                    f"Dim '{name}' has size {size} in input {leaf} and {sizes[name]} in another one."
+                    f"Dim '{name}' has size {size} in input {leaf} and {sizes[name]} in another input."
                 )
         return sizes
 
@@ -194,7 +192,7 @@ class DynamicMarks(NamedTuple):
     occurrences: tuple[DimOccurrence, ...]
 
 
-#: Whether marks of inputs are ignored, because the caller wants a program for their current sizes.
+#: Whether marks of inputs are ignored, because the caller requests a program for their current sizes.
 _ignored: contextvars.ContextVar[bool] = contextvars.ContextVar("ignored", default=False)
 
 
@@ -222,8 +220,8 @@ def marks_of_inputs(model: Any, inputs: Inputs) -> DynamicMarks | None:
     for range_ in ranges:
         if not range_.most:
             raise CompileError(
-                f"Dim {range_.dim} of input {range_.leaf} is dynamic without a largest size; a program is planned for "
-                "that, so give mark_dynamic max=."
+                f"Dim {range_.dim} of input {range_.leaf} is dynamic without a largest size, for which a program is "
+                "planned; give mark_dynamic max=."
             )
     return _marks(model, leaves, ranges) if ranges else None
 

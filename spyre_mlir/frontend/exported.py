@@ -423,7 +423,7 @@ def export(
         program = decomposed(program, table if wider is None else wider.over(table))
         placeholders = program.graph.find_nodes(op="placeholder")
         for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
-            # By name, because decomposition has built a new graph.
+            # The key is the name, because decomposition has built a new graph.
             node.meta[INDEX_BOUNDS] = bounds.get(node.name)
             # A loop may start to count at a constant.
             if spec.kind == InputKind.CONSTANT_TENSOR:
@@ -501,7 +501,7 @@ def _arguments(
             arguments[node] = Argument(name, kind, cast(Tensor, data), dims=names_of(data))
         else:
             raise refusal_at(
-                node, f"The input '{spec.arg.name}' is no tensor and no number; give it as a tensor."
+                node, f"The input '{spec.arg.name}' is neither a tensor nor a number; pass it as a tensor."
             )
         if node in arguments and node.meta[INDEX_BOUNDS] is not None:
             arguments[node] = arguments[node]._replace(index_bounds=node.meta[INDEX_BOUNDS])

@@ -160,7 +160,7 @@ class ConstantFolder:
         self.arguments: dict[Node, Tensor] = {}
         self.source_bytes: dict[Node, int] = {}
         self._by_content: dict[tuple, Node] = {}
-        #: By identity of a value, which equal calls share: whether its elements are equal, and its placeholder.
+        #: Keyed by the identity of a value, which equal calls share: whether all elements are equal; the placeholder.
         self._uniform: dict[int, bool] = {}
         self._placeholders: dict[int, Node] = {}
 
@@ -221,7 +221,7 @@ class ConstantFolder:
             return self._placeholders[id(value)]
         # A mask is often expanded over heads: its distinct elements are enough.
         data = without_repeats(value).contiguous()
-        # By bits, because numpy does not support bfloat16 and fp8.
+        # Hash the bits, because numpy does not support bfloat16 and fp8.
         bits = data.reshape(-1).view(torch.uint8).numpy()
         key = (data.dtype, data.shape, hashlib.sha256(bits.data).digest())
         if key not in self._by_content:

@@ -107,7 +107,9 @@ def name_tensor_dims(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) 
     if torch.compiler.is_compiling():
         _refuse_inside_of_a_model()
     if not isinstance(tensor, (torch.Tensor, DeviceTensor)):
-        raise CompileError(f"Only the dims of tensors have names, not those of a {type(tensor).__name__}.")
+        raise CompileError(
+            f"Only the dims of a tensor can be named; the value is of type '{type(tensor).__name__}'."
+        )
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise CompileError(f"The names of dims are a list of texts, not {names!r}.")
     for position, name in enumerate(names):

@@ -463,7 +463,7 @@ def _register(kind: type) -> None:
 
     def unflatten(parts: Any, context: tuple[tuple[str, ...], dict[str, Any]]) -> Any:
         names, others = context
-        # Without __init__, which requires a configuration and may allocate tensors.
+        # Bypass __init__, which requires a configuration and may allocate tensors.
         cache = object.__new__(kind)
         vars(cache).update(others, **dict(zip(names, parts, strict=True)))
         return cache

@@ -240,7 +240,7 @@ def _positions(node: Node, ranges: Mapping[Node, Interval]) -> Interval | None:
 def _of_dim(node: Node, ranges: Mapping[Node, Interval]) -> Interval | None:
     """Range of the position of an element along a dim, or in the whole tensor."""
     operands = operands_of(node)
-    # Without a dim these operations use the last dim, other operations the flattened tensor.
+    # The default dim of these operations is the last dim; other operations flatten the tensor.
     default = -1 if operation_name(node) in ("topk", "sort", "argsort", "kthvalue", "mode") else None
     shape, dim = operands["self"].meta["val"].shape, operands.get("dim", default)
     return Interval(0, (math.prod(shape) if dim is None else shape[dim] if shape else 1) - 1)

@@ -160,9 +160,9 @@ def _traced_call(
             return None
         node, storage = _node(tensor, tracer), _storage(tensor)
         base = storages.index(storage) if storage in storages else None
-        # Not the tensor itself: PyTorch would copy the result of a factory if it had another reference.
+        # Do not keep the tensor itself: PyTorch would copy the result of a factory that has another reference.
         result = _TracedTensor(node.meta["val"], base, node.meta.get("tensor_meta"))
-        # An equal tensor can be created, in a storage of its own or in the storage of an operand.
+        # An equal tensor can be created, in a new storage or in the storage of an operand.
         if tensor.requires_grad or tensor_key(result.fake(operands)) != tensor_key(tensor):
             return None
         if base is None:

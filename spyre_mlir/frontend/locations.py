@@ -226,7 +226,7 @@ _WORDS = {
     ".numpy() is not supported for tensor subclasses": (
         ".numpy() takes the numbers of a tensor, which has none while a model is compiled; compute with tensors"
     ),
-    "Cannot access storage of SparseTensorImpl": "sparse tensors are not supported; make a dense one of it before",
+    "Cannot access storage of SparseTensorImpl": "sparse tensors are not supported; convert it to a dense tensor first",
 }
 
 _VALUES = "is only known when the program runs; compute with tensors, for example with torch.where"
@@ -297,8 +297,8 @@ def refusal_of_error(error: Exception, model: Any) -> UncapturedError:
         )
     if isinstance(error, DataDependentOutputException | UnsupportedOperatorException):
         called = called_name(str(error.func))
-        return UncapturedError(f"What it gives {_VALUES}.", where, called, module)
-    # The first line of the error's message, in the words of a user.
+        return UncapturedError(f"Its result {_VALUES}.", where, called, module)
+    # The first line of the error's message, without PyTorch's internal terms.
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     reason = lines[0].rstrip(".") if lines else ""
     name = type(error).__name__

@@ -355,7 +355,7 @@ def _inline_uniform_operands(generic: ir.Operation) -> None:
             argument.replace_all_uses_with(arith.ConstantOp(argument.type, number).result)
     remaining = [index for index in range(len(generic.operands)) if index not in numbers]
     maps = ir.ArrayAttr(generic.attributes["indexing_maps"])
-    # In reverse order, because erasing an argument renumbers the arguments after it.
+    # The order is reversed, because erasing an argument renumbers the arguments after it.
     for index in sorted(numbers, reverse=True):
         block.erase_argument(index)
     _with_operands(

@@ -206,7 +206,7 @@ class CallRecorder(TorchFunctionMode):
             with self:
                 return _assign_where(*args)
         if isinstance(func, HigherOrderOperator):
-            # As without a compiler: Python runs loops and branches on the values of the predicates.
+            # Run the eager kernel: Python runs loops and branches on the values of the predicates.
             with self:
                 return func.py_kernels[DispatchKey.CompositeExplicitAutograd](*args, **kwargs)
         name = getattr(func, "__name__", str(func))
@@ -238,7 +238,7 @@ class CallRecorder(TorchFunctionMode):
         for tensor, (version, place) in zip(operands, before, strict=True):
             if _state(tensor)[1] != place:
                 raise CompileError(
-                    f"The function '{name}' gives a tensor another storage or shape in place; make a new one.",
+                    f"The function '{name}' changes the storage or shape of a tensor in place; create a new tensor.",
                     self._places.line(),
                 )
             if tensor._version != version:
@@ -257,7 +257,7 @@ class CallRecorder(TorchFunctionMode):
         """Add a call to this piece; if a storage that changes would be two inputs, to the next piece or to none."""
         if torch.is_autocast_enabled("cpu"):
             raise CompileError(
-                "The model enters torch.autocast, which a model in pieces cannot; cast it.",
+                "The model enters torch.autocast, which a model in pieces does not support; cast its tensors.",
                 self._places.line(),
             )
         operands = list(tensors_in((args, kwargs)))
@@ -541,11 +541,13 @@ class CallStorages:
         if id(tensor) not in self._entered:
             if isinstance(tensor, FakeTensor):
                 raise UncapturedError(
-                    "The model uses a tensor that it has kept from an earlier call outside of the attributes of its "
-                    "modules; keep it in a buffer."
+                    "The model uses a tensor of an earlier call that is not an attribute of a module; keep the "
+                    "tensor in a buffer."
                 )
             if is_functorch_wrapped_tensor(tensor):
-                raise UncapturedError("The model calls torch.func, as vmap, which a model in pieces cannot.")
+                raise UncapturedError(
+                    "The model calls torch.func, such as vmap, which a model in pieces does not support."
+                )
             fake = self.adopt(tensor, is_callers=True)
             self._entered[id(tensor)] = tensor, fake
             self._originals[id(fake)] = tensor
@@ -593,7 +595,7 @@ class CallStorages:
         buffer = self._by_fake.get(tensor.untyped_storage()._cdata)
         if buffer is None:
             raise CompileError(
-                "The model has a tensor that no function of PyTorch has made, so its numbers are not known; "
+                "The model has a tensor that was not created by a PyTorch function, so its data is unknown; "
                 "compile the parts around it."
             )
         return buffer

@@ -133,7 +133,7 @@ def _unchanged(ops: OpPair) -> None:
     """Require equal operations on tensors of equal shapes."""
     ops.same()
     if any(pair.differing for pair in (*ops.operands, *ops.results)):
-        raise ops.fail(f"'{ops.small.name}' is not known to keep its elements apart")
+        raise ops.fail(f"'{ops.small.name}' may combine its elements")
     # Regions of control flow take tensors as block arguments, which must not grow either.
     types = [
         [argument.type for region in op.regions for argument in region.blocks[0].arguments] for op in ops
@@ -336,7 +336,7 @@ def _check_arguments(smaller: Imported, larger: Imported) -> None:
 def check_padding_safety(smaller: Imported, larger: Imported) -> None:
     """Raise ``DifferentPrograms`` unless ``larger`` may run in place of ``smaller``; both are in one MLIR context."""
     _check_arguments(smaller, larger)
-    # Without a module the model computes nothing: it returns views of its inputs.
+    # A model without a module computes nothing: it returns views of its inputs.
     if smaller.module is not None and larger.module is not None:
         _PaddingWalk(smaller, larger).run()
 
@@ -412,7 +412,7 @@ class _PaddingWalk(PairWalk):
             part = source if whole is result else result
             is_padded = number in part.differing
             if len(padded) > 1 or any(size != 1 for size in outer) or is_padded != bool(padded):
-                raise ops.fail("a reshape puts it inside of another dim")
+                raise ops.fail("a reshape merges the padded dim into another dim")
 
     @staticmethod
     def _insertion(ops: OpPair) -> None:
@@ -428,14 +428,14 @@ class _PaddingWalk(PairWalk):
     def _concatenation(ops: OpPair) -> None:
         ops.same("dim")
         if any(_dim_of(ops.small) in pair.differing for pair in ops.operands[:-1]):
-            raise ops.fail("a concatenation puts something behind it")
+            raise ops.fail("a concatenation appends elements after the padding")
 
     @staticmethod
     def _pad(ops: OpPair) -> None:
         padded = ops.operands[0].differing
         low, high = ops.numbers("static_low"), ops.numbers("static_high")
         if any(one != other for one, other in (*low, *high)) or any(high[dim] != (0, 0) for dim in padded):
-            raise ops.fail("a padding puts something behind it")
+            raise ops.fail("a pad operation appends elements after the padding")
 
 
 # Proof that a model imported at two sizes is one program with run-time sizes, and the marks of its symbolic dims.
@@ -572,7 +572,7 @@ class SizeWalk(PairWalk):
             op = defining_op(pair.large)
             location = "" if op is None else str(op.location)
             raise DifferentPrograms(
-                f"a dim of {small} and of {large} positions is no multiple of one size", location
+                f"a dim of {small} and {large} elements is not a multiple of exactly one size", location
             )
         return fitting[0]
 
@@ -608,7 +608,7 @@ class SizeWalk(PairWalk):
     def _concatenation(ops: OpPair) -> None:
         ops.same("dim")
         if any(_dim_of(ops.small) in pair.differing for pair in ops.operands):
-            raise ops.fail("a concatenation puts a tensor of another size beside others")
+            raise ops.fail("a concatenation joins tensors along a dim of variable size")
 
     @staticmethod
     def _lookup(ops: OpPair) -> None:
@@ -619,6 +619,6 @@ class SizeWalk(PairWalk):
     def _pad(ops: OpPair) -> None:
         low, high = ops.numbers("static_low"), ops.numbers("static_high")
         if any(one != other for one, other in (*low, *high)):
-            raise ops.fail("a padding is another one at another size")
+            raise ops.fail("a pad operation has other widths at another size")
         if any(low[dim] != (0, 0) or high[dim] != (0, 0) for dim in ops.operands[0].differing):
-            raise ops.fail("a padding puts something beside it")
+            raise ops.fail("a pad operation extends a dim of variable size")

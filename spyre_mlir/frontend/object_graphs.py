@@ -220,7 +220,7 @@ class ObjectGraph:
                     if kind == ATTRIBUTE:
                         object.__setattr__(made, name, part)
                 return made
-            # Without __init__, and without __new__ of the class if Python allows it.
+            # Bypass __init__, and __new__ of the class if Python allows it.
             kind: Any = node.kind
             plain: Any = base or object
             try:
@@ -357,8 +357,8 @@ def refuse_hidden_tensors(value: Any, path: str) -> None:
     """Raise ``CompileError`` if a value other than a container holds a tensor without data."""
     if _hides_tensors(value):
         raise CompileError(
-            f"What the model returns or keeps as '{path}' is a {type(value).__name__} that holds a tensor of the call, "
-            "whose numbers no program can give; return the tensor itself, or an object with it."
+            f"The model returns or stores a {type(value).__name__} as '{path}' that holds a tensor of the call, and "
+            "a program cannot return such a value; return the tensor itself, or an object with it."
         )
 
 
@@ -554,7 +554,7 @@ def _function_parts(value: Any) -> dict[Key, Any] | None:
             parts[_CELL, name] = cell.cell_contents
         except ValueError:  # an empty cell
             continue
-    # The globals of a user may be state; libraries of models have no such state.
+    # The globals of user code may be state; libraries of models do not have such state.
     if _is_users_path(value.__code__.co_filename):
         names = (name for name in _names(value.__code__) if name in value.__globals__)
         parts.update(((_GLOBAL, name), value.__globals__[name]) for name in names)

@@ -151,8 +151,8 @@ class Application:
                 leaf = TensorArgument(index, tensor.steps, tensor.shape)
             elif isinstance(leaf, Tensor | np.ndarray):
                 raise CompileError(
-                    f"{operation} takes tensors that are all on the device, not one of them on the host; "
-                    "to_device or .to('spyre') moves it."
+                    f"{operation} requires all tensors on the device, but one is on the host; "
+                    "move it with to_device or .to('spyre')."
                 )
             operands.append(leaf)
         return cls(operation, tuple(operands), tree, tuple(storages.values()), frozenset(copied))
@@ -465,7 +465,7 @@ def _storage_of(parts: Sequence[_ResultPart]) -> Storage:
             once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in strided.strides)
             target = host.as_strided(strided.shape, strided.strides, strided.offset)
             target[once].copy_(part.tensor[once])
-    # In a layout, or without a layout in the bytes of the host.
+    # The storage has a layout if the device supports the type, else the bytes of the host.
     if host.numel() and has_form(dtype):
         layout = layout or LayoutRequest().layout(default_target(), shape, element_type(dtype), "the result")
         try:

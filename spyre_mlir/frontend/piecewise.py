@@ -20,7 +20,7 @@ from spyre_mlir.driver.program import Program, Traffic
 from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.driver.steps import BundleStep, Step
 from spyre_mlir.driver.steps_summary import host_share, host_work_warning
-from spyre_mlir.errors import CompileError, HostWorkWarning, RecompileWarning
+from spyre_mlir.errors import CompileError, HostWorkWarning, RecompileWarning, counted
 from spyre_mlir.faults import faults_reported, is_placed
 from spyre_mlir.frontend.model_calls import ModelCalls
 from spyre_mlir.frontend.piece import Cause, ModelPiece
@@ -104,7 +104,7 @@ class PiecewiseProgram:
         self.host_calls.append(cause)
         if is_work and not self._has_warned_of_host_work:
             self._has_warned_of_host_work = True
-            sentence = f"PyTorch runs {cause} on the host, as its result decides a shape or a branch."
+            sentence = f"PyTorch runs {cause} on the host, because its result decides a shape or a branch."
             warnings.warn(sentence, HostWorkWarning, stacklevel=2)
 
     def _program_for(self, piece: ModelPiece) -> Program:
@@ -178,7 +178,7 @@ class PiecewiseProgram:
             ("programs", f"{self.compilations} compiled, for the sizes and branches of the calls so far"),
             (
                 "last call",
-                f"{len(self.last)} pieces, {len(self.host_calls)} functions of PyTorch between them",
+                f"{counted(len(self.last), 'piece')}, {counted(len(self.host_calls), 'PyTorch function')} between them",
             ),
             *_counted(
                 "piece",
@@ -194,7 +194,7 @@ class PiecewiseProgram:
         return "\n\n".join(pages)
 
     def __repr__(self) -> str:
-        pieces = f"{len(self.last)} pieces in the last call" if self.last else "not called yet"
+        pieces = f"{counted(len(self.last), 'piece')} in the last call" if self.last else "not called yet"
         return f"<spyre_mlir.PiecewiseProgram: {self.compilations} programs, {pieces}>"
 
     @faults_reported()
@@ -212,7 +212,7 @@ class PiecewiseProgram:
             for index, run in enumerate(self.last[:_MOST_LINES])
         ]
         if len(self.last) > _MOST_LINES:
-            notes.append(f".. and {len(self.last) - _MOST_LINES} pieces more")
+            notes.append(f".. and {counted(len(self.last) - _MOST_LINES, 'more piece')}")
         titles = [f"program {index}" for index in range(len(programs))]
         reports = [(title, program.as_report(title)) for title, program in zip(titles, programs, strict=True)]
         return write_page_of_programs(path, notes, reports)
@@ -220,8 +220,8 @@ class PiecewiseProgram:
     def save(self, folder: str | Path, **_: Any) -> None:
         """Raise ``CompileError``: the model's Python code runs between the pieces, so ``folder`` cannot contain it."""
         raise CompileError(
-            f"The program cannot be saved in '{folder}': it runs in pieces, and Python decides between them which "
-            "comes next; save the programs in 'programs', or write the model without the decision.",
+            f"A program in pieces, between which Python decides, cannot be saved in '{folder}'; "
+            "save the programs in 'programs', or write the model without the decision.",
             self.reason.location,
         )
 
@@ -242,7 +242,7 @@ class PiecewiseProgram:
         count = self.compilations
         if count >= MOST_PROGRAMS_UNWARNED and not count & (count - 1):
             warnings.warn(
-                f"{count} programs are compiled for the values by which the model decides, the last one until "
+                f"{count} programs are compiled for the values on which shapes and branches depend, the last one until "
                 f"{piece.cause}; pad to a few sizes, or keep numbers in tensors instead of Python.",
                 RecompileWarning,
                 stacklevel=2,

@@ -114,7 +114,7 @@ def quotient(x: Tensor, y, *, rounding_mode: str | None = None) -> Tensor:
         x, y = x.to(common), within(y, common)
         truncated = torch.div(x, y, rounding_mode="trunc")
         rest = x - truncated * y
-        # One less if the signs of remainder and divisor differ.
+        # Subtract one if the signs of remainder and divisor differ.
         return truncated - ((rest != 0) & ((rest < 0) != (y < 0))).to(truncated.dtype)
     if rounding_mode is None or common not in NARROW:
         return NotImplemented

@@ -151,7 +151,7 @@ def write_rows(program: ExportedProgram) -> None:
             # After that nobody reads the write to a part of the whole, so it is dead.
             _replace(program, whole, _inserted(node, write, whole))
             continue
-        # Without rows to insert, the write is decomposed, or the call itself is kept if it has no form.
+        # A write without rows to insert is decomposed, or kept as a call if it has no decomposition.
         form = selection.index_copy if operation_name(node) == "index_copy" else selection.index_put
         operands = list(node.all_input_nodes)
 

@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 #: Integers up to this number are exact in the device's 16-bit format, which has 10 bits with the hidden one.
 _LARGEST_NARROW = 1 << 10
-#: From this number on f32 cannot represent every integer, so that a count would be wrong.
+#: f32 cannot represent every integer above this number, so a count would be wrong.
 _LARGEST_COUNT = 1 << 24
 #: Limit of k: each of the largest elements needs a separate maximum; the device itself returns as many.
 _MAX_TOP_K = 4
@@ -148,8 +148,8 @@ def _put_where(x: Tensor, dim: int, mask: Tensor, values: Tensor, accumulate: bo
     if values.ndim > inner and values.shape[-inner - 1] != 1:
         # PyTorch rejects another number of rows, which a graph of static shapes would not detect.
         raise UncapturedError(
-            "A mask has as many places as values are written to it, which only the run knows: write what "
-            "torch.where chooses."
+            "The number of true elements of a mask, which must equal the number of written values, is only known "
+            "at run time; write the result of torch.where."
         )
     if values.ndim > inner:
         outer = values.ndim - inner - 1

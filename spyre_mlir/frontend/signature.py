@@ -96,7 +96,7 @@ def view_operation(name: str) -> Any:
     library, packet, overload = name.split(".")
     operation = getattr(getattr(torch.ops.aten, packet), overload)
     if library != "aten" or not isinstance(operation, torch._ops.OpOverload) or not operation.is_view:
-        raise ValueError(f"{name} is no view")
+        raise ValueError(f"{name} is not a view operation")
     return operation
 
 
@@ -376,7 +376,7 @@ def _structure_error(expected: pytree.TreeSpec, actual: pytree.TreeSpec) -> str:
     """Sentence about inputs of an unexpected structure."""
     if expected.num_leaves != actual.num_leaves:
         return f"The program takes {counted(expected.num_leaves, 'input')}, not {actual.num_leaves}."
-    # As their repr, with a star for each leaf: the repr of a tree is too long for a message.
+    # The message shows the structures with a star for each leaf: the repr of a tree is too long.
     structures = (
         repr(pytree.tree_unflatten([_Star()] * tree.num_leaves, tree)) for tree in (expected, actual)
     )
@@ -555,7 +555,7 @@ class _SignatureWriter:
             or tensor.device.type != "cpu"
             or type(tensor) is not Tensor
         ):
-            raise Uncached("has a constant that is no array of its own")
+            raise Uncached("has a constant that is not a separate dense array on the host")
         name = f"signature.{len(self.arrays)}"
         self.arrays[name] = tensor.detach().reshape(-1).view(torch.uint8).numpy()
         return {"name": name, "dtype": dtype_name(tensor.dtype), "shape": list(tensor.shape)}
@@ -688,5 +688,5 @@ def _memory(tensor: Tensor) -> int:
 def _dtype(name: str) -> torch.dtype:
     dtype = getattr(torch, name)
     if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{name} is no type of elements")
+        raise ValueError(f"{name} is not a dtype")
     return dtype

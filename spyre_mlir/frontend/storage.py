@@ -172,7 +172,7 @@ def _write_exactly(node: Node, operand: Node, first: Mapping[int, Node]) -> None
     if not is_shared:
         node.replace_input_with(operand, _addressed(node, operand, origin))
         return
-    # Of the elements that share memory by a broadcast, writing one is enough.
+    # One write is enough for all elements that share memory by a broadcast.
     filled = _addressed(node, operand, origin, [1 if stride == 0 else size for size, stride in _dims(value)])
     call_before(node, cast(Any, node.target), filled, *node.args[1:], **node.kwargs)
     node.replace_all_uses_with(operand)
@@ -236,8 +236,8 @@ def _addressed(position: Node, node: Node, origin: Node, shape: Sequence[int] | 
     elements = whole.untyped_storage().nbytes() // whole.element_size()
     if not whole.permute(order).is_contiguous() or whole.numel() < _end(value):
         raise CompileError(
-            f"{node.target} addresses {_end(value)} of {elements} elements in memory, of which the tensor that the "
-            f"program has there, '{origin.name}', is only a part; make that contiguous before.",
+            f"{node.target} addresses {_end(value)} of {elements} elements in memory, but '{origin.name}' is only a "
+            "part of this memory; make this tensor contiguous first.",
             source_of(node),
         )
     if order != list(range(whole.ndim)):

@@ -21,7 +21,7 @@ from torch._ops import OpOverload
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, counted
 from spyre_mlir.frontend.assertions import CHECK
 from spyre_mlir.frontend.graph_edits import operands_of
 from spyre_mlir.frontend.locations import refusal_at
@@ -118,7 +118,7 @@ class _Cut:
         for position, (tensor, dim) in enumerate(zip(tensors, dims, strict=True)):
             if not -tensor.ndim <= dim < tensor.ndim:
                 raise CompileError(
-                    f"Tensor {position} of for_each_tile has {tensor.ndim} dims, no dim {dim}."
+                    f"Tensor {position} of for_each_tile has {counted(tensor.ndim, 'dim')}, no dim {dim}."
                 )
         self.tensors = tensors
         self.dims = [dim % tensor.ndim for tensor, dim in zip(tensors, dims, strict=True)]
@@ -134,7 +134,7 @@ class _Cut:
         fulls = {extent // size for extent, size in pairs}
         if len(counts) > 1 or len(fulls) > 1:
             raise CompileError(
-                f"The tensors of for_each_tile have {sorted(counts | fulls)} tiles; all need as many."
+                f"The tensors of for_each_tile have {sorted(counts | fulls)} tiles; the numbers must be equal."
             )
         self.full = fulls.pop()
         self.rests = [extent - self.full * size for extent, size in pairs]
@@ -178,7 +178,7 @@ def _marked(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims)
 
 def _scanned(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims) -> Finished:
     """A PyTorch scan over the tiles as rows."""
-    # Only for the tree, because a scan must not change outer values; nothing else reads the results.
+    # This iteration is only traced for its tree, because a scan must not change outer values.
     _, _, tree = iteration(state, cut.tile(0))
 
     def step(state: list[Tensor], parts: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
@@ -205,11 +205,11 @@ def _scanned(cut: _Cut, state: list[Tensor], iteration: Iteration, out_dim: Dims
 def _result_dims(results: Sequence[Tensor], out_dim: Dims) -> list[int]:
     dims = [out_dim] * len(results) if isinstance(out_dim, int) else list(out_dim)
     if len(dims) != len(results):
-        raise CompileError(f"for_each_tile has {len(dims)} 'out_dim' for {len(results)} results.")
+        raise CompileError(f"for_each_tile has {len(dims)} 'out_dim' for {counted(len(results), 'result')}.")
     for result, dim in zip(results, dims, strict=True):
         if not -result.ndim <= dim < result.ndim:
             raise CompileError(
-                f"A result of for_each_tile has {result.ndim} dims, no dim {dim} to put tiles together."
+                f"A result of for_each_tile has {counted(result.ndim, 'dim')}, no dim {dim} to concatenate tiles."
             )
     return [dim % result.ndim for result, dim in zip(results, dims, strict=True)]
 
@@ -219,7 +219,9 @@ def _check_carried(
 ) -> None:
     """Raise ``CompileError`` if the carried values that a body returns differ in tree, shape or type."""
     if tree != following_tree:
-        raise CompileError(f"The body of for_each_tile carries {following_tree}, and began with {tree}.")
+        raise CompileError(
+            f"The body of for_each_tile returns the carried {following_tree}, but was given {tree}."
+        )
     for position, (old, new) in enumerate(zip(before, following, strict=True)):
         if not isinstance(new, Tensor) or new.shape != old.shape or new.dtype != old.dtype:
             found = f"{tuple(new.shape)} {new.dtype}" if isinstance(new, Tensor) else type(new).__name__
@@ -240,7 +242,7 @@ def _check_carried(
 
 
 def _refuse() -> NoReturn:
-    raise CompileError("A graph with marks of loops has no meaning but for the compiler; compile it.")
+    raise CompileError("Only the compiler can run a graph with loop marks; compile it.")
 
 
 @torch.library.custom_op(
@@ -379,7 +381,8 @@ def check_loops(graph: Graph) -> None:
             if is_random(node):
                 raise refusal_at(
                     node,
-                    "An iteration is traced once, so all would have its random numbers; draw them before the loop.",
+                    "An iteration is traced once, so all iterations would have the same random numbers; draw them "
+                    "before the loop.",
                 )
             if node.target is CHECK:
                 raise refusal_at(
@@ -390,5 +393,5 @@ def check_loops(graph: Graph) -> None:
             if any(user not in inside and user is not end for user in node.users):
                 raise refusal_at(
                     node,
-                    "What an iteration computes is read outside of its loop; return it from the iteration.",
+                    "A value that an iteration computes is read outside of its loop; return it from the iteration.",
                 )

@@ -187,8 +187,8 @@ class SpyreTensor(torch.Tensor):
         meta = inner["_meta"]
         if not isinstance(meta, FakeTensor):
             raise CompileError(
-                f"A tensor on {NAME} cannot be made from a tensor without numbers; "
-                "call this function of PyTorch on tensors of the host, which .cpu() gives."
+                f"A tensor on {NAME} cannot be created from a tensor without data; "
+                "call this PyTorch function on host tensors, which .cpu() returns."
             )
         with meta.fake_mode, torch.no_grad():
             fake = torch.empty_strided(size, stride, dtype=meta.dtype, device=NAME)
@@ -535,7 +535,7 @@ def _write(target: SpyreTensor, host: torch.Tensor) -> None:
     tensor = target.device_tensor
     memory = memory_of(tensor.storage)
     viewed(memory, tensor).copy_(host)
-    # Without a layout, the memory is the storage itself.
+    # The memory of a storage without a layout is the storage itself.
     if tensor.storage.form is not None:
         write_memory(tensor.storage, memory)
 

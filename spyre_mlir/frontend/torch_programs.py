@@ -207,7 +207,7 @@ class ReportFolder:
             return {"graphs": list(data["graphs"]), "breaks": list(data["breaks"])}
         except (ValueError, KeyError, TypeError):
             raise CompileError(
-                f"The file '{path}' is no list of graphs; remove it, or give {VARIABLE} another folder."
+                f"The file '{path}' is not a list of graphs; remove it, or set {VARIABLE} to another folder."
             ) from None
 
 

@@ -149,7 +149,7 @@ class BlockScope:
         last: dict[ir.Value, int] = {}
         for index, op in enumerate(operations):
             last.update({value: index for value in op.results})
-            # Not recursive, because regions may nest deeply.
+            # An explicit stack replaces recursion, because regions may nest deeply.
             waiting = [op]
             while waiting:
                 inner = waiting.pop()

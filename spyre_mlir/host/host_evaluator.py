@@ -117,7 +117,7 @@ class HostEvaluator:
         ops = [entry.operation for entry in module.operation.regions[0].blocks[0].operations]
         other = next((op for op in ops if op.name != "func.func"), None)
         if other is not None:
-            raise failure(other, "has no place in the module of a host function, which is one func.func")
+            raise failure(other, "is not allowed in the module of a host function, which is one func.func")
         if len(ops) != 1 or not ops[0].regions[0].blocks:
             where = location_of(module.operation.location)
             raise CompileError("The module of a host function is one function with a body.", where)
@@ -138,7 +138,7 @@ class HostEvaluator:
         self._check(arrays)
         numbers = [number_type(type_) for type_ in self._inputs]
         operands = [number.from_host(array) for number, array in zip(numbers, arrays, strict=True)]
-        # As in PyTorch, infinities and NaN are results and not warnings.
+        # Infinities and NaN are results and not warnings, as in PyTorch.
         with np.errstate(all="ignore"):
             try:
                 results = self._body.run(Frame([None] * self._slots), operands)
@@ -169,7 +169,7 @@ def evaluate(module: ir.Module) -> list[NDArray[Any]]:
 def _tensor(type_: ir.Type, func: ir.Operation) -> ir.Type:
     """Return a type of the signature, which must be a tensor of static shape and of a number type of the host."""
     if not is_tensor(type_):
-        raise failure(func, f"takes and gives tensors, not {type_}")
+        raise failure(func, f"takes and returns tensors, not {type_}")
     try:
         tensor_shape(type_)
         number_type(type_)

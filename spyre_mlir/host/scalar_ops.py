@@ -40,7 +40,7 @@ def erf(x: NDArray[Any]) -> NDArray[Any]:
     """``erf``: in float64 the function of libm, in float32 from the table, whose error is 3e-12."""
     if x.dtype == np.float64:
         return _of_libm(math.erf)(x)
-    # From 6 on, erf is 1 in float32.
+    # erf is 1 in float32 from 6 on.
     magnitude = np.minimum(np.abs(x), _LARGEST).astype(np.float64)
     point = np.where(np.isnan(magnitude), 0, np.rint(magnitude * _GRID)).astype(np.intp)
     c0, c1, c2, c3 = _erf_table()[:, point]
@@ -86,7 +86,7 @@ def _trailing_zeros(x: NDArray[Any]) -> NDArray[Any]:
 def _bit_length(x: NDArray[Any]) -> NDArray[np.int64]:
     """Return the number of bits of an unsigned integer."""
     unsigned = np.asarray(x).view(np.dtype(f"u{x.dtype.itemsize}")).astype(np.uint64)
-    # By bisection: a logarithm in float64 is wrong near powers of two above 2^53.
+    # Bisection is exact; a logarithm in float64 is wrong near powers of two above 2^53.
     length = np.zeros(unsigned.shape, np.int64)
     for step in (32, 16, 8, 4, 2, 1):
         high = (unsigned >> np.uint64(step)) != 0
@@ -171,14 +171,14 @@ def _shift(function: Function, beyond: Function) -> Function:
     def compute(values: NDArray[Any], amounts: NDArray[Any]) -> NDArray[Any]:
         width = 8 * values.dtype.itemsize
         inside = (amounts >= 0) & (amounts < width)
-        # In numpy, a shift by the width or more depends on the machine.
+        # A numpy shift by the width or more depends on the machine.
         return np.where(inside, function(values, np.where(inside, amounts, 0)), beyond(values))
 
     return compute
 
 
 def _truncated_quotient(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    # Without the remainder the division is exact, so rounding down has no effect.
+    # The division of a - remainder is exact, so rounding down has no effect.
     return np.floor_divide(a - np.fmod(a, b), b)
 
 
@@ -247,7 +247,7 @@ def _unordered(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     return np.isnan(a) | np.isnan(b)
 
 
-#: By the predicate of arith.cmpf: false, six that are false for NaN, ord, six that are true for NaN, uno, true.
+#: Indexed by the predicate of arith.cmpf: false, six that are false for NaN, ord, six that are true for NaN, uno, true.
 _FLOAT_COMPARISONS: tuple[Function, ...] = (
     lambda a, b: np.zeros(np.broadcast_shapes(a.shape, b.shape), np.bool_),
     np.equal, np.greater, np.greater_equal, np.less, np.less_equal, lambda a, b: (a < b) | (a > b),

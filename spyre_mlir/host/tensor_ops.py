@@ -231,7 +231,7 @@ def dim_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
 
     def kernel(frame: Frame, source: NDArray[Any], dim: NDArray[Any]) -> tuple[NDArray[Any]]:
         if not 0 <= integer(dim) < len(shape):
-            raise failure(op, f"asks for dim {integer(dim)} of a tensor of rank {len(shape)}")
+            raise failure(op, f"has the dim {integer(dim)} of a tensor of rank {len(shape)}")
         return (np.array(shape[integer(dim)]),)
 
     return kernel
@@ -331,8 +331,7 @@ def scatter_rule(op: ir.Operation, scope: BlockScope) -> Kernel:
         wide = values.astype(number.accumulated).reshape(flat.size, math.prod(shape[rank:]))
         rows = flat.reshape(-1)
         if is_replacement:
-            # Of several updates of a row the last one is kept: np.unique returns the first index of a row, which in
-            # reverse order is the index of the last update.
+            # The last update of a row is kept: np.unique returns its first index in reverse order.
             unique, latest = np.unique(rows[::-1], return_index=True)
             target[unique] = wide[::-1][latest]
         elif combiner is not None:

@@ -149,7 +149,7 @@ def _number_types(op: ir.Operation, values: Sequence[ir.Value], dtypes: Sequence
     types = [number_type(value.type) for value in values]
     for type_, name in zip(types, dtypes, strict=True):
         if name not in DTYPES or type_.storage != np.dtype(DTYPES[name]) or type_.name == "index":
-            raise failure(op, f"takes or gives {name} as elements of the type {type_.name}")
+            raise failure(op, f"takes or returns {name} as elements of the type {type_.name}")
     return types
 
 
@@ -176,7 +176,7 @@ def _bound(op: ir.Operation, call: TorchCall) -> Callable[[Sequence[Any]], Seque
     types = {argument.name: _plain_type(argument.real_type) for argument in operator._schema.arguments}
     unknown = [name for name in call.arguments if name not in types or is_unsaid(name, types[name])]
     if unknown:
-        raise failure(op, f"gives '{call.operator}' the argument '{unknown[0]}', which a call cannot say")
+        raise failure(op, f"gives '{call.operator}' the argument '{unknown[0]}', which a call cannot express")
 
     def value(argument: Any, operands: Sequence[Any]) -> Any:
         """Return the value of an argument, with the tensors of a call."""

@@ -51,7 +51,7 @@ def lowered(bundle: Bundle, name: str, addresses: bool) -> KtirManifest:
         )
     if manifest.numerics is not None:
         raise CompileError(
-            "The program has bfloat16 numbers, whose range f16, which KTIR would have, has not."
+            "The program has bfloat16 numbers, and KTIR has f16, which cannot represent their range."
         )
     arguments = _arguments(bundle)
     index, indices = ir.IndexType.get(), manifest.indices

@@ -118,7 +118,7 @@ class TensorBuilder:
         if list(order) == sorted(order):
             return value
         shape, element = shape_of(value), element_of(value)
-        # Not an empty tensor: ktir-cpu would charge a tensor that nothing reads until the function ends.
+        # A constant, because ktir-cpu would charge an empty tensor, which nothing reads, until the function ends.
         out = self.filled([shape[dim] for dim in order], element, 0)
         permutation = ir.DenseI64ArrayAttr.get(list(order))
         return self._named("linalg.transpose", [value], out, lambda args: args[0], permutation=permutation)
@@ -144,7 +144,7 @@ class TensorBuilder:
         type_, axes = self.type(kept, element), ir.DenseI64ArrayAttr.get(list(dims))
         out = self.op("arith.constant", type_, value=_splat(type_, neutral))
 
-        # With the accumulator first, the body prints as the op alone, which is the form that ktir-cpu reads.
+        # A body with the accumulator first prints as the op alone, which is the form that ktir-cpu reads.
         def body(args: Sequence[ir.Value]) -> ir.Value:
             return self.op(combine, args[0].type, args[1], args[0])
 
@@ -301,9 +301,7 @@ class CoreValues:
             list(group) != list(range(group[0], group[0] + step * count, step)) or group[0] // step % count
             for group in groups
         ):
-            raise CompileError(
-                "KTIR combines the sums of cores whose numbers are equally far apart, and these are not."
-            )
+            raise CompileError("KTIR requires equal distances between the ids of the cores that share a sum.")
         members = (
             f"(i)[g] : (i - ((i floordiv {step}) mod {count}) * {step} - g == 0, i >= 0, -i + {last} >= 0)"
         )

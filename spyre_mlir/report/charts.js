@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The charts of the page: time goes across; a view is the part that is shown, and only that is drawn.
+// The charts of the page: the x axis is time; only the displayed part, the view, is drawn.
 
 const all = (scope, selector) => Array.from(scope.querySelectorAll(selector));
 const find = (identifier) => document.getElementById(identifier);
 
-const LETTER = 7.3; // pixels, a little more than a character of the text takes
-const NARROWEST = 900; // pixels across a picture that its texts need
+const LETTER = 7.3; // pixels, a little more than the width of a character
+const NARROWEST = 900; // minimum width in pixels that the texts of a picture need
 const NAMESPACE = "http://www.w3.org/2000/svg";
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 const digits = (number) => number.toLocaleString("en");
@@ -14,7 +14,7 @@ const plural = (number, noun) => `${digits(number)} ${noun}${number === 1 ? "" :
 const microseconds = (ps) =>
   `${(ps / 1e6).toLocaleString("en", {minimumFractionDigits: 3, maximumFractionDigits: 3})} µs`;
 
-// 1, 2 or 5 times a power of ten that is at least so much.
+// The smallest of 1, 2 or 5 times a power of ten that is at least `least`.
 const roundStep = (least) => {
   const power = 10 ** Math.floor(Math.log10(least));
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least * 0.999);
@@ -26,7 +26,7 @@ const bytesText = (count) => {
   return `${count} B`;
 };
 
-// The least power of two that is in a number of bytes at most so often.
+// The smallest power of two, from 128 on, with at most `times` multiples in `count` bytes.
 const powerTick = (count, times) => {
   let tick = 128;
   while (count > times * tick) tick *= 2;
@@ -39,17 +39,17 @@ const terms = (pairs) => {
   return list;
 };
 
-// A text, cut where so many pixels end.
+// A text, cut to a width of `room` pixels.
 const fitting = (text, room, letter = LETTER) => {
   const most = Math.max(Math.floor(room / letter), 0);
   return text.length <= most ? text : `${text.slice(0, Math.max(most - 1, 0))}…`;
 };
 
-// The rows of the data as objects; texts are places in one list.
+// The rows of the data as objects; a text is stored as its index in one list.
 const rowsOf = (data, rows, fields) => rows.map((row) => Object.fromEntries(fields.map((name, at) =>
   name.startsWith("$") ? [name.slice(1), data.texts[row[at]]] : [name, row[at]])));
 
-// An element of the page, and a button of it.
+// Create an element of the page.
 const element = (tag, attributes, ...inside) => {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
@@ -74,7 +74,7 @@ const above = (sorted, value) => {
   return low;
 };
 
-// Spans in order of their begin: those that touch a part of the axis are found without looking at all.
+// Spans in order of their begin, with a fast search for the spans that overlap a part of the axis.
 class Spans {
   constructor(spans) {
     this.spans = spans;
@@ -92,7 +92,7 @@ class Spans {
   }
 }
 
-// Elements of a picture that is drawn anew with each view.
+// Elements of a picture that is drawn again for each view.
 class Ink {
   constructor(drawn = document.createDocumentFragment()) {
     this.drawn = drawn;
@@ -106,7 +106,7 @@ class Ink {
     return made;
   }
 
-  // What is drawn into a group has its tooltip.
+  // Create a group; all its elements have the tooltip `tip`.
   group(attributes, tip) {
     const inside = new Ink(this.add("g", attributes));
     inside.add("title", {}, tip);
@@ -132,11 +132,11 @@ class Ink {
   }
 }
 
-// A picture with a view. A scene says what there is:
-//   home, whole     the first view and the widest: from, to across and low, high upwards
-//   finest          the shortest span across
-//   height, plot    pixels: of the picture, and of the view in it: left, right, top, bottom
-//   fit(width)      takes the width of the picture
+// A picture with a view. Members of a scene:
+//   home, whole     the initial and the largest view: from, to along x and low, high along y
+//   finest          the shortest span along x
+//   height, plot    pixels: height of the picture, and left, right, top, bottom of the view in it
+//   fit(width)      sets the width of the picture
 //   paint(ink, chart), at(x, y, chart), extent(item, chart), told(item), operation(item), next(item, step, chart)
 class Chart {
   constructor(box, scene, page) {
@@ -144,7 +144,7 @@ class Chart {
     this.svg = box.querySelector("svg");
     this.frame = this.svg.parentNode;
     this.fit();
-    // Printed, it keeps the width that it has.
+    // A printed chart keeps its width.
     new ResizeObserver(() => { if (this.fit()) this.draw(); }).observe(this.frame);
     for (const button of box.querySelectorAll("button[data-do]"))
       button.addEventListener("click", () => this.act(button.dataset.do));
@@ -168,7 +168,7 @@ class Chart {
     return bottom - (at - this.view.low) / (this.view.high - this.view.low) * (bottom - top);
   }
 
-  // As wide as its frame, in a narrow one so wide that texts have room; whether that is another width than before.
+  // Set the width to the width of the frame, but at least NARROWEST; return whether the width has changed.
   fit() {
     const width = Math.max(this.frame.clientWidth, NARROWEST);
     if (width === this.width) return false;
@@ -181,7 +181,7 @@ class Chart {
 
   // -- views
 
-  // The view after the next frame; several changes in one frame are drawn once.
+  // Draw in the next frame; several changes in one frame are drawn once.
   draw() {
     if (this.waiting) return;
     this.waiting = true;
@@ -257,7 +257,7 @@ class Chart {
 
   // -- items
 
-  // Mark an item and tell it in the line at the bottom of the window.
+  // Mark an item and describe it in the line at the bottom of the window.
   choose(item) {
     if (item === this.item) return;
     this.item = item;

@@ -53,8 +53,8 @@ _SAME = "no difference"
 #: Explanations of the tables.
 _NOTES = (
     "Slices are their number x their size, dims of a layout innermost first.",
-    "Bytes of device memory are padded and count what a run moves, a load that several cores share once.",
-    "Bytes of a buffer in LX are bytes of one core.",
+    "Bytes of device memory are padded bytes of one run; a load that several cores share counts once.",
+    "Bytes of a buffer in LX are for one core.",
     "Times are from the timeline: the time of an operation is its part of the program's time.",
 )
 

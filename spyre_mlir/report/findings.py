@@ -46,7 +46,7 @@ def finding_rows(findings: Sequence[ProgramFinding]) -> Iterator[tuple[str, str]
     """Yield the name and the text of each line of a summary about the findings, in the given order."""
 
     def lines(name: str, text: str) -> Iterator[tuple[str, str]]:
-        # Without breaking words, so that a change can be copied.
+        # Words are not broken, so that a change can be copied.
         lines = textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
         yield from zip((name, *[""] * len(lines)), lines, strict=False)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The graph of modules and operations: layers from top to bottom, edges are buffers from writer to reader. An open
-// module is a box around what is in it.
+// module is a box around its children.
 
 const NODE = {width: 216, height: 40}, GAP = 16, BETWEEN = 30, HEAD = 26, THROUGH = 14;
 
@@ -28,7 +28,8 @@ class Graph {
     this.draw();
   }
 
-  // By module, the edges between its children: the reads of buffers, lifted to where writer and reader part.
+  // The edges between the children of each module: a read of a buffer belongs to the innermost module that contains
+  // writer and reader.
   lifted() {
     const edges = new Map(), writers = new Map(), {tree, page} = this;
     page.operations.forEach(({operands}, position) => {
@@ -51,7 +52,7 @@ class Graph {
     of.set(key, edge);
   }
 
-  // -- layout: boxes and lines of a module relative to it
+  // -- layout: boxes and lines relative to their module
 
   lay(node) {
     if (!node.isOpen) return {...NODE, boxes: [], lines: []};
@@ -76,7 +77,7 @@ class Graph {
     return {width, height: top - BETWEEN + GAP, boxes, lines};
   }
 
-  // Each child below what it reads; an edge over several layers goes through a slot in each.
+  // Put each child in a layer below its operands; an edge over several layers has a slot in each layer.
   layers(children, edges) {
     const level = new Map(), into = new Map(children.map((child) => [child, []])), layers = [], slots = new Map();
     for (const edge of edges) into.get(edge.to).push(edge);
@@ -92,7 +93,7 @@ class Graph {
       slots.get(to).before.push(route[route.length - 1]);
       layers.routes.push({slots: [...route, slots.get(to)], names});
     }
-    // By the mean place of what comes before, so that edges cross less.
+    // Sort a layer by the mean position of the predecessors, which reduces edge crossings.
     for (const layer of layers) {
       const mean = ({before}) => before.length ? before.reduce((sum, each) => sum + each.rank, 0) / before.length : 0.5;
       const keyed = layer.map((slot) => [mean(slot), slot]).sort((one, other) => one[0] - other[0]);
@@ -170,7 +171,7 @@ class Graph {
     return node ? this.svg.querySelector(`.node[data-key="${CSS.escape(this.keyOf(node))}"]`) : null;
   }
 
-  // One of the nodes is where Tab leads; the open operation has an outline.
+  // Make the current node the target of Tab; outline the open operation.
   focusable(isFocused) {
     const element = this.elementOf(this.at), {operation} = this.page;
     if (element) element.setAttribute("tabindex", "0");
@@ -185,7 +186,7 @@ class Graph {
     for (const [name, value] of Object.entries(size)) this.svg.setAttribute(name, value);
   }
 
-  // -- what readers do
+  // -- input
 
   choose(node) {
     if (!node || this.isDragged) return;
@@ -233,7 +234,7 @@ class Graph {
     acts[what]();
   }
 
-  // Around a point of the frame, in pixels.
+  // Zoom around a point of the frame, in pixels.
   zoom(factor, x = this.frame.clientWidth / 2, y = this.frame.clientHeight / 2) {
     const before = this.scale, {frame} = this;
     this.scale = clamp(before * factor, 0.1, 3);
@@ -262,7 +263,7 @@ class Graph {
     this.drag = {x: event.clientX, y: event.clientY};
   }
 
-  // Nodes that have all words; the next one is opened and marked.
+  // Find the nodes that contain all words; open and mark the next node.
   find(text, told, step) {
     const words = text.toLowerCase().split(" ").filter(Boolean);
     if (!this.hits) {

@@ -256,7 +256,7 @@ def legend(page: Page, x: float, y: float, fills: Iterable[tuple[str, str]], out
 
 def fitting(text: str, room: float) -> str:
     """Cut a text to ``room`` pixels."""
-    # By the width of a digit, since the fonts of browsers differ too little to matter.
+    # The width of a digit is precise enough, because the fonts of browsers differ little.
     characters = int(room / CHARACTER)
     return text if len(text) <= characters else text[: max(characters - 1, 0)] + "…"
 

@@ -411,7 +411,7 @@ def cut(layout: StickLayout, dims: Sequence[int] | None = None) -> TensorSlice:
     if dims is None:
         sized = [digit.dim for digit in reversed(layout.digits) if digit.dim is not None]
         order = sorted(dict.fromkeys([*sized, *range(rank)]), key=lambda dim: layout.shape[dim] == 1)
-        # In logical order, as users write an index, not in the order of memory.
+        # Logical order, as users write an index, not the order of memory.
         dims = sorted(order[:2])
     elif len(dims) != 2 or len(set(dims)) != 2 or not all(0 <= dim < rank for dim in dims):
         raise ValueError(f"The dims to show must be two different ones of the {rank} dims of the tensor.")

@@ -209,7 +209,7 @@ class LxMap:
         """Return the bytes of a core's LX in use over time."""
         load, high_water = [0] * len(self.steps), [0] * len(self.steps)
         buffers = [buffer for chain in self.chains for buffer in chain if core < buffer.cores]
-        # By rising address, so that bytes below the high-water mark of a step are already counted.
+        # Rising addresses: bytes below the high-water mark of a step are already counted.
         for buffer in sorted(buffers, key=lambda buffer: buffer.address):
             for step in range(buffer.first, buffer.last + 1):
                 load[step] += max(0, buffer.end - max(buffer.address, high_water[step]))
@@ -264,7 +264,7 @@ def lx_map_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> LxMap
         first = 0 if name in expected else uses[0]
         last = len(steps) - 1 if name in left else uses[-1]
         if buffer.base == "lx":
-            # From core 0 on.
+            # A buffer occupies the cores from core 0 on.
             cores = max(*(step.design.cores for step, _ in accesses[name]), holding.get(name, 1), 1)
             placed.append(PlacedBuffer(name, writer, buffer.offset, buffer.bytes, first, last, cores))
         else:
@@ -327,7 +327,7 @@ def _chains(
 
     chains: list[list[PlacedBuffer]] = []
     by_end: dict[tuple[int, int, int], list[list[PlacedBuffer]]] = {}
-    # By first step, so that a parent is in its chain before the child that follows it.
+    # The order by first step adds a parent to its chain before its child.
     for buffer in sorted(placed, key=lambda buffer: (buffer.first, buffer.address)):
         ending = by_end.get((buffer.address, buffer.first, buffer.cores), [])
         chain = next((chain for chain in ending if hands_over(chain[-1], buffer)), None)

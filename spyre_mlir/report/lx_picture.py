@@ -67,7 +67,7 @@ def picture(map_: LxMap, name: str = "") -> str:
         page.text(MARGIN, MARGIN + (line + 1.2) * _LINE, sentence)
     bottom = MARGIN + (len(sentences) + 2.2) * _LINE
     x = legend(page, MARGIN, bottom, FILLS.items(), outlined=True)
-    page.text(x, bottom, "Boxes in one outline lie in one place in turn, each written over the one before.")
+    page.text(x, bottom, "Boxes in one outline have one address in turn; each overwrites the previous one.")
     depths = 1 + max((loop.depth for loop in map_.loops), default=-1)
     plot = _Plot(map_, bottom + 14 + depths * (_LINE + 2))
     for loop in map_.loops:
@@ -252,7 +252,7 @@ def _chain(page: Page, plot: _Plot, chain: Sequence[PlacedBuffer]) -> None:
     page.add(f'<g class="shape" data-cores="{chain[0].cores}">')
     for number, buffer in enumerate(chain):
         parent = chain[number - 1] if number else None
-        # In the step where the child takes the address, the parent has the first half, and the bytes after the child.
+        # The parent has the first half of the step in which the child takes the address, and the bytes after the child.
         first = plot.x(buffer.first + (0.5 if parent else 0))
         last = plot.x(buffer.last + 1)
         top, height = plot.extent(buffer)

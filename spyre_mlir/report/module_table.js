@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The table of modules: rows of the tree as it is folded now.
+// The table of modules: the visible rows of the tree.
 
 class ModuleTable {
   constructor(table, tree, page) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // The modules of the model as a tree that folds: one state for the graph, the table and the timeline.
 
-const MOST_CHILDREN = 60; // of a module; more operations in a row are parts of so many
-const MOST_ROWS = 24; // seen at first, unless there are more modules beside one another
+const MOST_CHILDREN = 60; // of a module; a longer sequence of operations is divided into parts
+const MOST_ROWS = 24; // visible at first, unless the top level has more modules
 
 class ModuleTree {
   constructor(data, operations) {
@@ -16,11 +16,11 @@ class ModuleTree {
     });
     [this.root] = this.nodes;
     for (const node of this.nodes) this.settle(node);
-    // An operation of a further copy is drawn as that of the first, or is in its box.
+    // An operation of a later copy is represented by the operation of the first copy, or by the box of the first copy.
     for (const node of this.nodes)
       for (const [position, first] of node.others) this.leaves[position].stand = first < 0 ? node : this.leaves[first];
     this.root.isOpen = true;
-    // As many levels as a reader takes in at once.
+    // Open levels while at most MOST_ROWS rows are visible.
     for (let level = this.closed(); level.length && this.rows().length + level.reduce((sum, node) => sum + node.children.length, 0) <= MOST_ROWS;
       level = this.closed()) for (const node of level) node.isOpen = true;
   }
@@ -33,7 +33,7 @@ class ModuleTree {
     };
   }
 
-  // Children in order of the program, long ones of them in parts.
+  // Sort the children in program order; divide long lists into parts.
   settle(node) {
     node.children.sort((one, other) => one.first - other.first);
     if (node.children.length > MOST_CHILDREN) node.children = this.parts(node.children);
@@ -55,20 +55,20 @@ class ModuleTree {
     return parts;
   }
 
-  // The ancestors of a node, the root first, and itself.
+  // The ancestors of a node, the root first, and the node.
   line(node) {
     const line = [];
     for (let at = node.stand || node; at; at = at.parent) line.unshift(at);
     return line;
   }
 
-  // What stands for a node as modules are folded now.
+  // The visible node that represents a node.
   seen(node) {
     const line = this.line(node);
     return line.find((each) => !each.isOpen) || line[line.length - 1];
   }
 
-  // All that is seen below a node, in order, with its depth.
+  // The visible descendants of a node, in order, with their depth.
   rows(node = this.root, depth = 0) {
     return node.children.flatMap((child) =>
       [{node: child, depth}, ...(child.isOpen ? this.rows(child, depth + 1) : [])]);
@@ -80,7 +80,7 @@ class ModuleTree {
     this.changed();
   }
 
-  // Open what a node is in.
+  // Open all ancestors of a node.
   show(node) {
     for (const each of this.line(node).slice(0, -1)) each.isOpen = true;
     this.changed();
@@ -96,7 +96,7 @@ class ModuleTree {
     this.changed();
   }
 
-  // The modules that are seen and could be opened.
+  // The visible closed modules.
   closed() {
     return this.rows().map(({node}) => node).filter((node) => node.children.length && !node.isOpen);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The page: what is chosen in it, one core for all pictures, and its keys.
+// The page: the chosen operation, the core of all pictures, and the keys.
 
 const data = JSON.parse(find("data").textContent);
 const operations = rowsOf(data, data.operations, data.fields.operation);
@@ -11,7 +11,7 @@ const page = {
   operations,
   buffers: rowsOf(data, data.buffers, data.fields.buffer),
   core: 0,
-  operation: null, // the position of the one in the pane
+  operation: null, // the position of the operation in the pane
   tree: null, // the modules
   charts: [],
 
@@ -20,14 +20,14 @@ const page = {
     return `${data.sources[operation.file][0]}:${operation.line}`;
   },
 
-  // A text in the line at the bottom; empty hides it.
+  // Show a text in the line at the bottom; an empty text hides the line.
   tell(text) {
     const line = find("details");
     line.textContent = text;
     line.hidden = text === "";
   },
 
-  // A text beside the pointer; empty hides it.
+  // Show a text next to the pointer; an empty text hides the box.
   hint(text, event) {
     const box = find("hint");
     box.textContent = text;
@@ -39,7 +39,7 @@ const page = {
     box.style.top = `${below + box.offsetHeight > clientHeight ? event.clientY - box.offsetHeight - 10 : below}px`;
   },
 
-  // Open an operation as a place that the browser can come back to.
+  // Open an operation, with an entry in the history of the browser.
   open(position) {
     if (position === null || position === undefined || position === page.operation) return;
     history.pushState(null, "", `#op-${position}`);
@@ -60,7 +60,7 @@ page.tree = new ModuleTree(data, operations);
 
 // -- pictures ----------------------------------------------------------------------------------------------
 
-// Arrow keys go from item to item, whose tooltip is shown below; Enter is a click.
+// Arrow keys move from item to item and show the tooltip in the line below; Enter is a click.
 const steps = {ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1};
 for (const picture of all(document, "svg.walk")) {
   const items = all(picture, ".item");
@@ -103,13 +103,13 @@ if (divided) divided.addEventListener("change", divide);
 for (const [name, scene] of [["timeline-chart", Timeline], ["lx-chart", Scratchpad]])
   if (find(name)) page.charts.push(new Chart(find(name), new scene(data, page), page));
 
-// What folds with the modules.
+// The views that open and close with the modules.
 if (find("module-graph")) page.graph = new Graph(find("module-graph"), page.tree, page);
 if (find("source-lines")) page.provenance = new Provenance(data, page);
 if (find("modules-table")) new ModuleTable(find("modules-table"), page.tree, page);
 page.tree.listeners.push(() => page.redraw());
 
-// The core of all pictures: what it owns, what its engines do, what it holds.
+// Choose the core of all pictures: its slices, its engines and its buffers.
 const chooseCore = (core) => {
   page.core = core;
   for (const slider of all(document, "input.core")) {
@@ -119,7 +119,7 @@ const chooseCore = (core) => {
   for (const cell of all(document, ".cell")) {
     const owned = cell.dataset.cores.split(" ").includes(String(core));
     cell.classList.toggle("mine", owned);
-    if (owned) cell.parentNode.append(cell); // its frame lies over its neighbours
+    if (owned) cell.parentNode.append(cell); // draw its frame over its neighbours
   }
   page.redraw();
 };
@@ -127,7 +127,7 @@ for (const slider of all(document, "input.core"))
   slider.addEventListener("input", () => chooseCore(Number(slider.value)));
 chooseCore(0);
 
-// Copy the text beside a button; where the clipboard is closed to the page, it is selected.
+// Copy the text next to a button; without access to the clipboard, select the text.
 for (const copy of all(document, ".copy"))
   copy.addEventListener("click", async () => {
     const text = copy.previousElementSibling;
@@ -142,7 +142,7 @@ for (const copy of all(document, ".copy"))
 
 // -- keys --------------------------------------------------------------------------------------------------
 
-// The filter of the section that is on the screen, else that of the operations.
+// The filter of the section on the screen, else the filter of the operations.
 const nearestFilter = () => {
   const seen = all(document, ".listing input").find((box) => {
     const {top, bottom} = box.closest("section").getBoundingClientRect();

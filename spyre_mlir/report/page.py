@@ -61,7 +61,7 @@ def _figures(facts: ProgramFacts) -> Iterator[_Card]:
     """Yield the rates that the program attains, with their peaks."""
     rates, target = facts.rates, facts.timeline.target
     low, high = time_text(facts.timeline.lower_ns), time_text(facts.timeline.upper_ns)
-    bracket = f"{low} if all overlaps, {high} if nothing does; it ranks plans and is not a promise"
+    bracket = f"{low} with full overlap, {high} without overlap; the time ranks plans and is not a promise"
     yield "predicted time", time_text(facts.timeline.total_ns), bracket
     yield "calls per second", _rate_text(rates.calls_per_second), "one after the other, without the host"
     if (rows := rates.rows) is not None:
@@ -124,8 +124,9 @@ def _modules(facts: ProgramFacts) -> str:
     heads = "".join(f'<th scope="col" class="number">{name}</th>' for name in names)
     return "\n".join(
         [
-            "<p>Modules open here, in the graph and in the timeline together. Time, bytes of device memory and work"
-            " (two operations per multiply-add, else one per element) are those of all equal modules of a row.</p>",
+            "<p>A module opens here, in the graph and in the timeline at the same time. Time, bytes of device memory"
+            " and work (two operations per multiply-add, else one per element) are sums over the equal modules of a"
+            " row.</p>",
             '<p class="scripted" hidden="hidden"><label>Order <select><option value="program">of the program</option>'
             '<option value="time">by time</option></select></label></p>',
             '<div class="scroll" tabindex="0" role="region" aria-label="table of modules">',
@@ -169,7 +170,7 @@ def _lx(facts: ProgramFacts) -> str:
     spilled = "<p>Every buffer of this program that is not an argument or a result is in LX.</p>"
     if map_.spilled:
         note = (
-            "Bytes are of all cores; read and written is what a run moves, a load that several cores share"
+            "Bytes are for all cores. Bytes read and written are for one run; a load that several cores share counts"
             " once."
         )
         columns = (
@@ -188,7 +189,7 @@ def _lx(facts: ProgramFacts) -> str:
         spilled = table(note, "spilled-table", columns, map_.spilled_by_traffic)
     placed = f"<p>{NOTHING}</p>"
     if map_.chains:
-        note = "Bytes and addresses are of one core, the same on all cores that hold the buffer."
+        note = "Bytes and addresses are for one core; they are equal on all cores that hold the buffer."
         columns = (
             Column("buffer", 18, lambda buffer: buffer.name),
             Column("written by", 14, writer),
@@ -202,9 +203,9 @@ def _lx(facts: ProgramFacts) -> str:
         placed = table(note, "placed-table", columns, map_.placed)
     return "\n".join(
         [
-            f"<p>{' '.join(map_sentences(map_))} Boxes are what the chosen core holds, over the steps of the program; a"
-            " box drawn over half a step of another takes its place. Ctrl and the wheel zoom, drag moves, a click on a"
-            " box shows the operation that writes it.</p>",
+            f"<p>{' '.join(map_sentences(map_))} Boxes are the buffers of the chosen core, over the steps of the"
+            " program; a box that overlaps half a step of another box takes its address. Ctrl and the wheel zoom, drag"
+            " moves, a click on a box shows the operation that writes it.</p>",
             legend_line((f"written by: {name}", fill) for name, fill in FILLS.items()),
             chart("lx-chart", "LX map", facts.timeline.target.device_cores, stretches=True),
             "<h3>Not in LX</h3>",
@@ -220,9 +221,10 @@ def _timeline(facts: ProgramFacts) -> str:
     if not facts.timeline.run.total:
         return "<p>The program takes no time.</p>"
     note = (
-        "<p>A load waits for its first byte before the memory reads. Bars too close to be told apart are one, as pale"
-        " as the engine is idle in between; zoom in with Ctrl and the wheel, drag to move, click on a bar for its"
-        " operation. <code>spyre-run --timeline trace.json</code> writes the same for Perfetto, with counters.</p>"
+        "<p>A load waits for its first byte before the memory reads. Adjacent bars are merged if the view cannot"
+        " separate them; a merged bar is paler if the engine is idle in between. Zoom in with Ctrl and the wheel, drag"
+        " to move, click on a bar for its operation. <code>spyre-run --timeline trace.json</code> writes the timeline"
+        " for Perfetto, with counters.</p>"
     )
     # Bars of several operations belong to no category.
     fills = legend_line([*FILLS.items(), ("several operations", "#a3a3a3")])
@@ -267,10 +269,10 @@ def _operations(facts: ProgramFacts) -> str:
         Column("source", 8.5, lambda operation: operation.source),
     )
     note = (
-        "<p>What takes longest is first; a click on <em>step</em> puts them in the order of the program, one on the"
-        " name of another column sorts by it, one on a row shows the operation. Time, bytes read and written and"
-        " spill are those of all runs; share is the part of the program's time, spill the part of the bytes that"
-        " goes to and from buffers that are no arguments and not in LX.</p>\n"
+        "<p>Operations are sorted by time, the longest first. A click on <em>step</em> sorts them in program order, a"
+        " click on another column sorts by this column, and a click on a row shows the operation. Time, bytes read and"
+        " written and spill are sums over all runs. Share is the part of the program's time; spill is the part of the"
+        " bytes that moves to and from buffers that are neither arguments nor in LX.</p>\n"
     )
     anchors = (anchor(operation.position) for operation in shown)
     return note + listing("operations-table", columns, shown, anchors, width=1400)
@@ -280,12 +282,12 @@ def _provenance(facts: ProgramFacts) -> str:
     """Return three lists that the script fills, and below them the bundle's data about the chosen operation."""
     # Every bundle has the program text as a level.
     levels = "".join(f"<option>{escape(level)}</option>" for level in (*facts.levels, "bundle.mlir"))
-    unknown = " The other levels are known where a program is reported after its compilation."
+    unknown = " The other levels are known if the report is written right after the compilation."
     panes = (("source-lines", "Source"), ("level-lines", "IR"), ("device-lines", "Device operations"))
     return "\n".join(
         [
-            "<p>Choose a line in a list, with a click or the arrow keys: the others show what it became and what it"
-            f" came from. Of equal layers the IR is that of the first.{'' if facts.levels else unknown}</p>",
+            "<p>Choose a line in a list, with a click or the arrow keys: the other lists show its origin and its"
+            f" result. The IR of equal layers is the IR of the first layer.{'' if facts.levels else unknown}</p>",
             f'<p class="scripted" hidden="hidden"><label>File <select id="source-file"></select></label>'
             f' <label>Level <select id="level">{levels}</select></label></p>',
             "<noscript><p>Without its script the page does not fill these lists.</p></noscript>",
@@ -303,7 +305,7 @@ def _provenance(facts: ProgramFacts) -> str:
 def _remarks(facts: ProgramFacts) -> str:
     """Return the table of remarks, or a sentence if there are no remarks."""
     if not facts.remarks:
-        return "<p>Nothing is known of the decisions: the folder has no remarks.jsonl, or no pass decided anything.</p>"
+        return "<p>There are no decisions: the folder has no remarks.jsonl, or no pass made a decision.</p>"
     shown, left_out = facts.remarks[:_MOST], len(facts.remarks) - _MOST
 
     def cost(number: int | None) -> str:
@@ -326,8 +328,8 @@ def _remarks(facts: ProgramFacts) -> str:
     chooser = f'<label>Pass <select><option value="">all</option>{options}</select></label> '
     return "\n".join(
         [
-            "<p>Steps are the operations from the same line of the source, or those of them that the reason begins"
-            " with; costs before and after are in the unit of the pass, mostly bytes.</p>",
+            "<p>Steps are the operations from the same line of the source, or only the operations with the opcode at"
+            " the start of the reason. Costs before and after are in the unit of the pass, mostly bytes.</p>",
             f"<p>The first {_MOST:,}; {left_out:,} more are in remarks.jsonl.</p>" if left_out > 0 else "",
             listing("remarks-table", columns, items, width=1250, chooser=chooser),
         ]

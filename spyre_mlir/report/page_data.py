@@ -36,7 +36,7 @@ from spyre_mlir.report.timeline_picture import tracks
 
 Json = dict[str, Any]
 
-#: With more than this number of events, bars closer than this part of the program's time are merged.
+#: A timeline with more than this number of events merges bars closer than this part of the program's time.
 _MOST_EVENTS, _FINEST = 10_000, 20_000
 
 #: File, line, column and module.
@@ -301,7 +301,7 @@ def _lines_of(file: Path) -> list[str]:
     try:
         if not file.is_file() or file.stat().st_size > _LARGEST:
             return []
-        # Not splitlines, for which a form feed also ends a line.
+        # splitlines would also end a line at a form feed.
         return file.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return []

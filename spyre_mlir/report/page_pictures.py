@@ -70,9 +70,9 @@ def graph(facts: ProgramFacts) -> str:
     keys = "arrow keys go and open, Enter opens, plus and minus zoom"
     modules = "\n".join(
         [
-            "<p>What is below reads what is above. Modules of the model are boxes that open with a click; equal"
-            " layers are one, with how many there are. A line is what one writes and the other reads; the bar at the"
-            " foot of a box is its share of the time. Ctrl and the wheel zoom, drag moves.</p>",
+            "<p>Data flows from top to bottom. A box is a module of the model and opens with a click; equal layers are"
+            " one box with their number. A line is a buffer that one box writes and another box reads; the bar at the"
+            " bottom of a box is its share of the time. Ctrl and the wheel zoom, drag moves.</p>",
             '<div class="graph" id="module-graph"><noscript><p>Without its script the page does not draw this graph.'
             '</p></noscript><p class="tools scripted" hidden="hidden">',
             f'{buttons}<label>Find <input type="search"/></label> <span class="matches" role="status"></span></p>',
@@ -85,9 +85,9 @@ def graph(facts: ProgramFacts) -> str:
     drawn = figure(_OperationGraph(facts).draw(), "Operations in order", walk=True)
     return (
         f"{modules}<h3>Operations in order</h3>"
-        "<p>Time goes down. A lane is a buffer, from the operation that writes it to the one that reads it last; a"
-        " circle is where an argument is read first, x 8 that loops run an operation 8 times. Hover for layouts,"
-        " addresses and reasons, or use the arrow keys. A click on an operation shows all about it.</p>"
+        "<p>Time runs from top to bottom. A vertical line is a buffer, from the operation that writes it to its last"
+        " reader; a circle marks the first read of an argument; x 8 means that loops run an operation 8 times. Hover"
+        " for layouts, addresses and reasons, or use the arrow keys. A click on an operation shows its details.</p>"
         f'<div class="scroll" tabindex="-1">{drawn}</div>'
     )
 
@@ -331,12 +331,12 @@ def division(facts: ProgramFacts) -> str:
             )
     left_out = len(facts.operations) - len(of_operation)
     lines = [
-        "<p>A cell is a part of the result, along the two dims that are split most; colour and numbers say which"
-        " cores own it; what the chosen core owns has a bold frame."
-        f" Shown first is step {shown.position}, {escape(shown.opcode)}, which takes longest.</p>",
+        "<p>A cell is a part of the result, along the two dims with the most slices; colour and numbers show the cores"
+        " that own the cell; the cells of the chosen core have a bold frame."
+        f" The initial operation, step {shown.position}, {escape(shown.opcode)}, takes the most time.</p>",
         '<p class="tools scripted" hidden="hidden">',
         f'<label>Operation <select id="divided">{options}</select></label>',
-        f" {left_out:,} operations are left out." if left_out else "",
+        f" {count(left_out, 'operation')} omitted." if left_out else "",
         f"{core_choice(cores)}</p>",
     ]
     for divided, number in numbers.items():
@@ -344,7 +344,7 @@ def division(facts: ProgramFacts) -> str:
         words = [] if divided.rows or divided.columns else ["The whole result is one part."]
         words += [f"Cores of a cell also split {axis}, which is not shown." for axis in divided.others]
         words += [
-            f"The reduced dim {axis} is split too: the cores of a cell add up what they have."
+            f"The reduced dim {axis} is split too: the cores of a cell add up their partial sums."
             for axis in divided.reduced
         ]
         inside = "".join(f"<p>{escape(sentence)}</p>" for sentence in words) + _owner_grid(divided, cores)
@@ -409,8 +409,8 @@ def ring(facts: ProgramFacts) -> str:
     page.text(WIDTH - 4, top + height + 15, "0", anchor="end")
     note = (
         f"<p>{escape(facts.ring_text)}.</p><p>The darker a link between two cores, the longer it is busy with"
-        " bytes of the program; the darkest is the busiest. What goes to several cores in one direction crosses a"
-        " link once.</p>"
+        " bytes of the program; the darkest is the busiest. Data for several cores in one direction crosses a link"
+        " once.</p>"
     )
     return note + figure(page, "Links of the ring", walk=True)
 
@@ -493,8 +493,9 @@ def roofline(facts: ProgramFacts) -> str:
         start = f"M {diamond_x:.2f} {diamond_y - 7:.2f}"
         page.add(f'<path class="program" d="{start} l 7 7 l -7 7 l -7 -7 Z"/></g>')
     note = (
-        "<p>Of each operation alone, as the cost model prices it; an operation is two per multiply-add, else one per"
-        " element. The roofs are those of all cores; hover for what is attainable on the cores that are used.</p>"
+        "<p>A point is one operation without contention, by the cost model. A multiply-add counts as two operations,"
+        " any other calculation as one per element. The roofs are for all cores; hover for the rate that is attainable"
+        " on the cores in use.</p>"
     )
     return note + figure(page, "Roofline", walk=True)
 

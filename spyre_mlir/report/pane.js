@@ -21,13 +21,13 @@ const told = (operation) => {
   ]);
 };
 
-// The lines of the source around that of the operation, where the file was there when the page was made.
+// The lines of the source around the line of the operation, if the file existed when the page was made.
 const listing = (operation) => {
-  if (operation.file < 0) return [element("p", {}, "The bundle does not say from which line it comes.")];
+  if (operation.file < 0) return [element("p", {}, "The bundle does not have the source line of this operation.")];
   const lines = Object.entries(data.sources[operation.file][1]).map(([number, text]) => [Number(number), text])
     .filter(([number]) => Math.abs(number - operation.line) <= 4);
   const name = element("p", {}, element("code", {class: "place"}, page.source(operation)));
-  if (lines.length === 0) return [name, element("p", {}, "The file was not there when this page was made.")];
+  if (lines.length === 0) return [name, element("p", {}, "The file was missing when this page was made.")];
   const width = String(lines[lines.length - 1][0]).length;
   const shown = lines.map(([number, text]) =>
     element(number === operation.line ? "mark" : "span", {}, `${String(number).padStart(width)}  ${text}\n`));
@@ -57,7 +57,7 @@ const operandRows = (operation) => operation.operands.map((operand) => {
   return [`${name}: ${buffer.name}`, `${layout}, ${format}`, owners, place(operand, buffer), bytes];
 });
 
-// Why operands are in device memory, each buffer once.
+// The reasons why operands are in device memory, each buffer once.
 const spilled = (operation) => {
   const buffers = new Set(operation.operands.map((operand) => page.buffers[operand.buffer]));
   return Array.from(buffers).filter((buffer) => buffer.reasons)
@@ -66,7 +66,7 @@ const spilled = (operation) => {
 
 const remarksOf = (operation) => {
   const rows = operation.remarks.map((number) => remarkRows[number]).filter(Boolean);
-  if (rows.length === 0) return [element("p", {}, "No remark is about its line of the source.")];
+  if (rows.length === 0) return [element("p", {}, "There are no remarks for this source line.")];
   const cells = rows.map((row) => [0, 1, 3].map((at) => row.cells[at].textContent));
   return [tableOf(["pass", "decision", "reason"], cells)];
 };
@@ -82,7 +82,7 @@ const head = (operation) => {
   return [element("h2", {}, operation.title), bar];
 };
 
-// Show the bars of an operation, with as much time around them.
+// Show the bars of an operation, and half of their time before and after.
 const reveal = (position) => {
   const chart = page.charts.find((each) => each.box.id === "timeline-chart");
   if (!chart) return;
@@ -111,14 +111,14 @@ const openPane = (operation) => {
   pane.focus({preventScroll: true});
 };
 
-// What had the focus before the pane was opened, and has it again when it is closed.
+// The element that had the focus before the pane was opened; it gets the focus again when the pane is closed.
 let leftFrom = null;
 const closePane = () => {
   if (!find("pane").hidden && leftFrom) leftFrom.focus({preventScroll: true});
   find("pane").hidden = true;
 };
 
-// Show what the address of the page names.
+// Open the operation that the address of the page names.
 const marked = new Set();
 const follow = () => {
   const match = /^#op-(\d+)$/.exec(location.hash), operation = match ? operations[Number(match[1])] : undefined;
@@ -139,7 +139,7 @@ const follow = () => {
 window.addEventListener("popstate", follow);
 follow();
 
-// A link to an operation, or a row that has one, opens the pane where the reader is.
+// A click on a link to an operation, or on a row with such a link, opens the pane without scrolling.
 document.addEventListener("click", (event) => {
   const plain = !event.ctrlKey && !event.metaKey && !event.shiftKey;
   const isText = !getSelection().isCollapsed || event.target.closest("a");

@@ -159,13 +159,13 @@ def _head(report: ProgramReport) -> Iterator[str]:
     )
     yield (
         f"<p>{count(len(report.steps) - hosts, 'step')} on the device, {hosts} on the host; "
-        f"{time_text(report.picoseconds / 1000)} predicted on the device; each call brings {brought:,} bytes to the "
-        f"device and takes {taken:,} bytes.</p>"
+        f"{time_text(report.picoseconds / 1000)} predicted on the device; each call copies {brought:,} bytes to the "
+        f"device and {taken:,} bytes to the host.</p>"
     )
     if hosts:
         yield (
-            '<p class="note">The time of the host is not predicted: its functions are gaps in the timeline, no part of'
-            " the times here.</p>"
+            '<p class="note">The time of the host is not predicted: host functions are gaps in the timeline, and the'
+            " times here do not include them.</p>"
         )
 
 
@@ -259,7 +259,7 @@ def _frames(folded: Sequence[FoldedPage]) -> Iterator[str]:
         return
     counts = Counter(text for each in folded for text in set(_SHARED.findall(each.text)))
     is_free = not any(_MARK in each.text for each in folded)
-    # In the order of the pages, so that the same pages give the same text.
+    # The order of the pages makes the text deterministic.
     in_order = dict.fromkeys(text for each in folded for text in _SHARED.findall(each.text))
     shared = [text for text in in_order if is_free and counts[text] > 1]
     marks = {text: f"{_MARK}{number}{_MARK}" for number, text in enumerate(shared)}

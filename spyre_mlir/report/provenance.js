@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Source, IR and device operations in three lists: what is chosen in one is marked in the others.
+// Source, IR and device operations in three lists; a choice in one list is marked in the others.
 
 class Provenance {
   constructor(data, page) {
@@ -7,7 +7,7 @@ class Provenance {
     this.lists = {source: find("source-lines"), level: find("level-lines"), device: find("device-lines")};
     this.file = find("source-file");
     this.level = find("level");
-    // By origin, the operations of each; those of a copy of a module have the origin of the first.
+    // The operations of each origin; operations of a copy of a module have the origin of the first copy.
     this.origins = page.operations.map(({file, line, column, first}) => `${file} ${line} ${column} ${first}`);
     this.byOrigin = new Map();
     this.origins.forEach((origin, position) => {
@@ -48,7 +48,7 @@ class Provenance {
     });
     const numbers = [...new Set([...Object.keys(lines).map(Number), ...byLine.keys()])].sort((one, other) => one - other);
     const width = String(numbers[numbers.length - 1] || "").length;
-    const texts = numbers.map((number) => `${String(number).padStart(width)}  ${lines[number] ?? "(not there when this page was made)"}`);
+    const texts = numbers.map((number) => `${String(number).padStart(width)}  ${lines[number] ?? "(missing when this page was made)"}`);
     this.fill(this.lists.source, numbers.map((number, at) => this.option(`source-${number}`, texts[at], byLine.get(number))));
   }
 
@@ -88,7 +88,7 @@ class Provenance {
     this.tell();
   }
 
-  // Of an operation that was opened elsewhere.
+  // Choose an operation that was opened elsewhere.
   follow(position) {
     this.choose(find(`device-${position}`));
   }

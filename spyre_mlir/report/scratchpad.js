@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The scratchpad of the chosen core over the steps of the program, and how full it is.
+// The scratchpad of the chosen core over the steps of the program, and its bytes in use.
 
 const MAP = 330, CURVES = 96;
 
@@ -41,12 +41,12 @@ class Scratchpad {
   fit(width) {
     this.plot.right = width - 10;
     const column = (this.plot.right - this.plot.left) / this.page.operations.length;
-    // Names of steps need less room where all of them fit across.
+    // Names of steps need less height if all of them fit horizontally.
     this.curveTop = this.plot.bottom + (this.longest * LETTER + 6 <= column ? 48 : 140);
     this.height = this.curveTop + CURVES + 28;
   }
 
-  // Those of the chosen core, in order of their begin.
+  // The buffers of the chosen core, in order of their begin.
   held() {
     const {core} = this.page;
     if (!this.spans.has(core)) {
@@ -104,7 +104,7 @@ class Scratchpad {
       const {x, y, width, height} = this.extent(box, chart);
       if (height <= 0) continue;
       const fill = this.fill(box);
-      // Boxes of less than a pixel are one path of each colour: a thousand elements would be slow.
+      // Narrow boxes of one colour are one path: thousands of elements would be slow.
       const across = width.toFixed(2);
       const outline = `M ${x.toFixed(2)} ${y.toFixed(2)} h ${across} v ${height.toFixed(2)} h -${across} Z `;
       if (width < 1.5) narrow.set(fill, (narrow.get(fill) || "") + outline);
@@ -149,7 +149,7 @@ class Scratchpad {
     if (text) ink.text(x + width / 2, y + height / 2 + 4, text, "inside", "middle");
   }
 
-  // Names of steps: across, upright or numbers only, whatever has room.
+  // Draw the names of steps horizontally or vertically, or only their numbers, depending on the space.
   steps(ink, chart) {
     const {from, to} = chart.view, {left, right, bottom} = this.plot, {operations} = this.page;
     const first = Math.floor(from), last = Math.min(Math.ceil(to), operations.length);

@@ -148,12 +148,12 @@ def _spills(facts: ProgramFacts) -> Iterator[Row]:
     counts, moved = Counter[str](), Counter[str]()
     for buffer in map_.spilled:
         # The first reason without its details.
-        barrier = buffer.reasons[0].partition(":")[0] if buffer.reasons else "the bundle does not say"
-        counts[barrier] += 1
-        moved[barrier] += buffer.traffic
+        reason = buffer.reasons[0].partition(":")[0] if buffer.reasons else "the bundle does not say"
+        counts[reason] += 1
+        moved[reason] += buffer.traffic
     width = max(map(len, moved))
-    for barrier, bytes_ in moved.most_common():
-        yield "", f"  {barrier:<{width}}  {count(counts[barrier], 'buffer')}, {_bytes(bytes_)}"
+    for reason, bytes_ in moved.most_common():
+        yield "", f"  {reason:<{width}}  {count(counts[reason], 'buffer')}, {_bytes(bytes_)}"
     largest = max(map_.spilled, key=lambda spill: spill.traffic)
     writer = ""
     if largest.writer is not None:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Tables that sort and filter, and that keys walk through.
+// Tables with sorting, filters and keyboard navigation.
 
-// A click on a head sorts, the next one turns the order around.
+// A click on a head sorts the table; the next click reverses the order.
 const value = (row, column, numeric) => {
   const text = row.cells[column].textContent;
   return numeric ? (text === "" ? -Infinity : parseFloat(text.replaceAll(",", ""))) : text;
@@ -9,12 +9,12 @@ const value = (row, column, numeric) => {
 const sort = (head) => {
   const table = head.closest("table"), numeric = head.classList.contains("number");
   const order = head.getAttribute("aria-sort");
-  // Of numbers the largest are wanted first, but not of steps, which are the order of the program.
+  // Numbers are sorted in descending order first, but steps in ascending order, the order of the program.
   const descends = order === "none" ? numeric && head.cellIndex > 0 : order === "ascending";
   const keyed = Array.from(table.tBodies[0].rows, (row) => [value(row, head.cellIndex, numeric), row]);
   const compare = numeric ? (a, b) => a - b || 0 : (a, b) => a.localeCompare(b);
   keyed.sort((a, b) => descends ? compare(b[0], a[0]) : compare(a[0], b[0]));
-  // Out of the page, rows move without the layout of thousands.
+  // Remove the body first, so that the browser does not lay out thousands of rows at each move.
   const body = table.tBodies[0];
   body.remove();
   for (const [, row] of keyed) body.append(row);
@@ -26,11 +26,11 @@ const sort = (head) => {
 for (const head of all(document, "th[aria-sort]"))
   head.firstElementChild.addEventListener("click", () => sort(head));
 
-// As they are in the data, whatever the order shown.
+// The rows of remarks in the order of the data, not in the displayed order.
 const remarkRows = all(document, "#remarks-table tbody tr");
 
-// Filters: a row has every word of the box, and in its first column what is chosen. Of a large table only the first
-// rows are shown, for a browser takes a second to lay out thousands.
+// Filters: a displayed row contains every word of the box, and its first column equals the chosen text. Only the first
+// rows of a large table are displayed, because a browser takes a second to lay out thousands.
 const PART = 500;
 for (const listing of all(document, ".listing")) {
   const body = listing.querySelector("tbody"), rows = Array.from(body.rows);
@@ -69,7 +69,7 @@ const linkOfRow = (target) => {
   return row ? row.querySelector('a[href^="#op-"]') : null;
 };
 
-// In a table, arrow keys go from row to row; Enter or Space opens its operation.
+// In a table, arrow keys move from row to row; Enter or Space opens the operation of the row.
 for (const frame of all(document, ".scroll")) {
   const body = frame.querySelector("tbody");
   if (!body) continue;

@@ -20,7 +20,7 @@ class Timeline {
     this.plot.right = width - 10;
   }
 
-  // The tracks of the chosen core, by name; of a core that nothing runs on only what all cores share.
+  // The tracks of the chosen core by name; an idle core only has the tracks that all cores share.
   tracks() {
     const {groups, tracks} = this.data.timeline, core = this.page.core;
     const group = groups.findIndex((each) => each.includes(core));
@@ -44,7 +44,7 @@ class Timeline {
     });
   }
 
-  // What is seen of the tree of modules, each from where its first engine begins to where the next module does.
+  // The visible modules, each from the begin of its first bar to the begin of the next module.
   modules(engines) {
     const bars = [], {leaves} = this.page.tree, begins = [];
     for (const [name, {spans}] of engines)
@@ -98,7 +98,7 @@ class Timeline {
     const one = bar.first === bar.last && bar.name !== "repeated", operation = this.page.operations[bar.first];
     const several = bar.name === "repeated" ? `${digits(bar.bars)} times more` : plural(bar.bars, "bar");
     const text = one ? operation.opcode : several;
-    // What is busy for a part of the time only is paler; texts inside are dark in both colour schemes.
+    // A bar with idle time is paler; texts inside are dark in both colour schemes.
     const grey = 235 - Math.round(72 * Math.min(bar.busy / Math.max(bar.end - bar.begin, 1), 1));
     const fill = one ? this.data.fills[operation.category] : `rgb(${grey} ${grey} ${grey})`;
     ink.add("rect", {
@@ -108,7 +108,7 @@ class Timeline {
     if (text.length * LETTER + 6 <= end - begin) ink.text((begin + end) / 2, y + 14, text, "inside", "middle");
   }
 
-  // Around the bars of the open operation and the item that keys have gone to.
+  // Outline the bars of the open operation and the current item.
   outlines(ink, chart, tracks) {
     const {from, to} = chart.view;
     this.names.forEach((name, row) => {
@@ -163,7 +163,7 @@ class Timeline {
   }
 }
 
-// Bars in order of their begin, those closer than so much to the begin of a short one before put together.
+// Bars in order of their begin; a bar shorter than `least` that begins less than `least` after another one is merged.
 const merged = (bars, least) => {
   const made = [];
   for (const bar of bars) {

@@ -88,7 +88,7 @@ def resolve(
         }
         checked = OperandAccesses(k, region, plan.boxes[k], addresses)
         if not _is_inside(plan, checked):
-            # One by one, because the message names the first access that fails.
+            # Check one access at a time, because the message names the first access that fails.
             for access in checked:
                 _check_access(plan, access, space)
         accesses.append(checked)

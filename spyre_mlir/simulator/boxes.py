@@ -232,7 +232,7 @@ def element_strides(design: Design, operand: Operand) -> dict[str, int]:
 def _window(
     counts: tuple[int, ...], steps: tuple[int, ...], in_stick: tuple[tuple[int, tuple[int, int]], ...]
 ) -> StridedWindow:
-    """A window of ``counts`` positions per label; a partly wanted last stick is read whole, then trimmed.
+    """A window of ``counts`` positions per label; a partly needed last stick is read whole, then trimmed.
 
     It is one object for all cores with slices of one size.
     """

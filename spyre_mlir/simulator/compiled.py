@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Functions compiled by numba, for large arrays: sums, copies between element orders, and elementwise operations.
 
-Sums of float32 numbers are float64. A copy goes tile by tile: numpy goes along the rows of one array, and loads each
+Sums of float32 numbers are float64. A copy runs tile by tile: numpy iterates over the rows of one array, and loads each
 cache line of the other array many times. Elementwise functions of two arrays of 16-bit codes decode, compute and encode
 in one pass; their results have the same bits as float32 results of numpy.
 """

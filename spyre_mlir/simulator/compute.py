@@ -97,7 +97,7 @@ def _matmul(operands: Sequence[Array], work: Work) -> Array:
     rows = [a for a in axes if has_left[a] and not has_right[a]]
     columns = [a for a in axes if has_right[a] and not has_left[a]]
     inner = [a for a in axes if has_left[a] and has_right[a] and not has_out[a]]
-    # In float32 the last bit depends on the shape, and so on the slices of the cores.
+    # The last bit of a float32 product depends on the shape, and so on the slices of the cores.
     lhs, rhs = (operand.astype(work.accumulator, copy=False) for operand in operands)
     with np.errstate(all="ignore"):
         product = np.matmul(
@@ -124,7 +124,7 @@ def combine_partials(opcode: str, partials: Sequence[Array]) -> Array:
     if len(partials) == 1:
         return partials[0]
     function = SCALARS[COMBINE[opcode]].compute
-    # One after the other, in the order of the ring: the order decides the last bit.
+    # Combine in the order of the ring: the order decides the last bit.
     total = partials[0]
     with np.errstate(all="ignore"):
         for partial in partials[1:]:

@@ -207,7 +207,7 @@ class Machine:
 
     def _check_parameter(self, argument: KernelArgument) -> None:
         if argument.parameter not in self.parameters:
-            text = f"its parameter '{argument.parameter}' is none of the bundle's."
+            text = f"its parameter '{argument.parameter}' is not a parameter of the bundle."
             raise SimulationError("manifest", text, tensor=argument.name)
 
     def block(self, statements: tuple[Statement, ...], index: int) -> int:
@@ -320,7 +320,9 @@ class Machine:
             raise SimulationError("manifest", text, design=design)
         for name in names:
             if name not in self.space.regions:
-                raise SimulationError("manifest", "no such buffer is described.", design=design, tensor=name)
+                raise SimulationError(
+                    "manifest", "the manifest does not describe this buffer.", design=design, tensor=name
+                )
         return tuple(self.space.regions[name] for name in names)
 
 
@@ -353,7 +355,7 @@ def index_values(bundle: Bundle, space: AddressSpace, numerics: Numerics) -> dic
 #
 # Cores run concurrently, so the result must not depend on their order: a core must not write data that another
 # core reads or writes in the same operation. Within one core an elementwise operation may work in place.
-# In a split reduction the last core of each group has the result; in LX, only the last core has it.
+# The last core of each group of a split reduction has the result; in LX, only this core has it.
 
 #: Functions that repeat the operations of a run, in order.
 Recording = list[Callable[[], None]]
@@ -455,7 +457,7 @@ def check_conflicts(plan: Plan, inputs: Sequence[OperandAccesses], outputs: Sequ
         other = hit & (cores[place] != access.core)
         if other.any():
             index = int(np.flatnonzero(other)[0])
-            text = f"it reads what core {cores[place[index]]} writes in the same operation."
+            text = f"it reads data that core {cores[place[index]]} writes in the same operation."
             raise access_error(plan, access, "race", text, int(mine[index]))
         if hit.any():
             _check_own(plan, access, by_core[access.core])

@@ -167,7 +167,7 @@ class AddressRange:
     allocation: str = ""
 
 
-#: A function that puts the host data into the memory of an allocation.
+#: A function that writes the host data to the memory of an allocation.
 Load = Callable[[Memory], None]
 
 

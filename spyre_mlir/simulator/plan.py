@@ -221,7 +221,7 @@ def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:
         mask_value = constant_value(constant.bits, constant.data_format)
     if design.opcode in NEUTRAL:
         value, form = NEUTRAL[design.opcode], design.operands[0].data_format
-        # In a format without infinity its last number represents infinity, so both are neutral.
+        # The last number of a format without infinity represents infinity, so both are neutral.
         neutral = (value, constant_value(constant_bits(value, form), form))
     work = Work(
         reduced=tuple(axis for axis, label in enumerate(labels) if label in reduced),

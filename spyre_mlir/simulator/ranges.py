@@ -269,7 +269,7 @@ def check_sum(plan: Plan, core: int, total: NDArray[Any]) -> None:
     """Check sums of 8-bit products that are scaled afterwards: DL16 can represent them, IEEE fp16 may not."""
     largest = float(np.abs(total[np.isfinite(total)]).max(initial=0))
     if largest > FP16_MAX:
-        text = f"a sum of {largest:.0f} has no place in IEEE fp16; run with the numerics '{BIT_TRUE}'."
+        text = f"a sum of {largest:.0f} exceeds the range of IEEE fp16; run with the numerics '{BIT_TRUE}'."
         raise SimulationError("range", text, design=plan.design, core=core)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Relayout over the ring: every core gathers its part of a buffer from the LX of the cores that hold it.
 
-A *piece* is the part of one slice of the source that a core wants. It comes from the nearest core that holds the slice;
+A *piece* is the part of one slice of the source that a core needs. It comes from the nearest core that holds the slice;
 ties go to the lower core id. All cores read before any core writes. Bits are copied unchanged, including padding.
 """
 
@@ -63,7 +63,7 @@ def relayout(plan: Plan, sources: Sequence[Access], targets: Sequence[Access], s
     low, high = min(target.address for target in targets), max(target.end for target in targets)
     for source in sources:
         if source.address < high and low < source.end:
-            text = f"it overlaps the output '{targets[0].region.name}', which a relayout must not."
+            text = f"it overlaps the output '{targets[0].region.name}'; expected source and result to be disjoint."
             raise access_error(plan, source, "overlap", text)
     gather = _Gather(plan, sources, targets[0].box, space)
     results = gather.parts(targets)
@@ -216,7 +216,7 @@ class _Gather:
     def _nearest(self, piece: _Piece, target: Access) -> Access:
         if piece.slices not in self._holders:
             position = [begin - low for begin, low in zip(piece.begins, target.box.origin, strict=True)]
-            text = f"{element_text(self._plan, target.box, position)} is in the LX of no core."
+            text = f"{element_text(self._plan, target.box, position)} is not in the LX of any core."
             raise access_error(self._plan, target, "not-held", text)
         holders, nodes = self._holders[piece.slices], self._plan.design.target.device_cores
         # Ties go to the lower core id, as in ``cost/ring_traffic.py``, so that the bytes per link agree.

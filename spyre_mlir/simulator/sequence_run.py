@@ -175,7 +175,9 @@ def require_first(manifest: Manifest) -> None:
     """Raise ``SimulationError`` for a bundle that expects data of a previous bundle."""
     if manifest.expects:
         names = listed(resident.buffer for resident in manifest.expects)
-        text = f"the bundle goes on with what the one before it leaves ({names}); run the program that it is a part of."
+        text = (
+            f"the bundle expects buffers of the previous bundle ({names}); run the program that contains it."
+        )
         raise SimulationError("resident", text)
 
 
@@ -186,7 +188,7 @@ def _check_order(bundles: Sequence[Bundle]) -> None:
         bases = {buffer.name: buffer.base for buffer in bundle.manifest.buffers}
         for resident in bundle.manifest.expects:
             if bases.get(resident.buffer) == LX and not before.manifest.non_terminal:
-                text = "a bundle expects this buffer in LX, but the one before it is terminal."
+                text = "a bundle expects this buffer in LX, but the previous bundle is terminal."
                 raise SimulationError("resident", text, tensor=resident.buffer)
 
 

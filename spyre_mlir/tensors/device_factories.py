@@ -81,7 +81,7 @@ def arange(
     start, end = (0, start) if end is None else (start, end)
     if step == 0:
         raise CompileError("The step of arange is 0.")
-    # As in PyTorch, one float among the three makes all numbers floats.
+    # One float among the three makes all numbers floats, as in PyTorch.
     number = next((bound for bound in (start, end, step) if isinstance(bound, float)), 0)
     values = np.arange(start, end, step).astype(_numpy_type(dtype, number))
     return to_device(values, dtype=_name(dtype, number), **layout)

@@ -256,9 +256,7 @@ class DeviceTensor(DeviceViews):
             return (
                 self if not any(value is not None for value in layout.values()) else to_device(self, **layout)
             )
-        raise CompileError(
-            f"A tensor on the device goes to 'cpu', or to 'spyre' in another layout, not to {device!r}."
-        )
+        raise CompileError(f"The device must be 'cpu', or 'spyre' for another layout, not {device!r}.")
 
     def torch(self) -> Any:
         """Wrap the tensor as a PyTorch tensor on the device ``spyre``, with the same storage."""
@@ -294,7 +292,7 @@ class DeviceTensor(DeviceViews):
 
     def __array__(self, *_: Any, **__: Any) -> NDArray[Any]:
         """Refuse implicit conversion to a numpy array: copies to the host must be explicit."""
-        raise CompileError("A tensor on the device is no array of numpy; numpy() copies it to the host.")
+        raise CompileError("A tensor on the device is not a numpy array; numpy() copies it to the host.")
 
     __add__ = __radd__ = _operator("add")
     __sub__, __rsub__ = _operator("sub"), _operator("rsub")
@@ -451,7 +449,9 @@ def _host_array(array: Any, dtype: Any, has_layout: bool = True) -> tuple[NDArra
             array, dtype = _of_torch(array.detach().cpu().resolve_neg(), dtype)
         host = np.asarray(array)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise CompileError(f"What goes to the device is no array: {str(error).rstrip('.')}.") from error
+        raise CompileError(
+            f"The value is not an array that the device accepts: {str(error).rstrip('.')}."
+        ) from error
     dtype = host.dtype.name if dtype is None else dtype_name(dtype)
     if has_layout:
         element_type(dtype)

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, counted
 from spyre_mlir.layout.strided import StridedView
 
 
@@ -245,7 +245,7 @@ class DeviceViews:
                 )
         indexed = sum(item is not None and item is not Ellipsis for item in index)
         if indexed > self.ndim:
-            raise CompileError(f"{indexed} indices are too many for a tensor of {self.ndim} dims.")
+            raise CompileError(f"{indexed} indices are too many for a tensor of {counted(self.ndim, 'dim')}.")
         if sum(item is Ellipsis for item in index) > 1:
             raise CompileError("An index has '...' at most once.")
         items: list[Any] = []
@@ -288,7 +288,7 @@ def _dim(dim: int, rank: int) -> int:
     if not _is_index(dim):
         raise CompileError(f"A dim is an integer, not {dim!r}.")
     if not -rank <= dim < rank:
-        raise CompileError(f"There is no dim {dim}; the tensor has {rank} dims.")
+        raise CompileError(f"There is no dim {dim}; the tensor has {counted(rank, 'dim')}.")
     return dim % rank
 
 

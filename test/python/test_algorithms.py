@@ -256,7 +256,7 @@ def test_a_name_that_is_no_text_is_an_error(name: Any) -> None:
         ),
         ("class A(WorkDivision):\n    name = 'mine'", "The division 'A' lacks: divide"),
         ("class A(WorkDivision):\n    divide = print", "The division 'A' lacks: name"),
-        ("class A:\n    pass", "'A' is no algorithm: it has none of the base classes"),
+        ("class A:\n    pass", "'A' is not an algorithm: it must derive from an algorithm base class"),
     ],
 )
 def test_what_cannot_be_registered_is_refused(
@@ -284,7 +284,9 @@ def test_entry_points_are_found_by_their_names(tmp_path: Path, monkeypatch: pyte
     registry = REGISTRIES["division"]
     assert "test-division" in registry.names() and "spyre_test_division" not in sys.modules
     assert registry.find("test-division").__name__ == "LastDimFirst"
-    with pytest.raises(CompileError, match="'spyre_test_division:math' is no division with the name 'other'"):
+    with pytest.raises(
+        CompileError, match="'spyre_test_division:math' is not a division with the name 'other'"
+    ):
         registry.find("other")
     del sys.modules["spyre_test_division"]
 
@@ -326,4 +328,4 @@ def test_the_code_of_an_algorithm_is_part_of_the_key(
     monkeypatch.setattr(cls, "__module__", "nowhere")
     cache_log.clear()
     spyre_mlir.compile(MATMUL, cost_model="test-cost")
-    assert "may run the cost model 'test-cost', whose code is no file" in cache_log.text
+    assert "may run the cost model 'test-cost', whose code is not in a file" in cache_log.text

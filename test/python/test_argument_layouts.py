@@ -137,7 +137,7 @@ REFUSED = {
     ),
     "no tensor": (
         lambda: spyre_mlir.compile("func.func @main(%x: f32) {\n  return\n}", layouts={0: {}}),
-        "The argument 'arg0' is no tensor of static shape but f32",
+        "The argument 'arg0' must be a tensor of static shape, not f32",
     ),
     "no function": (lambda: spyre_mlir.compile("module {}", layouts={0: {}}), "this module has 0"),
 }  # fmt: skip
@@ -156,9 +156,9 @@ def test_a_call_with_another_layout_names_both():
     with pytest.raises(CompileError) as raised:
         program(to_device(X), X)
     assert raised.value.message == (
-        "The input 'arg0' has another layout than the program takes: Program.to_device lays it out so, compiling "
-        "with tensors of the device takes them as they lie. The program takes it as device size [1, 128, 64] with "
-        "host strides [8192, 1, 128], not as device size [2, 64, 64] with host strides [64, 128, 1]."
+        "The input 'arg0' has device size [2, 64, 64] with host strides [64, 128, 1], but the program accepts device "
+        "size [1, 128, 64] with host strides [8192, 1, 128]; convert the input with Program.to_device, or compile with "
+        "tensors in this layout."
     )
 
 

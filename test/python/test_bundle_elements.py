@@ -42,7 +42,7 @@ def check_refused(bundle: Bundle, text: str) -> None:
 
 def test_a_reader_on_other_cores_than_the_writer():
     """Its result goes where its slices say, so only the elements in LX are wrong."""
-    text = "takes what its LX holds of Tensor0 for the slice mb 1, but execute 0 left the slice mb 0 there"
+    text = "reads Tensor0 in LX as the slice mb 1, but execute 0 wrote the slice mb 0 there"
     check_refused(turned(REDUCTION, 1), text)
 
 
@@ -58,11 +58,11 @@ def test_a_relayout_of_what_the_cores_do_not_hold():
     source = RELAYOUT.designs["sdsc_1.json"].operands[0]
     assert source.held is not None
     held = HeldSlices(source.held.slices, source.held.core_slices[::-1])
-    check_refused(tensor(RELAYOUT, 0, 1, held=held), "for the slice mb 1, but execute 0 left the slice mb 0")
+    check_refused(tensor(RELAYOUT, 0, 1, held=held), "as the slice mb 1, but execute 0 wrote the slice mb 0")
 
 
 def test_a_reader_of_a_relayout_on_other_cores():
-    check_refused(turned(RELAYOUT, 2), "for the slice out 1, but execute 1 left the slice out 0 there")
+    check_refused(turned(RELAYOUT, 2), "as the slice out 1, but execute 1 wrote the slice out 0 there")
 
 
 def problem(**changes) -> str | None:
@@ -88,7 +88,7 @@ def test_a_view_of_the_rows_as_two_dims():
 def test_a_view_that_no_order_of_the_tensor_allows():
     """128 rows of 2 sticks on each core: its first 128 sticks are rows of the other core's half, too."""
     changes = {"sizes": {"mb": 256, "out": 128}, "shares": {"mb": 128, "out": 128}}
-    text = "expected reader and writer to have the elements of the tensor in one order"
+    text = "expected reader and writer to have the elements of the tensor in the same order"
     assert text in (problem(dims="mb out", **changes) or "")
 
 

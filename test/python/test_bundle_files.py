@@ -68,7 +68,7 @@ def test_what_is_no_regular_file_is_not_read(folder, capsys, name):
         path = folder / name
         path.unlink()
         make(path)
-        assert "is not a regular one" in diagnostic(folder, capsys)
+        assert "is not a regular file" in diagnostic(folder, capsys)
         (os.rmdir if path.is_dir() else os.unlink)(path)
         path.touch()
 
@@ -76,20 +76,20 @@ def test_what_is_no_regular_file_is_not_read(folder, capsys, name):
 def test_images_and_inputs_are_regular_files(folder, capsys):
     (folder / "device_weights.json").write_text('{"numerics": "ieee", "images": []}')
     os.mkfifo(folder / "device_weights.npy")
-    assert "is not a regular one" in diagnostic(folder, capsys)
+    assert "is not a regular file" in diagnostic(folder, capsys)
     (folder / "device_weights.npy").unlink()
     (folder / "device_weights.json").unlink()
     assert read_images(folder, ()).by_name == {}
     folder.with_name("in.npz").unlink()
     os.mkfifo(folder.with_name("in.npz"))
-    assert "is not a regular one" in diagnostic(folder, capsys)
+    assert "is not a regular file" in diagnostic(folder, capsys)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("[" * 100_000, "it nests too deeply"),
-        ('{"version": 1, "version": 1}', "the name 'version' is there twice in an object"),
+        ('{"version": 1, "version": 1}', "duplicate key 'version'"),
         ('{"version": ' + "9" * 5000 + "}", "not valid JSON"),
         ('{"version": NaN}', "NaN is not valid JSON"),
         ('{"\\ud800": 1}', "not text in Unicode"),

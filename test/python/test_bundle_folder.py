@@ -161,7 +161,7 @@ def test_a_folder_with_padding_in_its_designs_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("padding", "message"),
     [
-        ({"sdsc_7.json": {"out": 56}}, r"padding.sdsc_7.json is the padding of no design of the bundle"),
+        ({"sdsc_7.json": {"out": 56}}, r"padding.sdsc_7.json is for a design that the bundle does not have"),
         ({"sdsc_0.json": {"out": 40}}, r"padding.sdsc_0.json is not the padding that the design has"),
         ({"sdsc_1.json": {"out": "56"}}, r"padding.sdsc_1.json.out must be an integer"),
         ([], r"padding must be an object"),

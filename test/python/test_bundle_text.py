@@ -88,7 +88,7 @@ ERRORS = {
     ),
     "%a = arith.addi %q, %p : index": ("3:17", "The value %q is not defined before its use."),
     "%p = arith.constant 1 : index": ("3:1", "The value %p is defined twice."),
-    "%a = arith.muli %p, %p : index": ("3:6", "The operation 'arith.muli' is not one of a bundle."),
+    "%a = arith.muli %p, %p : index": ("3:6", "The operation 'arith.muli' is not an operation of a bundle."),
     "%a = arith.constant x : index": ("3:21", "Expected an integer here but found 'x'."),
     "%a = affine.apply #m(%p)": ("3:19", "Expected the name of an affine map defined above but found '#m'."),
     "%a = arith.constant 1 : index %b = arith.addi %a %p : index": (

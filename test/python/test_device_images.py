@@ -188,7 +188,7 @@ def test_one_file_without_the_other(tmp_path, name):
         (lambda index: index.update(numerics="fp4"), "field numerics must be one of ieee, dl16"),
         (
             lambda index: index["images"].append(index["images"][0]),
-            r"images\[1\].argument.name is there twice",
+            r"images\[1\].argument.name is a duplicate",
         ),
         (lambda index: index["images"][0].pop("crc32"), "has no member 'crc32'"),
         (lambda index: index["images"][0]["argument"].update(name="w"), "must be an argument of the bundle"),

@@ -104,7 +104,7 @@ REFUSED = {
     "a bad order": ((X,), {"dim_order": [0]}, "must name each of the 2 dims once"),
     "f64": ((X.astype(np.float64),), {}, "float64 has no form on the device; choose one of float16"),
     "a text": (("x",), {}, "has no form on the device"),
-    "a ragged list": (([[1], [2, 3]],), {}, "is no array"),
+    "a ragged list": (([[1], [2, 3]],), {}, "is not an array"),
     "no elements": ((X[:0],), {}, "shape [0, 70] has no elements"),
     "large integers": ((np.array([2**31]),), {}, "outside the range"),
     "halves as integers": ((X + 0.5,), {"dtype": "int32"}, "does not become int32"),
@@ -173,7 +173,7 @@ WRONG = {
         lambda tensor: to_device(tensor, stick_outermost="no"),
         "is True or False, not 'no'",
     ),
-    "without numbers": (lambda _: to_device(torch.empty(3, device="meta")), "is no array"),
+    "without numbers": (lambda _: to_device(torch.empty(3, device="meta")), "is not an array"),
 }
 
 

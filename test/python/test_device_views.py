@@ -213,8 +213,8 @@ REFUSED = {
     "no view": (lambda: X.t().view(210), "has no view of [210]; reshape copies it."),
     "another size": (lambda: X.view(211), "has no shape [211]: it has 210 elements."),
     "an expansion": (lambda: X.expand(4, 70), "does not expand to [4, 70]."),
-    "another device": (lambda: X.to("cuda"), "goes to 'cpu', or to 'spyre'"),
-    "two places": (lambda: X + np.zeros((3, 70), np.float16), "takes tensors that are all on the device"),
+    "another device": (lambda: X.to("cuda"), "must be 'cpu', or 'spyre' for another layout"),
+    "two places": (lambda: X + np.zeros((3, 70), np.float16), "requires all tensors on the device"),
     "no tensor": (lambda: spyre_mlir.restickify(cast(Any, [3]), [0]), "Only a tensor on the device is restickified"),
     "no dtype": (lambda: spyre_mlir.zeros(3, dtype="float64"), "float64 has no form on the device"),
 }  # fmt: skip

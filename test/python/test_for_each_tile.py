@@ -107,11 +107,11 @@ def test_dynamo():
         ("either 'tile'", lambda x: for_each_tile(torch.exp, x)),
         ("at least one element", lambda x: for_each_tile(torch.exp, x, tile=0)),
         ("has 2 dims, no dim 2", lambda x: for_each_tile(torch.exp, x, tile=1, dim=2)),
-        ("all need as many", lambda x: for_each_tile(torch.add, x, x[:2], tile=1)),
+        ("the numbers must be equal", lambda x: for_each_tile(torch.add, x, x[:2], tile=1)),
         ("returns a pair", lambda x: for_each_tile(lambda c, t: c, x, tile=1, carried=x)),
         ("which began as", lambda x: for_each_tile(lambda c, t: (t, None), x, tile=1, carried=x)),
-        ("no dim 3 to put", lambda x: for_each_tile(torch.exp, x, tile=1, out_dim=3)),
-        ("for 1 results", lambda x: for_each_tile(torch.exp, x, tile=1, out_dim=(0, 1))),
+        ("no dim 3 to concatenate", lambda x: for_each_tile(torch.exp, x, tile=1, out_dim=3)),
+        ("for 1 result", lambda x: for_each_tile(torch.exp, x, tile=1, out_dim=(0, 1))),
     ],
 )
 def test_errors(message, call):

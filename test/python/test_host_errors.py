@@ -25,7 +25,7 @@ func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
   %p = llvm.mlir.zero : !llvm.ptr
   %r = llvm.call @system(%p) : (!llvm.ptr) -> i32
   return %x : tensor<2xf32>
-}""", "'llvm.func' has no place in the module of a host function"),
+}""", "'llvm.func' is not allowed in the module of a host function"),
     "LLVM inside": ("""func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
   %p = llvm.mlir.zero : !llvm.ptr
   return %x : tensor<2xf32>

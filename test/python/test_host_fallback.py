@@ -335,23 +335,23 @@ EDITS = {
     ),
     "a value made twice": (
         lambda root: root["steps"][2].update(outputs=["device_0.0"]),
-        "steps[2].outputs[0] names 'device_0.0', which is there already",
+        "steps[2].outputs[0] names 'device_0.0', which is already defined",
     ),
     "an unknown kind": (lambda root: root["steps"][0].update(kind="gpu"), "must be 'bundle' or 'host'"),
     "a path as a name": (lambda root: root["steps"][0].update(name="../x"), "must be a plain name"),
     "too many outputs": (
         lambda root: root["steps"][0].update(outputs=["device_0.0", "more"]),
-        "must name the 1 results of the bundle",
+        "must name the 1 result of the bundle",
     ),
     "inputs that the function does not take": (
         lambda root: root["steps"][1].update(inputs=["device_0.0", "arg0"]),
-        "has 2 inputs and 1 outputs, but its function 1 and 1",
+        "has 2 inputs and 1 output, but its function 1 and 1",
     ),
     "an input that is no argument": (
         lambda root: root["steps"][0].update(inputs=["arg0"]) or root["steps"][2].update(inputs=["arg0"]),
-        "names 'arg0', which is no argument of the bundle",
+        "names 'arg0', which is not an argument of the bundle",
     ),
-    "no result": (lambda root: root.update(returned=[]), "must name the 1 results"),
+    "no result": (lambda root: root.update(returned=[]), "must name the 1 result"),
     "a result that nobody makes": (lambda root: root.update(returned=["lost"]), "names 'lost'"),
 }
 

@@ -89,7 +89,7 @@ def _overlapping(bundle: Bundle) -> Bundle:
 
 
 @needs_interpreter
-@pytest.mark.filterwarnings("ignore:By the count of the interpreter:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:The interpreter counts more bytes:RuntimeWarning")
 @pytest.mark.parametrize("addresses", [False, True])
 def test_loops_carry_their_values(addresses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attention in tiles of keys, whose running sums are iter_args, or memory of LX."""

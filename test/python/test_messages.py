@@ -70,7 +70,7 @@ def test_an_error_says_where(name):
         ("no fallback", "sin in 'layers.1': "),
         ("nonzero", "nonzero in 'layers.1': The size of dim 0"),
         ("raises lines", "in 'layers.1': The model raises RuntimeError: first line."),
-        ("allclose", "allclose in 'layers.1': What it gives is only known when the program runs"),
+        ("allclose", "allclose in 'layers.1': Its result is only known when the program runs"),
         ("missing input", "cannot be called with these example inputs: missing a required argument: 'y'."),
         ("many parameters", "2.bias and 35 more"),
         ("unknown option", "its options: sencores, "),

@@ -75,7 +75,9 @@ def program() -> spyre_mlir.Program:
 def test_what_needs_numbers_is_refused(
     program: spyre_mlir.Program, use: Callable[[spyre_mlir.Program, Path], object], tmp_path: Path
 ) -> None:
-    with pytest.raises(spyre_mlir.CompileError, match="compile the model with its weights to run or save it"):
+    with pytest.raises(
+        spyre_mlir.CompileError, match="compile the model with its weights to run or save the program"
+    ):
         use(program, tmp_path)
     assert not list(tmp_path.iterdir())
 

@@ -87,7 +87,7 @@ TOGETHER = {
     "running sum": (lambda x: x.cumsum(0), "an operation combines its elements"),
     "sorted columns": (lambda x: x.sort(0)[0], "an operation combines its elements"),
     "before others": (
-        lambda x: torch.cat([x, torch.zeros(3, COLUMNS)]), "a concatenation puts something behind it",
+        lambda x: torch.cat([x, torch.zeros(3, COLUMNS)]), "a concatenation appends elements after the padding",
     ),
     "the last row": (lambda x: x[-1:] + 1, "a slice takes other positions at another size"),
     "number of rows": (lambda x: x * x.shape[0], "the model has other numbers at another size"),
@@ -95,9 +95,9 @@ TOGETHER = {
         lambda x: x + torch.arange(x.shape[0] - 1, -1, -1)[:, None], "the model has other constants at another size",
     ),
     "a branch": (lambda x: x.exp() if x.shape[0] > 6 else x.sin(), "'math.sin' is 'math.exp' at another size"),
-    "columns outermost": (lambda x: x.t().reshape(-1), "a reshape puts it inside of another dim"),
+    "columns outermost": (lambda x: x.t().reshape(-1), "a reshape merges the padded dim into another dim"),
     "zeros below": (
-        lambda x: nn.functional.pad(x, (0, 0, 0, 1)) + 1, "a padding puts something behind it",
+        lambda x: nn.functional.pad(x, (0, 0, 0, 1)) + 1, "a pad operation appends elements after the padding",
     ),
 }  # fmt: skip
 

@@ -467,5 +467,5 @@ def test_a_text_that_is_no_plan(text: str, message: str):
 
 def test_values_that_json_has_not():
     """A plan in Python can hold anything."""
-    with pytest.raises(CompileError, match="The plan has a value that JSON has not"):
+    with pytest.raises(CompileError, match="The plan contains a value that JSON cannot represent"):
         compiled({"version": 1, "operations": [object()]})

@@ -338,7 +338,7 @@ def test_a_pass_of_the_user_has_no_cache(
     methods = {"__module__": "user", "run": lambda self, module: None}
     monkeypatch.setitem(PASSES, "of-the-user", type("OfTheUser", (Pass,), methods))
     spyre_mlir.compile(EXP, insert=("of-the-user@cse",))
-    assert "the pass 'of-the-user', which is not of the compiler" in cache_log.text and not entries(tmp_path)
+    assert "the user-defined pass 'of-the-user'" in cache_log.text and not entries(tmp_path)
 
 
 def test_what_has_no_key_is_compiled_and_told(cache_log: pytest.LogCaptureFixture, tmp_path: Path) -> None:

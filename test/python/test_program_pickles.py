@@ -102,7 +102,7 @@ class Noise(nn.Module):
 def test_what_does_not_pickle_is_one_error() -> None:
     program = spyre_mlir.compile(Noise(), (torch.ones(8, 64).half(),))
     with pytest.raises(
-        CompileError, match="The program does not pickle, for what its model takes or returns does not"
+        CompileError, match="The program cannot be pickled, because an input or a result of its model cannot"
     ):
         pickle.dumps(program)
 

@@ -231,7 +231,7 @@ def test_what_cannot_be_the_state(option, message):
 
 def test_a_layout_is_chosen_once():
     program = spyre_mlir.compile(Cache(), call(3), state=True, layouts={"keys": {"stick_dims": [2]}})
-    with pytest.raises(CompileError, match="The layout of 'keys' is that of the state"):
+    with pytest.raises(CompileError, match="The layout of 'keys' is fixed by the state"):
         spyre_mlir.compile(Cache(), call(3), state=program.state, layouts={"keys": {"stick_dims": [2]}})
     with pytest.raises(CompileError, match="a module in MLIR has none"):
         spyre_mlir.compile("module {}", state=True)

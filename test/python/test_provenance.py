@@ -140,5 +140,5 @@ def test_a_page_without_levels_says_so():
     """As of a folder: the source, the text of the program and the operations are there."""
     program = stack()
     text = page(program_facts(program.bundle, program.remarks), program.bundle)
-    assert "The other levels are known where a program is reported after its compilation." in text
+    assert "The other levels are known if the report is written right after the compilation." in text
     assert "The other levels are known" not in stack_page()

@@ -269,7 +269,7 @@ def test_a_sum_beyond_ieee_fp16_is_an_error_there():
     x, w = np.full((4, 200), 0x7E, np.uint8), np.full((200, 64), 0x7E, np.uint8)
     text = matmul(4, 200, 64, "f8E4M3FN")
     with pytest.raises(
-        SimulationError, match=r"a sum of 40140800 has no place in IEEE fp16; .* 'dl16'"
+        SimulationError, match=r"a sum of 40140800 exceeds the range of IEEE fp16; .* 'dl16'"
     ) as raised:
         spyre_mlir.compile(text, sencores=1)(x, w)
     assert raised.value.kind == "range"

@@ -404,7 +404,7 @@ def test_remarks_are_saved_beside_the_bundle_and_change_nothing(tmp_path):
 def test_a_folder_without_remarks_has_none(tmp_path):
     write_bundle(bundles.add_bundle(), tmp_path / "a")
     assert not (tmp_path / "a" / "remarks.jsonl").exists() and read_remarks(tmp_path / "a") == []
-    assert "Nothing is known of the decisions" in made("add")[1]
+    assert "There are no decisions" in made("add")[1]
 
 
 @pytest.mark.parametrize("line", ["{", "[]", '{"pass_name": "a"}', '{"pass_name": 1}', "null"])

@@ -440,8 +440,8 @@ def test_a_source_that_is_gone_is_said_so(window, tmp_path):
     (tmp_path / "page.html").write_text(made("add")[1], encoding="utf-8")
     window.open(tmp_path / "page.html", "#op-0")
     told = text(window, "#pane")
-    assert "model.py:12" in told and "The file was not there" in told
-    assert "No remark is about its line" in told
+    assert "model.py:12" in told and "The file was missing" in told
+    assert "There are no remarks for this source line" in told
 
 
 # -- keys --------------------------------------------------------------------------------------------------

@@ -201,9 +201,9 @@ def test_lx_is_wiped_behind_a_terminal_bundle() -> None:
     bare = [annotated(part, expects=(), leaves=(), non_terminal=False) for part in (first, second)]
     with pytest.raises(SimulationError, match="is read but was never written"):
         executed(bare, arrays)
-    with pytest.raises(SimulationError, match="the one before it is terminal"):
+    with pytest.raises(SimulationError, match="the previous bundle is terminal"):
         executed([annotated(first, non_terminal=False), second], arrays)
-    with pytest.raises(SimulationError, match="goes on with what the one before it leaves"):
+    with pytest.raises(SimulationError, match="expects buffers of the previous bundle"):
         run(second, {})
 
 

@@ -101,9 +101,7 @@ def test_one_of_the_bundles_alone(folder: Path, tmp_path: Path, capsys: pytest.C
     capsys.readouterr()
     assert spyre_run.main([alone]) == 1
     error = capsys.readouterr().err
-    assert error.startswith(
-        "error: the bundle goes on with what the one before it leaves (buffer0, buffer1);"
-    )
+    assert error.startswith("error: the bundle expects buffers of the previous bundle (buffer0, buffer1);")
     assert len(error.splitlines()) == 1
 
 
@@ -229,7 +227,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
             _manifest("device_0_0", lambda m: m["leaves"][0].update(layout=["by columns"])),
             _manifest("device_0_1", lambda m: m["expects"][0].update(layout=["by columns"])),
         ),
-        "It does not say of buffer0 what the bundles before it leave",
+        "the buffers that it needs of earlier bundles differ in buffer0",
     ),
     "a host step between": (_host_step, "but no bundle of the program runs right after it"),
     "the first bundle is gone": (

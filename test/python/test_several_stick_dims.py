@@ -197,7 +197,7 @@ REFUSED = {
     ),
     "no such result": (
         lambda: spyre_mlir.compile(lambda x: x + 1, (X,), layouts={"result1": {}}),
-        "There is no 'result1' to lay out; the program has 1 results.",
+        "There is no 'result1' to lay out; the program has 1 result.",
     ),
     "nothing computed": (
         lambda: spyre_mlir.compile(lambda x: x.mT, (X,), layouts={"result0": {}}), "computes nothing on the device",

@@ -103,7 +103,7 @@ def test_a_contracted_dim_must_be_in_both_inputs():
     ("changes", "message"),
     [
         ({"uses": ()}, "names 0 buffers"),
-        ({"uses": (("x", "y", "w"),)}, "no such buffer"),
+        ({"uses": (("x", "y", "w"),)}, "does not describe this buffer"),
         ({"buffers": (Buffer("x", "nowhere", 0, 128),)}, "not a parameter or an allocation"),
         ({"buffers": (Buffer("x", "arg0", 0, 128),) * 2}, "described twice"),
     ],
@@ -125,7 +125,10 @@ def loop(lower: int, upper: int, step: int, *body) -> Bundle:
         (loop(0, 65536, 1), "65535 are possible"),
         (loop(0, 1, 1, Allocate("p", 128)), "entry block"),
         (loop(0, 1, 1, Add("p", "i", "q")), "'%q' is used before"),
-        (replace(change_manifest(add_bundle(), buffers=()), parameters=()), "is none of the bundle's"),
+        (
+            replace(change_manifest(add_bundle(), buffers=()), parameters=()),
+            "is not a parameter of the bundle",
+        ),
         (replace(add_bundle(), designs={}), "no file 'sdsc_0.json'"),
         (replace(add_bundle(), statements=(Allocate("p", 2**34),)), "exceed"),
     ],

@@ -338,8 +338,8 @@ def branching(x):
     [
         (lambda x: x.float().mean(0).half(), "has other numbers at another size"),
         (lambda x: x[-1] * 2, "takes other positions at another size"),
-        (lambda x: torch.cat([x, x * 2]), "beside others"),
-        (lambda x: x[: x.shape[0] // 2] * 2, "no multiple of one size|other positions|does not follow"),
+        (lambda x: torch.cat([x, x * 2]), "joins tensors along a dim"),
+        (lambda x: x[: x.shape[0] // 2] * 2, "multiple of exactly one size|other positions|does not follow"),
         (branching, "at another size"),
         (lambda x: x.new_ones(x.shape[0]).sum() + x, "at another size|counts its elements"),
     ],
@@ -349,7 +349,7 @@ def test_other_programs_at_other_sizes(model, reason) -> None:
     program = compiled(model)
     assert program.symbolic is None
     (remark,) = program.remarks
-    assert remark.kind == "size" and "each size has a bundle of its own" in remark.reason
+    assert remark.kind == "size" and "each size has a separate bundle" in remark.reason
     assert re.search(reason, remark.reason), remark.reason
     for rows in (64, 192, 256):
         x = half(rows, 64)
@@ -357,7 +357,7 @@ def test_other_programs_at_other_sizes(model, reason) -> None:
 
 
 def test_a_branch_between_the_sizes() -> None:
-    """A model that is another program at one size, between smallest and largest, has a bundle of its own there."""
+    """A model that is another program at one size, between smallest and largest, has a separate bundle there."""
 
     def model(x):
         return x + 1 if x.shape[0] == 128 else x * 2
@@ -367,7 +367,7 @@ def test_a_branch_between_the_sizes() -> None:
         torch.testing.assert_close(program(half(rows, 64)), model(half(rows, 64)))
     assert program.symbolic is not None
     assert [at_size.is_instance for at_size in program.programs.values()] == [False, True, True]
-    assert "at S = 128 the model has a bundle of its own" in program.remarks[0].reason
+    assert "at S = 128 the model has a separate bundle" in program.remarks[0].reason
 
 
 def test_a_bundle_for_each_size() -> None:

@@ -172,7 +172,7 @@ def test_a_folder_that_cannot_be_used_is_an_error(
     with pytest.raises(CompileError, match=r"The folder '.*file' of SPYRE_REPORT_DIR cannot be made"):
         ReportFolder.of_environment()
     (tmp_path / "graphs.json").write_text("[1]")
-    with pytest.raises(CompileError, match="is no list of graphs; remove it"):
+    with pytest.raises(CompileError, match="is not a list of graphs; remove it"):
         ReportFolder(tmp_path).add([], [])
 
 
