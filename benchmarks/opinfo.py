@@ -269,8 +269,8 @@ _HEAD = """# PyTorch's operator database
 
 The samples of `torch.testing._internal.common_methods_invocations.op_db`, compiled with the defaults and run on the
 simulator, by the rule of the tests: four times PyTorch's own error against float64, and integers exactly. Samples that
-PyTorch itself cannot run, and those of random numbers, do not count. `python -m benchmarks opinfo --samples 1 --table
-docs/operators.md` writes this page.
+PyTorch itself cannot run, and samples of random operations, do not count. `python -m benchmarks opinfo --samples 1
+--table docs/operators.md` writes this page.
 """
 
 

@@ -265,6 +265,14 @@ def test_every_fence_is_a_block(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)
+def test_the_name_of_a_file_is_visible(page: str) -> None:
+    """The paragraph before a file names it, because readers of the Markdown on GitHub do not see the mark."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for mark in re.finditer(r"^<!-- file: (\S+) -->$", text, re.MULTILINE):
+        assert mark[1] in text[: mark.start()].rstrip().rpartition("\n\n")[2]
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     """To a file of the checkout, and where they name a heading, to one that it has."""
     folder = (ROOT / page).parent
