@@ -12,5 +12,5 @@ is a count or a ratio. A new file of this folder is found by itself.
 
 import os
 
-# What is measured is the compiler; the benchmark of the cache turns it on.
+# Benchmarks measure the compiler without the cache; the benchmark of the cache sets this variable to 1.
 os.environ["SPYRE_CACHE"] = "0"

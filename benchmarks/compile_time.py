@@ -36,9 +36,9 @@ def compile_time() -> Metrics:
     """Seconds of the pipeline: a Granite-like layer, 12 of them, chains of up to 4096 ops; and of the steps around it.
 
     The layers of the suite are compiled at full size on 32 cores, in a process each, best of 2; ``peak_gb`` (10^9
-    bytes) is the most that one of the processes took with all it imports, PyTorch included. The growth is that of the
-    time per op from 64 or more ops to 4096, the larger one. The table is of programs of the tests: import is
-    torch.export and torch-mlir.
+    bytes) is the largest memory of a process, with its imports, PyTorch included. The growth compares the time per op
+    at 4096 ops with the time per op at 64 or more ops. The table lists programs of the tests: import is torch.export
+    and torch-mlir.
     """
     metrics: dict[str, float] = {}
     peaks = []
@@ -67,7 +67,7 @@ def _layers(name: str) -> tuple[float, float, int]:
 
 
 def _chain(length: int) -> tuple[float, int]:
-    """Seconds of the pipeline and the largest memory of so many ops in a row."""
+    """Return the seconds of the pipeline and the largest memory of ``length`` ops in a row."""
     return _pipeline_seconds(text(length)), peak_bytes()
 
 

@@ -19,8 +19,8 @@ COLUMNS = ("read_over_needed", "time_over_bound", "predicted_us", "error_over_ru
 def eight_bits(rows: str = "1,512", size: int = SIZE) -> Metrics:
     """A linear layer of 4096 x 4096 in fp8 and int8, with activations of 16 and of 8 bits, run on 32 cores.
 
-    What it needs to read is the weight once in 8 bits, rows and scales. The rule for errors: four times that of PyTorch
-    in fp16 or a thousandth of the largest number, both against float64.
+    The bound of traffic is the weight once in 8 bits, rows and scales. Allowed is four times the error of PyTorch in
+    fp16, or a thousandth of the largest number, both against float64.
     """
     metrics: dict[str, float] = {}
     for kind, activations in KINDS:

@@ -35,7 +35,7 @@ def equal_layers() -> Metrics:
 
 
 def _equal(count: int) -> tuple[float, int, int]:
-    """Seconds, layers that are copies, and the largest memory of so many layers at full size."""
+    """Return seconds, the number of layers that are copies, and the largest memory of ``count`` layers at full size."""
     member = suite()
     return _compiled(*member.program("layers_12", replace(member.FULL, layers=count), weights=False))
 

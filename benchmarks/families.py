@@ -43,9 +43,9 @@ TARGETS = {
 def families(only: str = "") -> Metrics:
     """Families of programs at full size on 32 cores, compiled one by one: predicted time over what they need.
 
-    ``--only`` is a regular expression of their names. The bound is that of the compiler, of logical bytes and needed
-    multiply-adds; notes say where it is another than the one by hand. What the host does costs no time here. Notes
-    name each program over 3.0 with what takes most of its time.
+    ``--only`` is a regular expression of their names. The bound is computed by the compiler from logical bytes and
+    needed multiply-adds; notes list differences from the bound by hand. Host operations cost no time here. Notes name
+    each program over 3.0 with the operations that take most of its time.
     """
     metrics, notes = all_measured(only)
     return Noted({**metrics, **summary(metrics)}, notes, COLUMNS)
@@ -148,7 +148,7 @@ def _differences(name: str, family: Any, program: Any) -> list[str]:
 
 
 def _reasons(name: str, program: Any) -> list[str]:
-    """What takes the time of a program that is far over its bound, as its remark says."""
+    """Return the remarks on the operations that keep a program far over its bound."""
     return [f"{name}: {remark.reason}" for remark in program.remarks if remark.kind == FAR_FROM_BOUND]
 
 

@@ -86,7 +86,7 @@ def minimised(workers: Workers, ticket: Ticket, outcome: Outcome, folder: Path) 
 
 
 def reason(why: str) -> str:
-    """What stays of a reason when the case gets smaller: no numbers, but whether one is missing."""
+    """Return the part of a reason that is stable while a case is minimised: no numbers, except whether one is NaN."""
     if " instead of " in why:
         return "nan" if "nan instead" in why else "numbers"
     return re.sub(r"\d+|'[^']*'", "", why.split(": ")[-1])[:60]

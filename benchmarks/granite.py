@@ -2,8 +2,8 @@
 """The relayouts of one Granite 8B model: its values, the cores that write them and those that read them.
 
 Reduced from the 130 relayouts of a compiled model in the "Granite LX relayout inventory" of torch-spyre: P of a
-prompt of 512 tokens, D of a decoding step. Where the inventory tells only how many pieces there are,
-they are those of the operations that write and read the value.
+prompt of 512 tokens, D of a decoding step. Where the inventory lists only the number of pieces, the pieces are the
+slices of the operations that write and read the value.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ _EIGHT_BY_ROW = Pieces({"mb": 8}, copies=4, step=4)
 
 
 def _all(copies: int) -> Pieces:
-    """All of a value on so many cores."""
+    """Return the pieces of a value that is whole on each of ``copies`` cores."""
     return Pieces(copies=copies)
 
 

@@ -25,7 +25,7 @@ def import_time() -> Metrics:
 
 
 def _layers(count: int) -> float:
-    """Seconds of the import of so many layers at full size, whose weights take no memory."""
+    """Return the seconds of the import of ``count`` layers at full size, whose weights take no memory."""
     member = suite()
     return _seconds(*member.program("layers_12", replace(member.FULL, layers=count), weights=False))
 
@@ -35,7 +35,7 @@ def _resnet() -> float:
 
 
 def _seconds(model: Any, inputs: Any) -> float:
-    """Seconds of an import, after that of a small program: lazy imports are not what is measured."""
+    """Return the seconds of an import, measured after the import of a small program, to exclude lazy imports."""
     from spyre_mlir.dialects import context
     from spyre_mlir.frontend import import_torch
 

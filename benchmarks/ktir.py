@@ -23,7 +23,7 @@ COLUMNS = ("programs", "tensors", "addresses", "larger_lx")
 def ktir(group: str = "", cores: int = 7) -> Metrics:
     """KTIR: programs that ktir-cpu runs with right numbers, of all groups or one, in both modes.
 
-    Programs with work for the host, or with numbers that KTIR has not, are none of them.
+    Programs with host operations, or with number formats that KTIR does not support, are not counted.
     """
     metrics: dict[str, float] = {"emission_of_12_layers_seconds": _emission_seconds()}
     if importlib.util.find_spec("ktir_cpu") is None:

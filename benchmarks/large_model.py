@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A model of a billion parameters: how long it takes to compile and to save, and what memory beside its weights."""
+"""A model of a billion parameters: seconds to compile and to save, and memory in addition to its weights."""
 
 from __future__ import annotations
 

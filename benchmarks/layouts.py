@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the choice of layouts costs in compile time, and how it grows."""
+"""Compile time of the choice of layouts, and its growth."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def seconds_of_passes(module: Callable[[], Any]) -> dict[str, float]:
 
 
 def _passes(module: Any) -> dict[str, float]:
-    """The seconds of each pass; those of a pass that runs several times are added up."""
+    """Return the seconds of each pass, summed over the runs of a pass."""
     from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
 
     timing = Timing()

@@ -43,7 +43,7 @@ def tool(name: str, *arguments: str | Path) -> Run:
 
 
 def apart(function: Callable[..., T], *arguments: object) -> T:
-    """What a function returns in a process of its own, whose memory is given back."""
+    """Return the result of a function that runs in a separate process, which frees its memory."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         return process.submit(function, *arguments).result()
 
@@ -53,7 +53,7 @@ def peak_bytes() -> int:
     status = Path("/proc/self/status")
     if not status.exists():
         return _bytes(resource.getrusage(resource.RUSAGE_SELF))
-    # What getrusage tells on Linux includes that of the process that started this one.
+    # On Linux, getrusage includes the peak memory of the parent process.
     (line,) = (line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024
 

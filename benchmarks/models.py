@@ -26,7 +26,7 @@ WANTED = {"host_work_percent": 5.0, "compile_seconds": 20.0, "run_seconds": 60.0
 def models() -> Metrics:
     """Models of two layers, hidden size 256 and 128 tokens, from PyTorch to numbers on 32 simulated cores.
 
-    Weights are random. Operations of the device are executions in bundles, those of the host are linalg operations;
+    Weights are random. Device operations are executions in bundles, host operations are linalg operations;
     ``host_work_percent`` is the host's part of all floating-point work. The bound of traffic is each argument and
     result of each bundle once. Compilation is all of it, in a process that has compiled nothing before. Allowed is
     four times the error of eager fp16 against float32, or the floor of the tests, for each tensor that a model returns

@@ -152,7 +152,7 @@ def _first_failure(command: list[str], copy: Path) -> str:
     environment["PYTHONPATH"] = str(copy)
     done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
     named = re.search(r"^(?:FAILED|ERROR|FAIL: spyre-mlir ::) *(\S+)", done.stdout, re.MULTILINE)
-    # The status 5 of pytest is that of no tests.
+    # Status 5 of pytest: no tests were collected.
     if named is None and done.returncode not in (0, 5):
         return f"{Path(command[0]).name} ends with the status {done.returncode}"
     return named[1] if named else ""

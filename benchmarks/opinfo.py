@@ -137,7 +137,7 @@ def _names(ops: str, known: dict[str, Any]) -> list[str]:
 
 
 def _families(known: dict[str, Any]) -> set[str]:
-    """The names of operations without those of variants."""
+    """Return the names of operations without names of variants."""
     return {operation.name for operation in known.values()}
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.measure import ROOT, seconds
 from benchmarks.registry import Metrics, benchmark
 
-#: Rectangles without slack, cut into so many buffers; capacity and time of each kind, and how many of them.
+#: Rectangles without slack: numbers of buffers per rectangle, (capacity, time steps) per kind, and seeds per kind.
 COUNTS = (60, 80, 100, 120)
 RECTANGLES = ((1 << 20, 1000), (1024, 200), (64, 60))
 SEEDS = 20
@@ -37,7 +37,7 @@ BUDGET = 5_000_000
 def packing() -> Metrics:
     """Exact packing: MiniMalloc's hard instances at their capacity, and cut rectangles without slack.
 
-    ``jit_seconds`` are those of compiling the search; ``first_use_seconds`` those of loading it from disk.
+    ``jit_seconds`` is the time to compile the search, ``first_use_seconds`` the time to load it from disk.
     """
     sets = _sets()
     metrics: dict[str, float] = {

@@ -44,8 +44,8 @@ _ACTS = {
 def pages() -> Metrics:
     """spyre-report of a Llama-style block (2048 wide, 512 tokens, 32 cores) and of 5000 ops in a row.
 
-    The process and the reading of the folder are included, best of 3; ``in_process`` is the page alone. Milliseconds
-    are those of headless Chromium, where there is one.
+    Seconds include the process and the reading of the folder, best of 3; ``in_process`` is the page alone. Headless
+    Chromium, if installed, measures the milliseconds.
     """
     import spyre_mlir
 

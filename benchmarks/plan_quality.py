@@ -34,7 +34,7 @@ EQUAL = 1e-6
 class Quality:
     """One plan of a program; times in nanoseconds.
 
-    ``array_ns`` is the time of its multiply-adds on all cores with full arrays, ``vector_ns`` that of its other work.
+    ``array_ns`` is the time of its multiply-adds on all cores with full arrays, ``vector_ns`` the time of other work.
     """
 
     traffic: int
@@ -56,12 +56,12 @@ class Quality:
 def plan_quality(only: str = "") -> Metrics:
     """Traffic and predicted time of the suite at full size on 32 cores, over their lower bounds, by way to plan.
 
-    Nothing is run. The bound of traffic is each argument once. That of time is its time at the rate of one direction,
-    or the compute on 32 full arrays, whatever takes longer. ``mean_cores`` is weighted by time. ``neighbours`` are
-    rows for the MLP of torch-spyre #2765, where splits that agree saved 17 % of the time and used 79 % of the array
-    instead of 66 %. Used of the array is that of its sustained rate. Of the families (benchmark 'families', compiled in
-    one way; ``--only`` is a regular expression of their names) the bound is that of ``Program.bound``: what they need,
-    whatever the plan. The figures without a way, ``time_over_bound_geomean`` and so on, are theirs.
+    Programs are not run. The bound of traffic is each argument once. The bound of time is the time of this traffic at
+    the rate of one direction, or the compute on 32 full arrays, whichever is longer. ``mean_cores`` is weighted by
+    time. ``neighbours`` are rows for the MLP of torch-spyre #2765, where a joint division saved 17 % of the time and
+    used 79 % instead of 66 % of the sustained rate of the array. The families (benchmark 'families'; ``--only`` is a
+    regular expression of their names) are compiled in one way, and their bound is ``Program.bound``, which does not
+    depend on the plan. Metrics without a way, such as ``time_over_bound_geomean``, are metrics of the families.
     """
     found = {name: apart(_qualities, name) for name in suite().SUITE}
     metrics = {}
@@ -109,7 +109,7 @@ def _quality(program: Any) -> Quality:
 
 
 def _evenly(executions: Sequence[Any], per_core: str) -> float:
-    """What all executions do of something, spread evenly over all cores of the device."""
+    """Return the sum of a figure ``per_core`` over all executions, spread evenly over all cores of the device."""
     amounts = (each.runs * each.work.cores * getattr(each.work, per_core) for each in executions)
     return math.fsum(amounts) / default_target().cores
 
@@ -133,12 +133,12 @@ def _columns(plan: Quality, bound_ns: float) -> dict[str, float]:
 
 
 def _lost(name: str, ways: Mapping[str, Quality]) -> Iterator[str]:
-    """By how much a way is behind the best one, in predicted time."""
+    """Yield a note for each way that is predicted slower than the best way, with the difference in percent."""
     best = min(ways, key=lambda way: ways[way].predicted_ns)
     for way, plan in ways.items():
-        behind = plan.predicted_ns / ways[best].predicted_ns - 1
-        if behind > EQUAL:
-            yield f"{name}: {way} is predicted {100 * behind:.2g} % slower than {best}"
+        slowdown = plan.predicted_ns / ways[best].predicted_ns - 1
+        if slowdown > EQUAL:
+            yield f"{name}: {way} is predicted {100 * slowdown:.2g} % slower than {best}"
 
 
 def _is_slower(ways: Mapping[str, Quality]) -> bool:

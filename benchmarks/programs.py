@@ -21,7 +21,7 @@ CHOSEN = (
 def programs() -> dict[str, Callable]:
     """All programs by name: factories of (module, inputs). Imports torch."""
     _see_tests()
-    # A module of the tests, beside which pyright finds this file.
+    # The module programs of the tests; pyright resolves the name to this file.
     from programs import PROGRAMS  # pyright: ignore[reportAttributeAccessIssue]
 
     return PROGRAMS

@@ -28,9 +28,9 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 
 @benchmark(**{f"{name}.ratio": 1.1 for name in COMMANDS})
 def ratios(base: str = "", times: int = 5) -> Metrics:
-    """Processor time of tools and compilations over that of the last tagged commit, alternated in the same run.
+    """Processor time of tools and compilations relative to the last tagged commit, alternated in the same run.
 
-    ``base`` is another commit; a checkout without tags needs it.
+    ``base`` is another commit to compare with, required in a checkout without tags.
     """
     commit = base or _last_tag()
     if not commit:

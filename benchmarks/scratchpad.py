@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What stays in the scratchpads, and why the rest does not."""
+"""Intermediates in LX, and the reasons of intermediates in device memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CORES = (1, 32)
 def two_ops() -> Metrics:
     """Each device operation and a tail: what is in LX, and the rest by its first reason; traffic without LX and with.
 
-    Traffic is in bytes of device memory; ``to_least`` is the geometric mean over the programs of traffic over that
-    of arguments and results once. Notes tell of intermediates that are not in LX, with the reason of one of them.
+    Traffic is in bytes of device memory. ``to_least`` is the geometric mean over the programs of the traffic over the
+    bytes of arguments and results. Notes list intermediates that are not in LX, with the reason of one of them.
     """
     programs()  # finds the folder of the tests
     suite = importlib.import_module("two_ops")

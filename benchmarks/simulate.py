@@ -14,7 +14,7 @@ from benchmarks.measure import Run, apart, best, peak_bytes, tool
 from benchmarks.programs import programs, suite
 from benchmarks.registry import Metrics, benchmark
 
-#: Seconds of a product of so many multiply-adds at 60 GFLOP/s, and of so many bytes, read and written, per second.
+#: Seconds of a product at 60 GFLOP/s, and of pointwise operations at 2.5 and 1.5 GB/s, read and written.
 _MATMUL_SECONDS = 2 * 512 * 4096 * 4096 / 60e9
 _ADD_SECONDS = 3 * 4096 * 4096 * 2 / 2.5e9
 _ONE_OPERAND_SECONDS = 2 * 4096 * 4096 * 2 / 1.5e9
@@ -40,7 +40,7 @@ def simulate(most: int = 6) -> Metrics:
 
     The softmax is (512, 1024), best of 3. Compiled programs, in fp16 on 32 cores: a product 512x4096x4096, and add,
     softmax and gelu of 4096x4096, then of the suite at full size attention over 4096 tokens and 12 layers at 512;
-    ``--most`` of these. Seconds are those of the fastest call, the processor's those of all threads in it.
+    ``--most`` of these. Seconds are of the fastest call, and processor seconds the sum over its threads.
     """
     with tempfile.TemporaryDirectory() as folder:
         softmax = _saved("softmax_dim_0_512x1024", Path(folder) / "softmax")
@@ -57,7 +57,7 @@ def simulate(most: int = 6) -> Metrics:
 
 
 def _saved(name: str, folder: Path) -> Path:
-    """The bundle of a program of the tests with its inputs beside it."""
+    """Save the bundle of a program of the tests, with its inputs in the same folder."""
     import spyre_mlir
 
     module, inputs = programs()[name]()

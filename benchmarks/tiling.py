@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What tiling saves, and what it costs in compile time."""
+"""Traffic and predicted time saved by tiling, and its compile time."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def tiling() -> Metrics:
     """Attention of 32 heads of 128 and y = a + b; z = y * c of 64 MiB each, 32 cores; the share of the tiling passes.
 
     ``times_moved`` is the traffic over the bytes of inputs and results, which have to move once; ``_us`` are predicted
-    times, tiled and not. Layers are Llama-style blocks; the growth is that of the tiling passes from 3 to 12. Each
-    pass counts with its shortest of three runs; the other seconds are those of one run.
+    times, tiled and not. Layers are Llama-style blocks; the growth is of the time of the tiling passes from 3 to 12
+    layers. The time of a pass is the shortest of three runs; other seconds are of one run.
     """
     import spyre_mlir
 
@@ -92,7 +92,7 @@ def _moved(program: Any) -> int:
 
 
 def _loops(program: Any) -> str:
-    """The loops of a program, in order, as coarse-tiling tells them."""
+    """Return the loops of a program, in order, as reported by coarse-tiling."""
     return (
         "; ".join(remark.reason for remark in program.remarks if remark.pass_name == "coarse-tiling")
         or "no loops"

@@ -19,7 +19,7 @@ def matmul(
 ) -> OperationWork:
     """A product of batch, rows, columns and depth, in slices of each; dims that ``orders`` leave out are outermost.
 
-    ``fraction`` is the part of LX of the back end, of None that of the device.
+    ``fraction`` is the fraction of LX that the back end reserves; None selects the default of the device.
     """
     space = matmul_space(default_target().with_options(None, fraction), sizes, orders)
     return operation_work("batchmatmul", space, Division.of(splits, space.units, space.reduced))

@@ -325,7 +325,7 @@ def _problems_of(
         elif function in table and table[function].expression is not None:
             arity = table[function].arity + len(table[function].constants)
         else:
-            yield f"uses '{function}' in {expression}, which is no scalar function and no operation before it"
+            yield f"uses '{function}' in {expression}, which is not a scalar function or an earlier operation"
             continue
         if len(arguments) != arity:
             yield f"gives '{function}' {len(arguments)} arguments in {expression}; it takes {arity}"
@@ -341,7 +341,7 @@ def _problems_of_combination(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Ite
         yield "does not state its combination (combine): the scalar function by which elements become one"
         return
     if op.combine not in SCALARS or SCALARS[op.combine].arity != 2:
-        yield f"combines elements by '{op.combine}', which is no scalar function of two operands"
+        yield f"combines elements by '{op.combine}', which is not a scalar function of two operands"
         return
     if op.neutral is None:
         yield "does not state its neutral element (neutral): the input that changes no result"

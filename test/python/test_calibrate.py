@@ -256,7 +256,7 @@ ERRORS = (
         "The column 'lx_backend_fraction' has parts of LX, 0 to 1, not 1.5.",
     ),
     (f"{HEAD},dtype\n{GOOD},f64", ":2:33", "The element type 'f64' is unknown; there are f16, bf16."),
-    ("bundle,measured_us\nnothing,3", ":2:1", "There is no folder 'nothing' beside the table."),
+    ("bundle,measured_us\nnothing,3", ":2:1", "There is no folder 'nothing' in the folder of the table."),
 )
 
 

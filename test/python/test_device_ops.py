@@ -205,7 +205,7 @@ INCOMPLETE = {
     ),
     "unknown function": (
         replace(SQUARE, expression=("sin", "x")),
-        "'square' uses 'sin' in ('sin', 'x'), which is no scalar function and no operation before it",
+        "'square' uses 'sin' in ('sin', 'x'), which is not a scalar function or an earlier operation",
     ),
     "missing argument": (
         replace(SQUARE, expression=("mul", "x")),
@@ -230,7 +230,7 @@ INCOMPLETE = {
     ),
     "unknown combination": (
         replace(TOTAL, combine="max"),
-        "'total' combines elements by 'max', which is no scalar function of two operands",
+        "'total' combines elements by 'max', which is not a scalar function of two operands",
     ),
     "no neutral element": (
         replace(TOTAL, neutral=None),
