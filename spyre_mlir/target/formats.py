@@ -249,7 +249,9 @@ def constant_bits(value: float, format_name: str) -> int:
         return int(np.float32(_saturated(value)).view(np.uint32))
     if form.name in (INT32, INT8):
         if not math.isfinite(value) or int(value) != value:
-            raise CompileError(f"Constant {value} is not an integer and cannot be represented in {form.name}.")
+            raise CompileError(
+                f"Constant {value} is not an integer and cannot be represented in {form.name}."
+            )
         bits = 8 * form.bytes
         if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
             raise CompileError(f"Constant {value} is outside the range of {form.name}.")

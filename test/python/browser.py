@@ -100,7 +100,7 @@ class Browser:
         self._call("Emulation.setEmulatedMedia", features=preferred)
 
     def screenshot(self) -> bytes:
-        """What the window shows, as PNG."""
+        """Return the visible part of the page as PNG."""
         return base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
 
     def travel(self, move: str) -> None:
@@ -111,7 +111,7 @@ class Browser:
         )
 
     def evaluate(self, expression: str) -> Any:
-        """The value of an expression; that of a promise is waited for."""
+        """Return the value of an expression; await it if it is a promise."""
         done = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")

@@ -71,7 +71,7 @@ def _rewrite(folder: Path, seed: int) -> None:
         for path in folder.glob("sdsc_*.json"):
             path.unlink()
         write_files(mutant.bundle, folder, None, ())
-    except CompileError:  # what cannot be written is no folder
+    except CompileError:  # a bundle that cannot be written
         return
 
 

@@ -164,7 +164,7 @@ def add_bundle() -> Bundle:
 
 
 def window_bundle() -> Bundle:
-    """z = x[32:160] + y for (256, 256) fp16 x: its address is that of a row, and others are windows too."""
+    """z = x[32:160] + y for (256, 256) fp16 x: the address of the operand is the address of a row of x."""
     bundle = add_bundle()
     design = bundle.designs["sdsc_0.json"]
     x, y, z = design.operands

@@ -103,7 +103,7 @@ def _page_paragraphs(lines: Sequence[tuple[int, str]]) -> Iterator[Paragraph]:
         if collected:
             joined = "\n".join(collected)
             yield Paragraph(first, joined, intro + " ".join(headings.values()))
-            # What a page says before its first section is known below.
+            # The text of a page before its first section applies to all sections.
             intro += "" if len(headings) > 1 else joined + "\n"
             collected = []
         if heading:
@@ -121,7 +121,7 @@ def cells(heading: str) -> list[str]:
 
 
 def foreign_names() -> set[str]:
-    """The names that docs/specification.md has for those of torch-spyre and that nothing of the package has."""
+    """Return the names of torch-spyre on docs/specification.md that do not occur in the package."""
     page = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
     rows = [
         line

@@ -17,7 +17,7 @@ from spyre_mlir.zoo.models import Inputs
 
 
 def call(function: Callable, inputs: Inputs) -> Any:
-    """What a model or a program returns for its inputs, which it may change."""
+    """Return the result of a model or a program for inputs, which the call may change."""
     with torch.no_grad():
         return function(**inputs) if isinstance(inputs, Mapping) else function(*inputs)
 
@@ -36,10 +36,9 @@ class Deviation:
 
 
 def deviations(program: Callable, module: nn.Module, inputs: Inputs) -> list[Deviation]:
-    """Of all that a program returns or changes in place: four times the error of eager fp16 is allowed.
+    """Return the errors of floating-point results and changed inputs; allowed is four times the error of eager fp16.
 
-    What is no floating-point number has to be equal, and everything has to have its type and shape: else it is an
-    AssertionError.
+    Other values must be equal, and all values must have the expected type and shape: raise AssertionError if not.
     """
     exact = copy.deepcopy(module).float()
     got, own, wanted = (
@@ -54,7 +53,7 @@ def deviations(program: Callable, module: nn.Module, inputs: Inputs) -> list[Dev
 
 
 def _tensors(function: Callable, inputs: Inputs) -> list[Tensor]:
-    """What a call returns, and its inputs as it leaves them."""
+    """Return the tensors of the result of a call, and of its inputs after the call."""
     leaves = pytree.tree_leaves((call(function, inputs), inputs))
     return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 

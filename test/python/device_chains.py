@@ -94,7 +94,7 @@ def viewed(x: Any, name: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def strides_of_ones_as(strides: tuple[int, ...], made: Any) -> list[int]:
-    """Strides where those of dims of one element, in which PyTorch's kernels differ, are those of another tensor."""
+    """Return strides, with the strides of dims of one element taken from ``made``: PyTorch's kernels differ there."""
     return [
         own if size == 1 else stride
         for stride, own, size in zip(strides, made.stride(), made.shape, strict=True)

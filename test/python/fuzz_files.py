@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Mutants of what tools read: folders of bundles, arrays (npz), plan files and tables of buffers, and what tools say.
 
-Every case is a seed beside the name of its base; the files are made where they are run. A tool may refuse a file with
-a diagnostic and status 1; where it takes one, the numbers are those of the base, or the mutant is another program.
+Every case is a seed and the name of its base; the files are written where the tool runs. A tool may refuse a file with
+a diagnostic and status 1; if it accepts a file, the numbers equal the base, or the mutant is a different program.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ func.func @main(%x: tensor<40x64xf32>, %y: tensor<40x64xf16>) -> (tensor<40x64xf
 }
 """
 
-#: Programs whose folders are changed: those of the IR, and one with a host function.
+#: Programs whose folders are mutated: the programs of the IR mutants, and one with a host function.
 BASES = (*ir_mutants.SOURCES, "host")
 
 
@@ -88,7 +88,7 @@ def base_folder(name: str) -> Path:
 
 
 def run_folder(bundle: Path, inputs: Path, outputs: Path) -> tuple[str, str] | None:
-    """What ``spyre-run`` came to; None for a run that succeeded."""
+    """Return the failure of ``spyre-run``, or None for a successful run."""
     return said(spyre_run.main, bundle, "--inputs", inputs, "--outputs", outputs).outcome()
 
 
@@ -102,7 +102,7 @@ def _base_program(name: str) -> spyre_mlir.Program:
 
 @dataclass(frozen=True)
 class Said:
-    """What a tool left with and printed."""
+    """Exit status and output of a tool."""
 
     status: int
     output: str
@@ -323,7 +323,7 @@ def _other_file(path: Path, _: str, rng: random.Random) -> None:
 
 
 def _members(path: Path, name: str, rng: random.Random) -> None:
-    """An archive whose members have odd names, or are no arrays, or are there twice."""
+    """Write an archive with odd member names, members that are not arrays, or duplicate members."""
     names = (f"{name}.npy", f"../{name}.npy", f"/{name}.npy", name, "", "a\0b.npy", "é" * 300 + ".npy")
     with warnings.catch_warnings(), zipfile.ZipFile(path, "a") as file:
         warnings.simplefilter("ignore")

@@ -93,5 +93,5 @@ class Input:
         return torch.from_numpy(np.asarray(generator.integers(low, high, self.shape))).to(dtype)
 
     def with_elements(self, value: Tensor) -> Input:
-        """The input whose elements are those of a tensor."""
+        """Return the input with the elements of a tensor."""
         return replace(self, values="", literal=tuple(value.reshape(-1).tolist()))

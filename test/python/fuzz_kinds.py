@@ -59,7 +59,7 @@ class Ticket:
 
 @dataclass(frozen=True)
 class Kind:
-    """What can be done with the cases of a kind; ``write`` takes a path without a suffix and returns what it wrote."""
+    """Operations on cases of a kind; ``write`` takes a path without a suffix and returns the path of the file."""
 
     draw: Callable[[int], Any]
     run: Callable[[Any], tuple[str, str]]
@@ -78,7 +78,7 @@ def run(ticket: Ticket) -> tuple[str, str]:
 def _run_program(case: fuzz_case.Case) -> tuple[str, str]:
     try:
         fuzz_case.oracle(case)
-    except Exception as error:  # what PyTorch refuses is no case
+    except Exception as error:  # PyTorch refuses the program
         return SKIPPED, str(error)
     return fuzz_case.run(case)
 

@@ -167,7 +167,7 @@ def _target(d: Draw) -> Value | None:
 
 @operation(4, ROWS)
 def written_rows(d: Draw) -> None:
-    """One row at a position that each call has anew, sums at several, or rows that are different."""
+    """One row at a position that differs in each call, sums at several positions, or distinct rows."""
     from fuzz_reductions import _below, _different
 
     value = _target(d)

@@ -2,7 +2,7 @@
 """Random programs over named dims: views that merge, split and permute named axes, under one or two levels of hints.
 
 A value knows which named axes each of its dims is made of, outermost first. The same program without names and hints is
-what it is compared with. ``python test/python/fuzz_named_dims.py 400`` runs so many and prints a table.
+its reference. ``python test/python/fuzz_named_dims.py 400`` runs 400 programs and prints a table.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ class _Writer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a program.
+    """Result of a program.
 
     ``loops`` that it has, dims that were ``split`` and that were ``copied`` for it, bytes that it moves, and bytes that
     it moves without hints (0: not asked for). A ``problem`` without names says why the program is none to compare with.

@@ -25,7 +25,7 @@ from torch import Tensor
 
 import spyre_mlir
 
-# What all ways share.
+# -- helpers of all ways
 
 
 def seen(*values: Any) -> list[Any]:
@@ -283,7 +283,7 @@ WAYS: dict[str, Way] = {
 
 
 def says_something(case: Case, reference: Run) -> bool:
-    """Whether PyTorch runs a case, and its results in the types of the model are near those of float64."""
+    """Return whether PyTorch runs a case with results in the types of the model near the float64 results."""
     try:
         expected = oracle(case, reference)
     except Exception:  # what PyTorch refuses is not a case

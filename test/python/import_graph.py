@@ -96,7 +96,7 @@ def imported_modules(name: str) -> frozenset[str]:
 
 @functools.cache
 def reached(name: str) -> frozenset[str]:
-    """A module and the modules that it imports, through others too; through a door those of its folder."""
+    """Return a module and the modules that it imports, directly or not; the import of a door adds its folder."""
     found, waiting = {name}, [name]
     while waiting:
         module = waiting.pop()

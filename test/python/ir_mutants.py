@@ -363,7 +363,7 @@ def _change_operand(text: str, rng: random.Random) -> Mutant | None:
 
 
 def _change_yield(text: str, rng: random.Random) -> Mutant | None:
-    """What a loop goes on with, or a function returns."""
+    """Change the operands of a yield or of a return."""
     match = _any(re.compile(r"(?:scf\.yield|return) ([^\n:]*)"), text, rng)
     if match is None or not match[1].strip():
         return None
@@ -414,7 +414,7 @@ def _bypass_operation(text: str, rng: random.Random) -> Mutant | None:
 
 
 def _duplicate_operation(text: str, rng: random.Random) -> Mutant | None:
-    """An operation once more, behind itself or elsewhere, under another name that may be used."""
+    """Duplicate an operation after itself or elsewhere; its result gets another name, and uses may read it."""
     spans = _operations(text)
     if not spans:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What becomes of a text of IR: a program with its numbers, a diagnostic, or a fault of the compiler."""
+"""Outcome of a text of IR: a program with its numbers, a diagnostic, or a fault of the compiler."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAULTS = (UNRUNNABLE, WRONG, INTERNAL, CRASH, HANG)
 
 @dataclass(frozen=True)
 class Outcome:
-    """``text`` is the diagnostic, the traceback, or the signal; ``location`` that of the diagnostic."""
+    """``text`` is the diagnostic, the traceback, or the signal; ``location`` is the location of the diagnostic."""
 
     kind: str
     text: str = ""
@@ -42,7 +42,7 @@ class Outcome:
 
 
 def outcome(text: str, level: str, sencores: int) -> Outcome:
-    """What becomes of IR at a level, in this process."""
+    """Compile IR at a level, in this process, and return the outcome."""
     from_level = "" if level == "linalg" else level
     options = {"sencores": sencores, "from_level": from_level, "fallback": False}
     try:
@@ -57,7 +57,7 @@ def outcome(text: str, level: str, sencores: int) -> Outcome:
 
 
 def _numbers(text: str, program: spyre_mlir.Program, level: str) -> Outcome:
-    """Whether the numbers are those of the IR on the CPU.
+    """Return whether the numbers of a program equal the numbers of its IR on the CPU.
 
     Normal numbers first; where those differ, positive ones have to differ, too: sums of normal ones may cancel.
     """

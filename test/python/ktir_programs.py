@@ -143,7 +143,7 @@ def _check_exact(name: str, model: Any, inputs: Sequence[Tensor], results: Any) 
 
 
 def _check_simulated(name: str, program: Any, inputs: Any, results: Any, floor: float) -> None:
-    """Assert that results are those of our simulator: for texts, and models that PyTorch has not in float64."""
+    """Assert that results equal our simulator: for texts, and models that PyTorch cannot run in float64."""
     for number, (result, other) in enumerate(
         zip(_leaves(results), _leaves(_called(program, inputs)), strict=True)
     ):
@@ -265,7 +265,7 @@ def _of_fuzz(case: fuzz_case.Case, cores: int) -> dict[bool, tuple[str, str]]:
 
     def check(results: Any) -> None:
         text = fuzz_case.complaint(case, results, expected)
-        # Some programs are rounded too much by the plan itself, of which a warning tells.
+        # The plan of some programs rounds too much, and a warning reports it.
         assert not text or fuzz_case.complaint(case, _quiet(program, case), expected), text
 
     return {

@@ -85,7 +85,7 @@ def with_pieces(rng: random.Random, layout: StickLayout) -> StickLayout:
 
 
 def random_sticks(rng: random.Random, rank: int, per_stick: int) -> list[tuple[int, int]]:
-    """What one stick holds, (dim, elements) outermost first: one to three parts, no two adjacent of one dim."""
+    """Return the dims of one stick, (dim, elements) outermost first: one to three, no two adjacent of one dim."""
     sticks: list[tuple[int, int]] = []
     while per_stick > 1:
         dim = rng.choice([d for d in range(rank) if not sticks or d != sticks[0][0]] or [0])
@@ -210,7 +210,7 @@ Step = tuple[str, tuple]
 
 
 def in_numpy(where: np.ndarray, name: str, arguments: tuple) -> np.ndarray:
-    """What a view operation does to an array."""
+    """Apply a view operation to an array."""
     if name == "transpose":
         return where.transpose(*arguments)
     if name == "collapse":

@@ -292,7 +292,7 @@ def _read(
 
 
 def _memory(layouts: Sequence[LayoutCandidate]) -> int:
-    """What the layouts of a weight count: the 1024th part of the time to move them, in whole bursts."""
+    """Return the memory cost of the layouts of a weight: 1/1024 of the time to move them, in whole bursts."""
     return round(
         sum(round(1000 * held.bytes / default_target().one_way_bytes_per_ns) for held in layouts) / 1024
     )
@@ -319,7 +319,7 @@ def _is_same(node: TensorNode, position: int) -> bool:
 
 
 def price(graph: Graph, plan: LayoutPlan) -> float:
-    """What a plan costs by its decisions alone; ``AssertionError`` if a layout is read that nobody made."""
+    """Return the cost of a plan by its decisions; ``AssertionError`` if no decision makes a layout that is read."""
     readers, total = graph.readers(), 0.0
     for node, decision in zip(graph.nodes, plan.decisions, strict=True):
         state, held = decision.state, [plan.decisions[source].state.available for source in node.inputs]
@@ -369,7 +369,7 @@ class Exhaustive:
 
     A layout comes to be when its first reader takes it, in every way that it can: by a conversion, as a view,
     as a view of a conversion, .. Plans that leave the same layouts to the same later readers continue as one,
-    the cheapest. The candidates and the prices are those of ``minimum_cost.py``; its states, tables and elimination
+    the cheapest. The candidates and costs come from ``minimum_cost.py``; its states, tables and elimination
     are not used.
     """
 
@@ -607,7 +607,7 @@ class EdgeByEdge:
         return node.times * min(costs)
 
     def _input(self, index: int, position: int, own: ProducedLayout) -> tuple[float, float]:
-        """What it costs to convert an input, and to read it then."""
+        """Return the cost to convert an input, and the cost to read the result."""
         node = self.nodes[index]
         source = node.inputs[position]
         maker = self.produced[source]

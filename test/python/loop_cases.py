@@ -35,7 +35,7 @@ class LoopCase:
         return len(self.inputs) - 1
 
     def shape(self, rank: int, most: int = 1 << 14) -> list[int]:
-        """Random sizes of so many elements at most."""
+        """Return random sizes with at most ``most`` elements in total."""
         while True:
             shape = [self.rng.choice(_SIZES) for _ in range(rank)]
             if torch.Size(shape).numel() <= most:

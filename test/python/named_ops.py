@@ -184,7 +184,7 @@ def _with_zero_points(name: str, inputs: Sequence[str], output: str) -> str:
 
 
 def programs() -> dict[str, str]:
-    """All of them by name, the form of an operation in brackets behind it."""
+    """Return all programs by name; the name is the operation, followed by its form in brackets."""
     found = {name: _program(name, ["16x64xf16"], "16x64xf16", None) for name in _UNARY}
     found |= {name: _program(name, ["16x64xf16"] * 2, "16x64xf16", None) for name in _BINARY}
     found["div_unsigned"] = _program("div_unsigned", ["16x64xi32"] * 2, "16x64xi32", None)

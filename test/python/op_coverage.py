@@ -111,7 +111,7 @@ def _table(title: str, names: list[str], outcomes: Mapping[str, Outcome]) -> str
 
 
 def listed(text: str) -> dict[str, Outcome]:
-    """What a page says, the inverse of ``page``."""
+    """Return the outcomes that a page lists, the inverse of ``page``."""
     titles = {
         "What does not run": NOT,
         "What runs in pieces": PIECES,

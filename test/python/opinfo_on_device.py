@@ -115,7 +115,7 @@ def names() -> dict[str, Any]:
 
 
 def run(ticket: DeviceTicket) -> tuple[str, str]:
-    """What became of a sample, and ``Facts`` as JSON."""
+    """Return the outcome of a sample, and ``Facts`` as JSON."""
     torch._dynamo.reset()
     if ticket.kind == MODULE:
         return modules_on_device.judged(*ticket[:3], ticket.way == COMPILED)
@@ -188,14 +188,14 @@ def _with_out(sample: Sample) -> Sample:
     first, args, kwargs = pytree.tree_unflatten(list(sample.others), sample.structure)
     outputs = tuple(torch.zeros_like(x) for x in results)
     flat, structure = pytree.tree_flatten((first, (*args, tuple(Tensor for _ in outputs)), kwargs))
-    # Tensors come in the order of the flat arguments: positional ones, the outputs, those of keywords.
+    # Tensors are in the order of the flat arguments: positional ones, the outputs, keywords.
     positional = sum(x is Tensor for x in pytree.tree_leaves((first, args)))
     tensors = (*sample.tensors[:positional], *outputs, *sample.tensors[positional:])
     return replace(sample, function=into, tensors=tensors, others=tuple(flat), structure=structure)
 
 
 def _cpu_call(sample: Sample, inputs: Sequence[Tensor], way: str = "", device: str = "cpu") -> Any:
-    """What a sample returns for its tensors, on their device."""
+    """Return the result of a sample for its tensors, on their device."""
     rest = iter(inputs)
     flat = [next(rest) if other is Tensor else _on(device, other) for other in sample.others]
     first, args, kwargs = pytree.tree_unflatten(flat, sample.structure)
@@ -308,7 +308,7 @@ def _strides(x: Tensor) -> tuple[int, ...]:
 
 
 def _sharing(results: Sequence[tuple[Any, Any]], inputs: Sequence[tuple[Any, Any]]) -> str:
-    """What is wrong about the memory of results: for each that is filled, the others that change."""
+    """Return a wrong alias of results: for each result that is filled, the others that change."""
     both = [*results, *inputs]
     for index, (result, wanted) in enumerate(results):
         if not isinstance(wanted, Tensor) or not wanted.numel():

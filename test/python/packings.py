@@ -67,7 +67,7 @@ def _area(piece: Rectangle) -> int:
 
 
 def _cut(piece: Rectangle, way: int, rng: random.Random) -> Sequence[Rectangle]:
-    """Two pieces, one behind the other in time (way 0) or one above the other (way 2)."""
+    """Return two pieces, one after the other in time (way 0) or one above the other (way 2)."""
     begin, end, bottom, top = piece
     if way == 0:
         at = rng.randrange(begin + 1, end)

@@ -70,7 +70,7 @@ result,5,9,100,,,5 8,
 
 
 def plan_mutant(seed: int) -> tuple[str, str]:
-    """What was changed, and the text of a plan file of ``BASE``."""
+    """Return a description of the change, and the text of a plan file of ``BASE``."""
     rng = random.Random(seed)
     if rng.random() < 0.15:
         return _damaged(base_plan(), rng)
@@ -80,7 +80,7 @@ def plan_mutant(seed: int) -> tuple[str, str]:
 
 
 def table_mutant(seed: int) -> tuple[str, str]:
-    """What was changed, and the text of a table of buffers (CSV)."""
+    """Return a description of the change, and the text of a table of buffers (CSV)."""
     rng = random.Random(seed)
     if rng.random() < 0.15:
         return _damaged(_TABLE, rng)

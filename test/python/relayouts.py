@@ -46,7 +46,7 @@ _RULES = (
 
 
 def diagnostics(design: Design) -> list[str]:
-    """What the rules on one design say of it."""
+    """Return the messages of the rules on one design."""
     return [sentence for rule in _RULES for sentence in rule(design)]
 
 
@@ -117,7 +117,7 @@ def random_relayout(rng: random.Random) -> Design:
 
 
 def splits_of(rng: random.Random, units: dict[Dim, int], room: int) -> dict[Dim, int]:
-    """Slices of each dim, with something in each, for at most so many cores."""
+    """Return slices of each dim, none of them empty, for at most ``room`` cores."""
     splits = {}
     for dim in rng.sample([*units], len(units)):
         splits[dim] = _split(rng, units[dim], room)
@@ -139,7 +139,7 @@ def _random_held(rng: random.Random, units: dict[str, int], cores: int) -> HeldS
 
 
 def _over(held: HeldSlices, cores: int) -> HeldSlices:
-    """A distribution over so many cores, of which the last ones hold nothing."""
+    """Return a distribution over ``cores`` cores, of which the last ones hold nothing."""
     return HeldSlices(held.slices, held.core_slices + (None,) * (cores - len(held.core_slices)))
 
 
@@ -167,7 +167,7 @@ def held_sticks(design: Design, core: int) -> list[Stick]:
 
 
 def _valid_lanes(design: Design, stick: frozenset[tuple[str, int]]) -> int:
-    """How many leading elements of a stick are no padding."""
+    """Return the number of leading elements of a stick that are not padding."""
     at, operand = dict(stick), design.operands[0]
     ends = {dim: design.sizes[dim] - design.padding.get(dim, 0) for dim in at}
     if any(at[dim] >= ends[dim] for dim in at if dim != operand.stick_dim):

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 #: Shares of the numbers that are replaced where not all combinations fit: few, so that a sum of some stays a number.
 _SHARES = {"pointwise": 0.5, "reduction": 0.04}
 
-#: The largest difference from PyTorch beside that of its own types, of each number.
+#: The largest difference from PyTorch of each number, in addition to the rounding of its type.
 _RELATIVE = {torch.float16: 4e-3, torch.float32: 4e-4}
 
 #: Operations that compute a row from a row, or one number from several, and have no tag of PyTorch.
@@ -69,7 +69,7 @@ class _Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-#: Operations that move numbers or make new ones, which may be among those of a pointwise function.
+#: Operations that move numbers or make new ones, which may occur in the program of a pointwise function.
 _NEUTRAL = frozenset(
     f"aten::{name}"
     for name in "clone _to_copy copy_ detach alias empty full full_like scalar_tensor zeros_like ones_like "

@@ -27,7 +27,7 @@ class Unpaid(NoEvaluator):
 
 
 def chain(length: int) -> str:
-    """Elementwise ops of which each adds the previous one and the one ``length / 2`` earlier: so many are alive."""
+    """Return elementwise ops that add the previous op and the op ``length / 2`` earlier: ``length / 2`` are live."""
     tensor = "tensor<1024x2048xf16>"
     lines = ["#id = affine_map<(d0, d1) -> (d0, d1)>", f"func.func @main(%v: {tensor}) -> {tensor} {{"]
     lines.append(f"  %e = tensor.empty() : {tensor}")

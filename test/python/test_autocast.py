@@ -25,7 +25,7 @@ DTYPES = (torch.float16, torch.bfloat16)
 
 
 class Products(nn.Module):
-    """What PyTorch lists, what is made of it, and what keeps the type that it is given."""
+    """Operations on the autocast lists of PyTorch, operations that decompose to them, and others."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The benchmarks: listed, run, written; their measurements are those of ``make bench``."""
+"""The list, the runs and the files of the benchmarks; ``make bench`` measures."""
 
 import json
 import subprocess
@@ -132,7 +132,7 @@ def test_a_way_behind_the_best_is_told():
 
 
 def test_memory_is_that_of_the_process_alone():
-    """What this one holds is not counted, and what the other one holds is."""
+    """Memory of this process is not counted; memory of the other process is."""
     held = bytearray(2**28)
     assert measure.apart(held_bytes, 2**27) - measure.apart(held_bytes, 0) == pytest.approx(2**27, rel=0.2)
     assert measure.apart(held_bytes, 0) < len(held) < measure.peak_bytes()
@@ -204,7 +204,7 @@ def test_a_division_tells_cores_and_balance():
 
 
 def test_fingerprints_of_another_commit(tmp_path):
-    """A file that differs, a program that is gone and one that is refused are told by name."""
+    """Report the name of a file that differs, a program that is absent and a program that is refused."""
     digests = {"suite/mlp": {"bundle.mlir": "1", "sdsc_0.json": "2"}, "zoo/vit": {"bundle.mlir": "3"}}
     lines = fingerprints.differences({**digests, "tests/add": {"bundle.mlir": "4"}}, digests)
     assert lines == ["tests/add: no longer among the programs"]

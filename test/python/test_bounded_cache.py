@@ -15,7 +15,7 @@ def test_a_value_is_built_once():
 
 
 def test_the_oldest_use_goes_first():
-    """What was asked for last stays when the sizes exceed the limit."""
+    """The cache keeps the last used entry when the sizes exceed the limit."""
     cache: BoundedCache[list[int]] = BoundedCache(4, len)
     first = cache.get("a", lambda: [1, 2])
     cache.get("b", lambda: [3, 4])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a core reads of its LX are the elements that its slices stand for: by the validator, and by the simulator."""
+"""A core reads from its LX the elements of its slices: checked by the validator, and by the simulator."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_reader_of_a_relayout_on_other_cores():
 
 
 def problem(**changes) -> str | None:
-    """What is wrong with reading by other dims what two cores wrote: each 64 of 128 rows of 4 sticks."""
+    """Return the error of reading, by other dims, the rows that two cores wrote: each 64 of 128 rows of 4 sticks."""
     elements = Elements(REDUCTION.target)
     elements.write(0, REDUCTION.designs["sdsc_0.json"])
     source = bundles.operand(bundles.INPUT, changes.pop("dims"), (0, 0))
@@ -75,7 +75,7 @@ def problem(**changes) -> str | None:
 
 
 def test_a_view_of_the_rows_as_two_dims():
-    """The slices of the outer one are those of the rows; with the inner one divided they are not."""
+    """The slices of the outer dim equal the slices of the rows; if the inner dim is divided, they differ."""
     sizes = {"mb": 64, "x": 2, "out": 256}
     outer = {"slices": {"mb": 1, "x": 2, "out": 1}, "shares": {"mb": 64, "x": 1, "out": 256}}
     inner = {"slices": {"mb": 2, "x": 1, "out": 1}, "shares": {"mb": 32, "x": 2, "out": 256}}

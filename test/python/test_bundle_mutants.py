@@ -152,7 +152,7 @@ def test_what_is_valid_and_gives_other_numbers_is_another_program(name):
     ],
 )  # fmt: skip
 def test_mutants_of_a_kind_are_refused_or_programs(kind, name):
-    """The mutants are no idle ones: some are refused, and others run to other numbers."""
+    """Some mutants are refused, and others run to other numbers."""
     found = counts(name, COUNT // 2, kind)
     assert found["refused"] and found["other"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spyre-calibrate: measured beside predicted times, fitted constants that come back, one error for what is wrong."""
+"""spyre-calibrate: measured and predicted times, recovery of known constants, one error for a wrong input."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class Failing(nn.Module):
 
 
 def test_an_error_of_the_model() -> None:
-    """What the model has changed before it raises is changed."""
+    """Changes of the model before it raises persist."""
     model = Failing()
     with pytest.raises(ValueError, match="long"):
         ModelCalls(model).call(HostRunner(), (torch.ones(3),), {})
@@ -194,7 +194,7 @@ def test_an_error_of_the_model() -> None:
 
 
 def test_an_error_of_a_piece() -> None:
-    """Attributes are then those of the call before."""
+    """The attributes keep the values from before the call."""
 
     class Refusing(HostRunner):
         def run_piece(self, piece: ModelPiece) -> Sequence[Tensor]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a comment, a docstring or a page cites is in the repository, or in the table of docs/sources.md."""
+"""Citations in comments, docstrings and pages are in the repository, or in the table of docs/sources.md."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_every_cited_file_is_in_the_repository() -> None:
 #: A Python file by its name or the end of its path, in quotes of code.
 MODULE = re.compile(r"`((?:\w+/)*\w+\.py)`")
 
-#: Files that are not of the repository: those of torch-spyre, and those that a reader of a page writes.
+#: Files outside of the repository: files of torch-spyre.
 FOREIGN = {
     "allocator.py", "codegen/compute_ops.py", "firstfit_bestfit_solver.py", "passes.py", "plan_solver.py",
     "spyre_kernel.py", "utils.py",
 }  # fmt: skip
-#: Files that a reader of the manual writes: those of its blocks, and two of its sentences.
+#: Files that a reader of the manual writes: files of its blocks, and two of its sentences.
 WRITTEN = {"foo_bar.py", "spyre_mlir/passes/cap_exponents.py"} | {
     name
     for page in ROOT.glob("docs/*.md")
@@ -133,7 +133,7 @@ DEFINITE = re.compile(
 #: A discussion by its number; the repository is part of its name in the table.
 NUMBERED = re.compile(r"([\w/-]+ #\d{3,5}|RFC \d{4})\b")
 
-#: A year behind which a citation ends.
+#: A year that ends a citation.
 YEAR = re.compile(r"(?<![#\d])((?:19[4-9]\d|20[0-2]\d))(?=[);.,])")
 MONTH = re.compile(
     r"(?:January|February|March|April|May|June|July|August|September|October|November|December) $"

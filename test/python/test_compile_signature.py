@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``compile`` tells its options: to ``help``, to ``inspect``, and to type checkers and editors."""
+"""``compile`` exposes its options to ``help``, to ``inspect``, and to type checkers and editors."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_a_misspelt_option_is_an_error() -> None:
 def test_the_defaults_of_the_environment_are_no_part_of_the_signature(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They are told as such, and hold when ``compile`` is called."""
+    """Defaults from the environment are documented as such, and apply when ``compile`` is called."""
     assert "LX_PLANNING of the environment" in (spyre_mlir.compile.__doc__ or "")
     monkeypatch.setenv("LX_PLANNING", "0")
     assert PARAMETERS["lx_planning"].default is True and PipelineOptions().lx_planning is False
 
 
 def test_types_are_in_the_package() -> None:
-    """``py.typed`` is beside the code, and what is packed into a wheel."""
+    """``py.typed`` is in the package, and in the files of a wheel."""
     package = Path(spyre_mlir.__file__).parent
     assert (package / "py.typed").is_file()
     assert '"py.typed"' in (package.parent / "pyproject.toml").read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from spyre_mlir.tools import _completion
 
 
 def completions(line: str) -> list[str]:
-    """What argcomplete offers for the end of a command line."""
+    """Return the completions of argcomplete at the end of a command line."""
     pytest.importorskip("argcomplete")
     tool = line.split()[0].replace("-", "_")
     variables = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": "/dev/stdout"}

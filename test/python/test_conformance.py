@@ -74,7 +74,7 @@ def matmul(sizes=(4, 32, 128, 192), splits=(1, 4, 2, 1), starts=None) -> Design:
         views.append(BufferView.of(layout).rename(dims, 4, sizes))
         present.append(frozenset(dims))
     space = Space(sizes, tuple(views), tuple(present), frozenset({3}))
-    # Cores count the slices of the reduced dim fastest, then those of the others in order.
+    # Cores count the slices of the reduced dim fastest, then the slices of the other dims in order.
     division = Division.mixed_radix(splits, (3, 0, 1, 2))
     symbol = iter(range(-1, -1000, -1))
     starts = starts or (lambda operand, core, offset: next(symbol))
@@ -276,7 +276,7 @@ def test_the_tool_prints_differences_and_says_whether_they_matter(tmp_path, caps
     assert "[stage-names, may be misread; " in capsys.readouterr().out
 
 
-# -- restickifies of other numbers than those of 16 bits ---------------------------------------------------
+# -- restickifies of other numbers than 16-bit numbers -----------------------------------------------------
 
 
 def test_a_restickify_of_32_bits_is_avoided_where_other_layouts_are_possible(tmp_path):
@@ -337,7 +337,7 @@ def test_the_schema_of_the_package_allows_what_the_public_one_does(seed):
 
 # -- field by field -------------------------------------------------------------------------------------
 
-#: Members of our designs that those of June 2026 lack, and why.
+#: Members of our designs that are absent from designs of June 2026, and the reason.
 ADDITIONS = {
     "debug_handle_": "provenance; upstream writes it since",
     "indirectAllocType_": "upstream writes it since",

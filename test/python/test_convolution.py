@@ -28,7 +28,7 @@ def whole_numbers(model: nn.Module, *shape: int, seed: int = 0) -> tuple[nn.Modu
 
 
 def check_exact(model: nn.Module, x: Tensor, **options) -> spyre_mlir.Program:
-    """Compiles with all checks of the levels, validates, and runs: the numbers are those of float64."""
+    """Compile with all checks of the levels, validate, and run: the numbers equal the float64 numbers."""
     program = spyre_mlir.compile(model, (x,), verify_each=True, **options)
     assert not (findings := validate(program.bundle)), "\n".join(map(str, findings))
     result = program(x)

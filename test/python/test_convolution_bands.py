@@ -18,7 +18,7 @@ from spyre_mlir.rewriting import halo_tiling
 
 
 def bands(program: spyre_mlir.Program) -> list[str]:
-    """What is said of each op with windows that is cut into bands."""
+    """Return the remarks on ops with windows that are cut into bands."""
     return [
         each.reason
         for each in program.remarks

@@ -74,7 +74,7 @@ def test_a_conversion_reads_and_writes_all(shape):
 
 
 def test_converting_a_few_sticks_costs_what_the_waits_do():
-    """That is why padding of small tensors is no reason for a conversion: 64 KB take less than one wait."""
+    """Padding of small tensors is therefore not a reason for a conversion: moving 64 KB takes less than one wait."""
     rows, turned = (
         candidate_of(StickLayout.for_tensor(default_target(), (64, 64), "f16", order))
         for order in ((0, 1), (1, 0))

@@ -16,7 +16,7 @@ from benchmarks.anchors import all_anchors, rank_correlation, ratios, rms_log_er
 
 
 def test_ranks_and_errors_are_within_the_limits():
-    """Rank correlation at least 0.95, RMS of log time at most 0.25, over every row that tells a time."""
+    """Rank correlation at least 0.95, RMS of log time at most 0.25, over all rows with a time."""
     rows = all_anchors()
     assert len(rows) == 12
     assert rank_correlation(rows) >= 0.95 and rms_log_error(rows) <= 0.25

@@ -85,7 +85,7 @@ def test_operands_that_more_than_eight_cores_share_wait():
 
 
 def test_the_array_takes_its_operands_in_core_by_core():
-    """All bytes at the peak of 204.8, those of the busiest core at 40.5: hypot of both; 8 cores share, none waits."""
+    """All bytes at the peak of 204.8, bytes of the busiest core at 40.5: hypot of both; 8 cores share, none waits."""
     operand = replace(READ, fan_out=8)
     by_hand = math.hypot(MEGABYTE / 204.8, operand.core_bytes / 40.5)
     assert stream_ns(MATMUL, operand) == pytest.approx(by_hand)

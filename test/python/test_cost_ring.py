@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What goes over the ring: loads of links by hand, against stick by stick at random, and the price of a relayout."""
+"""Traffic of the ring: loads of links by hand, against random relayouts stick by stick, and the cost of a relayout."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def loads(clockwise: dict[int, int], counterclockwise: dict[int, int]) -> LinkLo
 
 
 def parts_of_one_dim(have: list[int | None], want: list[int | None], sticks: int = 1) -> Relayout:
-    """A dim in parts of so many sticks: those that each core has, and those that it wants."""
+    """Return a relayout of a dim in parts of ``sticks`` sticks, from parts that cores have to parts that they want."""
     count = 1 + max(part for part in (*have, *want) if part is not None)
 
     def held(parts: list[int | None]) -> Distribution:
@@ -48,7 +48,7 @@ def links_of(have: list[int | None], want: list[int | None]) -> LinkLoads:
 
 
 def distributed(splits: tuple[int, ...], order: tuple[int, ...], dims: int) -> Distribution:
-    """Slices mapped to cores, the first dim of the order fastest; dims behind the first ``dims`` are copies."""
+    """Return slices mapped to cores, the first dim of the order fastest; dims after the first ``dims`` are copies."""
     owners = Division.mixed_radix(splits, order).owners
     return Distribution(splits[:dims], tuple(own[:dims] for own in owners))
 
@@ -75,23 +75,23 @@ def test_a_shift_by_one_loads_each_link_once():
 
 
 def test_a_shift_of_four_cores_goes_back_over_three_links():
-    """Four of 32 cores are no ring by themselves: core 0 gets from core 3 over the links 2, 1, 0."""
+    """Four of 32 cores are not a ring: core 0 reads from core 3 over the links 2, 1, 0."""
     assert links_of([0, 1, 2, 3], [3, 0, 1, 2]) == loads({0: 1, 1: 1, 2: 1}, {0: 1, 1: 1, 2: 1})
 
 
 def test_all_to_all_of_four_cores():
-    """Over the middle link go the sticks of two cores for two; over the outer ones those of one core for three."""
+    """The middle link carries the sticks of two cores for two; each outer link the sticks of one core for three."""
     assert relayout_traffic(all_to_all(4)).links == loads({0: 3, 1: 4, 2: 3}, {0: 3, 1: 4, 2: 3})
 
 
 def test_all_to_all_of_eight_cores():
-    """Over link l go those of l + 1 cores for the 7 - l behind it."""
+    """Link l carries the sticks of the l + 1 cores before it for the 7 - l cores after it."""
     crossing = {link: (link + 1) * (7 - link) for link in range(7)}
     assert relayout_traffic(all_to_all(8)).links == loads(crossing, crossing)
 
 
 def test_all_to_all_of_all_cores():
-    """To the 16 ahead, 1 + 2 + .. + 16 links, and to the 15 behind: every link alike."""
+    """To the 16 next cores, 1 + 2 + .. + 16 links, and to the 15 previous cores: every link alike."""
     links = relayout_traffic(all_to_all(NODES)).links
     assert links == loads(dict.fromkeys(range(NODES), 136), dict.fromkeys(range(NODES), 120))
     assert links.total_bytes == NODES * (136 + 120) * STICK
@@ -134,7 +134,7 @@ NEIGHBOURS, APART = keys((1, 0, 2), (3, 1, 2, 0)), keys((0, 1, 2), (0, 1, 2, 3))
 
 
 def test_groups_of_neighbours_gather_in_their_own_links():
-    """Link l of a group carries the parts of the l + 1 cores before it one way, of the 7 - l behind the other way."""
+    """Link l of a group carries the parts of the l + 1 cores before it one way, of the 7 - l after it the other way."""
     part = 1024  # sticks
     within = [(8 * group + link, link) for group in range(4) for link in range(7)]
     up = {at: (link + 1) * part for at, link in within}

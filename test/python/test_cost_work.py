@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What an operation does, taken from its space: small cases by hand, totals against the planner's traffic."""
+"""Work of an operation, computed from its space: small cases by hand, totals against the planner's traffic."""
 
 from __future__ import annotations
 

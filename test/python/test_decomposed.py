@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decomposition call by call beside PyTorch's of the whole program, and inference once beside that of each call."""
+"""Decomposition call by call and type inference once, compared with PyTorch: whole program, and every call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.locations import recording_all_frames
 from spyre_mlir.frontend.storage import address_storages, storages_of
 
-#: A sample in so many: the others are of the same operations in other shapes, or of the same forms.
+#: Every eighth sample: the others are of the same operations in other shapes, or of the same forms.
 EVERY = 8
 
 COMPARED = ("stack_trace", "nn_module_stack", "torch_fn", "original_aten", "tensor_meta")

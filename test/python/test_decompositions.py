@@ -262,7 +262,7 @@ QUOTIENTS = {
 
 @pytest.mark.parametrize("name", QUOTIENTS)
 def test_quotients_just_below_an_integer_are_not_that_integer(name: str) -> None:
-    """In fp16 some of these quotients are integers; the results are those of exact quotients, rounded once."""
+    """In fp16 some of these quotients are integers; the results equal exact quotients, rounded once."""
     operation, exact = QUOTIENTS[name]
     torch.manual_seed(5)
     x, y = (torch.randn(50, 70) * 20).half(), (torch.rand(50, 70) * 3 + 0.5).half()

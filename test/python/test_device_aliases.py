@@ -74,7 +74,7 @@ def same(made: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 def check(run: Callable[[torch.Tensor], Any], function: Callable[[torch.Tensor], Any], view: Any) -> None:
-    """Hold the results of ``run`` on the device, and writes through them, against those of the function on the host."""
+    """Compare the results of ``run`` on the device, and writes through them, with the function on the host."""
     x, host = numbers().to("spyre"), numbers()
     made, expected = leaves(run(x)), leaves(function(host))
     assert len(made) == len(expected)

@@ -73,7 +73,7 @@ def test_a_run_on_images_is_one_on_arrays(numerics):
 
 
 def test_padding_of_an_image_may_not_be_read():
-    """As that of an array: the sum takes 256 columns, of which the host gives 200."""
+    """Padding of an image is like padding of an array: the sum takes 256 columns, of which the host gives 200."""
     bundle = reduction_bundle()
     design = replace(bundle.designs["sdsc_0.json"], padding={})
     bundle = replace(bundle, designs={**bundle.designs, "sdsc_0.json": design})
@@ -203,7 +203,7 @@ def test_an_index_that_is_wrong(tmp_path, change, message):
 
 
 def test_a_bundle_that_wants_another_layout_now(tmp_path):
-    """As large as before, so the sizes alone would not tell."""
+    """The new layout has the same size, so the sizes alone do not show the change."""
     write_images(tmp_path, with_weight().manifest.arguments, {"y": X})
     message = r"images\[0\].argument.transfer.host_strides\[0\] must be 1 but is 64"
     other = replace(TRANSPOSED, host_strides=(1, 256, 4))

@@ -53,7 +53,7 @@ TORCH = {
     "avgpoolfwd": lambda x: x.float().sum(1) * 0.25, "maxpoolfwd": lambda x: x.amax(1),
 }  # fmt: skip
 TORCH |= {name + "nonstick": TORCH[name] for name in ("sum", "max", "min", "absmax", "mean")}
-#: Operations that only move data are no generic ops.
+#: Operations that only move data are not generic ops.
 MOVING = {"ReStickifyOpHBM", "shuffle"}
 
 POSITIVE = {"log", "sqrt", "rsqrt", "reciprocal", "realdiv", "layernormscale"}

@@ -50,7 +50,7 @@ def test_bytes_are_where_the_dim_order_says_and_come_back(seed):
 
 
 def test_two_dims_in_a_stick_of_int8():
-    """The second operand of an int8 matmul: 64 columns of 2 rows in each stick, those of a column side by side."""
+    """The second operand of an int8 matmul: 64 columns of 2 rows in each stick, elements of a column adjacent."""
     host = numbers((5, 130), "int8")
     made = to_device(host, stick_dims=[1, 0])
     where, size = positions_by_sticks((5, 130), ((1, 64), (0, 2)), (1, 0), False)

@@ -111,7 +111,7 @@ def test_what_a_view_tells():
 
 
 def test_a_program_reads_the_storage_of_a_view_where_it_lies():
-    """No copy: the traffic is that of the part that the operation reads, and the same storage is taken once."""
+    """No copy: the program reads only the elements of the views, and takes the storage once."""
     from spyre_mlir.frontend import eager
 
     made = to_device(np.ones((256, 128), np.float16))

@@ -119,7 +119,7 @@ def test_attach_target() -> None:
 
 
 def test_a_module_keeps_the_default_target_that_passes_ran_for() -> None:
-    """What spyre-opt --device prints is for that device in the next run, too."""
+    """The output of spyre-opt --device is for that device in the next run, too."""
     module = ir.Module.parse("module {}", context())
     run_pipeline(module, "canonicalize")
     assert TARGET not in module.operation.attributes

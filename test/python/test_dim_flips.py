@@ -39,7 +39,7 @@ def test_a_split_moves_to_the_other_dim():
 
 
 def test_slices_are_whole_sticks():
-    """1024 columns are 16 sticks, of which there are no 32 slices."""
+    """1024 columns are 16 sticks and cannot have 32 slices."""
     assert flips(space_of((512, 1024), Operand((0, 1)), Operand((0, 1))), 32, 1) == [(32, 1)]
 
 
@@ -50,7 +50,7 @@ def test_rows_and_columns_of_a_matmul_but_not_its_sum():
 
 @pytest.mark.parametrize("seed", ((2, 2, 1), (1, 1, 4), (2, 1, 2), (1, 1, 1)))
 def test_several_splits_and_split_sums_stay(seed: tuple[int, ...]):
-    """The variants of "Scratchpad (LX) optimization" are those of one split of the result."""
+    """"Scratchpad (LX) optimization" flips only divisions with one split, of a dim of the result."""
     assert flips(matmul_of(512, 512, 512), *seed) == [seed]
 
 

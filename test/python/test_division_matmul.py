@@ -52,7 +52,7 @@ def test_decode_projections(columns):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_split_costs_what_its_division_does(seed):
-    """Random products: the price of many splits at once is that of each operation, in whole picoseconds."""
+    """Random products: the costs of many splits at once equal the costs of each operation, in whole picoseconds."""
     rng = random.Random(seed)
     sizes = [rng.choice((1, 3, 60, 64, 192, 1280)) for _ in range(4)]
     space = batched(*sizes, shared=rng.random() < 0.5)

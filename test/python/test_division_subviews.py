@@ -124,7 +124,7 @@ def views(case: tuple[Space, Division, Space, Division]) -> tuple[CoreView, Core
 
 @pytest.mark.parametrize("seed", range(400))
 def test_a_part_is_where_its_sticks_are(seed):
-    """Offset and strides are those of the sticks, and there are none exactly where cores differ."""
+    """Offset and strides equal the positions of the sticks, and are None exactly where cores differ."""
     case = random_case(seed)
     held, touched = views(case)
     if len(held.regions) != len(touched.regions):
@@ -141,7 +141,7 @@ def test_a_part_is_where_its_sticks_are(seed):
 
 
 def test_the_cases_are_of_both_kinds():
-    """Some slices can be read in place, at the start and behind it, and some cannot."""
+    """Some slices can be read in place, at the start and after the start, and some cannot."""
     found = [views(random_case(seed)) for seed in range(400)]
     able = [pair for pair in found if subview_mismatch(*pair) is None]
     inside = [pair for pair in able if pair[0].regions != pair[1].regions and subview_of(*pair).offset]

@@ -112,7 +112,7 @@ def test_results_are_the_same_in_less_time(model, dim, tiles):
 
 
 def test_loops_in_loops():
-    """The inner one begins anew in each iteration of the outer one."""
+    """The inner loop starts again in each iteration of the outer loop."""
     ahead, behind, inputs = _compiled(sum_of_rows, (1024, 640, 256), (("M", 2), ("K", 5)))
     assert _remark(ahead) == "double buffers"
     assert [len(step.loops) for step in sound_context(ahead.bundle).steps].count(2) > 4
@@ -224,7 +224,7 @@ def _placed_remarks() -> str:
 
 
 def test_a_device_that_loads_nothing_ahead_gains_nothing_by_double_buffers(monkeypatch, tmp_path):
-    """What the timeline takes the device for decides: 6 % where loads begin early are 0.2 % here.
+    """The assumption of the timeline about the device decides: 6 % where loads begin early are 0.2 % here.
 
     A copy streams faster than the operation in its place, which repeats an operand.
     """

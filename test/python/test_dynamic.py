@@ -130,7 +130,7 @@ def test_inputs_that_change_in_place() -> None:
 
 
 def test_programs_with_host_functions() -> None:
-    """What the host computes for each row by itself is padded and cut like the rest."""
+    """Results of host functions on each row are padded and cut like other results."""
 
     def model(x: torch.Tensor) -> torch.Tensor:
         return (x * 2).float().cumsum(1).half() + 1
@@ -164,7 +164,7 @@ def test_summary() -> None:
 
 
 def test_names_outside_stay() -> None:
-    """Compiling for another size declares nothing anew."""
+    """Compiling for another size does not declare dims again."""
     program = compiled()
     program(half(8, HIDDEN))
     spyre_mlir.declare_tensor_dim("B", 4)

@@ -85,7 +85,7 @@ def test_what_cannot_be_costs_infinitely():
 
 
 def test_a_beam_may_miss_what_can_be_but_not_its_bound():
-    """Where a beam finds nothing, the bound is still that of the tables."""
+    """If a beam finds no solution, the bound still equals the bound of the tables."""
     made = Sum([2, 2, 2])
     for pair in ((0, 1), (1, 2), (0, 2)):
         made.add(pair, np.array([[math.inf, 1.0], [1.0, math.inf]]))

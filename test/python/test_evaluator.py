@@ -95,7 +95,7 @@ def test_more_loops_than_needed_take_more_time():
 
 @pytest.mark.parametrize("tiles", [1, 2, 4])
 def test_an_evaluation_is_the_program(tiles):
-    """What the simulator plans for the whole program, which is the group here, is what the evaluation said."""
+    """The plan of the simulator for the whole program, which is the group here, equals the evaluation."""
     module = device_ops()
     for each in operations(module) if tiles > 1 else ():
         with module.context, ir.Location.unknown():
@@ -162,7 +162,7 @@ def test_hand_written_operations_have_a_price():
 #: Another name of the algorithms that decide by default.
 ALIAS = "alias"
 
-#: Options of the pipeline with another value than by default, and the passes behind auto-tiling that have them.
+#: Options of the pipeline with a non-default value, and the passes after auto-tiling that have them.
 OPTIONS: dict[str, tuple[object, str]] = {
     "uneven_splits": (True, "work-distribution{uneven=true}"),
     "matmul": ("specified", "joint-planning{matmul=specified}"),
@@ -189,8 +189,8 @@ LEFT_OUT = {
     "clone_outputs": "clone-outputs",
 }
 
-#: Options of what is in front of auto-tiling (the target among it, which the module carries), of passes that evaluate
-#: themselves, and of what follows the plan.
+#: Options of passes before auto-tiling (also of the target, which the module has), of passes that evaluate candidates,
+#: and of passes after the plan.
 ELSEWHERE = {
     "precision", "tile_attention", "tile_for_lx", "tile_for_span", "reorder", "moves", "double_buffer", "verify_each",
     "device", "sencores", "lx_frac_avail", "from_level", "use_plan", "save_plan", "bundle_operations", "non_terminal",
@@ -227,7 +227,7 @@ def test_passes_that_options_leave_out_are_in_no_evaluation(name):
 
 
 def test_evaluations_are_for_the_target_of_the_module():
-    """Whatever the default target is: what an evaluation is given carries that of the program."""
+    """Evaluations use the target of the program, and not the default target."""
     module = device_ops()
     ops = operations(module)
     with module.context, ir.Location.unknown():
@@ -237,7 +237,7 @@ def test_evaluations_are_for_the_target_of_the_module():
 
 
 def test_a_pipeline_up_to_a_level_is_evaluated_to_its_end():
-    """What auto-tiling decides does not depend on the level at which the run stops."""
+    """Decisions of auto-tiling do not depend on the level at which the run stops."""
     rest = [
         PipelineEvaluator.of_step(pipeline, [step.name for step in pipeline.steps].index("auto-tiling"), {})
         for pipeline in (SpyrePipeline(in_place=False).pipeline(level) for level in ("tiled", "placed", None))
@@ -246,7 +246,7 @@ def test_a_pipeline_up_to_a_level_is_evaluated_to_its_end():
 
 
 def test_the_order_of_passes_stands_once():
-    """No file but that of the pipeline names a planning pass and one that follows it, as an order does."""
+    """Only the file of the pipeline names a planning pass and a later pass, as an order does."""
     package = pathlib.Path(spyre_mlir.__file__).parent
     pairs = [
         ("work-distribution", "scratchpad-planning"), ("choose-layouts", "span-reduction"),
@@ -301,7 +301,7 @@ func.func @main(%x: {t}) -> {t} {
 
 
 def _tool(tmp_path: pathlib.Path, program: str, options: str) -> list[dict]:
-    """The remarks of spyre-opt on a program, with the passes of a user."""
+    """Return the remarks of spyre-opt on a program, with user-defined passes."""
     (tmp_path / "user.py").write_text(USER_PASS)
     (tmp_path / "program.mlir").write_text(program)
     load = ["--load", str(tmp_path / "user.py")]

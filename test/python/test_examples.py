@@ -40,7 +40,7 @@ TESTED_APART = {"serve_llama"}
 
 @dataclass(frozen=True)
 class Output:
-    """What a script printed, and the folder that it ran in."""
+    """Output of a script, and the folder in which it ran."""
 
     text: str
     folder: Path
@@ -50,7 +50,7 @@ class Output:
         return [line for line in self.text.splitlines() if line.startswith(beginning)]
 
     def numbers(self, beginning: str) -> list[float]:
-        """Return the numbers in the first line that begins so, behind that."""
+        """Return the numbers in the first line that begins with ``beginning``, after ``beginning``."""
         rest = self.lines(beginning)[0].removeprefix(beginning)
         return [float(text.replace(",", "")) for text in re.findall(r"\d[\d,]*(?:\.\d+)?", rest)]
 
@@ -107,7 +107,7 @@ def is_shown(expected: str, text: str) -> bool:
 
 
 def first_program(output: Output) -> None:
-    """The result is that of PyTorch but for rounding, and the folder is the program."""
+    """The result equals PyTorch except for rounding, and the folder is the program."""
     assert output.numbers("largest error: ")[0] < 0.002
     assert output.lines("the bundle on disk gives the same bits: True")
     program = Program.load(output.folder / "first_program.bundle")
@@ -147,7 +147,7 @@ def tuning(output: Output) -> None:
 
 
 def reading_a_report(output: Output) -> None:
-    """What a finding promises is what the next round has, until the bound is near; each round has its page."""
+    """Each round has the predicted time of the finding before, until the bound is near; each round has its page."""
     times, promises = (
         [[float(text) for text in re.findall(r"\d+\.\d+", line)] for line in output.lines(beginning)]
         for beginning in ("  time ", "  promise ")
@@ -161,11 +161,11 @@ def reading_a_report(output: Output) -> None:
 
 
 def foreign_bundle(output: Output) -> None:
-    """The folders are of no writer of ours, conform, and are told apart by what they move; the wrong one is refused."""
+    """The folders conform without a manifest of ours, and differ in traffic; the wrong folder is refused."""
     products, values = (
         [line.split() for line in output.lines(f"  {op}")] for op in ("batchmatmul", "gelufwd")
     )
-    # What the product is written and read with, in device memory and in LX.
+    # Traffic of the product, in device memory and in LX.
     assert [row[6] for row in products] == [row[3] for row in values] == ["262,144", "0"]
     assert all(float(line.split()[2]) < 0.002 for line in output.lines("  largest error"))
     (refusal,) = output.lines("  bundle.mlir, execute 1 of sdsc_1.json (gelufwd): Core 1 takes")

@@ -33,7 +33,7 @@ def test_every_number(name: str, numerics: str) -> None:
     program = spyre_mlir.compile(function, (NUMBERS,), numerics=numerics)
     assert [step.name for step in program.steps] == ["device_0"]
     result, exact = program(NUMBERS), function(NUMBERS.double()).half()
-    # DL16 has one bit less, and the numbers below its least are those of other tests.
+    # DL16 has one bit less; other tests cover the numbers below its smallest number.
     is_number = (NUMBERS.view(torch.int16) & 1 == 0) & (NUMBERS.abs() > 1e-3) & (exact.abs() > 1e-3)
     is_compared = exact.isfinite() & (is_number | (numerics == "ieee"))
     units = (_ordered(result) - _ordered(exact)).abs()[is_compared]

@@ -109,7 +109,7 @@ def test_a_store_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
 
 
 def test_a_transaction_that_was_killed_is_rolled_back(path: Path) -> None:
-    """What another process has begun to write is no row, and no damage."""
+    """An open transaction of another process is not a row, and does not damage the store."""
     other_process = sqlite3.connect(path, isolation_level=None)
     other_process.execute("BEGIN IMMEDIATE")
     other_process.execute("DELETE FROM results")

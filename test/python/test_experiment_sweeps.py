@@ -54,7 +54,7 @@ def killer(folder: Path, name: str, once: bool) -> Path:
 
 
 def test_rows_are_the_product_in_order(reference: Results) -> None:
-    """The figures are those of compile, for the last axis the fastest."""
+    """The figures equal compile, and the last axis varies fastest."""
     points = [(row["program"], row["device.lx.bytes"], row["sencores"]) for row in reference]
     assert len(points) == reference.computed == 8 and points == sorted(points)
     assert points[:3] == [("chain", 1 << 18, 2), ("chain", 1 << 18, 32), ("chain", 1 << 21, 2)]
@@ -81,7 +81,7 @@ def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture(params=["local", "process pool", "threads", "dask"])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor | None]:
-    """Executors of each kind, of two workers; None is that of sweep."""
+    """Executors of each kind, of two workers; None is the executor of sweep."""
     if request.param == "local":
         yield None
     elif request.param == "process pool":
@@ -159,7 +159,7 @@ def test_a_point_that_kills_every_worker_is_a_row(executor: Executor | None, tmp
 
 
 def test_a_sweep_that_is_killed_goes_on(reference: Results, tmp_path: Path) -> None:
-    """Rows that ended before SIGKILL are there; with the rest they are those of a sweep without faults."""
+    """Rows that ended before SIGKILL persist; the completed rows equal a sweep without faults."""
     script = tmp_path / "script.py"
     # Without a guard of its main module: workers do not run the script.
     script.write_text(
@@ -217,7 +217,7 @@ def test_two_sweeps_share_a_store(reference: Results, tmp_path: Path) -> None:
 
 
 def test_what_the_compiler_refuses_is_a_row(tmp_path: Path) -> None:
-    """Errors name the program; those of code of the user name its line."""
+    """Errors name the program; errors of user code name its line."""
     programs = {"chain": CHAIN, "text": "func.func @main() {\n oops }", "own": "experiment_programs:broken"}
     results = sweep(programs, store=tmp_path / "store.sqlite", sencores=[1, 64], workers=1)
     assert [bool(row["error"]) for row in results] == [False, True, True, True, True, True]
@@ -238,7 +238,7 @@ def test_a_device_that_does_not_fit_together_is_a_row(tmp_path: Path) -> None:
 
 
 def test_a_program_of_the_zoo(tmp_path: Path) -> None:
-    """By its name; the figures are those of a compilation by hand."""
+    """A program of the zoo by its name; the figures equal a compilation by hand."""
     (row,) = sweep(["zoo:linalg/softmax"], store=tmp_path / "s.sqlite", workers=1)
     program = spyre_mlir.compile(*zoo.load("linalg/softmax"))
     assert row["program"] == "zoo:linalg/softmax"
@@ -266,7 +266,7 @@ def test_algorithms_of_the_user_are_axes(tmp_path: Path) -> None:
 
 
 def test_algorithms_of_installed_packages_are_part_of_the_key(tmp_path: Path) -> None:
-    """What an entry point or an import registers: its code, not its name alone."""
+    """The key includes the code, not only the name, of an algorithm registered by an entry point or an import."""
     code = (
         "import sys; import own_package; from spyre_mlir.experiments import sweep\n"
         "options = {'division': 'one-core', 'co_optimizing_lx_planning': False}\n"

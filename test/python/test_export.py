@@ -122,7 +122,7 @@ uses = [], version = 1 : i64}} {}"
 
 @pytest.mark.parametrize("name", ["llama_block_small", "softmax_dim_0_512x1024", "batchnorm"])
 def test_the_bundle_without_attributes_is_the_same(name):
-    """What predictions take in the place of the module at the bundle level and its export."""
+    """Predictions use the bundle without attributes instead of the module at the bundle level and its export."""
     module = import_torch(*PROGRAMS[name](), context=context()).module
     run_pipeline(module, SpyrePipeline().pipeline("placed"))
     other = module.operation.clone()

@@ -39,7 +39,7 @@ def test_pairs_of_causal_attention():
 
 
 def test_groups_of_families_have_their_own_figures():
-    """Of decoding and of convolutions beside those of all."""
+    """Figures of decoding and of convolutions, in addition to the figures of all families."""
     ratios = {"decode_1": 1.0, "decode_2": 4.0, "resnet50": 9.0, "vit": 6.0}
     metrics = {f"{name}.time_over_bound": ratio for name, ratio in ratios.items()}
     found = benchmark.summary({**metrics, "vit.compile_s": 3.0, "not_compiled": 0})

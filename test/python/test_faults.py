@@ -108,7 +108,7 @@ def test_the_exception_itself_with_a_traceback(fail, monkeypatch) -> None:
 
 @dataclass(frozen=True)
 class Mine(Pass):
-    """A pass of the user with a mistake."""
+    """A user-defined pass with a mistake."""
 
     name: ClassVar[str] = "test-faults-mine"
 

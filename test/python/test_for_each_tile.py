@@ -19,7 +19,7 @@ def half(*shape: int) -> Tensor:
 
 
 def sums(x: Tensor, tile: int = 3) -> Any:
-    """What is carried, a result of each tile, and one that is None."""
+    """Return the carried values, a result of each tile, and a result that is None."""
 
     def body(carried: dict[str, Tensor], part: Tensor) -> Any:
         total = carried["sum"] + part.sum(0)
@@ -29,7 +29,7 @@ def sums(x: Tensor, tile: int = 3) -> Any:
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """A product in tiles of rows; in each a loop over tiles of K, whose sum begins anew."""
+    """A product in tiles of rows; in each a loop over tiles of K, whose sum starts at zero again."""
 
     def rows(part: Tensor) -> Tensor:
         def add(total: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, None]:
@@ -64,7 +64,7 @@ def test_nested_loops_with_a_sum(rows):
     """Tiles of the result outside, tiles of the sum inside: the sum begins in each tile, and stays in LX."""
     program = check(product, [half(rows, 256), half(256, 128)], "product")
     assert len(program.steps) == 1
-    # A smaller last tile is put behind what the loop gives, which is copied.
+    # A smaller last tile is appended to the result of the loop, which is copied.
     copied = 0 if rows % 64 == 0 else rows // 64 * 64
     assert program.traffic().written_bytes <= (rows + copied + 32) * 128 * 2
 

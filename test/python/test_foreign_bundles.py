@@ -125,7 +125,7 @@ def test_padding_sparse_sticks_and_lx_without_manifest(tmp_path, is_said, column
 
 
 def test_loops_over_tiles_and_an_allocation_without_manifest(tmp_path):
-    """A tile with a gap behind its rows is a part of the whole array, which is what the host has."""
+    """A tile with a gap after its rows is a subview of the whole array, which is the argument of the host."""
     foreign = read_bundle(write_foreign(bundles.loop_bundle(), tmp_path / "foreign"))
     assert validate(foreign) == []
     x, z = foreign.manifest.arguments
@@ -306,7 +306,7 @@ DESIGNS = {
     for design in build().designs.values()
 }
 
-#: Facts that nothing else in the file tells: without them the design is another one, if still one.
+#: Facts that no other member of the file implies: without them the design has another meaning, or none.
 FACTS = {"debug_handle_", "coordinateMasking_", "maskingConstId_", "constantInfo_", "scale_"}
 
 

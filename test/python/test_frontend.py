@@ -74,7 +74,7 @@ def test_broadcast_constants_are_not_materialised():
 
 
 def test_uniform_constants_are_no_arguments():
-    """What has one value is a fill or a scalar, not data."""
+    """A constant with one value is a fill or a scalar, not data."""
     program = imported(lambda x: x * torch.full((65,), 0.5, dtype=torch.half), half(3, 65))
     assert [argument.name for argument in program.arguments] == ["x"]
     assert "dense" not in str(program.module)
@@ -119,7 +119,7 @@ def test_locations_name_line_module_and_operation():
 
 
 def test_hints_reach_linalg():
-    """What torch.fx.traceback.annotate says is in the metadata of the location."""
+    """Annotations of torch.fx.traceback.annotate are in the metadata of the location."""
 
     class Hinted(nn.Module):
         def forward(self, x):
@@ -166,7 +166,7 @@ def test_rows_that_see_nothing_are_zero():
 
 
 def _segments(x):
-    """What neither linalg nor a call of a kernel has: the kernel reads where its offsets say, unchecked."""
+    """An operation without a form in linalg or a kernel call: the kernel reads at its offsets, unchecked."""
     return torch.segment_reduce(x, "sum", offsets=torch.tensor([0, 2, 4]))
 
 

@@ -54,7 +54,7 @@ def test_condition_in_a_condition():
 
 
 def test_condition_whose_reference_ran_under_a_dispatch_mode():
-    """What Dynamo did not compile once, under a mode, does not keep a later import from doing it."""
+    """A failed compilation by Dynamo, under a dispatch mode, does not prevent a later import."""
 
     def model(x):
         return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y * 2, (x,))

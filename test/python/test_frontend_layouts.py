@@ -70,7 +70,7 @@ def test_both_come_out_with_the_layout_that_was_asked_for(shape, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.bool, torch.int32, torch.int64])
 def test_other_types(dtype):
-    """The sticks are those of the device: 64 booleans or bfloat16, 32 integers."""
+    """The sticks are sticks of the device: 64 booleans or bfloat16, 32 integers."""
     program = imported(lambda x: spyre.pin(x.clone(), [0]), torch.ones(70, 3).to(dtype))
     ((_, layout),) = layouts(program)
     assert layout.digits[-1].modulus == (64 if dtype.itemsize < 4 else 32)

@@ -157,7 +157,7 @@ def test_inputs_that_are_returned():
 
 
 def test_a_view_of_an_input_that_lies_in_another_way():
-    """What the model reshapes is a view of the example, and a copy of an input whose rows are columns."""
+    """The reshape is a view of the example, and a copy of an input whose rows are columns."""
 
     def model(x):
         return x.reshape(-1), x + 1
@@ -186,7 +186,7 @@ def test_results_that_share_memory():
 
 
 def test_state_that_is_returned():
-    """A parameter or a view of a buffer is that of the module; what is constant is new in each call."""
+    """A result is the parameter or the view of a buffer of the module itself; a constant is new in each call."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -235,7 +235,7 @@ def test_buffers_that_change():
 
 
 def test_buffers_that_change_are_inputs_behind_the_others():
-    """So the inputs of the model keep their positions, and the compiler knows that they are no weights."""
+    """The inputs of the model keep their positions, and the compiler knows that they are not weights."""
     program = imported(Counter(), numbers(2, 3))
     assert [(argument.name, argument.kind) for argument in program.arguments] == [
         ("x", "input"),

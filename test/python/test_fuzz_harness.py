@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The fuzzer: a few fixed cases of each kind are no faults, and planted faults are seen and made small."""
+"""The fuzzer: a few fixed cases of each kind find no fault, and planted faults are found and minimised."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_planted_fault_is_seen(with_faults, operation, kind, why):
 
 @pytest.mark.parametrize("operation, kind", [("torch.exp(", "wrong"), ("torch.sigmoid(", "crash")])
 def test_a_planted_fault_is_made_small(with_faults, operation, kind):
-    """What stays is the statement with the fault, of an input, without options."""
+    """The minimised case has one input, no options, and only the statement with the fault."""
     small = minimise(planted(operation), smaller_programs, lambda case: with_faults.one(case).kind == kind)
     assert [each.text for each in small.statements] == [f"{operation}{{0}})"]
     assert len(small.inputs) == 1 and not small.options and small.structure == "tuple"
@@ -132,7 +132,7 @@ def test_lists_are_cut_down_to_what_fails():
 
 
 def outcomes(kind: str, count: int) -> list[tuple[str, str]]:
-    """What comes of the first cases of a kind, in this process."""
+    """Return the outcomes of the first cases of a kind, run in this process."""
     return [fuzz_kinds.run(fuzz_kinds.Ticket(kind, SEED, index)) for index in range(count)]
 
 

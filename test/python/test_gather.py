@@ -183,7 +183,7 @@ def test_a_table_beyond_the_span_of_a_core() -> None:
 
 
 def test_tables_and_positions_stay_in_device_memory() -> None:
-    """What is looked up, and where, is barred from the scratchpads, and the reason is told."""
+    """Tables and positions of lookups are not eligible for LX, and the reason is reported."""
     for name in ("a table that is computed", "positions that are computed"):
         program = compiled(name)
         reasons = [reason for each in program.bundle.manifest.buffers for reason in each.reasons]

@@ -58,7 +58,7 @@ def test_every_row_of_the_list_is_here():
 
 
 def test_a_row_has_the_pieces_of_the_list(row: ModelRelayout):
-    """And each piece of the target meets so many of the source, by the elements that both have."""
+    """Each piece of the target meets the listed number of pieces of the source, by their common elements."""
     *counts, bytes_ = PUBLISHED[row.name]
     sources = {
         sum(_meet(row, source, target) for source in _parts(row.source)) for target in _parts(row.target)
@@ -301,5 +301,5 @@ def test_the_value_of_a_row_stays_on_chip(row: ModelRelayout):
     reasons = residence(program, result).reasons
     assert not reasons or row.name in MAY_BE_IN_MEMORY, reasons
     assert validate(result.bundle) == []
-    # The cost model does not tell times within one percent apart.
+    # The cost model does not distinguish times within one percent.
     assert result.timeline().total_ns <= 1.01 * min(apart.timeline().total_ns, without_ring(program))

@@ -25,7 +25,7 @@ from spyre_mlir.layout.view import BufferView
 from spyre_mlir.layout.view_transforms import Slice
 from spyre_mlir.target.target import default_target, packaged_target
 
-#: A copy of 12 rows of 8 columns, each apart, and of two sticks of channels; the order of the dims is that of shapes.
+#: A copy of 12 rows of 8 columns and of two sticks of channels; the order of the dims is the order of the shape.
 IMAGE = refined([BufferView.of(StickLayout.for_tensor(default_target(), (12, 8, 128), "f16"))] * 2)
 SLIDING = ("conv2d", "depthwiseconv2dnative", "maxpoolfwd")
 
@@ -63,7 +63,7 @@ def test_what_cores_have_says_slices_and_halos(splits, halos):
 
 
 def test_halos_longer_than_slices_are_none():
-    """Several slices then begin with the first row, so that begins do not tell how many there are."""
+    """Several slices then begin with the first row, so the begins do not give the number of slices."""
     wanted = core_view(_with_halos((12, 4, 4)), 1, _rows_and_columns(6, 1))
     assert ring_division(IMAGE, wanted) is None
 

@@ -75,7 +75,7 @@ def test_a_hint_through_a_view(capture):
 
 @pytest.mark.parametrize("capturing", ["spyre_mlir.compile", "torch.compile"])
 def test_names_of_inputs(capturing):
-    """Inputs carry their names, those of a flat tensor too, and the function the sizes of all dims."""
+    """Inputs have their names, also of a flat tensor, and the function has the sizes of all dims."""
     program = CAPTURES[capturing](kernel_of_view, *kernel_inputs(is_flat=True))
     assert argument_dims(program) == {"x_1d": '["M", "K"]', "y": '["K", "N"]', "z": '["M", "N"]'}
     assert dim_sizes(program) == SIZES
@@ -197,7 +197,7 @@ class Weighted(nn.Module):
 
 
 def test_names_of_parameters_and_buffers(capture):
-    """What a model owns carries its names to the arguments, however it becomes one."""
+    """Names of parameters and buffers are on the arguments, however the parameter becomes an argument."""
     model, (x, _, _) = Weighted(), kernel_inputs()
     named(model.weight, "K", "N"), named(model.bias, "M", "N")
     dims = argument_dims(capture(model, x))
@@ -243,7 +243,7 @@ def test_names_of_another_shape():
 
 
 def test_a_dim_is_declared_twice():
-    """With the same size that is no contradiction."""
+    """A second declaration with the same size is valid."""
     declare_tensor_dim("M", 64)
     declare_tensor_dim("M", 64)
     with pytest.raises(CompileError, match="'M' is declared with size 64 already, so it cannot have size 32"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a host function refuses to be, and what is an error of a run: never a dead process."""
+"""Operations that a host function refuses, and errors of a run, which never end the process."""
 
 from __future__ import annotations
 

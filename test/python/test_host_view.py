@@ -46,7 +46,7 @@ def random_step(rng: random.Random, array: np.ndarray):
 
 
 def shown_by(view: HostView, array: np.ndarray) -> np.ndarray:
-    """What a view holds by its definition: the digits of each position times their strides."""
+    """Return the elements of a view by its definition: the digits of each position times their strides."""
     where = np.full(view.shape, view.offset)
     for at, pieces in enumerate(view.dims):
         digits = np.unravel_index(np.arange(view.shape[at]), [size for size, _ in pieces])
@@ -79,7 +79,7 @@ def test_views_address_what_numpy_shows():
 
 
 def test_pieces_and_sticks():
-    """Patches of 16 x 16 fall on sticks of 64 elements, those of 14 x 14 do not."""
+    """Patches of 16 x 16 fall on sticks of 64 elements, patches of 14 x 14 do not."""
     for side, falls in ((16, True), (64, True), (14, False)):
         whole = HostView.whole((3, 4 * side, 4 * side))
         apart = whole.after(Expand(((0,), (1, 2), (3, 4)), (3, 4, side, 4, side)))

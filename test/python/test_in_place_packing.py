@@ -123,7 +123,7 @@ def test_packings_of_larger_sets_with_pairs_are_legal(seed):
 
 
 def test_neighbours_of_a_single_use_do_not_meet():
-    """b takes the place of a and c that of b, all at op 1; a and c are no pair, so both cannot be at b's base."""
+    """b is in place of a and c in place of b, all at op 1; a and c are not a pair, so only one may be at b's base."""
     some = buffers(
         buffer(2, 0, 1, name="a"),
         buffer(2, 1, name="b", parents=["a"]),
@@ -166,7 +166,7 @@ def test_many_pairs_and_no_packing():
 
 
 def test_pairs_that_must_share_prove_nothing_if_they_may(monkeypatch):
-    """The proof without the parents' last operations is no proof for what shares them."""
+    """A proof without the last operations of the parents does not hold for buffers that share their addresses."""
     monkeypatch.setattr(packing, "_FIRST_ROUND", 10)
     parents = [buffer(40, 100 + 2 * at, 101 + 2 * at, name=f"p{at}") for at in range(20)]
     children = [buffer(40, each.last, name=f"c{each.name}", parents=[each.name]) for each in parents]
@@ -222,7 +222,7 @@ def test_the_same_instance_gives_the_same_packing():
 
 
 def test_a_failed_part_is_not_blamed_on_others():
-    """100 sets behind each other in time, of which one does not fit, need about the nodes of all of them once."""
+    """100 sets one after the other in time, of which one does not fit, need about the nodes of all of them once."""
     rows = [
         (size, 6 * part + first, 6 * part + last)
         for part in range(100)
@@ -266,7 +266,7 @@ def test_the_solver_places_all_where_heuristics_need_not(seed):
 
 
 def test_the_solver_drops_what_saves_least():
-    """Of sets that do not fit, the buffer with the least saving per byte and time; the bound is that of any loss."""
+    """Of sets that do not fit, drop the buffer with the least saving per byte and time; the bound covers any drop."""
     rows = enumerate(TIGHT[0])
     some = [
         buffer(size, first, last, name=f"b{at}", spilled_traffic=90 + at) for at, (size, first, last) in rows

@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_no_reason_to_agree():
 
 
 def test_fixed_works_keep_their_divisions():
-    """What a plan file pins stays, and what reads it follows."""
+    """Divisions pinned by a plan file do not change, and readers follow them."""
     works = [fixed("exp", UNARY, 4, 8), work("exp", UNARY, 32, 1)]
     found = divide_jointly(works, [SharedBuffer(((0, 1), (1, 0)), space=MATRIX)], LX)
     assert splits_of(found) == [(4, 8), (4, 8)]
@@ -185,7 +185,7 @@ def test_a_split_sum_goes_over_the_ring():
 
 
 def layers(number: int, odd: int | None = None) -> tuple[list[DividedOp], list[SharedBuffer]]:
-    """A matrix through layers, one behind the other: rows, which stay, then the maximum of each column taken off.
+    """A matrix through a sequence of layers: rows, which are unchanged, then the maximum of each column subtracted.
 
     The ``odd`` one cannot slice the maximum of its columns in another way.
     """
@@ -243,7 +243,7 @@ class Use:
 
 Spot = tuple[
     CoreView, bool, CoreView | None
-]  # in LX: the view, whether a copy is in device memory, the view behind
+]  # in LX: the view, whether a copy is in device memory, the view afterwards
 
 
 def spots(

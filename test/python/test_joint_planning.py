@@ -28,7 +28,7 @@ CORES = (4, 32)
 
 
 def _attention(x: torch.Tensor, qkv: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """A block of 4 heads of 64 over 256 tokens, with the norm before and the sum behind."""
+    """A block of 4 heads of 64 over 256 tokens, with the norm before and the sum after."""
     q, k, v = (F.layer_norm(x, (256,)) @ qkv).view(256, 3, 4, 64).permute(1, 2, 0, 3)
     scores = torch.softmax(q @ k.transpose(1, 2) * 0.125, -1)
     return x + (scores @ v).transpose(0, 1).reshape(256, 256) @ out
@@ -76,7 +76,7 @@ def remarks(program: spyre_mlir.Program, pass_name: str, kind: str) -> list[Rema
 
 
 def check_runs(name: str, program: spyre_mlir.Program) -> None:
-    """No rule of a bundle is broken, the numbers are those of PyTorch, the traffic is the planned one."""
+    """The bundle is valid, the numbers equal PyTorch, and the traffic equals the plan."""
     assert not (findings := validate(program.bundle)), "\n".join(map(str, findings))
     inputs = inputs_of(name)
     check_close(name, program(*inputs), Apply(FUNCTIONS[name][0]).half(), inputs)
@@ -150,7 +150,7 @@ def test_little_lx(name: str, kept: float):
 
 
 def test_relayouts_without_room_go_through_device_memory():
-    """16 KiB per core hold some of the relayouts of attention; the others are taken away again, which is told."""
+    """16 KiB per core hold some of the relayouts of attention; the others are removed again, with a remark."""
     program = compiled("attention", 32, lx_frac_avail=0.992)
     planned, dropped = (
         remarks(program, *what)
@@ -161,7 +161,7 @@ def test_relayouts_without_room_go_through_device_memory():
 
 
 def test_plans_that_write_the_same_are_one():
-    """What stays in LX is planned later: divisions and relayouts alone make another program to evaluate."""
+    """A later pass plans LX: only divisions and relayouts make a different program to evaluate."""
     here, there = (CoreView((CoreRegion(start, ()),), False, (), ()) for start in (0, 64))
     kept, carried = BufferPlacement(here, False), BufferPlacement(here, False, 0.0, there, 1.0)
 
@@ -195,7 +195,7 @@ def test_no_lx_has_no_relayout():
 
 
 def files(program: spyre_mlir.Program, folder: Path) -> dict[str, bytes]:
-    """The bundle; the remarks beside it tell what passes did."""
+    """Return the files of the bundle without the remarks, which list decisions of passes."""
     program.save(folder)
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "remarks.jsonl"}
 

@@ -115,7 +115,7 @@ CHANGES: dict[str, Callable[[ir.Module], None]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_seen(module: ir.Module, name: str):
-    """After any change the usage is that of the function as it is now."""
+    """After any change the kept usage equals the usage of the changed function."""
     with usage_kept():
         before = usage_of(_function(module))
         CHANGES[name](module)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the language server says about the names of a text, without a parse: the parser is the judge of it here."""
+"""Names that the language server finds in a text without a parse, compared with the parser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spyre_mlir.language_server.text_index import LEVELS, TextIndex, level_of, p
 from spyre_mlir.mlir import ir
 
 TESTS = Path(__file__).parents[1]
-# What lit has written lies in folders "Output", and is no input.
+# Folders "Output" contain outputs of lit, which are not inputs.
 INPUTS = [path for path in sorted(TESTS.rglob("*.mlir")) if "Output" not in path.parts]
 PASSES = [path for path in INPUTS if TESTS / "passes" in path.parents]
 FUNCTION = "func.func @f(%a: i32) {\n  return\n}\n"
@@ -62,7 +62,7 @@ def edited(found: Document, edit: types.Json) -> str:
         ("func.func @f() {\n %c = a.b\n}\nfunc.func @g() {\n %c = a.b\n c.d %c\n}", (5, 6), (4, 1)),
         ("^bb0(%in: f16):\n a.b %in // %in = 1", (1, 6), (0, 5)),
         ('x.y {a = "%b = "} {\n %b = c.d\n}\n e.f %b', (3, 6), None),
-        # Dictionaries of arguments, results and functions are in front of the body.
+        # Dictionaries of arguments, results and functions are before the body.
         ("func.func @f(%a: i32 {x.y}, %b: i32) attributes {z} {\n c.d %a, %b\n}", (1, 6), (0, 13)),
         ("func.func @f(%a: i32 {x.y}, %b: i32) -> (i32 {z}) {\n c.d %a, %b\n}", (1, 10), (0, 28)),
         # Arguments of the regions of loops and reductions.

@@ -261,7 +261,7 @@ def test_a_server_without_its_editor_leaves_no_process(end):
             talk.server.stdin.close()
         else:
             talk.tell("exit", None)
-        # It ended without being told that it was about to.
+        # The server ended without a shutdown request.
         assert talk.server.wait(HANG_SECONDS) == {"kill": -9, "close": 1, "exit": 1}[end]
         wait_for_the_end(processes)
 

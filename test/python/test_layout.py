@@ -237,7 +237,7 @@ OVERLAPPING = [(Digit(0, 32), Digit(0, 1, 64)), (Digit(0, 64), Digit(0, 2, 4), D
 
 @pytest.mark.parametrize("digits", OVERLAPPING)
 def test_digits_that_say_a_part_again(digits):
-    """d0 floordiv 32 beside d0 mod 64: the inverse takes each part of an index once."""
+    """d0 floordiv 32 with d0 mod 64: the inverse uses each part of an index once."""
     layout = StickLayout(default_target(), (100,), "f16", digits)
     assert [layout.to_host(layout.to_device((at,))) for at in range(100)] == [(at,) for at in range(100)]
 

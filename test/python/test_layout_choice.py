@@ -70,7 +70,7 @@ def test_no_plan_of_a_random_graph_costs_less(seeds):
 
 @EACH_BLOCK
 def test_the_cost_is_that_of_the_decisions(seeds):
-    """What a plan reads somebody made, and all of it adds up to the cost that it names."""
+    """Every layout that a plan reads is produced, and the costs of its decisions add up to its cost."""
     for seed in seeds:
         graph, plan = _chosen(seed)
         assert price(graph, plan) == plan.cost, f"seed {seed}"
@@ -86,7 +86,7 @@ def test_never_more_than_a_conversion_for_each_edge(seeds):
 
 @EACH_BLOCK
 def test_the_beam_stays_between_bound_and_optimum(seeds):
-    """With tables of at most 64 entries, bound <= optimum <= cost, and the cost is that of a real plan."""
+    """With tables of at most 64 entries, bound <= optimum <= cost, and the cost is the cost of a real plan."""
     for seed in seeds:
         graph, exact = _chosen(seed)
         plan = choose(graph, limit_entries=64, width=200)
@@ -141,7 +141,7 @@ def test_conversions_equal_brute_force_over_forms(seed):
     """On matrices of one stick without views all transfers cost the same: the fewest conversions are the cheapest.
 
     The oracle knows two rules by heart: pointwise operations have one stick, a product a b has the contracted
-    dim in the stick of a, its columns in those of b and of the result; or the same of the transposed product.
+    dim in the stick of a, its columns in the sticks of b and the result; or the same of the transposed product.
     """
     operations = _square_program(random.Random(seed))
     graph = _square_graph(operations)
@@ -283,7 +283,7 @@ def test_a_conversion_stands_outside_the_loop_of_its_readers(times):
 
 
 def test_a_conversion_runs_as_often_as_its_producer():
-    """What a loop makes is converted in each of its iterations, even for a reader outside."""
+    """A result of a loop is converted in each iteration, even for a reader outside of the loop."""
     graph = Graph(default_target())
     turned = StickLayout.for_tensor(default_target(), (128, 128), DTYPE, TURNED)
     source = _add(graph, (_given(graph, TURNED), _given(graph, TURNED)), times=7, pin=turned)
@@ -401,7 +401,7 @@ class _NoView(ViewTransform):
 
 
 def test_a_view_without_device_form_is_an_error():
-    """The reason is that of the view itself."""
+    """The error has the reason of the view itself."""
     graph = Graph(default_target())
     view = graph.add(ViewNode((128, 128), DTYPE, source=_given(graph), step=_NoView()))
     with pytest.raises(
@@ -418,7 +418,7 @@ def test_a_view_without_device_form_is_an_error():
     "name", ["softmax_dim_0_64x64", "rmsnorm", "gelu_mlp", "sdpa_mask_bool", "rotary", "pad"]
 )
 def test_no_plan_of_a_program_costs_less(name):
-    """The plan of a program of the end-to-end tests is that of an exhaustive search."""
+    """The plan of an end-to-end program equals the plan of an exhaustive search."""
     from programs import PROGRAMS
 
     from spyre_mlir import dialects

@@ -26,7 +26,7 @@ def numbers(offsets: Offsets) -> set[int]:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_arithmetic_leaves_no_offset_out(seed: int) -> None:
-    """What an expression gives for any two offsets is among the offsets of the expression."""
+    """The value of an expression for any two offsets is one of the offsets of the expression."""
     rng = random.Random(seed)
     left, right = (Offsets(rng.randrange(20), rng.randrange(1, 9), rng.randrange(1, 9)) for _ in range(2))
     factor, divisor = rng.randrange(-4, 5), rng.randrange(1, 9)

@@ -146,7 +146,7 @@ def test_a_big_tensor_is_drawn_with_gaps(order):
         (9, 4, (), [0, 1, 2, None, 8]),
         (100, 6, (), [0, 1, 2, 3, None, 98, 99]),
         (100, 5, (50, 51), [0, 1, None, 50, 51, None, 99]),
-        (6, 5, (), [0, 1, 2, 3, 4, 5]),  # a gap of one is no gap
+        (6, 5, (), [0, 1, 2, 3, 4, 5]),  # a gap of one position is shown
         (9, 5, (9,), [0, 1, 2, None, 7, 8]),  # there is no position 9
     ],
 )
@@ -212,7 +212,7 @@ PICTURES = re.findall(r"^spyre-report (--layout .*?) -o (docs/.*\.svg)$", PAGE, 
 
 @pytest.mark.parametrize(("arguments", "path"), PICTURES)
 def test_the_pictures_of_the_page_are_up_to_date(arguments, path, capsys):
-    """The commands on the page make the files beside it."""
+    """The commands on the page write the pictures in its folder."""
     assert spyre_report.main(arguments.split()) == 0
     assert capsys.readouterr().out == (DOCS.parent / path).read_text(encoding="utf-8")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a user says about a layout: the conventions of docs/layouts.md, the sentences for what makes no sense."""
+"""User-defined layout constraints: the conventions of docs/layouts.md, and messages for invalid constraints."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_runs_grow_from_the_innermost_dim(tile, sticks):
 
 
 def test_runs_end_at_gaps():
-    """A slice of the inner rows leaves gaps; room behind the rows is a gap as well; a sparse tensor has none."""
+    """A slice of the inner rows leaves gaps; padding after the rows is a gap as well; a sparse tensor has none."""
     view = BufferView.of(StickLayout.for_tensor(default_target(), (8, 128), "f16"))
     assert view.run_bytes((8, 128)) == 16 * 128
     assert view.slice([0, 0], [6, 128], [1, 1]).run_bytes((6, 128)) == 6 * 128

@@ -255,7 +255,7 @@ def test_a_space_counts_whole_sticks_of_every_stick_dim():
 
 
 def test_a_copy_of_sticks_in_pieces():
-    """[3, 4, 64] merged to 12 rows beside 12 rows in one piece: cut at 4, twos of K inside the cut."""
+    """[3, 4, 64] merged to 12 rows, with 12 rows of one dim: cut at 4, twos of K inside the cut."""
     views = [collapse(weight((3, 4, 64)), [[0, 1], [2]]), weight((12, 64))]
     space = refined(views)
     assert space.sizes == (3, 4, 64) and space.padded == (3, 4, 64)

@@ -16,7 +16,7 @@ from spyre_mlir.target.target import default_target
 
 @pytest.mark.parametrize("seed", range(100))
 def test_a_dim_order_is_told_again(seed: int):
-    """What a request makes has a request, which makes the same memory."""
+    """The layout of a constraint has a constraint, which gives the same memory."""
     rng = random.Random(seed)
     shape, dtype = random_shape(rng, rng.randint(1, 4)), rng.choice(list(ELEMENTS))
     asked = LayoutRequest(dim_order=tuple(random_order(rng, len(shape))), stick_outermost=rng.random() < 0.5)

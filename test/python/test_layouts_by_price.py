@@ -186,7 +186,7 @@ def test_no_layout_of_an_input_makes_a_program_slower(model, shapes):
 
 
 class Skip(torch.nn.Module):
-    """A coarse image twice as large, beside a fine one, through a convolution."""
+    """A coarse image of twice the size and a fine image, concatenated, through a convolution."""
 
     def __init__(self, coarse, fine):
         super().__init__()

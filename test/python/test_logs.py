@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the compiler tells while it works: levels, topics, the progress line."""
+"""Logs of the compiler: levels, topics, the progress line."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_record_has_its_place_in_the_source(capsys: pytest.CaptureFixture[str]
 def test_a_log_of_errors_hides_warnings(
     words: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The tools show those of passes in any other case, once."""
+    """The tools show warnings of passes in any other case, once."""
     logs.configure(words)
     show_warnings([Remark("cse", "a.mlir:1:2", "func.func", WARNING, "twice")])
     assert capsys.readouterr().err == expected
@@ -95,7 +95,7 @@ def test_a_log_of_errors_hides_warnings(
 
 @pytest.mark.parametrize("topic", ["choose-layouts", "laid-out", "layouts", "remarks"])
 def test_remarks_are_told_by_pass_stage_and_kind(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of a pipeline whose decisions somebody collects; no topic tells one twice."""
+    """Remarks of a pipeline with a collector are logged, by one topic each."""
     logs.configure(f"remark,{topic}")
     module = ir.Module.parse(PROGRAM, dialects.context())
     run_pipeline(module, SpyrePipeline().pipeline("laid-out"), remarks=Remarks())

@@ -44,7 +44,7 @@ def in_device_memory(name: str, cores: int, uneven: bool = False) -> Executed:
 
 @functools.cache
 def in_lx(name: str, cores: int, uneven: bool = False) -> Executed:
-    """With everything in LX that may be there, one behind the other; only what all cores have room for."""
+    """Place all eligible buffers in LX one after the other; a buffer must fit on all cores."""
     text = divided(name, cores, uneven)
     sizes = able(ir.Module.parse(text, context()))
     fitting = {number: size for number, size in sizes.items() if size < 1 << 18}
@@ -60,7 +60,7 @@ def designs_of(program: Executed) -> list[Design]:
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_bits_are_those_of_device_memory(name, cores, uneven):
-    """Bit for bit, without a finding, and the bytes saved are those of the operands in LX."""
+    """The result is equal bit for bit, without a finding, and the saved bytes are the bytes of the operands in LX."""
     without, with_lx = in_device_memory(name, cores, uneven), in_lx(name, cores, uneven)
     assert with_lx.bits == without.bits
     assert not (findings := validate(with_lx.bundle)), "\n".join(map(str, findings))
@@ -80,7 +80,7 @@ def test_most_programs_have_something_in_lx():
 def test_an_operand_in_lx_is_a_slice(name, cores, uneven):
     """One literal address for all cores, no gap, and as many bytes as its buffer has: whole sticks of a share.
 
-    What was cast from fp16 has room for whole sticks of that, which are two of f32 each.
+    A value cast from fp16 is padded to whole sticks of fp16, which are two sticks of f32 each.
     """
     program = in_lx(name, cores, uneven)
     buffers = {buffer.name: buffer for buffer in program.bundle.manifest.buffers}
@@ -203,7 +203,7 @@ def test_lx_ends_where_the_backend_begins():
 
 
 def test_a_program_runs_in_the_lx_that_it_was_planned_for():
-    """1,835,008 bytes fit LX only where the backend keeps nothing; the simulator is told so too."""
+    """1,835,008 bytes fit LX only if the backend reserves nothing; the simulator has the same capacity."""
     x = torch.ones(512, 1792, dtype=torch.float16)
     options = {"sencores": 1, "lx_planning": True, "verify_each": True, "tile_for_lx": False}
     program = spyre_mlir.compile(lambda x: torch.exp(x).abs(), (x,), lx_frac_avail=0.0, **options)

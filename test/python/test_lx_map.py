@@ -147,7 +147,7 @@ def test_what_a_loop_reads_lives_to_its_end():
 
 
 def test_nests_are_told_by_their_innermost_loops():
-    """Two loops in one that also has steps of its own, and a loop behind it."""
+    """Two loops in a loop that also has other steps, and a loop after it."""
     loops = (MapLoop(0, 5, 8, 0), MapLoop(1, 2, 3, 1), MapLoop(3, 4, 2, 1), MapLoop(6, 6, 5, 0))
     assert replace(lx_map(bundles.add_bundle()), loops=loops).nests() == [(8, 3), (8, 2), (5,)]
 
@@ -180,7 +180,7 @@ def test_traffic_is_what_the_simulator_counts(name, cores):
 
 @pytest.mark.parametrize("cores", [1, 32])
 def test_the_plan_of_softmax(cores):
-    """What the planner told and the simulator saw; exp is where sub was, and that where the clone was."""
+    """The report of the planner equals the simulator; exp is in place of sub, and sub in place of the clone."""
     program = softmax(cores)
     found = lx_map(program.bundle)
     ran = run(program.bundle, {"inputs_0": np.zeros((512, 1024), np.float16)}).statistics
@@ -193,7 +193,7 @@ def test_the_plan_of_softmax(cores):
 
 
 def test_the_reasons_are_those_of_the_planner():
-    """Where LX has no room: of all buffers but the result, which is no buffer of the program's own."""
+    """Without capacity in LX: reasons of all buffers except the result, which is not a buffer of the program."""
     model = Apply(lambda x: torch.softmax(x, -1)).half()
     program = spyre_mlir.compile(model, (torch.zeros(64, 64).half(),), lx_frac_avail=1.0)
     told = {remark.reason for remark in program.remarks if remark.kind == "spill"}

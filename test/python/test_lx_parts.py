@@ -69,7 +69,7 @@ def test_random_parts_are_exact(seed, cores):
 
 
 def shifted(program: spyre_mlir.Program, bytes_: int) -> Bundle:
-    """The bundle, but the first part that is written in LX begins so many bytes later."""
+    """Return the bundle with the first subview that is written in LX ``bytes_`` bytes later."""
     bundle = program.bundle
     buffers = {buffer.name: buffer for buffer in bundle.manifest.buffers}
     for statement, names in zip(executes(bundle), bundle.manifest.uses, strict=True):

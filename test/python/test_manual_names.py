@@ -41,7 +41,7 @@ FOREIGN = {
 }
 PAGES = sorted(set(ALL_PAGES) - FOREIGN - {"CHANGELOG.md", "CODE_OF_CONDUCT.md"})
 
-#: What pages say of other tools, and names that stand for those of a reader.
+#: Names of other tools, and example names that a reader replaces.
 ELSEWHERE = {
     "--no-deps", "mlir-opt", "torch-mlir", "mlir-python-bindings", "requires-python", "foo-bar", "some-name",
     "foo_bar.py", "test/passes/foo-bar.mlir", "model.py", "passes.py",
@@ -185,7 +185,7 @@ CHECKS: tuple[Callable[[str], Iterator[str]], ...] = (
 
 
 def wrong(text: str) -> list[str]:
-    """What a page names in backquotes, and there is not; a name that its own blocks make is known."""
+    """Return the names in backquotes that do not exist; names that blocks of the page define are valid."""
     made = "\n".join(BLOCK.findall(text))
     spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", BLOCK.sub("", text))]
     found = [name for span in dict.fromkeys(spans) for check in CHECKS for name in check(span)]

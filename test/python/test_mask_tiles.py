@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Masks as runs of equal numbers: the classes of their tiles are those of a look at each element."""
+"""Masks as runs of equal numbers: the classes of their tiles equal a check of each element."""
 
 from __future__ import annotations
 

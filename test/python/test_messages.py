@@ -35,7 +35,7 @@ WARNED = {"host work", "host work of many", "range", "scores", "tolist"}
 
 
 def messages_of(name: str) -> list[str]:
-    """What a program tells its user on stderr."""
+    """Return the messages that a program writes to stderr."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -136,7 +136,7 @@ def test_the_remedy_is_never_cut():
 
 @pytest.mark.parametrize("folder", ("", "/a" * 100))
 def test_a_message_is_the_same_in_every_folder(folder: str) -> None:
-    """The length of a location does not shorten what is behind it."""
+    """The length of a location does not shorten the message after it."""
     text = str(CompileError("word " * 100, f"{folder}/model.py:1:2"))
     assert text.removeprefix(folder) == str(CompileError("word " * 100, "/model.py:1:2"))
 
@@ -152,7 +152,7 @@ class Model(torch.nn.Module):
 
 X = torch.ones(4, 64)
 
-#: Mistakes of a user, and what the message says: the likely cause, and the remedy.
+#: User errors, and their messages: the likely cause, and the remedy.
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "onnx": (lambda: compile("model.onnx"), "is not MLIR; import it to linalg with torch-mlir"),
     "pt2": (lambda: compile("model.pt2"), "is not MLIR; give the exported program that torch.export.load"),

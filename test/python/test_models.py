@@ -53,7 +53,7 @@ def on_the_cpu(program: Imported, inputs: Inputs) -> Any:
 
 
 def test_masks_are_constants():
-    """What transformers computes of positions alone is data: sums and gathers of masks are not in the program."""
+    """Values that transformers computes from positions alone are data: the program has no sums and gathers of masks."""
     program = imported("llama")
     names = [op.name for op in operations(program.module.operation)]
     assert not [name for name in names if name.startswith("tm_tensor.")]
@@ -85,7 +85,7 @@ def test_a_cache_of_two_parts():
 
 
 def test_a_cache_is_changed_in_place():
-    """Each step puts a token into the caller's cache, behind that of the step before."""
+    """Each step writes a token into the caller's cache, after the token of the step before."""
     program = imported("llama_decode")
     module, inputs = model("llama_decode", REDUCED)
     eager = copy.deepcopy(inputs)
@@ -129,7 +129,7 @@ class Experts(torch.nn.Module):
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("has_norm", [False, True])
 def test_dense_experts(has_gate, has_bias, is_transposed, has_norm):
-    """The numbers are those of transformers' experts, which take the weights of each token's experts."""
+    """The numbers equal transformers' experts, which take the weights of each token's experts."""
     torch.manual_seed(0)
     experts = Experts(has_gate=has_gate, has_bias=has_bias, is_transposed=is_transposed, has_norm=has_norm)
     chosen = torch.tensor([[0, 2], [1, 0], [2, 1], [2, 0], [1, 2]])

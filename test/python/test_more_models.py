@@ -30,7 +30,7 @@ def made(name: str) -> tuple[nn.Module, Any]:
 
 
 def tensors(function: Any, inputs: Any) -> list[Tensor]:
-    """What a call returns, whose inputs stay as they are."""
+    """Return the tensors that a call returns; the call does not change the inputs."""
     inputs = copy.deepcopy(inputs)
     with torch.no_grad():
         result = function(**inputs) if isinstance(inputs, dict) else function(*inputs)

@@ -24,7 +24,7 @@ KIB_32, KIB_28, KIB_24, KIB_8 = (1 - kib / 2048 for kib in (32, 28, 24, 8))
 
 
 def late(x, weight):
-    """What is made first is needed once more at the end; between that the products of a matmul fill LX."""
+    """The first value is needed again at the end; between its uses the products of a matmul fill LX."""
     first = torch.exp(x * 0.1)
     inner = torch.relu(weight @ (torch.abs(first) + 1))
     gate = torch.tanh(inner)
@@ -49,7 +49,7 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def moved_bytes(function, lx_frac_avail: float, **options: Any) -> int:
-    """What a run of the bundle moves; its numbers are those of PyTorch."""
+    """Return the bytes that a run of the bundle moves, after a check that its numbers equal PyTorch."""
     program = spyre_mlir.compile(
         Apply(function).half(), inputs(), sencores=1, lx_frac_avail=lx_frac_avail, verify_each=True, **options
     )
@@ -66,7 +66,7 @@ def test_a_buffer_that_leaves_and_comes_back(lx_frac_avail):
 
 
 def test_branches_in_another_order():
-    """One branch behind the other: each keeps what it makes in LX."""
+    """One branch after the other: each keeps its values in LX."""
     assert 2 * moved_bytes(wide, KIB_32, reorder=True) < moved_bytes(wide, KIB_32, reorder=False)
 
 
@@ -115,7 +115,7 @@ def test_any_legal_order_computes_the_same(seed):
 
 
 def shuffled(tasks: Sequence[Task], rng: random.Random) -> list[int]:
-    """A random order in which each task is behind those that come before it."""
+    """Return a random order in which each task is after its predecessors."""
     order: list[int] = []
     while len(order) < len(tasks):
         done = set(order)

@@ -58,7 +58,7 @@ def test_sizes_that_do_not_fall_on_names_lose_them() -> None:
 
 
 def test_labels_end_at_the_first_part_without_a_name() -> None:
-    """What is inside of an unnamed part cannot be found by its name."""
+    """Names inside of an unnamed part cannot be found."""
     assert labels((*whole([M]), *unnamed(7), *whole([K]))) == ("M",)
 
 

@@ -29,7 +29,7 @@ REFUSED = {
 
 
 def test_each_named_operation_of_the_bindings_is_here():
-    """What a new version of upstream adds is missed by name."""
+    """The test names operations that a new version of upstream adds."""
     from torch_mlir.dialects import linalg
 
     names = {
@@ -126,7 +126,7 @@ def test_the_page_is_up_to_date():
 
 
 def test_programs_on_memrefs_are_refused():
-    """What comes after bufferization has no results that could be placed."""
+    """IR after bufferization does not have results that could be placed."""
     text = """func.func @main(%x: memref<16x64xf16>, %y: memref<16x64xf16>) {
   linalg.exp ins(%x : memref<16x64xf16>) outs(%y : memref<16x64xf16>)
   return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What an iteration of an outer loop makes and reads stays in LX, also where inner loops touch slices of it."""
+"""Values of one iteration of an outer loop stay in LX, also where inner loops access slices of them."""
 
 from __future__ import annotations
 

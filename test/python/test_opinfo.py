@@ -29,7 +29,7 @@ DYING = Ticket("abs", "f16", 0)
 
 
 def dying(ticket: Ticket) -> tuple[str, str]:
-    """What a worker runs instead of ``run``: one sample kills it."""
+    """Replacement for ``run`` in a worker: one sample kills the worker."""
     if ticket == DYING:
         os.kill(os.getpid(), signal.SIGSEGV)
     return run(ticket)
@@ -223,7 +223,7 @@ def test_a_stable_sort_has_the_arguments_of_the_operation(name, arguments, indic
 
 @pytest.mark.parametrize("indices, is_right", [((1, 0, 2), True), ((0, 1, 2), True), ((2, 0, 1), False)])
 def test_either_order_of_equal_values_is_right(indices, is_right):
-    """PyTorch's, here the other way round, and that of a stable sort; an index of another value is wrong."""
+    """PyTorch's order, here reversed, and the order of a stable sort; an index of another value is wrong."""
     x = torch.tensor([1, 1, 2])
     _, structure = pytree.tree_flatten((x, (), {}))
     sample = Sample("argsort", lambda x: torch.tensor([1, 0, 2]), (x,), (torch.Tensor,), structure)
@@ -246,7 +246,7 @@ ROWS = [
 
 
 def test_metrics_of_rows():
-    """What PyTorch cannot run is no sample, and what has no work says nothing of where work is done."""
+    """Samples that PyTorch cannot run do not count; samples without work do not count as device or host."""
     metrics = opinfo.summarised(ROWS)
     assert metrics["f16.samples"] == 5 and metrics["f16.right"] == 4 and metrics["f16.skipped"] == 1
     assert metrics["f16_not_right_ratio"] == pytest.approx(1 / 5)

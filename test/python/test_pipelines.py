@@ -90,7 +90,7 @@ def test_crash_keeps_its_type_and_names_the_pass() -> None:
 
 
 def test_invalid_ir_is_reported_with_its_place() -> None:
-    """What upstream's verifier finds after a pass is a CompileError with file, line and column."""
+    """A finding of the upstream verifier after a pass is a CompileError with file, line and column."""
     with pytest.raises(CompileError) as raised:
         run("test-misbehave{how=break-ir}")
     assert raised.value.location == "-:1:1"

@@ -67,7 +67,7 @@ def loop(*, dim: int = 0, tiles: int = 4) -> dict[str, Any]:
 
 
 def files(program: spyre_mlir.Program, folder: Path) -> dict[str, bytes]:
-    """The bundle; the remarks beside it tell what passes did."""
+    """Return the files of the bundle without the remarks, which list decisions of passes."""
     program.save(folder)
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "remarks.jsonl"}
 
@@ -110,7 +110,7 @@ def test_a_plan_without_entries_leaves_all_to_the_compiler(tmp_path: Path):
 
 
 def test_a_plan_makes_another_compiler_option_the_same(tmp_path: Path):
-    """What largest-first spills or moves, the plan of the portfolio brings back: pins are not defaults."""
+    """The plan of the portfolio restores buffers that largest-first spills or moves: pins are not defaults."""
     program, plan = planned()
     again = compiled(plan, layout_solver="largest-first", reorder=False)
     assert files(again, tmp_path / "again") == files(program, tmp_path / "free")
@@ -216,7 +216,7 @@ def test_the_first_part_of_a_sum_keeps_the_name():
 
 
 def test_an_empty_list_keeps_an_operation_untiled():
-    """The compiler tiles both operations for LX; where one must not be, there is no run left."""
+    """The compiler tiles both operations for LX; if one must not be tiled, no group remains."""
     given = looped("tiled for LX")
     options = vars(given.options)
     free = spyre_mlir.compile(given.copy(), **options).plan()
@@ -397,7 +397,7 @@ def test_owners_that_differ():
 
 
 def test_a_pinned_clone_that_nobody_needs():
-    """An entry of what the compiler does not insert any more is no silent no."""
+    """An entry for an operation that the compiler does not insert any more is reported."""
     _, plan = planned()
     clone = next(each["name"] for each in plan["operations"] if "clone" in each["name"])
     with pytest.raises(CompileError, match=f"does not insert '{clone}' with these pins"):

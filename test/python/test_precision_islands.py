@@ -116,7 +116,7 @@ DISTANCES = {
 @pytest.mark.filterwarnings("ignore::spyre_mlir.RangeWarning")
 @pytest.mark.parametrize("name", DISTANCES)
 def test_distances_are_as_exact_as_pytorch_for_any_inputs(name: str) -> None:
-    """Differences of 0 beside an epsilon, and differences whose squares fp16 has not."""
+    """Differences of 0 with an epsilon, and differences whose squares fp16 cannot represent."""
     model = Apply(DISTANCES[name])
     ordinary = _inputs("ordinary")
     program = spyre_mlir.compile(model, (ordinary, ordinary))

@@ -412,7 +412,7 @@ def test_the_ir_of_a_program_whose_files_have_changed(
 
 
 def test_variables_that_the_package_reads_are_known() -> None:
-    """A variable that changes programs is part of the key; the others only say where, whether and what to tell."""
+    """A variable that changes programs is part of the key; other variables only set folders, use and logs."""
     without_effect = {
         "SPYRE_LOG", "SPYRE_TRACEBACK", "SPYRE_CACHE", "SPYRE_CACHE_DIR", "SPYRE_CACHE_SIZE", "XDG_CACHE_HOME",
         "SPYRE_REPORT_DIR",

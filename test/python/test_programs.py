@@ -61,7 +61,7 @@ def imported(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], Impo
 
 
 def compiled(name: str, **options) -> spyre_mlir.Program:
-    """A program of the linalg, on all cores unless told; the parameters of the model are its arrays."""
+    """Compile the linalg of a program, by default on all cores; the parameters of the model are its arrays."""
     _, inputs, program = imported(name)
     made = spyre_mlir.compile(program.module, **{"sencores": MOST, **options})
     operands = zip(program.arguments, program.operands(*inputs), strict=True)
@@ -77,7 +77,7 @@ def on_all_cores(name: str) -> spyre_mlir.Program:
 
 @dataclass(frozen=True)
 class Run:
-    """What a program was found to be, and its results, as arrays."""
+    """Findings of a program, and its results, as arrays."""
 
     findings: list[Finding]
     cores: int
@@ -109,7 +109,7 @@ def shares_sums(design: Design) -> bool:
 
 
 def check(name: str, **options) -> None:
-    """No rule of a bundle is broken, no core is used that is not there, and the numbers are those of PyTorch."""
+    """The bundle is valid, it uses only cores of the device, and the numbers equal PyTorch."""
     model, inputs, program = imported(name)
     run = ran(name, **options)
     assert not run.findings, "\n".join(map(str, run.findings))
@@ -118,7 +118,7 @@ def check(name: str, **options) -> None:
 
 
 def check_same_bits(name: str, **options) -> None:
-    """The bits are those of one core, unless cores share a sum, which may round differently."""
+    """The bits equal a run on one core, unless cores share a sum, which may round differently."""
     run = ran(name, **options)
     for result, alone in zip(run.results, ran(name, sencores=1).results, strict=True):
         assert run.shares_sums or result.tobytes() == alone.tobytes()

@@ -101,7 +101,7 @@ def test_what_the_manual_imports_is_on_a_page() -> None:
 
 
 def problems(obj: griffe.Object, owner: griffe.Object | None) -> list[str]:
-    """What the documentation of a public object lacks."""
+    """Return the gaps in the documentation of a public object."""
     found = [] if is_documented(obj, owner) else ["no docstring"]
     found += [f"no type of {name}" for name in unannotated(obj)]
     found += [f"nothing about {name}" for name in unnamed_parameters(obj, owner)]
@@ -191,7 +191,7 @@ def test_a_directive_is_read_with_its_options() -> None:
 
 
 def test_every_extra_is_on_a_page() -> None:
-    """Those of a user; the others are for who works on the compiler."""
+    """Extras for users; other extras are for developers of the compiler."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
         "optional-dependencies"
     ]
@@ -212,7 +212,7 @@ def test_every_extra_is_on_a_page() -> None:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel; what else it needs comes from that of the tests."""
+    """A virtual environment with the wheel; other packages come from the environment of the tests."""
     folder = tmp_path_factory.mktemp("installed")
     sources = folder / "sources"
     shutil.copytree(ROOT / "spyre_mlir", sources / "spyre_mlir", ignore=shutil.ignore_patterns("__pycache__"))

@@ -75,7 +75,7 @@ func.func @main(%x: tensor<{x}x{element}>, %w: tensor<{w}x{element}>) -> tensor<
 
 
 def _ending(shape: str, wide: str, result: str, rank: int) -> tuple[str, str]:
-    """What follows the sum, and its value."""
+    """Return the statements after the sum, and their value."""
     if result == wide:
         return "", "%s"
     body = [f"%f = arith.constant {SCALE} : f32", "%v = arith.mulf %i, %f : f32"]
@@ -119,7 +119,7 @@ def opcodes(program: spyre_mlir.Program) -> list[list[str]]:
 
 
 def _case(seed: int) -> dict:
-    """No product of two vectors, which is no matmul."""
+    """Return a random case without a product of two vectors, which is not a matmul."""
     choice = random.Random(seed)
     rows = choice.choice([1, 3, 33, 65, 130])
     return {
@@ -338,7 +338,7 @@ def test_other_sticks_are_findings(beside, sentence):
 
 
 def test_rates_of_the_array():
-    """fp8 twice, int8 four times those of fp16 (``spyre.toml``, speedup)."""
+    """fp8 at twice, int8 at four times the rate of fp16 (``spyre.toml``, speedup)."""
     base = multiply_adds_per_ns(packaged_target(), "batchmatmul")
     rates = [
         multiply_adds_per_ns(packaged_target(), name) / base for name in ("batchmatmulfp8", "batchmatmulint8")

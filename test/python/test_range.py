@@ -21,7 +21,7 @@ INF = math.inf
 
 
 def ran(model, *inputs: torch.Tensor, **options) -> torch.Tensor:
-    """What the program of a function gives; any warning is an error."""
+    """Return the result of the program of a function; any warning is an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", RangeWarning)
         return spyre_mlir.compile(model, inputs, sencores=2, **options)(*inputs)
@@ -246,7 +246,7 @@ def _attention(q, k, v):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_scores_whose_rounding_an_exponential_amplifies_are_said(dtype):
-    """Scores of 400 have steps of a quarter; those of normal numbers are small enough."""
+    """Scores of 400 have steps of a quarter; scores of normal numbers are small enough."""
     torch.manual_seed(3)
     q, k, v = (torch.randn(2, 33, 16).to(dtype) for _ in range(3))
     program = spyre_mlir.compile(_attention, (q, k, v))

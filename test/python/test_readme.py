@@ -32,7 +32,7 @@ pytestmark = pytest.mark.documents
 ROOT = Path(__file__).parents[2]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 
-#: Modules that blocks wait for when they start: those of others, and the package.
+#: Modules that are imported before a block starts: third-party modules, and the package.
 FOREIGN = ("numpy", "numba", "torch", "torch.export", "torch_mlir.fx")
 PACKAGE = (
     "filecheck.main", "spyre_mlir.driver.compilation", "spyre_mlir.frontend",
@@ -78,8 +78,8 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
-#: A tool. On import the package takes a request for its log, and the time after which no file may have changed that
-#: the cache serves, so a call with either imports it anew.
+#: A tool. The package reads SPYRE_LOG, and the time up to which the cache trusts files, on import, so a call with either
+#: imports it again.
 TOOL = """#!/bin/sh
 if [ "$SPYRE_LOG" ] || [ "$SPYRE_CACHE" = 1 ]; then exec {new} {arguments} "$@"; fi
 exec {imported} {arguments} "$@"
@@ -173,12 +173,12 @@ def test_the_first_page_links_every_page() -> None:
 
 
 def test_the_readme_is_two_screens() -> None:
-    """What it is, a picture, two commands, an example, links: the rest is the manual's."""
+    """Summary, picture, two commands, an example, links: the manual has the rest."""
     assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 100
 
 
 def statement(block: Block) -> str:
-    """What is wrong with a block that is not run, empty for one that is as its mark or its kind says."""
+    """Return the error of a block that is not run; empty if it agrees with its mark and its kind."""
     if block.mark == "picture":
         missing = [path for path in re.findall(r"[\w/]+\.py\b", block.text) if not _is_in_the_tree(path)]
         return f"it names {missing}" if missing else ""
@@ -205,7 +205,7 @@ def _is_in_the_tree(path: str) -> bool:
 
 
 def _parsed(block: Block) -> str:
-    """What is wrong with data, by its parser."""
+    """Return the error of the parser of some data."""
     from spyre_mlir import dialects
     from spyre_mlir.mlir import ir
 

@@ -111,7 +111,7 @@ class Shared(nn.Module):
 
 
 def _layers(count: int, **odd: Layer) -> list[nn.Module]:
-    """Equal layers but for those of ``odd``, by number (``at_6``)."""
+    """Equal layers except for the layers of ``odd``, by number (``at_6``)."""
     layers: list[nn.Module] = [Layer() for _ in range(count)]
     for name, layer in odd.items():
         layers[int(name.removeprefix("at_"))] = layer
@@ -240,7 +240,7 @@ def test_plan() -> None:
 
 
 def test_locations() -> None:
-    """Each copy has the source lines of its own layer, so the products of each layer follow those of the one before."""
+    """Each copy has the source lines of its own layer, so products of a layer follow products of the layer before."""
     model, inputs = _model("plain")
     module = import_torch(model, inputs, context=context()).module
     assert module is not None

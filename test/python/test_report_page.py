@@ -63,7 +63,7 @@ def facts_alone(bundle: Bundle) -> tuple[ProgramFacts, Bundle]:
 
 
 def chain(operations: int) -> Bundle:
-    """Operations one behind the other on one core; half of what they make is in LX."""
+    """A sequence of operations on one core; half of their results are in LX."""
     rng, program = random.Random(operations), Program()
     names = ["x", *(f"t{number}" for number in range(operations))]
     program.tensor("x", {"mb": 64, "out": 64}, kind="input")
@@ -97,7 +97,7 @@ def parsed(text: str) -> ElementTree.Element:
 
 
 def data_of(root: ElementTree.Element) -> dict[str, Any]:
-    """What the script of the page draws."""
+    """Return the data that the script of the page draws."""
     (found,) = (each for each in root.iter("script") if each.get("id") == "data")
     return json.loads(found.text or "")
 
@@ -185,7 +185,7 @@ def test_loops_are_on_the_page():
 
 
 def test_a_loop_of_thousands_of_iterations_is_a_small_page():
-    """What repeats is told once: 65,000 iterations need no more than 100 but for longer numbers."""
+    """Repeated iterations are shown once: 65,000 iterations take the space of 100, except for longer numbers."""
     short, long = (page(*facts_alone(bundles.loop_bundle(tiles))) for tiles in (100, 65_000))
     assert len(long) < len(short) + 1000
 
@@ -214,7 +214,7 @@ def test_the_table_of_operations_begins_with_what_takes_longest():
 
 
 def test_lanes_of_a_program_by_hand():
-    """y is written while x is still read, z after it; its lane is free again for z, and that of z for w."""
+    """y is written while x is still read, z after it; the lane of x is free again for z, and the lane of z for w."""
     found = {each.buffer: each for each in buffer_columns((("x", "y"), ("x", "y", "z"), ("z", "w")))}
     assert {name: (lane.number, lane.first, lane.last) for name, lane in found.items()} == {
         "x": (0, 0, 2), "y": (1, 1, 2), "z": (0, 3, 4), "w": (0, 5, 5),
@@ -299,11 +299,11 @@ def test_the_page_is_one_file_of_well_formed_xml(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("panel", ["graph", "division", "ring", "roofline"])
 def test_texts_of_a_picture_do_not_overlap(name, panel):
-    """As far as widths can be guessed here; a browser measures those of all pictures."""
+    """Checked with estimated widths of texts; a browser measures the texts of all pictures."""
     facts, text = made(name)
     if panel == "ring" and not facts.timeline.links:
         return
-    # What the script draws has no width yet.
+    # Pictures that the script draws do not have a width yet.
     pictures = [each for each in section(parsed(text), panel).iter(f"{SVG}svg") if each.get("width")]
     for picture in pictures:
         for one, other in itertools.combinations(extents(picture), 2):

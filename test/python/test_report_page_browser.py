@@ -196,7 +196,7 @@ def test_a_table_sorts(shown, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_slash_leads_to_the_filter(shown, name):
-    """What is typed behind it filters; Escape empties the box."""
+    """Typing after the slash filters; Escape empties the box."""
     opened, facts = shown(name)
     opened.press("/")
     opcode = facts.operations[-1].opcode
@@ -270,7 +270,7 @@ def test_keys_zoom_and_move(shown, chart):
 
 
 def test_the_wheel_zooms_where_the_pointer_is(shown):
-    """What is under the pointer stays there."""
+    """The position under the pointer does not move."""
     opened, facts = shown("llama_block")
     x, y = place(opened, TIMELINE, across(opened, TIMELINE, 0.25), 50)
     opened.turn(x, y, -80)
@@ -294,7 +294,7 @@ def test_a_drag_moves_what_is_shown(shown):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_pointer_tells_a_bar_and_a_click_opens_it(shown, name):
-    """Its name, times, bytes and source; computing is the third track, behind modules and load."""
+    """Its name, times, bytes and source; computing is the third track, after modules and load."""
     opened, facts = shown(name)
     operation = facts.operations[longest(name)]
     middle = across(opened, TIMELINE, middle_of_body(facts, operation.position))
@@ -309,7 +309,7 @@ def test_the_pointer_tells_a_bar_and_a_click_opens_it(shown, name):
 
 
 def test_keys_go_from_buffer_to_buffer(shown):
-    """In the map: N goes to the first one in LX, which is told below; Enter opens what writes it."""
+    """In the map: N goes to the first buffer in LX, whose details are shown; Enter opens the operation that writes it."""
     opened, facts = shown("llama_block")
     focus(opened, LX)
     opened.press("n")
@@ -436,7 +436,7 @@ def test_the_focus_is_in_the_pane_and_returns(shown):
 
 
 def test_a_source_that_is_gone_is_said_so(window, tmp_path):
-    """And of a bundle without remarks no line is told; the page is otherwise the same."""
+    """For a bundle without remarks no line is reported; the page is otherwise the same."""
     (tmp_path / "page.html").write_text(made("add")[1], encoding="utf-8")
     window.open(tmp_path / "page.html", "#op-0")
     told = text(window, "#pane")

@@ -23,7 +23,7 @@ from spyre_mlir.tools import spyre_compile, spyre_report, spyre_run, spyre_valid
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Softmax in three bundles, as spyre-compile writes it, with its inputs beside it."""
+    """Softmax in three bundles, as spyre-compile writes it, with its inputs in the same folder."""
     place = tmp_path_factory.mktemp("residency")
     (place / "softmax.mlir").write_text(SOFTMAX)
     arguments = [str(place / "softmax.mlir"), "-o", str(place / "program"), "--sencores=1"]
@@ -288,7 +288,7 @@ def test_a_wrong_annotation_is_refused(
 
 
 def test_random_changes_of_the_annotation(folder: Path, tmp_path: Path) -> None:
-    """What is changed at random is refused, or says the same."""
+    """A random change is refused, or has the same meaning."""
     program = spyre_mlir.Program.load(folder / "program")
     parts = [step.bundle for step in program.bundles]
     rng = random.Random(5)

@@ -130,7 +130,7 @@ def slots(cache, rows, index):
 
 
 def computed_slots(cache, rows, index):
-    """Slots that the host computes, so that it can check them behind that alone."""
+    """Slots that the host computes, so that it can check them only after computing them."""
     cache.flatten(0, 1)[index - 1] = rows[0]
     return torch.relu(cache)
 
@@ -289,7 +289,7 @@ def test_layers_with_a_cache_each(options):
         np.testing.assert_allclose(got.float(), expected.float(), atol=0.01, rtol=0.05)
         for name, cache in model.named_buffers():
             np.testing.assert_allclose(cache.float(), reference.get_buffer(name).float(), atol=0.02)
-    # One row is 256 bytes; that of the first layer is written from what was computed in LX.
+    # One row is 256 bytes; the row of the first layer is written from values in LX.
     assert writes(program, dict(model.named_buffers()))[1] == 4 * 256
 
 

@@ -40,7 +40,7 @@ def test_a_right_plan():
 
 
 def test_an_overlap():
-    """The stranger lies beside the child but on the parent: both are named with their bytes."""
+    """The stranger is next to the child but on the parent: both are named with their bytes."""
     refused(
         moved(stranger=128),
         "Buffers 'parent' (bytes 0 to 256, operations 0 to 1) and 'stranger' (bytes 128 to",
@@ -97,7 +97,7 @@ def test_every_buffer_has_an_address_or_a_reason():
 
 
 def test_the_numbers():
-    """Traffic and peak are those of the addresses; the bounds are below them."""
+    """Traffic and peak are computed from the addresses; the bounds are below them."""
     refused(replace(RIGHT, traffic=1), "claims 1 bytes of traffic; its buffers move 0")
     spilled = replace(
         RIGHT, addresses={"parent": 0, "child": 0}, spilled={"stranger": "it lost"}, peak=256, load=0

@@ -43,7 +43,7 @@ def test_three_that_fit_exactly(solver):
 
 @every_solver
 def test_one_of_three_is_left_out(solver):
-    """7, 4 and 3 bytes in 10: the second does not fit beside the first, the third does."""
+    """7, 4 and 3 bytes in 10: the second does not fit next to the first, the third does."""
     assert planned(solver, buffers(buffer(7, 0, 1), buffer(4, 0, 1), buffer(3, 0, 1)), 10) == [0, None, 7]
 
 
@@ -55,7 +55,7 @@ def test_dead_bytes_are_free(solver):
 
 @every_solver
 def test_all_four_find_a_place_over_their_whole_lives(solver):
-    """Three sizes of 3 beside one that lives throughout, in 10 bytes."""
+    """Three buffers of 3 bytes, and one that is live throughout, in 10 bytes."""
     some = buffers(buffer(3, 0, 3), buffer(3, 1, 2), buffer(3, 2, 3), buffer(3, 3))
     assert planned(solver, some, 10) == ([0, 3, 6, 3] if solver is LargestFirstSolver else [6, 0, 3, 0])
 

@@ -23,7 +23,7 @@ BRANCHED = buffers(
 
 
 def is_legal(order: Sequence[int], tasks: Sequence[Task]) -> bool:
-    """Whether an order has all tasks, each behind those that come before it."""
+    """Return whether an order has all tasks, each after its predecessors."""
     place = {task: at for at, task in enumerate(order)}
     return sorted(order) == list(range(len(tasks))) and all(
         place[before] < place[at] for at, task in enumerate(tasks) for before in task.after

@@ -56,7 +56,7 @@ def test_pins_hold_and_the_plan_is_right(seed: int):
 
 
 def test_others_go_around():
-    """5 bytes pinned in the middle of 10: only what fits beside it is placed."""
+    """5 bytes pinned in the middle of 10: only buffers that fit around them are placed."""
     some = buffers(buffer(5, 0, 1), buffer(2, 0, 1), buffer(3, 0, 1), buffer(3, 0, 1))
     plan = PinnedSolver(pinned={"b0": 3}).plan(some, MemorySpace(10, 1))
     assert plan.addresses["b0"] == 3 and sorted(plan.addresses.values()) == [0, 3, 8]

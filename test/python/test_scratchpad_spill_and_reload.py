@@ -58,7 +58,7 @@ def load(some: list[LifetimeBoundBuffer], kept: list[Kept], space: MemorySpace, 
 
 
 def _leaves(each: LifetimeBoundBuffer, kept: Kept, op: int) -> bool:
-    """Whether a buffer is kept up to an op and not behind it."""
+    """Return whether a buffer is kept up to an op and not after it."""
     inside = [gap for stays, gap in zip(kept, intervals(each), strict=True) if stays]
     after = any(begin == op and end > op for begin, end in inside)
     return any(end == op for _, end in inside) and not after
@@ -103,7 +103,7 @@ def test_a_buffer_that_comes_back():
 
 
 def test_a_search_cut_short_still_bounds():
-    """With a budget of nothing the bound of a hard set is no higher than with a large one."""
+    """With a budget of 0 the bound of a hard set is at most the bound with the default budget."""
     for seed in range(40):
         some, space = random_set(seed, 10)
         assert (
@@ -163,7 +163,7 @@ def test_patterns_that_need_no_moves(name):
 
 
 def test_a_buffer_comes_back_elsewhere():
-    """c is beside b, so where a was first, until the end; a comes back to where b was."""
+    """c is next to b, so at the first address of a, until the end; a is reloaded to the address of b."""
     some = buffers(
         buffer(4, 0, 1, 8, 9, name="a"), buffer(6, 0, 1, 2, 3, name="b"), buffer(4, 2, 3, 9, 10, spilled_traffic=80)
     )  # fmt: skip
@@ -229,7 +229,7 @@ def _may_be(
 
 
 def cost(each: LifetimeBoundBuffer, kept: Kept) -> int:
-    """The first use, unless all gaps are kept, and the uses behind gaps that are not kept."""
+    """Return the traffic of the first use, unless all gaps are kept, and of the uses after gaps that are not kept."""
     first, *others = each.traffic_of_each_use
     return sum(moved for moved, stays in zip(others, kept, strict=True) if not stays) + first * (
         not all(kept)
@@ -299,13 +299,13 @@ def test_residencies_do_not_overlap():
 
 
 def test_only_a_first_residency_takes_a_place():
-    """What is read back is not written by the operation that reads the parent last."""
+    """A reloaded buffer is not written by the last reader of its parent."""
     parent, child = buffer(256, 0, 5, name="p"), buffer(256, 1, 5, 6, name="c", parents=["p"])
     refused(residing(("p", 0, 5, 0), ("c", 5, 6, 0)), "overlap.", (parent, child))
 
 
 def test_the_numbers_of_a_moving_plan():
-    """Traffic and peak are those of the residencies; the bound is not above the traffic."""
+    """Traffic and peak are computed from the residencies; the bound is not above the traffic."""
     refused(replace(RIGHT, traffic=256), "claims 256 bytes of traffic; its buffers move 512")
     refused(replace(RIGHT, bound=513), "claims that 513 bytes of traffic are the least")
     refused(replace(RIGHT, peak=512), "a peak of 512 bytes; its highest buffer ends at 256")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What ``make check`` leaves out, and which tests run in one process."""
+"""Tests that ``make check`` leaves out, and tests that run in one process."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_random_relayouts_byte_by_byte(seed):
         np.testing.assert_array_equal(space.lx(core).shadow[:LX_BYTES].view(np.uint16), tags)
 
 
-# What a relayout must not do; the simulator takes the bundles as they are, also where the validator would not.
+# Errors of a relayout; the simulator runs the bundles unchanged, even if the validator would refuse them.
 
 
 def held(*core_slices: dict[str, int] | None, slices: dict[str, int] | None = None, **changes) -> Bundle:

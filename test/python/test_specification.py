@@ -52,7 +52,7 @@ class Row:
 
 
 def cells(heading: str) -> list[list[str]]:
-    """The lines of all tables below a heading, without those of their heads."""
+    """Return the lines of all tables below a heading, without the heads of the tables."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines[2:]]

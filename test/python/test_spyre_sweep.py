@@ -58,7 +58,7 @@ def test_a_table_a_csv_and_a_plot(spec: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_point_that_fails_is_the_exit_status(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Files of --load are those of the workers too; their errors name file and line."""
+    """Workers import the files of --load, too; errors in them name file and line."""
     text = KILLER.format(name="fails", flag="", once=False).replace("os.kill", "1 // 0, os.kill")
     (spec.parent / "own.py").write_text(text)
     spec.write_text(SPEC.replace('["greedy", "portfolio"]', '["fails"]').replace("[2, 64]", "2"))

@@ -18,7 +18,7 @@ SOFTMAX = Path(__file__).parents[2] / "spyre_mlir" / "zoo" / "linalg" / "softmax
 
 
 def output_of(code: str) -> str:
-    """What a new process prints."""
+    """Return the output of a new process."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 

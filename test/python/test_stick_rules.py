@@ -90,7 +90,7 @@ def is_pointwise(it: Iteration, lanes: Lanes) -> bool:
 
 
 def is_reduction_over_stick(it: Iteration, lanes: Lanes) -> bool:
-    """The reduced dim is the only stick dim; the result is sparse. A dim of size 1 is no stick."""
+    """The reduced dim is the only stick dim; the result is sparse. A dim of size 1 is not a stick dim."""
     sized = [d for d in it.reduced if it.sizes[d] > 1]
     return bool(it.reduced) and lanes in [(d, None) for d in sized or [None]] and len(sized) < 2
 
@@ -112,14 +112,14 @@ def is_product(it: Iteration, lanes: Lanes) -> bool:
 
 
 def is_matmul(it: Iteration, lanes: Lanes) -> bool:
-    """At most 2 rows and 2 batch dims beside; nothing else is reduced."""
+    """In addition at most 2 rows and 2 batch dims; nothing else is reduced."""
     left, right, result = it.present
     few = len((left & result) - right) <= 2 and len(left & right & result) <= 2
     return is_product(it, lanes) and few and len(it.reduced) == 1
 
 
 def is_normalisation(it: Iteration, lanes: Lanes) -> bool:
-    """Only the normalised dim in the stick: the one that the statistics have not."""
+    """Only the normalised dim in the stick, which is the dim that the statistics do not have."""
     normalised = it.present[0] - it.present[1]
     dim = next((d for d in normalised if it.sizes[d] > 1), None)
     return not it.reduced and len(normalised) == 1 and follows(it, lanes, dim)
@@ -206,7 +206,7 @@ def test_several_reduced_dims_keep_the_stick() -> None:
 
 
 def test_lanes_are_normalised() -> None:
-    """A stick dim of size 1, or one that the operand has not, is no stick."""
+    """A stick dim of size 1, or a dim that is missing from the operand, is not a stick dim."""
     assert violation("add", iteration((1, 70), "01", "1", "01"), (0, None, 0)) is None
     assert violation("add", iteration((5, 70), "01", "1", "01"), (0, 0, 0)) is None
 
@@ -255,7 +255,7 @@ PRODUCT = product("batchmatmul")
 
 
 def test_sticks_of_one_dim() -> None:
-    """A cast: 64 elements of fp16 beside 32 of fp32, so that the shorter side needs more room."""
+    """A cast: 64 elements of fp16 with 32 of fp32, so the shorter side needs more padding."""
     (form, *_) = stick_assignments("dl16tofp32", iteration((3, 70), "01", "01", dtypes="f16 f32"))
     assert stick_digits(iteration((3, 70), "01", "01", dtypes="f16 f32"), form) == (((1, 64),), ((1, 32),))
     assert form.padded_dims == ((1, 1),)

@@ -70,7 +70,7 @@ def example() -> torch.Tensor:
 
 
 def eager(model, x: torch.Tensor):
-    """What the exported graph of a model gives, operation by operation in PyTorch."""
+    """Return the results of the exported graph of a model, run operation by operation in PyTorch."""
     exported = export_graph(model, (x.clone(),))
     for node in exported.graph_module.graph.find_nodes(
         op="call_function", target=torch.ops.aten.view.default

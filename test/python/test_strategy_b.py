@@ -76,7 +76,7 @@ def test_every_leaf_is_planned_once():
 
 
 def test_what_the_solver_cannot_pin_is_left():
-    """Of two buffers that are live at once one has room; the other moves its bytes, beside those of the leaf."""
+    """Of two buffers that are live at once one fits; the bytes of the other are added to the bytes of the leaf."""
     buffers = tuple(LifetimeBoundBuffer(name, 1024, (0, 1)) for name in "ab")
 
     def leaf_of(divisions: tuple[Division, ...]) -> Leaf:
@@ -87,7 +87,7 @@ def test_what_the_solver_cannot_pin_is_left():
 
 
 def test_the_bound_on_leaves():
-    """The best of the first leaves, and how many there are is told."""
+    """The pass returns the best of the first leaves, and reports the number of leaves."""
     bytes_ = {"rrc": 90, "ccc": 0}
     found = StrategyBCoOptimizingAllocator(leaves=7).allocate([ROWS] * 3, moving(bytes_), LX)
     assert (dims(found.divisions), found.scored, found.leaves) == ("rrc", 7, 8)
@@ -155,7 +155,7 @@ def remarks_of(module: ir.Module, passes: str) -> Remarks:
 
 
 def searched(text: str, options: str = "") -> tuple[Remark, tuple[tuple[int, ...], ...]]:
-    """What the pass says, and the splits that it leaves."""
+    """Return the remark of the pass, and the splits in its result."""
     module = ir.Module.parse(text, context())
     (told,) = remarks_of(module, f"co-optimize-strategy-b{{{options}}}").of_kind("divisions")
     (func,) = functions(module.operation)
@@ -238,7 +238,7 @@ def test_a_search_that_ends_early_says_so():
 
 
 def test_the_cap_of_the_pass():
-    """With one variant per operation the program stays as it is, and nothing is told."""
+    """With one candidate per operation the program does not change, and there is no remark."""
     module = ir.Module.parse(seeds("softmax of 512 x 1024", 16), context())
     before = str(module)
     assert not remarks_of(module, "co-optimize-strategy-b{variant-cap=1}")

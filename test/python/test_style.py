@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from import_graph import PACKAGE, ROOT, nodes
 
-#: The first line of every source, behind the one that names an interpreter; lit tests and pages go without.
+#: The first line of every source, after the line of the interpreter; lit tests and pages do not need it.
 LICENSE = "SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception"
 
 #: Participles and pronouns that do not say what a variable is; docs/glossary.md has the field's nouns.

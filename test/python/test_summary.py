@@ -29,7 +29,7 @@ NAMES = (
 
 
 def lines(summary: str, name: str) -> list[str]:
-    """The text beside a name and below it, until the next name."""
+    """Return the text after a name and below it, up to the next name."""
     found = re.search(rf"^{name} .*\n(?:  .*\n)*", f"{summary}\n", re.MULTILINE)
     assert found is not None, f"there is no '{name}' in\n{summary}"
     return [line[16:] for line in found[0].splitlines()]
@@ -94,7 +94,7 @@ def test_spills_are_told_by_their_first_reason(name):
 
 
 def test_loops_are_told_by_their_iterations():
-    """Of those in one another those of the outer one first."""
+    """Of nested loops, the iterations of the outer loop are first."""
     assert lines(looped("hints").program.summary(), "loops") == ["2: 8 x 3 iterations"]
     several = lines(looped("softmax in tiles").program.summary(), "loops")
     assert several == ["8: 2 x 3, 4 x 2, 2 x 3, 4 x 2 iterations"]
@@ -151,7 +151,7 @@ def test_shares_of_the_time_are_a_whole():
 
 
 def test_the_slowest_passes_are_told():
-    """Five, those of one name together whatever their options; shares are of the sum of all."""
+    """The five slowest passes, runs of one pass summed over all options; shares are of the sum of all passes."""
     passes = [(f"pass-{number}", 0.001 * number) for number in range(8)]
     passes += [("twice{limit=1}", 0.02), ("twice", 0.032)]
     told = lines(summarize(program_facts(bundles.add_bundle(), passes=passes), 0.25), "compile time")
