@@ -50,7 +50,7 @@ def test_rows_and_columns_of_a_matmul_but_not_its_sum():
 
 @pytest.mark.parametrize("seed", ((2, 2, 1), (1, 1, 4), (2, 1, 2), (1, 1, 1)))
 def test_several_splits_and_split_sums_stay(seed: tuple[int, ...]):
-    """"Scratchpad (LX) optimization" flips only divisions with one split, of a dim of the result."""
+    """ "Scratchpad (LX) optimization" flips only divisions with one split, of a dim of the result."""
     assert flips(matmul_of(512, 512, 512), *seed) == [seed]
 
 

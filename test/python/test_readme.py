@@ -78,8 +78,8 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
-#: A tool. The package reads SPYRE_LOG, and the time up to which the cache trusts files, on import, so a call with either
-#: imports it again.
+#: A tool. The package reads SPYRE_LOG, and the time up to which the cache trusts files, on import, so a call with
+#: either imports it again.
 TOOL = """#!/bin/sh
 if [ "$SPYRE_LOG" ] || [ "$SPYRE_CACHE" = 1 ]; then exec {new} {arguments} "$@"; fi
 exec {imported} {arguments} "$@"

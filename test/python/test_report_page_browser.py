@@ -309,7 +309,7 @@ def test_the_pointer_tells_a_bar_and_a_click_opens_it(shown, name):
 
 
 def test_keys_go_from_buffer_to_buffer(shown):
-    """In the map: N goes to the first buffer in LX, whose details are shown; Enter opens the operation that writes it."""
+    """In the map: N goes to the first buffer in LX and shows its details; Enter opens the operation that writes it."""
     opened, facts = shown("llama_block")
     focus(opened, LX)
     opened.press("n")

@@ -122,7 +122,7 @@ def test_a_prefill() -> None:
 
 
 class Grouped(nn.Module):
-    """Grouped attention with a mask that is given, causal, or none, behind a norm and with positions."""
+    """Grouped attention with a given mask, a causal mask, or none, after a norm and with positions."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ def test_attention(kind) -> None:
     ],
 )
 def test_odd_sizes(model, granularity, most, cores) -> None:
-    """Granularities that are no stick, rows of odd length, more cores than rows: right at every size."""
+    """Granularities that are not whole sticks, rows of odd length, more cores than rows: right at every size."""
     example = half(2 * granularity, 37)
     spyre_mlir.declare_tensor_dim("S", 2 * granularity)
     spyre_mlir.declare_tensor_dim("D", 37)
@@ -191,7 +191,7 @@ def test_odd_sizes(model, granularity, most, cores) -> None:
 
 
 def test_what_moves_follows_the_size() -> None:
-    """Of inputs and results the rows of the size are read and written, and nothing behind them."""
+    """Of inputs and results only the rows of the size are read and written."""
     program = compiled()
     moved = {}
     for rows in (64, 256):
@@ -326,7 +326,7 @@ def test_a_state() -> None:
     assert program.last.state is program.state
 
 
-# -- what is no program of all sizes -------------------------------------------------------------------
+# -- programs that do not have all sizes ---------------------------------------------------------------
 
 
 def branching(x):
@@ -498,7 +498,7 @@ def test_a_folder_runs_at_any_size(tmp_path, capsys) -> None:
 
 
 def test_the_rules_of_sizes() -> None:
-    """The validator looks at several sizes, and tells a design without its symbol, and slices that are no parts."""
+    """The validator checks several sizes, and reports a design without its symbol, and slices that are not subviews."""
     bundle = compiled().symbolic.bundle
     assert sizes_to_check(bundle) == [{"S": 256}, {"S": 64}, {"S": 128}]
     name, design = next(iter(bundle.designs.items()))
@@ -515,7 +515,7 @@ def test_the_rules_of_sizes() -> None:
 
 
 def test_prices() -> None:
-    """The price of one bundle for all sizes is told at each size that calls have wanted."""
+    """The cost of one bundle for all sizes is reported at each size of the calls."""
     program, _ = prefill()
     program.program(dim1_of_input0=256)
     prices = program.prices()

@@ -51,7 +51,7 @@ def test_names_of_files_are_names_everywhere() -> None:
 
 @needs_git
 def test_lines_end_alike_everywhere() -> None:
-    """A checkout that asks for the ends of lines of Windows gets those of the repository."""
+    """A checkout with Windows line ends configured has the line ends of the repository."""
     texts = (
         "test/passes/coarse-tiling.mlir",
         "spyre_mlir/mlir.py",
@@ -191,7 +191,7 @@ def test_without_sockets_of_messages_there_is_plain_python(monkeypatch, tmp_path
 
 
 def limits_of(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> list[tuple[int, tuple[int, int]]]:
-    """What is set on a system that refuses to raise the bound of a limit."""
+    """Return the limits that are set on a system that refuses to raise the hard limit."""
     lowered: list[tuple[int, tuple[int, int]]] = []
 
     def set_limit(kind: int, limits: tuple[int, int]) -> None:

@@ -119,7 +119,7 @@ def imported(name: str) -> tuple[nn.Module, tuple[Tensor, ...], Imported]:
 
 
 def check(name: str, module: ir.Module, **options: Any) -> spyre_mlir.Program:
-    """Compiles and runs: the numbers are those of PyTorch, and no check says anything."""
+    """Compile and run: the numbers equal PyTorch, and no check reports anything."""
     model, inputs, program = imported(name)
     made = spyre_mlir.compile(module, **options)
     assert not (findings := validate(made.bundle)), "\n".join(map(str, findings))
@@ -209,7 +209,7 @@ def test_hints_on_keys(name):
 
 
 def test_loops_that_not_all_share():
-    """What repeats the values is in a loop of its own amid the attention: the maximum is complete before it is read."""
+    """Copies of the values are in a separate loop within the attention: the maximum is complete before its use."""
     made = check("grouped", tiled("grouped", 1, apart=True), from_level="device-ops")
     (remark,) = (each for each in made.remarks if each.pass_name == "online-softmax")
     assert remark.kind == "no tiling" and "the maximum is taken over all keys first" in remark.reason
@@ -286,7 +286,7 @@ class Weights(nn.Module):
 
 
 def test_why_attention_stays_as_it_is():
-    """A remark tells the reason and the price."""
+    """A remark reports the reason and the cost."""
     program = spyre_mlir.compile(Weights(), _empty(*((2, 2048, 64),) * 3))
     (remark,) = (each for each in program.remarks if each.pass_name == "online-softmax")
     assert remark.kind == "no tiling"

@@ -44,7 +44,7 @@ def test_example_runs(name):
 def test_example_has_its_loops(name, tmp_path):
     """One over M, in it the first matmul, one over the rest of K with a matmul and its sum, and the addition of z.
 
-    A relayout over the ring may be in front of that.
+    A relayout over the ring may come before that.
     """
     folder = tmp_path / "bundle"
     compiled(name)[0].save(folder)
@@ -167,7 +167,7 @@ REDUCED = {
 
 @pytest.mark.parametrize("name", REDUCED)
 def test_reduced_dims_are_tiled(name):
-    """The compiler tiles the reduced dim, too, and says so; the numbers are those of PyTorch."""
+    """The compiler tiles the reduced dim, too, and reports it; the numbers equal PyTorch."""
     function, shapes, _ = REDUCED[name]
     torch.manual_seed(0)
     inputs = tuple(torch.rand(shape).half() / 256 for shape in shapes)

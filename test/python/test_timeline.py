@@ -109,7 +109,7 @@ def test_a_program_is_no_slower_than_its_operations_one_by_one(name):
 
 
 def test_operations_through_device_memory_wait_for_each_other():
-    """What the first one stores is visible before the second one loads it, which it still has: a wait alone."""
+    """Results of the first are visible before the second loads them, although they are in LX: only a wait."""
     first, second = timeline(chain("x", "p", "y").bundle()).run.events
     assert second.load_begin == first.visible == first.ring_end + WAIT
     assert second.body_begin == second.load_begin + WAIT and second.job.stream == 0
@@ -134,7 +134,7 @@ def test_an_argument_is_loaded_while_the_operation_before_computes():
 
 @pytest.mark.parametrize(("place", "waits"), [(0, True), (1 << 16, True), (1 << 17, False)])
 def test_a_copy_into_lx_waits_for_its_place(place, waits):
-    """Where the operation before reads e, where it writes f, or beside both."""
+    """With the buffer at the address that the operation before reads (e), writes (f), or does not access."""
     program = chain("x", "e", "f", e=0, f=1 << 16)
     program.tensor("w", ROWS, kind="input")
     program.tensor("c", ROWS, lx=place)

@@ -67,7 +67,7 @@ def test_nothing_begins_two_jobs_ahead():
 
 
 def test_a_load_that_is_ready_goes_before_one_that_is_not():
-    """Of y and w, w comes while y is still made: the body begins a wait behind y."""
+    """Of y and w, w arrives while y is still computed: the body begins a wait after y."""
     second = Job(1, (OperandLoad("y", 20), OperandLoad("w", 60)), compute=5, access=10)
     (_, event) = simulate([STREAMING, second]).events
     assert (event.load_begin, event.body_begin) == (160, 182)

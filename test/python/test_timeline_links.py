@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What links of the ring carry over a whole program: sums of what its operations do, in their runs."""
+"""Loads of the links of the ring over a whole program: sums over its operations and their runs."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def test_no_more_of_lx_is_taken_than_may_be(name):
 def test_bandwidth_times_time_is_the_bytes_that_move(name):
     """The area under the counter, but for the rounding of its times; never more than the memory has.
 
-    What iterations move that only repeat others stands on their bars.
+    The bars of repeated iterations show the bytes that the iterations move.
     """
     bundle = bundle_of(name)
     found, events = timeline(bundle), traced(bundle)
@@ -235,7 +235,7 @@ def test_the_busiest_link_carries_its_bytes():
 def test_each_group_of_cores_has_its_engines():
     """A matmul on 4 of 7 cores, then uneven slices on all: cores with less work compute for a shorter time.
 
-    The last core computes for less than half a nanosecond, which is no bar.
+    The last core computes for less than half a nanosecond, which does not give a bar.
     """
     bundle = bundle_of("uneven")
     groups = timeline(bundle).core_groups
@@ -259,7 +259,7 @@ def test_bars_tell_the_source_line():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_operation_is_there_with_its_line(name):
-    """What takes less than a nanosecond may be too short to see; a module of PyTorch alone has no line of a user."""
+    """An operation below a nanosecond may be too short to see; a module of PyTorch alone has no user line."""
     bundle = bundle_of(name)
     seen = {
         (bar["args"]["operation"], bar["name"], bar["args"]["source"])
@@ -280,7 +280,7 @@ def test_the_tool_writes_this_trace(tmp_path):
 
 
 def test_iterations_that_repeat_are_one_bar():
-    """100 tiles: a few in full, the others as so many times more, then the wait for the last store."""
+    """100 tiles: a few in full, the others as repetitions, then the wait for the last store."""
     found = timeline(bundles.loop_bundle(100))
     events = traced(bundles.loop_bundle(100))
     (repeated,) = [each for each in events if each["name"].endswith("times more")]

@@ -76,7 +76,7 @@ def test_a_block_within_the_same_block_counts_once() -> None:
 
 
 def test_an_error_ends_a_scope() -> None:
-    """What follows is not inside of what failed."""
+    """A scope after a failed scope is not nested in it."""
     timing = Timing()
     with timing.collecting():
         with pytest.raises(ValueError, match="bad"), scope("cse", "passes"):

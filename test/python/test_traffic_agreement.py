@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The traffic of a program is one number, whoever tells it: simulator, plan, timeline, reports and summary."""
+"""The traffic of a program is the same number in simulator, plan, timeline, reports and summary."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ Moved = list[tuple[int, int]]
 
 
 def simulated(case: Case) -> Moved:
-    """What the simulator counted, which knows nothing of plans."""
+    """Return the bytes that the simulator counted, without access to the plan."""
     found = case.statistics.executes
     return [(found[at].read_bytes, found[at].write_bytes) for at in range(len(case.bundle.manifest.uses))]
 
 
 def drawn(root: ElementTree.Element) -> Moved:
-    """What the script of a page tells of the operations."""
+    """Return the bytes of the operations in the script of a page."""
     (data,) = (json.loads(each.text or "") for each in root.iter("script") if each.get("id") == "data")
     read, written = (data["fields"]["operation"].index(name) for name in ("read", "written"))
     return [(row[read], row[written]) for row in data["operations"]]

@@ -29,7 +29,7 @@ from spyre_mlir.tools import spyre_tune
 optuna = pytest.importorskip("optuna")
 
 ROOT = Path(__file__).parents[2]
-#: A softmax over the rows, whose input takes less time in another layout than that of the host.
+#: A softmax over the rows, whose input takes less time in another layout than the layout of the host.
 TEXT, INPUTS = zoo.load("linalg/softmax")
 CORES = 32
 
@@ -149,7 +149,7 @@ def test_a_seed_gives_the_same_trials_and_no_point_twice(space, tmp_path):
 
 
 def test_a_tuning_goes_on_where_it_stopped(space, tmp_path, monkeypatch):
-    """With fewer trials first, the rest is computed, and nothing else; the trials are those of one go."""
+    """A run with fewer trials is continued, and computes only the other trials; the trials equal one run of all."""
     tuned(space, trials=3, storage=tmp_path / "a.db", seed=1)
     before, evaluated = points(tmp_path / "a.db"), []
     evaluate = tuning._TuningCall.evaluate

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Every device operation and a pointwise or reducing one behind it: with LX planning and without, on 1 and 32 cores.
+"""Every device operation followed by a pointwise or reducing one: with LX planning and without, on 1 and 32 cores.
 
 Results are compared bit by bit. Only where the cores share a sum in another way, so that it is added up in another
 order, a result may differ by the floor of the rule of test_programs, a thousandth of its largest value, or a
@@ -62,7 +62,7 @@ def test_the_numbers_are_those_without_lx(name, cores):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_numbers_are_those_of_one_core(name):
-    """What 32 cores keep on chip are slices of what one core does."""
+    """Values of 32 cores in LX are slices of the values of one core."""
     check_same(name, executed(name, 32, True), executed(name, 1, True))
 
 

@@ -137,7 +137,7 @@ def tanh_matmul(x, y):
     return torch.tanh(x) @ y
 
 
-#: Extents with hardly a divisor, on so many cores with so little LX that intermediates do not fit.
+#: Extents with few divisors, cores, and a fraction of LX for which intermediates do not fit.
 PRIME = {
     "softmax of 2053 rows": (softmax, ((2053, 512),), {"lx_frac_avail": 0.98}),
     "softmax of 4093 rows": (softmax, ((4093, 256),), {"lx_frac_avail": 0.95, "sencores": 8}),

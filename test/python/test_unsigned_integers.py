@@ -93,7 +93,7 @@ def check(operands: list[str], cases: dict[tuple[str, str], NDArray], arrays: li
         np.testing.assert_array_equal(got, expected, body)
 
 
-# Of large integers fp16 makes infinities, and the host has those of 64 bits.
+# fp16 rounds large integers to infinity, and 64-bit integers run on the host.
 pytestmark = pytest.mark.filterwarnings(
     "ignore::spyre_mlir.RangeWarning", "ignore::spyre_mlir.HostWorkWarning"
 )

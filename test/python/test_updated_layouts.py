@@ -29,7 +29,7 @@ class Cache(nn.Module):
         return (k * 2).sum(-1)
 
 
-# A buffer that is written whole is no argument: nothing reads what it was.
+# A buffer that is overwritten completely is not an argument: its old value is not read.
 @pytest.mark.parametrize(
     ("row", "is_buffer"),
     [(0, True), (5, True), (255, True), (0, False), (5, False), (255, False), (None, False)],

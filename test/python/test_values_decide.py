@@ -109,7 +109,7 @@ def doubled_where_positive(x: Tensor) -> Tensor:
 
 
 def assigned_by_masks(x: Tensor) -> Tensor:
-    """One value at all places of a mask, of whole rows, and beside another index."""
+    """One value at all places of a mask, of whole rows, and combined with another index."""
     y = x.clone() if x.sum() > -1e5 else x
     y[y > 0] = 2.0
     y[x[:, 0] > 0] = x[0, 0]
@@ -332,7 +332,7 @@ def test_results_that_are_inputs() -> None:
 
 
 def test_random_numbers() -> None:
-    """Compiling draws no numbers of the user's generator, and a call those that PyTorch would."""
+    """Compiling does not change the user's random generator, and a call draws the numbers that PyTorch draws."""
 
     def model(x: Tensor) -> Tensor:
         return x + torch.rand(WIDTH) if x.sum() > 0 else x - torch.rand(WIDTH)
@@ -366,7 +366,7 @@ def test_a_number_to_compute_with_is_a_value_of_one_program(model, dtype) -> Non
         assert_close(program(x), model(x), dtype)
 
 
-# -- what is told -------------------------------------------------------------------------------------
+# -- remarks -------------------------------------------------------------------------------------------
 
 
 def _positive_rows(x: Tensor) -> Tensor:
@@ -464,7 +464,7 @@ class Selecting(nn.Module):
 
 
 def test_errors_of_the_model() -> None:
-    """What the model raises for its example inputs is an error of compile; in a call, the model's own."""
+    """An exception of the model for its example inputs is an error of compile; in a call, it is the model's own."""
     with pytest.raises(CompileError, match="shape '\\[3, 3\\]' is invalid for input of size 128"):
         spyre_mlir.compile(lambda x: x.view(3, 3), (rows(2).half(),))
 

@@ -215,7 +215,7 @@ def test_illegal_views_are_refused_with_the_reason(case):
 
 
 def test_a_stick_of_one_element_is_sparse():
-    """Whatever the layout says of a dim of size 1, nothing tells it from a sparse stick."""
+    """For any layout of a dim of size 1, its views equal the views of a sparse stick."""
     assert view_of((5, 1)) == view_of((5, 1), [0, 1, -1])
     assert view_of((5, 1)).axes == (Axis(0, 1, 5, 64),)
 

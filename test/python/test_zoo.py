@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def output_of(code: str) -> str:
-    """What a new process prints that runs from another folder and has no torch."""
+    """Return the output of a new process that runs in another folder and without torch."""
     without = "import sys; sys.modules.update(torch=None, transformers=None)\n"
     options = {
         "cwd": "/",

@@ -44,8 +44,8 @@ def _tile(func: ir.Operation, rng: random.Random, unrolled: bool, unequal: bool)
 def hint_at_random(module: ir.Module, device_ops: ir.Module, seed: int, *, unequal: bool = False) -> bool:
     """Names the dims of the arguments of a program and puts up to two random hints around some of its operations.
 
-    ``device_ops`` is the same program at that level, which tells what is one dim and which numbers of tiles are
-    legal. False if there are none.
+    ``device_ops`` is the same program at level device-ops, which gives the classes of dims and the legal numbers of
+    tiles. False if there are none.
     """
     rng = random.Random(seed)
     (func,), (lowered,) = _functions(module), _functions(device_ops)
@@ -84,7 +84,7 @@ def _hint(func: ir.Operation, tiles: Sequence[tuple[str, int]], rng: random.Rand
 def _argument_names(
     func: ir.Operation, tiled: Sequence[Tiled], classes: Sequence[DimClass]
 ) -> tuple[list[tuple[str, ...]], dict[str, int]]:
-    """The names of the dims of each argument, "d0" for those of the first class, and the sizes of all names."""
+    """Return the names of the dims of each argument, "d0" for dims of the first class, and the sizes of all names."""
     arguments = list(func.regions[0].blocks[0].arguments)
     met = {(root, dim): number for root, dim, number in _met(tiled, classes)}
     sizes: dict[int, set[int]] = {}

@@ -113,7 +113,7 @@ class Function:
         return self._add(numbers, chain.element)
 
     def positions(self, chain: Chain, count: int, rows: int) -> ir.Value:
-        """One more input: so many positions in a table of ``rows``."""
+        """Add an input of ``count`` positions in a table of ``rows`` rows."""
         return self._add(self._generator(chain).integers(0, rows, count).astype(np.int32), "i32")
 
     def _generator(self, chain: Chain) -> np.random.Generator:
@@ -189,7 +189,7 @@ def _over_the_first(function: Function, chain: Chain) -> ir.Value:
 
 
 def _matmul(function: Function, chain: Chain) -> ir.Value:
-    """[.., m, k] by [.., k, n]; batch dims are those of the shape."""
+    """[.., m, k] by [.., k, n]; the shape gives the batch dims."""
     *batch, rows, inner = chain.shape
     left, right = function.argument(chain, chain.shape), function.argument(chain, (*batch, inner, COLUMNS))
     dims, (m, k, n) = tuple(range(len(batch))), range(len(batch), len(batch) + 3)
@@ -295,7 +295,7 @@ def _shapes(op: DeviceOp, element: str) -> tuple[tuple[int, ...], ...]:
 
 
 def _tails(op: DeviceOp, element: str, rank: int) -> tuple[str, ...]:
-    """What comes after a producer on inputs of ``rank`` dims. The device reduces no integers."""
+    """Return the operations that may follow a producer on inputs of ``rank`` dims. The device reduces no integers."""
     if op.result_format(FORMATS[element]) == INT32:
         return ("addi32toi32", "int32tofp32")
     dims = rank - (op.kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER))
@@ -443,7 +443,7 @@ def producers(bundle: Bundle) -> set[str]:
 
 
 def sums_of(bundle: Bundle, number: int) -> list[tuple[str, tuple[int, ...]]]:
-    """What the order of additions in a result follows from: its sums, and how cores share them."""
+    """Return the sums of a result, and the cores that share them: they determine the order of its additions."""
     wanted, found = {f"result{number}"}, []
     for design, (*inputs, output) in reversed(executions(bundle)):
         if output in wanted:
