@@ -208,7 +208,7 @@ def _matmul_key(row: TableRow, device: Target) -> tuple[tuple[int, ...], str, fl
     if row.cells.get(column):
         fraction = row.decimal(column)
         if not 0 <= fraction <= 1:
-            raise row.error(column, f"The column '{column}' has parts of LX, 0 to 1, not {fraction:g}.")
+            raise row.error(column, f"The column '{column}' has fractions of LX, 0 to 1, not {fraction:g}.")
     return sizes, dtype, fraction
 
 

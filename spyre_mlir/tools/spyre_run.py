@@ -109,7 +109,7 @@ def _run_ktir(options: argparse.Namespace) -> int:
 
     if options.timeline:
         raise CompileError(
-            "A timeline is of a bundle; --stats has the time of a KTIR program.", options.folder
+            "--timeline requires a bundle; --stats prints the time of a KTIR program.", options.folder
         )
     text, manifest = read_ktir(options.folder)
     arguments = [argument for argument in manifest.arguments if argument.source is None]
@@ -128,7 +128,7 @@ def _run_program(options: argparse.Namespace) -> int:
     from spyre_mlir.driver.steps import BundleStep, HostStep, sequences
 
     if options.timeline:
-        raise CompileError("A timeline is of one bundle; name the bundle of a step.", options.folder)
+        raise CompileError("--timeline requires one bundle; name the bundle of a step.", options.folder)
     program = Program.load(options.folder, options.numerics)
     fraction = _common.lx_fraction(options.lx_backend_fraction)
     for step in program.bundles:
@@ -164,7 +164,7 @@ def _require_none(findings: Sequence[Finding], folder: str) -> None:
     """Raise ``CompileError`` with the first finding, if there are findings."""
     if findings:
         more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
-        text = f"{findings[0]}{more}; spyre-validate lists all, and --no-validate runs it nevertheless."
+        text = f"{findings[0]}{more}; spyre-validate lists all, and --no-validate runs the bundle."
         raise CompileError(f"The bundle is not valid: {text}", folder)
 
 
@@ -282,7 +282,7 @@ def _parser() -> _common.ArgumentParser:
     )
     parser.add_argument("--stats", action="store_true", help="print the memory traffic")
     parser.add_argument(
-        "--no-validate", action="store_true", help="run what breaks a rule of the format, too"
+        "--no-validate", action="store_true", help="run the bundle even if it breaks a rule of the format"
     )
     _common.add_output(parser, "--timeline", "FILE.json", "predict the time and write a trace of it")
     fraction = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"

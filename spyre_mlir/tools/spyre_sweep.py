@@ -153,7 +153,7 @@ def _parser() -> _common.ArgumentParser:
                         help="processes of this machine (default: the number in the file, or of cores)")  # fmt: skip
     _common.add_output(parser, "--csv", "FILE.csv", "write the rows (- for stdout)")
     _common.add_output(parser, "--plot", "FILE.svg", "draw the table 'plot' of the file")
-    parser.add_argument("--retry-lost", action="store_true", help="compute points again whose workers died")
+    parser.add_argument("--retry-lost", action="store_true", help="compute points whose workers died again")
     return parser
 
 

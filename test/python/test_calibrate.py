@@ -253,7 +253,7 @@ ERRORS = (
     (
         f"{HEAD}\n{line(SHAPES[0], (1, 4, 8, 1), 300, 1.5)}",
         ":2:1",
-        "The column 'lx_backend_fraction' has parts of LX, 0 to 1, not 1.5.",
+        "The column 'lx_backend_fraction' has fractions of LX, 0 to 1, not 1.5.",
     ),
     (f"{HEAD},dtype\n{GOOD},f64", ":2:33", "The element type 'f64' is unknown; there are f16, bf16."),
     ("bundle,measured_us\nnothing,3", ":2:1", "There is no folder 'nothing' in the folder of the table."),

@@ -151,7 +151,7 @@ def test_groups_of_cores_apart_gather_over_all_links():
 
 
 def test_more_cores_than_nodes_are_refused():
-    with pytest.raises(ValueError, match="A ring of 32 nodes has no place for 33 cores"):
+    with pytest.raises(ValueError, match="A ring of 32 nodes does not have 33 cores"):
         relayout_traffic(parts_of_one_dim(list(range(33)), [0]))
 
 

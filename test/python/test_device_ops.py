@@ -189,19 +189,19 @@ TOTAL = DeviceOp("total", Kind.REDUCE_STICK, ("x",), "x", combine="add", neutral
 INCOMPLETE = {
     "no expression": (
         replace(SQUARE, expression=None),
-        "'square' has no expression: state what it computes of x",
+        "'square' has no expression: state its result as a function of x",
     ),
     "unknown operand": (
         replace(SQUARE, expression=("mul", "x", "w")),
-        "'square' reads 'w' in ('mul', 'x', 'w'), which is none of its operands and constants (x)",
+        "'square' reads 'w' in ('mul', 'x', 'w'), which is not one of its operands and constants (x)",
     ),
     "unread operand": (
         replace(SQUARE, operands=("x", "y")),
-        "'square' does not say in ('mul', 'x', 'x') what 'y' is for",
+        "'square' does not use 'y' in ('mul', 'x', 'x')",
     ),
     "unread constant": (
         replace(SQUARE, constants=("alpha",)),
-        "'square' does not say in ('mul', 'x', 'x') what 'alpha' is for",
+        "'square' does not use 'alpha' in ('mul', 'x', 'x')",
     ),
     "unknown function": (
         replace(SQUARE, expression=("sin", "x")),
@@ -218,7 +218,7 @@ INCOMPLETE = {
     "constant of a pattern": (
         DeviceOp("scaled", Kind.POINTWISE, ("x",), ("mul", ("neg", "x"), "by"), constants=("by",),
                  written=((("neg", ("neg", ("neg", "x"))), {}),)),
-        "'scaled' does not say in ('neg', ('neg', ('neg', 'x'))) what 'by' is for",
+        "'scaled' does not use 'by' in ('neg', ('neg', ('neg', 'x')))",
     ),
     "unknown format": (
         replace(SQUARE, formats=("FP64",)),
@@ -226,7 +226,7 @@ INCOMPLETE = {
     ),
     "no combination": (
         replace(TOTAL, combine=None),
-        "'total' does not state its combination (combine): the scalar function by which elements become one",
+        "'total' does not state its combination (combine): the scalar function that combines two elements",
     ),
     "unknown combination": (
         replace(TOTAL, combine="max"),
@@ -238,7 +238,7 @@ INCOMPLETE = {
     ),
     "wrong neutral element": (
         replace(TOTAL, neutral=1.0),
-        "'total' has the neutral element 1.0, which changes what it is combined with by 'add'",
+        "'total' has the neutral element 1.0, which is not neutral for 'add'",
     ),
     "pointwise with a neutral element": (
         replace(SQUARE, neutral=0.0),

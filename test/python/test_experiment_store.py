@@ -69,16 +69,16 @@ def other(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (truncated, "The store is damaged, and stays as it is"),
+        (truncated, "The store is damaged, and was not changed"),
         (
             flipped,
-            "The store is damaged, and stays as it is: the row of the point key... is not as it was written",
+            "The store is damaged, and was not changed: the digest of the row of the point key... is wrong",
         ),
-        (torn, "The store is damaged, and stays as it is"),
+        (torn, "The store is damaged, and was not changed"),
         (later, "The store is of version 99; this compiler has version 1"),
-        (other, "The file is not a store of results, and stays as it is"),
-        (lambda data: b"name,age\nx,3\n", "The file is not a store of results, and stays as it is"),
-        (lambda data: data[:40], "The file is not a store of results, and stays as it is"),
+        (other, "The file is not a store of results, and was not changed"),
+        (lambda data: b"name,age\nx,3\n", "The file is not a store of results, and was not changed"),
+        (lambda data: data[:40], "The file is not a store of results, and was not changed"),
     ],
 )
 def test_a_damaged_store_is_refused_and_stays(
