@@ -24,13 +24,13 @@ ROW_BY_ROW = ((ROWS, DEPTH), (DEPTH, COLUMNS), (ROWS, COLUMNS))
 BATCH_OUTERMOST = tuple((BATCH, *order) for order in BLOCKS)
 
 
-#: The part of LX that the back end kept when the products were measured.
+#: The fraction of LX that the back end kept when the products were measured.
 _BACKEND_FRACTION = 0.8
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """A measurement of others: what was measured, in microseconds, and the prediction for what was run."""
+    """A published measurement: its name, the time in microseconds, and the prediction for the same program."""
 
     name: str
     measured_us: float

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How compile time grows with the size of a program."""
+"""Growth of compile time with the size of a program."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def chain() -> Metrics:
 
 
 def text(length: int, *, fan: bool = False) -> str:
-    """A function of ``length`` generic ops, each on the result of the one before and on %x.
+    """Return a function of ``length`` generic ops, each on the result of the previous op and on %x.
 
-    In a ``fan``, %x is computed, too; otherwise it is the argument.
+    In a ``fan``, %x is computed, too; otherwise %x is the argument.
     """
     tensor = f"tensor<{SHAPE}xf16>"
     lines = [
@@ -70,7 +70,7 @@ def text(length: int, *, fan: bool = False) -> str:
 
 
 def _runs(program: str, times: int) -> list[Run]:
-    """Runs of spyre-opt on a program."""
+    """Return runs of spyre-opt on a program."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "chain.mlir"
         path.write_text(program, encoding="utf-8")

@@ -11,7 +11,7 @@ from benchmarks.registry import Metrics, Noted, benchmark
 def floors(count: int = 20, first: int = 0) -> Metrics:
     """Predicted times of random programs on 1, 4 and 32 cores, compared with bytes and multiply-adds at their peaks.
 
-    Each of ``--count`` programs, from seed ``--first`` on, is compiled twice: as it is, and with one operation more,
+    Each of ``--count`` programs, from seed ``--first`` on, is compiled twice: unchanged, and with one operation more,
     which must not make it faster.
     """
     module, below, faster, notes = floor_programs(), 0, 0, []

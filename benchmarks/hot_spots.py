@@ -11,10 +11,10 @@ from benchmarks.measure import apart
 from benchmarks.programs import families
 from benchmarks.registry import Metrics, benchmark
 
-#: Kernel and stride of the poolings that are measured; the slowest counts.
+#: Kernel and stride of the measured poolings; the slowest counts.
 WINDOWS = ((2, 1), (2, 2), (3, 1), (3, 2), (3, 3))
 
-#: Operations of the long chain, and of the one that says whether it is linear.
+#: Operations of the long chain, and of the short chain that it is compared with.
 LONG, SHORT = 20_000, 5_000
 
 
@@ -40,7 +40,7 @@ def hot_spots() -> Metrics:
 
 
 def _seconds(model: Any, *inputs: Any) -> float:
-    """Processor seconds of ``compile``, after one of a small program."""
+    """Return the processor seconds of ``compile``, after a compilation of a small program."""
     import torch
 
     import spyre_mlir

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How long the import of a model takes: torch.export, decomposition, folding and torch-mlir, without the pipeline."""
+"""Time of the import of a model: torch.export, decomposition, folding and torch-mlir, without the pipeline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAYERS = (1, 12, 48)
 def import_time() -> Metrics:
     """Seconds on the processor for the import of Granite-like layers and of ResNet-50 at 224, in a process each.
 
-    Layers are equal but for their parameters: what is equal is traced once, so 48 take less than 4 times 12.
+    Layers differ only in their parameters, and equal layers are traced once, so 48 take less than 4 times 12.
     """
     metrics = {f"layers_{count}_s": apart(_layers, count) for count in LAYERS}
     return {**metrics, "resnet_50_s": apart(_resnet)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whole models on the simulator: what runs where, how much moves, how exact it is, how long it takes."""
+"""Whole models on the simulator: device and host operations, traffic, errors and times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-#: What is wanted of every model: at most this much.
+#: Upper limits for every model.
 WANTED = {"host_work_percent": 5.0, "compile_seconds": 20.0, "run_seconds": 60.0, "error_over_allowed": 1.0}
 
 
@@ -58,7 +58,7 @@ def _run(name: str) -> dict[str, float]:
 
 
 def _work(steps: Sequence[Any]) -> dict[str, float]:
-    """Where a program works, and what its bundles move."""
+    """Return the operations on device and host, and the traffic of the bundles."""
     from spyre_mlir.driver.steps import BundleStep
 
     bundles = [step for step in steps if isinstance(step, BundleStep)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PyTorch's operations one by one: how many run, and where."""
+"""PyTorch's operations one by one: the number that run, and where."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How fast the page about a program is made, how large it is, and whether a browser keeps up with it."""
+"""Time to write the page of a program, its size, and the speed of a browser with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.programs import programs
 from benchmarks.registry import Metrics, benchmark
 from benchmarks.timeline import CHAIN, block
 
-#: In the page: milliseconds until what an expression changes is drawn and laid out.
+#: Script for the page: milliseconds until a change by an expression is drawn and laid out.
 _TIMED = (
     "(async () => {{ const begun = performance.now(); {}; await new Promise(requestAnimationFrame);"
     " document.body.offsetHeight; return performance.now() - begun }})()"
@@ -26,7 +26,7 @@ _FILTER = (
 _ZOOM = "document.querySelector('#{}-chart button').click()"
 _PAN = "document.querySelector('#{}-chart button[data-do=right]').click()"
 
-#: What a reader does with 5000 operations.
+#: Interactions with a page of 5000 operations.
 _ACTS = {
     "sort": _SORT,
     "filter": _FILTER,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How good plans of the suite are, against the least traffic and the bound of the cost model."""
+"""Quality of plans of the suite, against the least traffic and the bound of the cost model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.programs import suite, suite_linalg
 from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.target.target import default_target
 
-#: Ways to plan, as options of the pipeline: each operation divided for itself, as torch-spyre searches, all together.
+#: Ways to plan, as options of the pipeline: separate divisions, the search of torch-spyre, joint planning.
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "sequential": {"co_optimizing_lx_planning": False},
     "strategy_b": {"co_optimizer": "strategy-b"},
@@ -26,7 +26,7 @@ COLUMNS = (
     "pipeline_seconds",
 )  # fmt: skip
 
-#: Predictions that differ by less are equal: so much is lost in sums of rounded picoseconds.
+#: Predictions with a smaller relative difference are equal: sums of rounded picoseconds differ by as much.
 EQUAL = 1e-6
 
 
@@ -115,7 +115,7 @@ def _evenly(executions: Sequence[Any], per_core: str) -> float:
 
 
 def _bound_ns(plans: Collection[Quality]) -> float:
-    """One for all ways: a plan that copies has work of its own, so the least of any counts."""
+    """Return one bound for all ways: a plan with copies has additional work, so the least of any way counts."""
     least = min(plan.least_traffic for plan in plans) / default_target().one_way_bytes_per_ns
     return max(least, min(plan.array_ns + plan.vector_ns for plan in plans))
 
@@ -146,7 +146,7 @@ def _is_slower(ways: Mapping[str, Quality]) -> bool:
 
 
 def _neighbours(ways: Mapping[str, Quality]) -> dict[str, float]:
-    """The MLP of torch-spyre #2765, each operation divided for itself and all together."""
+    """Return the MLP of torch-spyre #2765, with separate divisions and with joint planning."""
     alone, together = ways["sequential"], ways["joint"]
     before, after = alone.predicted_ns, together.predicted_ns
     return {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Planning of the scratchpads for the programs of the tests: what it saves, and what it costs."""
+"""Planning of the scratchpads for the programs of the tests: savings and compile time."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Planned:
 
 
 def _compiled(module: Any) -> tuple[Any, float, float]:
-    """The remarks of a compilation, the seconds of the pass and of all passes."""
+    """Return the remarks of a compilation, the seconds of the pass and of all passes."""
     from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
     from spyre_mlir.remarks import Remarks
 

@@ -13,7 +13,7 @@ from benchmarks.measure import ROOT, apart
 from benchmarks.programs import families, suite
 from benchmarks.registry import Metrics, benchmark
 
-#: Of the programs with their sizes, by the names of their metrics.
+#: Names of programs with their sizes, by the names of their metrics.
 MODELS = ("mlp", "layers_12", "resnet50")
 
 TARGET = 0.2
@@ -63,7 +63,7 @@ def _compiled(name: str, folder: str) -> tuple[float, float]:
 
 
 def _program(name: str) -> tuple[Any, Sequence[Any]]:
-    """A model and its inputs; the programs of the tests have no numbers, of which only the folded ones matter."""
+    """Return a model and its inputs; programs of the tests need numbers only for folded weights."""
     if name == "softmax":
         return ROOT / "spyre_mlir" / "zoo" / "linalg" / "softmax.mlir", ()
     import torch

@@ -50,12 +50,12 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def notes(metrics: Metrics) -> str:
-    """The notes under a table, as a list; nothing without any."""
+    """Return the notes under a table, as a list; empty without any."""
     return "\n\n" + "\n".join(f"* {note}" for note in metrics.notes) if isinstance(metrics, Noted) else ""
 
 
 def markdown(tables: Sequence[tuple[Benchmark, str]]) -> str:
-    """The page of all tables."""
+    """Return the page of all tables."""
     parts = [
         "# Benchmarks",
         f"Written by `make bench` on: {machine()}. A value is on target up to 100 %.",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How large the page about a model of many layers is, how long it takes to write, and when a browser shows it."""
+"""Size of the page of a model of many layers, the time to write it, and the time to show it in a browser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.measure import apart, best
 from benchmarks.programs import suite, suite_checks
 from benchmarks.registry import Metrics, benchmark
 
-#: Milliseconds from the begin of the navigation until something of the page is on the screen, and all is loaded.
+#: Milliseconds from the start of the navigation until the first paint, and until everything is loaded.
 _PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 _LOADED = "performance.getEntriesByType('navigation')[0].loadEventEnd"
 

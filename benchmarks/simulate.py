@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How fast the simulator is."""
+"""Speed of the simulator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MATMUL_SECONDS = 2 * 512 * 4096 * 4096 / 60e9
 _ADD_SECONDS = 3 * 4096 * 4096 * 2 / 2.5e9
 _ONE_OPERAND_SECONDS = 2 * 4096 * 4096 * 2 / 1.5e9
 
-#: Runs of which the shortest counts, by program.
+#: Number of runs, of which the shortest counts, by program.
 _RUNS = {"matmul": 5, "add": 9, "softmax": 9, "gelu": 9, "attention_4096": 2, "layers_12": 1}
 
 
@@ -72,7 +72,7 @@ def _run(folder: Path) -> Run:
 
 
 def _called(name: str) -> dict[str, float]:
-    """Seconds of the calls of a program, and the largest memory of the process that compiled it."""
+    """Return the seconds of the calls of a program, and the largest memory of the process that compiled it."""
     import spyre_mlir
 
     model, inputs = _program(name)
@@ -93,7 +93,7 @@ def _seconds(program: Any, inputs: tuple) -> tuple[float, float]:
 
 
 def _program(name: str) -> tuple[Any, tuple]:
-    """A module and its inputs."""
+    """Return a module and its inputs."""
     import torch
 
     module = suite()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Solvers of memory plans side by side: hard packings, operator chains, and buffers that do not all fit."""
+"""Comparison of solvers of memory plans: hard packings, operator chains, and buffers that do not all fit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def solvers() -> Metrics:
 
 
 def _loaded() -> tuple[str, ...]:
-    """The solvers of files that were loaded."""
+    """Return the solvers of loaded files."""
     from spyre_mlir.scratchpad.solvers import SOLVERS
 
     return tuple(
@@ -65,7 +65,7 @@ def _hard(packings: ModuleType) -> dict[str, float]:
 
 
 def _run(label: str, name: str, buffers: Any, capacity: int, alignment: int) -> dict[str, float]:
-    """The shorter of two runs; a plan that leaves a buffer out has no peak to compare."""
+    """Return the shorter of two runs; a plan that does not place a buffer has no comparable peak."""
     from spyre_mlir.scratchpad import MemorySpace, solver
 
     plans = []

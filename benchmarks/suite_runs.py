@@ -66,7 +66,7 @@ def _run(name: str) -> dict[str, float]:
 
 
 def _results(model: Any, inputs: Sequence[Any]) -> tuple[Any, Any]:
-    """In fp16 and in float32; of a sequence of layers only one at a time is there in float32."""
+    """Return results in fp16 and in float32; only one layer of a sequence at a time is in float32."""
     from torch import nn
 
     own, exact = tuple(inputs), tuple(each.float() for each in inputs)

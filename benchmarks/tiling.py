@@ -22,7 +22,7 @@ PASSES = (
 HEADS, COLUMNS = 32, 128
 LENGTHS = (512, 4096, 32768)
 
-#: Of one of the tensors of ``y = a + b; z = y * c``: 64 MiB.
+#: Bytes of one of the tensors of ``y = a + b; z = y * c``: 64 MiB.
 SHAPE = (8192, 4096)
 
 
@@ -45,7 +45,7 @@ def tiling() -> Metrics:
     """
     import spyre_mlir
 
-    spyre_mlir.compile(_attention, _tensors(1, 1, 64, 64))  # imports are not what is measured
+    spyre_mlir.compile(_attention, _tensors(1, 1, 64, 64))  # the measured time excludes imports
     metrics, notes = {}, []
     for length in LENGTHS:
         found, note = _saved(f"attention_{length}", _attention, _tensors(1, HEADS, length, COLUMNS))
@@ -62,7 +62,7 @@ def tiling() -> Metrics:
 
 
 def _saved(name: str, function: Callable, inputs: tuple[Any, ...]) -> tuple[dict[str, float], str]:
-    """A program tiled and not: seconds, traffic and predicted time; and which loops were chosen."""
+    """Return seconds, traffic and predicted time of a program tiled and not tiled, and the chosen loops."""
     import spyre_mlir
     from spyre_mlir.errors import CompileError
 
