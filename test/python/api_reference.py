@@ -81,7 +81,7 @@ def package() -> griffe.Module:
 
 
 def resolved(module: griffe.Module, name: str) -> griffe.Object:
-    """Return the object of a dotted name; ``KeyError`` if there is none."""
+    """Return the object of a dotted name; ``KeyError`` if it does not exist."""
     found = module[name.removeprefix(f"{module.name}.")]
     return found.final_target if isinstance(found, griffe.Alias) else found
 
@@ -218,7 +218,7 @@ def _raised(obj: griffe.Function) -> set[str]:
 
 
 def lacks_unit(obj: griffe.Object, owner: griffe.Object | None) -> bool:
-    """Return whether the name of a number ends in a unit that no docstring says."""
+    """Return whether the name of a number lacks a unit, and no docstring states it."""
     word = obj.name.rpartition("_")[2]
     returns = str(getattr(obj, "returns", None) or getattr(obj, "annotation", None) or "")
     if word not in UNITS or not re.search(r"\b(int|float)\b", returns):

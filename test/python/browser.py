@@ -117,7 +117,7 @@ class Browser:
         return done["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press a key by its name, such as ArrowDown or +, on what has the focus."""
+        """Press a key by its name, such as ArrowDown or +, on the focused element."""
         code = {"windowsVirtualKeyCode": _CODES[key]} if key in _CODES else {}
         typed = {"text": _TYPED.get(key, key)} if key in _TYPED or len(key) == 1 else {}
         self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **code, **typed)
@@ -146,11 +146,11 @@ class Browser:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until what was changed is drawn."""
+        """Wait until changes are drawn."""
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
 
     def print_pages(self) -> int:
-        """How many sheets of paper the page takes."""
+        """Return the number of sheets of paper of the page."""
         return base64.b64decode(self._call("Page.printToPDF")["data"]).count(b"/Type /Page\n")
 
     def _mouse(self, kind: str, x: float, y: float, **more: Any) -> None:

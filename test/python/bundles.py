@@ -68,7 +68,7 @@ def two_core_design(index: int, opcode: str, operands: tuple[Operand, ...], **ch
 
 
 def in_file(design: Design) -> Design:
-    """The design as its file alone says it: the padding of its dims is in the manifest."""
+    """Return the design without the padding of its dims, which is in the manifest."""
     return replace(design, padding={})
 
 
@@ -223,7 +223,7 @@ def reduction_bundle() -> Bundle:
 
 
 def loop_bundle(tiles: int = 8) -> Bundle:
-    """z = abs(x) + x for (tiles * 128, 256) fp16 in tiles of 128 rows; abs(x) of a tile lies in the pool."""
+    """z = abs(x) + x for (tiles * 128, 256) fp16 in tiles of 128 rows; abs(x) of a tile is in the pool."""
     rows = tiles * 128
     gap = {"mb": rows - 128}
     absolute = two_core_design(
@@ -394,7 +394,7 @@ def gather_bundle() -> Bundle:
 
 
 def restickify_bundle(cores: int) -> Bundle:
-    """z = abs(x) for (128, 256) fp16 with z's rows in its sticks: abs(x) lies in LX; bad on two cores, good on one."""
+    """z = abs(x) for (128, 256) fp16 with z's rows in its sticks: abs(x) in LX; invalid on two cores, valid on one."""
     divided = {
         "slices": {"mb": cores, "out": 1},
         "shares": {"mb": 128 // cores, "out": 256},

@@ -58,7 +58,7 @@ def _comments_and_docstrings(text: str) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Lines that are read together, and what the reader knows by then: the head of the file, headings above."""
+    """Lines that are read together, with their context: the head of the file and the headings above."""
 
     line: int
     text: str

@@ -126,13 +126,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leave the million objects of what is imported and collected out of all garbage collections of the tests."""
+    """Exclude the objects of imports and of collection from the garbage collections of the tests."""
     gc.freeze()
     gc.enable()
 
 
 def _recorded_seconds() -> dict[str, float]:
-    """The recorded CPU time of tests and scopes; empty for the tests of this file, which are elsewhere."""
+    """Return the recorded CPU time of tests and scopes; empty for tests of this file, whose records are elsewhere."""
     return json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
 
 
@@ -177,7 +177,7 @@ def _beyond_the_sample(cases: list[pytest.Item], count: int) -> list[pytest.Item
 
 
 def rank(nodeid: str) -> tuple[int, int]:
-    """Key of the order in which samples are taken: by program in files that share programs, else by name."""
+    """Return the sort key of samples: the program in files that share programs, else the name."""
     return zlib.crc32(shared_scope(nodeid).encode()), zlib.crc32(nodeid.partition("::")[2].encode())
 
 
@@ -211,7 +211,7 @@ def _state_of_the_process() -> Iterator[None]:
 def cache_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> pytest.LogCaptureFixture:
-    """The log of compilations that use a cache of their own."""
+    """Return the log of compilations that use a separate cache."""
     from spyre_mlir import version
     from spyre_mlir.algorithms import REGISTRIES
     from spyre_mlir.driver import cache_settings

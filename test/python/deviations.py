@@ -23,13 +23,13 @@ def call(function: Callable, inputs: Inputs) -> Any:
 
 
 def copied(inputs: Inputs) -> Inputs:
-    """The same inputs in memory of their own."""
+    """Return a copy of the inputs."""
     return copy.deepcopy(inputs)
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far the numbers of one tensor are from float32, and how far they may be; parts of its largest number."""
+    """Error of one tensor against float32, and the allowed error; relative to its largest number."""
 
     error: float
     allowed: float
@@ -59,7 +59,7 @@ def _tensors(function: Callable, inputs: Inputs) -> list[Tensor]:
 
 
 def _to_float(value: Any) -> Any:
-    """A copy, in float32 if that is what it is."""
+    """Return a copy, with floating-point tensors in float32."""
     if not isinstance(value, Tensor):
         return value
     return value.float() if value.is_floating_point() else value.clone()

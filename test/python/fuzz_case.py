@@ -36,7 +36,7 @@ _FLOATING = re.compile(r"torch\.(bfloat16|float16|float32)\b")
 
 @dataclass(frozen=True)
 class Statement:
-    """``target = text`` with ``{0}``, ``{1}``, .. for the operands; without a target, an update in place."""
+    """``target = text`` with ``{0}``, ``{1}``, .. for the operands; an update in place if there is no target."""
 
     target: str
     text: str
@@ -65,7 +65,7 @@ class Case:
     how: dict[str, Any] = field(default_factory=dict)
 
     def source(self) -> str:
-        """The text of the class ``Model``, whose constructor takes the buffers and ``forward`` the inputs."""
+        """Return the text of the class ``Model``; its constructor takes the buffers, and ``forward`` the inputs."""
         buffers = [each.name for each in self.inputs if each.role == "buffer"]
         arguments = [each.name for each in self.inputs if each.role == "input"]
         lines = ["class Model(torch.nn.Module):"]
@@ -268,7 +268,7 @@ def _of_numbers(result: Tensor, typed: Tensor, exact: Tensor, rounded: Tensor, c
 
 
 def _allowed(own: Tensor, true: Tensor, rounded: Tensor, case: Case) -> Tensor:
-    """The error that each element may have: PyTorch's own and a part of the value, of all elements or of its own."""
+    """Return the error allowed for each element: the error of PyTorch, and a fraction of the value."""
     if case.how.get("elementwise"):
         # The square of a number of more than 1e18 is not one of float32, in which PyTorch may have float64.
         true = torch.where(true.abs() > 1e18, torch.inf, true)

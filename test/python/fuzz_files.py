@@ -69,7 +69,7 @@ class FileCase:
 
 @dataclass(frozen=True)
 class Text:
-    """A plan file or a table of buffers: what was changed, and the text."""
+    """A plan file or a table of buffers: a description of the change, and the text."""
 
     kind: str
     description: str
@@ -109,7 +109,7 @@ class Said:
     errors: str
 
     def outcome(self) -> tuple[str, str] | None:
-        """Refused with a diagnostic, or an internal error; None for a tool that succeeded."""
+        """Return the diagnostic, or the internal error; None for a tool that succeeded."""
         if self.status == 0:
             return None
         text = self.errors.strip() or self.output.strip()
@@ -184,7 +184,7 @@ def _other_numbers(bundle: Path, inputs: Path, outputs: Path) -> str:
 
 
 def bundle_files(case: FileCase, folder: Path) -> str:
-    """Writes the mutant as the folder ``bundle``; what was changed."""
+    """Write the mutant as the folder ``bundle``; return a description of the change."""
     shutil.copytree(base_folder(case.base) / "bundle", folder / "bundle")
     change, apply = next(bundle_mutants.folder_mutants(case.seed))
     apply(folder / "bundle")
@@ -223,7 +223,7 @@ SAME_ARRAYS = ("none", "compressed", "Fortran order", "one more array", "by posi
 
 
 def arrays_file(case: FileCase, folder: Path) -> str:
-    """Writes ``in.npz``, changed; what was changed."""
+    """Write ``in.npz`` with a change; return a description of the change."""
     rng, path = random.Random(case.seed), folder / "in.npz"
     with np.load(base_folder(case.base) / "in.npz") as file:
         arrays: dict[str, Any] = dict(file)
@@ -263,7 +263,7 @@ _CHANGES: dict[str, Callable[[np.ndarray, random.Random], np.ndarray]] = {
 
 
 def _header(path: Path, name: str, header: str, data: bytes = b"\0" * 64) -> None:
-    """Replaces the array of a file by one whose header says this."""
+    """Replace the array of a file by an array with this header."""
     text = header.encode("latin1")
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:

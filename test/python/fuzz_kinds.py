@@ -134,7 +134,7 @@ def _write_hinted(program: fuzz_named_dims.NamedProgram, header: str, path: Path
 
 @dataclass(frozen=True)
 class IrCase:
-    """A text at a level, and what was changed."""
+    """A text at a level, and a description of its change."""
 
     level: str
     sencores: int

@@ -104,5 +104,5 @@ def of_pytorch() -> dict[str, Any]:
 
 
 def is_used(source: str) -> bool:
-    """Whether the text of a program calls one of them."""
+    """Return whether the text of a program calls one of the loops."""
     return any(f"{name}(" in source for name in PLAIN)

@@ -52,7 +52,7 @@ def smaller_programs(case: Case) -> Iterator[Case]:
 
 
 def without_dead(case: Case) -> Case:
-    """The case without the values that no result needs; updates in place stay, with what they need."""
+    """Return the case without values that no result needs; updates in place stay, with their operands."""
     needed = set(case.results)
     statements: list[Statement] = []
     for statement in reversed(case.statements):

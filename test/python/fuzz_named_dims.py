@@ -140,7 +140,7 @@ class _Writer:
         return name
 
     def _fitting(self, axes: Sequence[str]) -> list[str]:
-        """As many of the axes as are not too large together."""
+        """Return as many of the axes as fit the size limit together."""
         kept: list[str] = []
         for axis in axes:
             if self._elements([*kept, axis]) <= _LARGEST:
@@ -211,7 +211,7 @@ class _Writer:
         self._make(self.rng.choice(_UNARY).format(value.name), value.axes)
 
     def _binary(self) -> None:
-        """Of a value and an input, or an earlier value, of the same axes in any order and grouping."""
+        """An operation of a value and an input, or an earlier value, of the same axes in any order and grouping."""
         value = self._value()
         alike = [each for each in self.values if sorted(each.all_axes) == sorted(value.all_axes)]
         if len(alike) > 1 and self.rng.random() < 0.5:
@@ -320,7 +320,7 @@ class Outcome:
 
 @faults_kept()
 def run(program: NamedProgram, *, with_unhinted: bool = True, **options) -> Outcome:
-    """Compiles with all checks, validates, and compares with float64; ``AssertionError`` for a wrong program."""
+    """Compile with all checks, validate, and compare with float64; ``AssertionError`` for a wrong program."""
     tensors, plain = program.tensors(), program.function(hinted=False)
     unhinted = 0
     if with_unhinted:
@@ -359,7 +359,7 @@ def _loops(statements: Sequence) -> int:
 
 
 def outcomes(seeds: Iterable[int]) -> Iterator[tuple[NamedProgram, Outcome | Exception]]:
-    """Of each seed the program and what came of it."""
+    """Return the program of each seed and its outcome."""
     for seed in seeds:
         program = named_program(seed)
         try:

@@ -366,7 +366,7 @@ def select(d: Draw) -> None:
 
 
 def distinct_rows(dim: int) -> Callable[[Value], bool]:
-    """Whether no two elements along a dim are equal."""
+    """Return whether all elements along a dim are different."""
 
     def test(value: Value) -> bool:
         ordered = value.exact.double().sort(dim).values

@@ -64,7 +64,7 @@ FAULTS: dict[str, Callable[[list[Any]], list[Any]]] = {
 
 
 def run(case: fuzz_case.Case) -> tuple[str, str]:
-    """Runs a case in PyTorch itself, but for the faults of its operations."""
+    """Run a case in PyTorch with the planted faults of its operations."""
     source = case.source()
 
     class Program:
@@ -174,7 +174,7 @@ OF_KINDS: dict[str, type[Faithful]] = {
 
 @contextlib.contextmanager
 def compiler(program: type[Faithful]) -> Iterator[None]:
-    """PyTorch, or what is planted, in the place of ``compile``, with plain loops."""
+    """Return a function in place of ``compile``: PyTorch, or a planted fault, with plain loops."""
     with (
         mock.patch("spyre_mlir.compile", program),
         mock.patch("fuzz_loops.of_pytorch", lambda: fuzz_loops.PLAIN),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How the programs of each kind are drawn: their inputs, their operations, and how they are run (``fuzz_ways.py``)."""
+"""Recipes of the programs of each kind: inputs, operations, and ways to run them (``fuzz_ways.py``)."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _types(d: Draw) -> Case:
 
 
 def _specials(d: Draw) -> Case:
-    """Numbers that are none, or the last ones of their type, in the arithmetic that has them."""
+    """NaN, infinities, or the largest numbers of their type, in the arithmetic that has them."""
     d.float_type = d.rng.choice((HALF, HALF, SINGLE))
     d.options.pop("numerics", None)
     d.new(d.shape(1, 2), "", SPECIAL)

@@ -143,7 +143,7 @@ def _work(function: Callable[..., Outcome], calls: Sequence[tuple[Any, ...]], se
 
 
 def _received(receiver: int, child: int, count: int, seconds: float) -> Iterator[Outcome]:
-    """The outcomes that a child sends, and the one that ended it."""
+    """Return the outcomes that a child sends, and the outcome that ended it."""
     for _ in range(count):
         ready, _, _ = select.select([receiver], [], [], seconds)
         if not ready:

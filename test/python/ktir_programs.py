@@ -67,7 +67,7 @@ _TOO_LARGE = ("linalg/layer_64", "linalg/mlp", "linalg/attention_512")
 
 
 def outcome(name: str, case: KtirCase, cores: int) -> dict[bool, tuple[str, str]]:
-    """Run a case in tensors (False) and at addresses (True): what became of it and why, and "LX" for a larger LX."""
+    """Run a case in tensors (False) and at addresses (True); return outcomes with reasons, and "LX" for a larger LX."""
     model, inputs = case.make()
     if isinstance(model, fuzz_case.Case):
         return _of_fuzz(model, cores)
@@ -114,7 +114,7 @@ def _run(
 
 
 def _outside(program: Any) -> str:
-    """Return why a program is none of KTIR's; empty if it is."""
+    """Return the reason why KTIR does not support a program; empty if it does."""
     if not isinstance(program, spyre_mlir.Program) or not program.is_one_bundle:
         return "a part of it runs on the host"
     bundle = program.bundle

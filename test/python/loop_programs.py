@@ -53,7 +53,7 @@ class _Writer:
         return f"%v{self.names}"
 
     def _initial(self, shape: tuple[int, int]) -> str:
-        """A tensor to begin with: an argument, or what is computed from one."""
+        """Return a first tensor: an argument, or a function of an argument."""
         source = next(name for name, other in self.known.items() if other == shape)
         return self._operation("tanh", [(source, "d0, d1")], shape) if self.rng.random() < 0.6 else source
 

@@ -76,7 +76,7 @@ def _tiled(
 
 
 def _over_keys(module: ir.Module) -> None:
-    """Four tiles along the dim over which the maximum of the scores is taken, which online-softmax makes possible."""
+    """Four tiles along the dim of the maximum of the scores, which online-softmax enables."""
     (func,) = module.operation.regions[0].blocks[0].operations
     tiled = list(Nests(func.operation.regions[0].blocks[0]).tiled.values())
     maximum = next(each for each in tiled if each.generic.opcode in ("max", "maxnonstick"))

@@ -105,7 +105,7 @@ def _input(x: Tensor, device: str) -> Tensor:
 
 
 def _weighted(x: Tensor) -> Tensor:
-    """A sum with a weight of its own for each element."""
+    """Return a sum of all elements with different weights."""
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     weights = torch.linspace(-1, 1, x.numel(), dtype=dtype).reshape(x.shape).to(x.device)
     return (x.to(dtype) * weights).sum()

@@ -122,7 +122,7 @@ _ADD = "(%in: f16, %init: f16) { %s = arith.addf %in, %init : f16 linalg.yield %
 
 
 def _special() -> dict[str, str]:
-    """Operations with a form of their own."""
+    """Return programs of operations that need a special form."""
     square = ("16x64xf16",)
     texts = {
         "broadcast": "broadcast @INPUTS @OUTPUTS dimensions = [0]",
@@ -209,7 +209,7 @@ def compiled(text: str) -> spyre_mlir.Program:
 
 
 def where(text: str) -> str:
-    """Where the operation of a program runs: device, host, both, or what the compiler says."""
+    """Return where the operation of a program runs: device, host, both, or the diagnostic of the compiler."""
     try:
         program = compiled(text)
     except CompileError as error:

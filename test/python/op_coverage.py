@@ -34,7 +34,7 @@ FLOORS = {"conv2d_depthwise": 2e-3}
 
 
 class Outcome(NamedTuple):
-    """Where a program runs, and why not on the device alone: what is first on the host, or the diagnostic."""
+    """Place of a program, and the reason if not on the device alone: its first host operation, or the diagnostic."""
 
     where: str
     reason: str = ""

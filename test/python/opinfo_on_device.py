@@ -68,7 +68,7 @@ class DeviceTicket(NamedTuple):
 
 @dataclass
 class _Places(Listener):
-    """Where the operations of a sample ran."""
+    """Recorder of the places of the operations of a sample."""
 
     device: int = 0
     host: int = 0
@@ -89,7 +89,7 @@ class _Places(Listener):
 def tickets(
     names: Sequence[str], dtypes: Sequence[str], count: int, way: str, kinds: Sequence[str]
 ) -> Iterator[DeviceTicket]:
-    """The first samples of operations of each kind in the types that each has; error inputs have types of their own."""
+    """Return the first samples of operations of each kind, in the types of each; error inputs have other types."""
     known = opinfo_samples.operations()
     for kind, dtype, name in itertools.product(kinds, dtypes, names):
         if (kind == MODULE) != (name in modules_on_device.modules()):
@@ -216,7 +216,7 @@ def _on(device: str, value: Any) -> Any:
 
 
 def _expected(sample: Sample) -> Oracle:
-    """PyTorch's results and inputs; NoSampleError where PyTorch has none or an accelerator does not have their type."""
+    """Return results and inputs of PyTorch; NoSampleError if PyTorch or accelerators do not support the sample."""
     inputs = sample.inputs()
     try:
         typed = _flat(_cpu_call(sample, inputs), inputs)

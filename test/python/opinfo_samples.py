@@ -131,7 +131,7 @@ class Sample:
 
 
 def _database() -> Any:
-    """PyTorch's operator database, whose import takes two seconds."""
+    """Import PyTorch's operator database, which takes two seconds."""
     from torch.testing._internal import common_methods_invocations
 
     return common_methods_invocations
@@ -159,7 +159,7 @@ def tickets(names: Sequence[str], dtypes: Sequence[str], count: int, values: str
 
 
 def draw(ticket: Ticket, needs_tensors: bool = True) -> Sample:
-    """The sample of a ticket, the same in every process; NoSampleError where it is none."""
+    """Return the sample of a ticket, the same in every process; NoSampleError if it is excluded."""
     operation = operations()[ticket.operation]
     torch.manual_seed(zlib.crc32(f"{ticket.operation} {ticket.dtype}".encode()))
     drawn = operation.sample_inputs("cpu", DTYPES[ticket.dtype], requires_grad=False)
@@ -197,7 +197,7 @@ def _check_strided(values: Iterable[Any]) -> None:
 
 
 def expected(sample: Sample) -> Oracle:
-    """The results of PyTorch and the inputs after the call; NoSampleError where there are none to compare with."""
+    """Return the results of PyTorch and the inputs after the call; NoSampleError if there are none to compare with."""
     try:
         typed, again = (_called(sample.model(), sample.inputs(), seed) for seed in _SEEDS)
     except Exception as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random programs that take tensors apart and put them together, and whose numbers are exact."""
+"""Random programs that extract and insert slices of tensors, and whose numbers are exact."""
 
 from __future__ import annotations
 

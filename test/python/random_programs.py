@@ -72,7 +72,7 @@ Instruction = tuple[Callable[..., Tensor], tuple[int, ...]]
 
 @dataclass
 class RandomProgram(nn.Module):
-    """``steps`` of a function and the tensors it takes; ``results`` are the tensors that are returned."""
+    """``steps`` of a function and its input tensors; ``results`` are the returned tensors."""
 
     seed: int
     drawing: Drawing = SMALL

@@ -197,7 +197,7 @@ def memories(design: Design, rng: np.random.Generator) -> tuple[AddressSpace, Me
 
 
 def moved(design: Design, space: AddressSpace) -> int:
-    """Runs the relayout; the bytes that it says went over the ring."""
+    """Run the relayout; return the bytes that it reports for the ring."""
     statistics = ExecuteStatistics(0, design.filename, design.opcode, design.cores)
     regions = tuple(space.regions.values())
     plan = make_plan(design, tuple(region.name for region in regions))
@@ -231,7 +231,7 @@ def oracle(design: Design, before: Memories) -> tuple[Memories, int]:
 
 
 def _carried(tags: np.ndarray, width: int) -> list[int]:
-    """The tags of a stick where it comes to: what was not wholly written through the source is poison."""
+    """Return the tags of a stick at its target: sticks that are not wholly written through the source are poison."""
     carried = []
     for begin in range(0, len(tags), width):
         good = all(tag == SOURCE for tag in tags[begin : begin + width])

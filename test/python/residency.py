@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs that are cut into bundles, and what is asked of the bundles."""
+"""Programs that are cut into bundles, and checks of the bundles."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def traffic(program: spyre_mlir.Program) -> int:
 
 
 def findings(parts: Sequence[Bundle]) -> list[str]:
-    """All that the validator says of a sequence."""
+    """Return all findings of the validator for a sequence."""
     alone = [str(each) for part in parts for each in validate(part)]
     return alone or [str(each) for each in validate_sequence([f"b{n}" for n in range(len(parts))], parts)]
 

@@ -41,7 +41,7 @@ def random_cases() -> int:
 
 
 def count(item: pytest.Item) -> int:
-    """Return the number of seeds that a test runs with; 1 if it has none."""
+    """Return the number of seeds of a test; 1 for a test without seeds."""
     seeds = getattr(getattr(item, "callspec", None), "params", {}).get(SEED)
     return len(seeds.values) if isinstance(seeds, Seeds) else 1
 

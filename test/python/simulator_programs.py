@@ -97,7 +97,7 @@ class Tensor:
         )
 
     def transfer(self) -> Transfer:
-        """One loop per dim of the device, outermost first, the stick dim in sticks; then the lanes."""
+        """Return one loop per dim of the device, outermost first, the stick dim in sticks; then the element slots."""
         labels, host, step = list(self.sizes), {}, 1
         for label in reversed(labels):
             host[label], step = step, step * self.sizes[label]

@@ -57,7 +57,7 @@ def _combinations(name: str, dtype: torch.dtype, count: int) -> list[Tensor]:
 
 
 class _Calls(TorchDispatchMode):
-    """Operations that a function calls, but for views."""
+    """Recorder of the operations that a function calls, except views."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -124,12 +124,12 @@ def _mixed(x: Tensor, special: Tensor, share: float, generator: torch.Generator)
 
 
 def spaced(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The same numbers in another layout: PyTorch's kernels for vectors and for single numbers differ."""
+    """Return the numbers with other strides: PyTorch's kernels for vectors and for single numbers differ."""
     return tuple(torch.stack([x, x], -1)[..., 0] for x in tensors)
 
 
 def complaint(name: str, kind: str, results: Sequence[Any], accepted: Sequence[Sequence[Any]]) -> str:
-    """Return what is wrong with results of an operation; each number is to be one of those that PyTorch gives."""
+    """Return the difference of an operation's results; each number must be one of the numbers that PyTorch may give."""
     is_sum = kind == "reduction" or name.startswith(_WITH_WIDER_STEPS)
     for index, result in enumerate(results):
         wanted = [each[index] for each in accepted]

@@ -290,7 +290,7 @@ def test_entry_points_are_found_by_their_names(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_class_that_was_defined_again_decides(tmp_path: Path) -> None:
-    """As after an edit in a notebook: caches know algorithms by their names."""
+    """Caches know algorithms by their names, so a class that is defined again, as in a notebook, replaces the first."""
     plans = []
     for factor in ("500.0", "0.0"):
         assert run(tmp_path, MATMUL, COST_MODEL.replace("500.0", factor), "cost-model=test-cost") == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Layouts that the caller chooses for the arguments of a program, by name, by position, by a tensor on the device."""
+"""User-defined layouts of the arguments of a program, by name, by index, by a tensor on the device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sizes(program: Program) -> dict[str, tuple[int, ...]]:
 
 
 def test_by_name_and_by_position():
-    """Of a .mlir program; the results stay what they are."""
+    """Layouts of a .mlir program; the numbers do not change."""
     program = spyre_mlir.compile(VIEWS, layouts={0: {"stick_dims": [0]}, "arg1": {"dim_order": [1, 0]}})
     assert sizes(program) == {"arg0": (1, 128, 64), "arg1": (1, 128, 64)}
     first, second = program(X, 2 * X)

@@ -49,7 +49,7 @@ def chain(length: int) -> str:
 
 @pytest.mark.parametrize("length", [200, 400])
 def test_a_long_chain_of_live_values_tries_few_runs(length):
-    """Each operation lies in the inner half of a run that is tried, and two runs share half of their operations."""
+    """Each operation is in the inner half of a tried group, and two groups share half of their operations."""
     module = ir.Module.parse(chain(length), dialects.context())
     run_pipeline(module, SpyrePipeline().pipeline(to_level="device-ops"))
     evaluator = Unpaid()

@@ -108,7 +108,7 @@ def test_notes_are_listed_under_the_table(monkeypatch, capsys):
 
 
 def test_columns_are_a_table_of_their_own():
-    """A row of it is what stands before the last point of a metric; what a row lacks is left empty."""
+    """The part of a name before the last point is the row of the table; missing cells are empty."""
     noted = registry.Noted({"a.b.us": 1.5, "a.b.cores": 32, "all": 2, "c.us": 3}, [], ("us", "cores"))
     text = report.table(registry.Benchmark("one", lambda: noted, {"all": 4}), noted)
     columns, rest = (table.splitlines() for table in text.split("\n\n"))
@@ -139,7 +139,7 @@ def test_memory_is_that_of_the_process_alone():
 
 
 def held_bytes(size: int) -> int:
-    """The most memory of a process that takes so much."""
+    """Return the largest memory of this process after an allocation of ``size`` bytes."""
     bytearray(size)
     return measure.peak_bytes()
 

@@ -27,7 +27,7 @@ def test_the_oldest_use_goes_first():
 
 
 def test_a_value_beyond_the_limit_is_returned_but_not_kept():
-    """One value larger than all that the cache may have empties it."""
+    """One value larger than the limit empties the cache."""
     cache: BoundedCache[list[int]] = BoundedCache(2, len)
     assert cache.get("a", lambda: [1, 2, 3]) == [1, 2, 3]
     assert cache.total == 0

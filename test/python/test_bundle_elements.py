@@ -41,13 +41,13 @@ def check_refused(bundle: Bundle, text: str) -> None:
 
 
 def test_a_reader_on_other_cores_than_the_writer():
-    """Its result goes where its slices say, so only the elements in LX are wrong."""
+    """The slices give the addresses of the result, so only the elements in LX are wrong."""
     text = "takes what its LX holds of Tensor0 for the slice mb 1, but execute 0 left the slice mb 0 there"
     check_refused(turned(REDUCTION, 1), text)
 
 
 def test_writer_and_reader_on_other_cores_together():
-    """It is the same program: each core works on another half."""
+    """The program is valid: each core works on the other half."""
     bundle = turned(turned(REDUCTION, 0), 1)
     assert validate(bundle) == []
     expected, found = (run(each, inputs(each)).outputs["s"] for each in (REDUCTION, bundle))
@@ -94,7 +94,7 @@ def test_a_view_that_no_order_of_the_tensor_allows():
 
 @pytest.mark.parametrize("cores", (1, 2))
 def test_a_restickify_on_several_cores_reads_device_memory(cores):
-    """One core has the whole tensor in its LX; several have parts of its new sticks."""
+    """One core has the whole tensor in its LX; several cores have subviews of its new sticks."""
     bundle = bundles.restickify_bundle(cores)
     rules = [(finding.rule, finding.message) for finding in validate(bundle)]
     if cores == 1:

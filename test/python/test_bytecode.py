@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Modules in bytecode: damage of any kind is one diagnostic, and what is read is what was written."""
+"""Modules in bytecode: any damage is one diagnostic, and reading gives the written module."""
 
 from __future__ import annotations
 

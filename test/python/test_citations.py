@@ -170,7 +170,7 @@ def _unlisted(text: str) -> Iterator[str]:
 
 
 def test_what_is_cited_has_a_name_in_the_table_of_sources() -> None:
-    """docs/sources.md says what a reader can look up, and where; a fact of others is cited by a name of it."""
+    """Each cited fact of others has a name in docs/sources.md, with its address."""
     found = {
         str(path.relative_to(ROOT)): lost
         for path in sources()

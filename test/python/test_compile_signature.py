@@ -46,7 +46,7 @@ def test_there_are_no_other_keywords() -> None:
 
 
 def test_type_checkers_see_the_same_options() -> None:
-    """Names and types of the fields, but for those that ``compile`` takes in other forms too."""
+    """Names and types equal the fields, except options that ``compile`` accepts in other forms too."""
     types = typing.get_type_hints(PipelineOptions)
     keywords = typing.get_type_hints(PipelineKeywords)
     assert keywords == {name: type_ for name, type_ in types.items() if name not in EXPLICIT}
@@ -75,6 +75,6 @@ def test_types_are_in_the_package() -> None:
 
 
 def test_dir_has_the_public_names() -> None:
-    """Also those that are imported on first use."""
+    """``dir`` has the public names, also names that are imported on first use."""
     assert set(spyre_mlir.__all__) <= set(dir(spyre_mlir))
     assert not {"annotations", "importlib", "TYPE_CHECKING", "sys"} & set(dir(spyre_mlir))

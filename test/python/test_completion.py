@@ -45,7 +45,7 @@ def test_the_end_of_a_line_is_completed(line, expected):
 
 
 def test_names_of_passes_are_those_of_the_package():
-    """They come from the names of files: a TAB is not to load the bindings."""
+    """Names of passes come from names of files, because completion must not import the bindings."""
     ours = {name for name, pass_ in passes.load_all().items() if is_ours(pass_)}
     assert ours == set(_completion.pass_names()) - set(upstream.names())
 

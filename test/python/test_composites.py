@@ -24,7 +24,7 @@ COMPOSITION = torch._C.DispatchKey.CompositeImplicitAutograd
 
 @pytest.fixture(autouse=True)
 def rules() -> Iterator[None]:
-    """PyTorch's contexts of a test do not change what the next one finds."""
+    """Restore PyTorch's contexts after a test."""
     before = dict(fake_rules)
     yield
     fake_rules.clear()
@@ -37,7 +37,7 @@ def kernels(operation: OperatorBase) -> dict[Any, Any]:
 
 
 def named(kernel: Any) -> Any:
-    """Code and bound arguments of a kernel that is a function, and any other as it is."""
+    """Return code and bound arguments of a kernel that is a function, and any other kernel unchanged."""
     if hasattr(kernel, "func"):
         return named(kernel.func), kernel.args, {key: named(value) for key, value in kernel.keywords.items()}
     return getattr(kernel, "__code__", kernel)

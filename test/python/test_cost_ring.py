@@ -24,7 +24,7 @@ KIB = 1024
 
 
 def loads(clockwise: dict[int, int], counterclockwise: dict[int, int]) -> LinkLoads:
-    """Loads by link, in sticks; 0 where nothing is said."""
+    """Return loads by link, in sticks; 0 for other links."""
     return LinkLoads(
         *(
             tuple(STICK * sticks.get(link, 0) for link in range(NODES))
@@ -54,7 +54,7 @@ def distributed(splits: tuple[int, ...], order: tuple[int, ...], dims: int) -> D
 
 
 def all_to_all(cores: int) -> Relayout:
-    """A square in rows, wanted in columns: each core has one stick of what each other one wants."""
+    """Return a relayout of a square from rows to columns: each core has one stick that each other core wants."""
     source, target = (distributed(splits, (0, 1), 2) for splits in ((cores, 1), (1, cores)))
     return Relayout((cores, cores), (0, 1), source, target, packaged_target())
 
@@ -63,13 +63,13 @@ def all_to_all(cores: int) -> Relayout:
 
 
 def test_two_cores_that_change_places():
-    """One stick each way over the link between them."""
+    """One stick is sent in each direction over the link between them."""
     assert links_of([0, 1], [1, 0]) == loads({0: 1}, {0: 1})
     assert relayout_traffic(all_to_all(2)).links == loads({0: 1}, {0: 1})
 
 
 def test_a_shift_by_one_loads_each_link_once():
-    """Core c wants what core c - 1 has; around the whole ring nothing goes the other way."""
+    """Core c wants the stick of core c - 1; around the whole ring nothing is sent in the other direction."""
     parts = list(range(NODES))
     assert links_of(parts, [parts[-1], *parts[:-1]]) == loads(dict.fromkeys(range(NODES), 1), {})
 
@@ -105,12 +105,12 @@ def test_opposite_cores_are_reached_clockwise():
 
 
 def test_what_several_cores_want_crosses_a_link_once():
-    """Core 2 has it, cores 0 to 5 want it: once over each link to both ends."""
+    """Core 2 has the stick, cores 0 to 5 want it: it is sent once over each link to both ends."""
     assert links_of([None, None, 0], [0] * 6) == loads({2: 1, 3: 1, 4: 1}, {0: 1, 1: 1})
 
 
 def test_the_nearest_holder_gives():
-    """Core 3 takes from core 5, core 1, as far from 0 as from 2, from core 0; 0, 2 and 5 have it themselves."""
+    """Core 3 reads from core 5; core 1, as far from 0 as from 2, reads from core 0; 0, 2 and 5 have the part."""
     assert links_of([0, None, 0, None, None, 0], [0, 0, 0, None, 0, 0]) == loads({0: 1}, {4: 1})
 
 
@@ -142,7 +142,7 @@ def test_groups_of_neighbours_gather_in_their_own_links():
 
 
 def test_groups_of_cores_apart_gather_over_all_links():
-    """Each part goes 16 links ahead, to four cores, and 12 back, to three: 16 and 12 parts over every link."""
+    """Each part goes 16 links ahead to four cores, and 12 links back to three: 16 and 12 parts over every link."""
     part = 1024
     every = range(NODES)
     assert relayout_traffic(APART).links == loads(
@@ -178,7 +178,7 @@ def random_relayout(rng: random.Random) -> Relayout:
 
 
 def stick_addresses(moved: Relayout, held: Distribution, core: int) -> dict[tuple[int, ...], int]:
-    """Where a core has which stick, counted in sticks."""
+    """Return the address of each stick on each core, counted in sticks."""
     own = held.owners[core] if core < len(held.owners) else None
     if own is None:
         return {}
@@ -195,7 +195,7 @@ def stick_addresses(moved: Relayout, held: Distribution, core: int) -> dict[tupl
 
 
 def stick_by_stick(moved: Relayout) -> tuple[LinkLoads, int, int]:
-    """Loads, most runs of a core, most cores that one takes from."""
+    """Return loads, the most runs of a core, and the most cores that one core reads from."""
     have = [stick_addresses(moved, moved.source, core) for core in range(NODES)]
     want = [stick_addresses(moved, moved.target, core) for core in range(NODES)]
     up, down, runs, holders = Counter[int](), Counter[int](), [0], [0]
@@ -233,7 +233,7 @@ def test_traffic_is_that_of_every_stick_by_itself(seed: int):
 
 
 def test_the_fit_by_hand():
-    """32 runs of a stick from 32 cores, which count as 8; the busiest link, 136 sticks, takes 91 ns."""
+    """32 runs of a stick from 32 cores, which count as 8; the busiest link, with 136 sticks, takes 91 ns."""
     traffic = relayout_traffic(all_to_all(NODES))
     assert (traffic.bytes_per_core, traffic.runs_per_core, traffic.split) == (4096, 32, 32)
     assert relayout_ns(all_to_all(NODES)) == pytest.approx(32 * (-1.14 + 3.92 * 3) + 4096 * 8 / 547)
@@ -284,7 +284,7 @@ def test_more_sticks_never_cost_less(seed: int):
 
 
 def test_the_cheapest_order_of_cores():
-    """Of all orders of the target's slices the one that leaves groups of neighbours."""
+    """Of all orders of the target's slices, the cheapest keeps groups of neighbours."""
     orders = list(itertools.permutations((3, 0, 1)))
     choices = [keys((1, 0, 2), (*order, 2)) for order in orders]
     assert orders[cheapest(choices)][0] == 3
@@ -334,7 +334,7 @@ def shuffle_of(by_rows: int, by_columns: int):
 
 
 def test_a_shuffle_does_nothing_but_move_over_the_ring():
-    """No arithmetic, no byte of device memory, no wait."""
+    """A shuffle has no arithmetic, no traffic of device memory, and no wait."""
     space, division, moved = shuffle_of(32, 32)
     work = operation_work("shuffle", space, division, relayout=moved)
     cost = operation_cost(work)

@@ -35,7 +35,7 @@ def same(x: torch.Tensor, made: DeviceTensor) -> bool:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_chains_of_views_are_those_of_pytorch(seed):
-    """Random stick dims and chains of six views; every third one goes on through the simulator, and is viewed again."""
+    """Random stick dims and chains of six views; every third chain runs on the simulator and is viewed again."""
     rng = random.Random(seed)
     x = numbers(rng, rng.choice(SHAPES), rng.choice((torch.float16, torch.float32)))
     made = to_device(x, stick_dims=[rng.randrange(x.dim())] if rng.random() < 0.5 else None)

@@ -67,7 +67,7 @@ def test_an_int8_layer_for_another_device_is_right(name: str, tmp_path: Path) ->
 def test_the_device_of_the_environment_decides_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program for a device is the same program where SPYRE_DEVICE names a very different one."""
+    """The program for a device does not change if SPYRE_DEVICE names a very different device."""
     (tmp_path / "other").mkdir()
     path = device_file(tmp_path, **DEVICES[name])
     small = device_file(
@@ -181,7 +181,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_device_file_with_a_fault(name: str, tmp_path: Path) -> None:
-    """One sentence with file and field, whoever wrote the file."""
+    """The error is one sentence with file and field, for any file."""
     sections, message = FAULTS[name]
     path = device_file(tmp_path, **sections).replace("Infinity", "inf")
     text = Path(path).read_text().replace("Infinity", "inf").replace("NaN", "nan")

@@ -95,7 +95,7 @@ def test_the_totals_of_softmax_are_those_of_the_simulator(cores):
 
 
 def test_bytes_are_those_of_the_simulator_with_the_runs_of_a_loop():
-    """Of operations, and of the buffer that the first one writes whole and the second one reads in each run."""
+    """Bytes of operations, and of the buffer that one operation writes once and another reads in each run."""
     made = bundles.loop_bundle(tiles=8)
     ran = run(made, {"x": np.zeros((1024, 256), np.float16)}).statistics
     found = difference(made, made)
@@ -157,7 +157,7 @@ BASE = (("exp", 1), ("abs", 2), ("neg", 3))
 
 
 def test_an_operation_that_is_added():
-    """In the middle; what it writes is what only B has, although the names of B's buffers have moved on."""
+    """The operation is in the middle; only B has its result, although the names of B's buffers have shifted."""
     found = difference(chained(*BASE), chained(BASE[0], ("sqrt", 9), *BASE[1:]))
     assert matches(found) == [(0, 0), (None, 1), (1, 2), (2, 3)]
     names = {(pair.before and pair.before.name, pair.after and pair.after.name) for pair in found.buffers}
@@ -179,7 +179,7 @@ def test_repeated_operations_are_matched_in_order():
 
 
 def test_lines_that_moved_are_no_difference():
-    """Between what is where it was, the opcode decides."""
+    """Among operations at the same position, the opcode decides."""
     before = chained(("exp", 1), ("abs", 2), ("exp", 3))
     assert not difference(before, chained(("exp", 1), ("abs", 12), ("exp", 13)))
 
@@ -244,7 +244,7 @@ def test_an_order_of_dims_that_changed():
 
 
 def test_cores_that_change_places():
-    """The same slices on other cores; nothing is said of the map where the division says it."""
+    """The same slices on other cores; the map is not reported where the division reports it."""
     before = bundles.add_bundle()
     swapped = before.designs["sdsc_0.json"].core_slices[::-1]
     found = difference(before, design(before, core_slices=swapped))
@@ -291,7 +291,7 @@ def test_the_text_has_a_line_for_each_thing_that_changed():
 
 
 def test_the_page_says_what_the_text_says():
-    """It is XML without anything to load; each differing thing is a group of rows, each change one of them."""
+    """The page is XML without external references; each differing object is a group of rows, each change one row."""
     found = difference(softmax(32, False).bundle, softmax(32, True).bundle)
     made = page(found, "a<b", "on")
     root = ElementTree.fromstring(made.removeprefix("<!DOCTYPE html>"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A division that follows another operation's: it owns the same regions, or there is none."""
+"""A division that follows another operation: it owns the same regions, or there is none."""
 
 from __future__ import annotations
 

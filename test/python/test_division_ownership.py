@@ -194,7 +194,7 @@ def _sticks(view: CoreView, core: int, per_stick: int) -> set[int]:
 
 
 def _touched(space: Space, operand: int, division: Division) -> list[set[int]]:
-    """By definition: the sticks of all elements, padded ones too, whose index is in the slices of a core."""
+    """Return the sticks of all elements, padded ones too, whose index is in the slices of a core."""
     view, per_stick = space.views[operand], space.views[operand].elements_per_stick
     where = addresses(replace(view, shape=space.padded)) // per_stick
     index = np.indices(space.padded)

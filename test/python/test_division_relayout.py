@@ -99,7 +99,7 @@ def test_a_relayout_from_finishing_cores():
 
 
 def test_cores_that_the_copy_does_not_run_on_hold_nothing():
-    """Of what 8 cores have 4 get all, and what 4 have goes to 8: both distributions are over the 8."""
+    """4 cores read all data of 8 cores, and 8 cores all data of 4: both distributions have 8 cores."""
     view = core_view(COPY, 1, Division.mixed_radix((8, 1, 1)))
     gathered = relayout(COPY, view, Division.mixed_radix((1, 4, 1)))
     assert gathered is not None and None not in gathered.source.owners

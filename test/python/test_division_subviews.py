@@ -20,7 +20,7 @@ STICK = 64
 
 
 def copy_of(view: BufferView) -> Space:
-    """A copy of what a view shows into a buffer of its own."""
+    """Return a copy of a view into a separate buffer."""
     made = BufferView.of(StickLayout.for_tensor(default_target(), view.shape, "f16"))
     every = frozenset(range(len(view.shape)))
     return Space(view.shape, (view, made), (every, every))
@@ -64,7 +64,7 @@ def lx_of(space: Space, division: Division, core: int) -> dict[int, int]:
 def constant_offset(
     held: Space, held_division: Division, touched: Space, division: Division
 ) -> tuple[int, dict[int, int]] | None:
-    """The one offset in LX at which all cores find what they touch, and the strides of its dims; None without one."""
+    """Return the only LX offset that suits all cores, and the strides of its dims; None without one."""
     offsets, strides = set(), dict[int, set[int]]()
     for core in range(division.cores):
         lx = lx_of(held, held_division, core)
@@ -165,7 +165,7 @@ def test_offsets_that_differ_are_told():
 
 
 def test_copies_are_written_everywhere():
-    """Two cores hold the same rows; a writer on one of them leaves the other with what was there before."""
+    """Two cores hold the same rows; a writer on one of them leaves old rows on the other."""
     whole = BufferView.of(StickLayout.for_tensor(default_target(), (8, STICK), "f16"))
     twice = copy_of(whole).repeated(2)
     held = core_view(twice, 0, Division.mixed_radix((1, 1, 2)))

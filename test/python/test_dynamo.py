@@ -62,7 +62,7 @@ def test_parameters_are_parameters_of_the_program():
 
 
 def test_parameters_may_change():
-    """Each call takes the parameters as they are, changed in place or replaced."""
+    """Each call reads the current parameters, changed in place or replaced."""
     model, x = nn.Linear(64, 64, bias=False).half(), half(8, 64)
     program = compiled(model)
     with torch.no_grad():
@@ -172,7 +172,7 @@ def _segments(x):
 
 
 def test_an_operation_that_cannot_be_compiled():
-    """One error of the call, with the line of the model; nothing runs elsewhere in silence."""
+    """The call raises one error with the line of the model; no operation falls back silently."""
     with pytest.raises(CompileError, match=r"segment_reduce has no form in linalg") as caught:
         compiled(_segments)(half(8, 64))
     assert caught.value.location == f"{__file__}:{_segments.__code__.co_firstlineno + 2}:0"
@@ -227,7 +227,7 @@ def test_results_that_are_inputs():
 
 
 def test_naming_inside_a_model():
-    """Dynamo hands the sentence on, in an error of its own; it does not send the model back to Python."""
+    """Dynamo reports the message in its own error; the model does not fall back to Python."""
     declare_tensor_dim("M", 64)
 
     def model(x):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The function that a module is compiled from: its name is free, and what it calls is private."""
+"""The entry function of a module: it may have any name, and its callees are private."""
 
 from __future__ import annotations
 

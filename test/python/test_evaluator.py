@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Evaluations: choices cost what they cost in the rest of the pipeline, whatever that is; programs stay as they are."""
+"""Evaluations: costs of choices equal the costs in the rest of the pipeline; programs are not changed."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_compiled_has_no_price():
 
 
 def test_equal_groups_are_priced_once():
-    """So a stack of equal layers takes the time of one."""
+    """A stack of equal layers therefore takes the time of one layer."""
     evaluate = evaluator()
     first = cost(device_ops(), 2, evaluate=evaluate)
     assert cost(device_ops(), 2, evaluate=evaluate) is first and len(evaluate.costs) == 1
@@ -144,13 +144,13 @@ def test_equal_modules_are_placed_once(monkeypatch):
 
 @pytest.mark.parametrize("lx_frac_avail", [0.2, LITTLE])
 def test_what_is_read_outside_of_the_group_is_written(lx_frac_avail):
-    """Of the first operation alone the sum is a result: two tensors in, one out, room in LX or not."""
+    """The sum of the first operation alone is a result: two tensors in, one out, with or without capacity in LX."""
     found = cost(device_ops(lx_frac_avail), last=1)
     assert found is not None and found.bytes == 3 * MIB
 
 
 def test_hand_written_operations_have_a_price():
-    """Arguments need not say what the host makes of them."""
+    """Arguments do not need attributes of the host."""
     module = device_ops()
     del module.body.operations[0].operation.attributes["arg_attrs"]
     found = cost(module)
@@ -326,7 +326,7 @@ def test_a_pass_of_the_user_changes_what_auto_tiling_decides(tmp_path):
 
 
 def test_a_pass_of_the_user_changes_what_joint_planning_decides(tmp_path):
-    """The best plan has two relayouts; where they are refused the best one without them is taken."""
+    """The best plan has two relayouts; if a pass refuses them, the best plan without relayouts is taken."""
     by_itself = _tool(tmp_path, SOFTMAX, "")
     refused = _tool(tmp_path, SOFTMAX, "insert=refuse-ring@joint-planning")
     kinds = [
@@ -342,7 +342,7 @@ def test_a_pass_behind_none_of_the_pipeline_is_an_error():
 
 
 def test_the_text_of_a_pipeline_is_a_pipeline(tmp_path):
-    """It has the same result, and evaluations see the same passes."""
+    """A pipeline as text has the same result, and evaluations run the same passes."""
     (tmp_path / "chain.mlir").write_text(CHAIN)
     command = [sys.executable, "-m", "spyre_mlir.tools.spyre_opt", str(tmp_path / "chain.mlir")]
     whole = [*command, "--spyre-pipeline=lx-frac-avail=0.99", "--dump-pass-pipeline"]

@@ -93,7 +93,7 @@ def outputs_of_page() -> dict[str, str]:
 
 
 def is_shown(expected: str, text: str) -> bool:
-    """Return whether a text is all that a block says; ``...`` stands for any lines, or for the rest of one."""
+    """Return whether a text is all output of a block; ``...`` stands for any lines, or for the rest of one."""
     parts = [re.escape(part) for part in re.split(r"^\.\.\.\n|\.\.\.$", expected, flags=re.MULTILINE)]
     # The rest of a line ends with it.
     kinds = re.findall(r"^\.\.\.\n|\.\.\.$", expected, flags=re.MULTILINE)
@@ -179,7 +179,7 @@ def foreign_bundle(output: Output) -> None:
 
 
 def new_device(output: Output) -> None:
-    """The device is another one; so are the division, the loop and the time, and the simulator has its cores."""
+    """Device, division, loop and time differ, and the simulator has the cores of the device."""
     small = Target.read(str(output.folder / "small.toml"))
     assert (small.cores, small.lx_bytes) == (8, packaged_target().lx_bytes // 2)
     assert output.lines("small: 9 operations in 2 tiles")
@@ -200,7 +200,7 @@ CHECKS: dict[str, Callable[[Output], None]] = {
 
 @pytest.mark.parametrize("name", [path.stem for path in SCRIPTS if path.stem not in TESTED_APART])
 def test_script(name: str, output: Callable[[str], Output]) -> None:
-    """It ends well and without a warning, prints what the page shows, and that is what it is about."""
+    """The script succeeds without a warning, prints the output on the page, and passes its check."""
     result = output(name)
     shown = outputs_of_page()[name]
     assert is_shown(shown, result.text), f"{PAGE} says\n{shown}\nbut it is\n{result.text}"
@@ -209,7 +209,7 @@ def test_script(name: str, output: Callable[[str], Output]) -> None:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_docstring(path: Path) -> None:
-    """The first line says what a script is, in a sentence; the command follows."""
+    """The first line describes the script in a sentence; the command follows."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     first, blank, command, *_ = docstring.splitlines()
     assert first.endswith(".") and len(first.split()) > 4 and first[0].isupper() and blank == ""

@@ -58,7 +58,7 @@ def test_a_fused_operation_comes_first() -> None:
 # A part of the program runs on the host; test_host_work_warning.py tests the warning.
 @pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_f32_stays_with_the_host() -> None:
-    """The device has no logarithm in f32, and steps of 16 bits would not be what was asked for."""
+    """The device does not have a logarithm in f32, and 16-bit steps would not have the requested precision."""
     program = spyre_mlir.compile(torch.log1p, (NUMBERS[:4].float(),))
     assert [step.name for step in program.steps] == ["host_0"]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The store of results: refused as it is where it is damaged, foreign or of another version; rows are never lost."""
+"""The store of results: a damaged or foreign store, or another version, is refused; rows are never lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_rows_come_back_as_they_were(path: Path) -> None:
-    """Errors with any text too; the first result of a point stays, but for one whose workers died."""
+    """Errors may have any text; the first result of a point stays, unless its workers died."""
     refused = Outcome(error="no: 'ä\n\0'", kind=REFUSED)
     with ResultStore(path) as store:
         assert store.outcomes(["key000", "key001", "other"]) == {"key000": DONE, "key001": DONE}
@@ -48,7 +48,7 @@ def truncated(data: bytes) -> bytes:
 
 
 def flipped(data: bytes) -> bytes:
-    """One figure of one row is another one, which SQLite does not see."""
+    """Change one figure of one row, which SQLite does not detect."""
     assert data.count(b'"predicted_us": 1.25') > 1
     return data.replace(b'"predicted_us": 1.25', b'"predicted_us": 9.25', 1)
 

@@ -66,7 +66,7 @@ def test_rows_are_the_product_in_order(reference: Results) -> None:
 
 
 def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
-    """A smaller, a larger and an equal sweep take from the store what it has; defaults by name are equal points."""
+    """A smaller, a larger and an equal sweep reuse rows of the store; explicit defaults are equal points."""
     store = tmp_path / "store.sqlite"
     first = sweep([CHAIN], store=store, sencores=[2, 32], workers=1)
     assert first.computed == 2
@@ -124,7 +124,7 @@ def test_rows_are_the_same_from_any_executor(
 def test_a_worker_that_dies_loses_its_point_only(
     executor: Executor | None, reference: Results, tmp_path: Path
 ) -> None:
-    """Its point is given to another worker: no row is missing, none differs."""
+    """Another worker computes its point: no row is missing or differs."""
     if isinstance(executor, ThreadPoolExecutor):
         pytest.skip("threads die together")
     file = killer(tmp_path, name := f"once-{tmp_path.name}", once=True)
@@ -143,7 +143,7 @@ def test_a_worker_that_dies_loses_its_point_only(
 
 
 def test_a_point_that_kills_every_worker_is_a_row(executor: Executor | None, tmp_path: Path) -> None:
-    """Others are not taken down with it, and it is computed again only where that is asked for."""
+    """Other points are computed, and the point is computed again only on request."""
     if isinstance(executor, ThreadPoolExecutor):
         pytest.skip("threads die together")
     store, file = tmp_path / "store.sqlite", killer(tmp_path, name := f"always-{tmp_path.name}", once=False)
@@ -246,7 +246,7 @@ def test_a_program_of_the_zoo(tmp_path: Path) -> None:
 
 
 def test_algorithms_of_the_user_are_axes(tmp_path: Path) -> None:
-    """By a file of ``load``; another text of the file is another point."""
+    """An algorithm of a file of ``load`` is an axis; another text of the file is another point."""
     file = tmp_path / "own_division.py"
     text = (
         "from spyre_mlir.algorithms import register\n"
@@ -347,7 +347,7 @@ def test_what_cannot_be_swept_is_one_error(keywords: dict[str, Any], message: st
 
 
 def test_programs_are_known_by_their_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a function that is its module and what this imports; of a text the text, wherever it lies."""
+    """The key of a function has its module and the imports of the module; the key of a text is its content."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "swept_parts.py").write_text("SIZE = 64\n")
     (tmp_path / "swept_models.py").write_text(

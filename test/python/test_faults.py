@@ -59,7 +59,7 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 def check_text(text: str) -> None:
-    """One line that says what to do."""
+    """Assert one line that names the remedy."""
     assert len(text.strip().splitlines()) == 1 and len(text) < 300
     assert "Internal error" in text and "KeyError: 'an arbitrary exception'" in text
     assert "Please report the program and the traceback that SPYRE_TRACEBACK=1 shows." in text

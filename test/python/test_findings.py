@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Findings: the first one names a planted problem and its remedy, and promises what the remedy then saves."""
+"""Findings: the first finding names a planted problem and its remedy, and predicts the saved time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def device_us(program: spyre_mlir.Program) -> float:
 
 @pytest.mark.parametrize("plant", PROBLEMS, ids=lambda plant: plant.__name__)
 def test_a_planted_problem_is_the_first_finding(plant: Callable[[], Planted]) -> None:
-    """Problem, module and change are named; what the change saves by the timeline is as promised, within 10 %."""
+    """The finding names problem, module and change; the timeline of the change saves the predicted time within 10 %."""
     torch.manual_seed(0)
     planted = plant()
     program = planted.program()
@@ -63,7 +63,7 @@ def test_no_finding_is_refuted(name: str) -> None:
 
 
 def test_options_that_cost_time_are_told() -> None:
-    """The default of an option is tried where the caller gave another value, for a module in MLIR too."""
+    """The compiler tries the default of an option that the caller changed, for a module in MLIR too."""
     text = """
     func.func @main(%x: tensor<512x512xf16>, %y: tensor<512x512xf16>) -> tensor<512x512xf16> {
       %zero = arith.constant 0.0 : f16

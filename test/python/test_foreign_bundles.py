@@ -29,7 +29,7 @@ from spyre_mlir.tools import spyre_diff, spyre_report, spyre_run, spyre_validate
 
 
 def random_inputs(bundle: Bundle, seed: int) -> dict[str, np.ndarray]:
-    """Random arrays for the inputs of a bundle; of integers, positions of a table of 16 rows."""
+    """Return random arrays for the inputs of a bundle; integers are positions in a table of 16 rows."""
     generator = np.random.default_rng(seed)
     return {
         argument.name: generator.integers(0, 16, argument.host_shape).astype(argument.host_dtype)
@@ -311,7 +311,7 @@ FACTS = {"debug_handle_", "coordinateMasking_", "maskingConstId_", "constantInfo
 
 
 def lacks(design, kind: str, key: str) -> bool:
-    """Return whether a fact of a design is lost with a field: masks, constants, broadcasts, what a shuffle holds."""
+    """Return whether removing a field loses a fact of a design: masks, constants, broadcasts, slices of a shuffle."""
     is_relayout = any(operand.held for operand in design.operands)
     return key in FACTS or (is_relayout and key in ("coordinates_", "dataStageParam_"))
 
@@ -349,7 +349,7 @@ def test_a_design_without_addresses_has_tensors_anywhere(tmp_path):
 
 
 def added(value: dict) -> dict:
-    """The JSON of a design with what other writers add: folds, links, empty maps, names of their own, another order."""
+    """Return the JSON of a design with additions of other writers: folds, links, empty maps, names, another order."""
     value = copy.deepcopy(value)
     (body,) = value.values()
     dsc = dsc_of(value)

@@ -191,7 +191,7 @@ def _fp8_number(code: int) -> float:
 
 
 def test_numbers_of_one_byte_have_constants():
-    """Those that a format has exactly: what masks need."""
+    """Constants that a format represents exactly, as masks need them."""
     assert [constant_bits(value, INT8) for value in (0.0, -1, 127)] == [0, 0xFF, 0x7F]
     assert [constant_bits(value, FP8) for value in (0.0, 448, -2.0)] == [0, 0x7E, 0xC0]
     assert [constant_value(bits, FP8) for bits in (0, 0x7E, 0xC0)] == [0.0, 448.0, -2.0]

@@ -156,7 +156,7 @@ def test_reciprocal_of_zero_is_infinite():
 
 
 def test_rows_that_see_nothing_are_zero():
-    """As in PyTorch, for boolean and for additive masks."""
+    """Rows without a visible key are zero, as in PyTorch, for boolean and for additive masks."""
     x = half(1, 1, 3, 64)
     mask = torch.tensor([[True, False, True], [False, False, False], [True, True, True]])
     for given in (mask, torch.zeros(3, 3).half().masked_fill(~mask, float("-inf"))):
@@ -182,7 +182,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_error(name, capfd):
-    """One sentence that names the culprit and its line; torch and MLIR print nothing themselves."""
+    """The error is one sentence that names the cause and its line; torch and MLIR print nothing."""
     model, message = ERRORS[name]
     with pytest.raises(CompileError, match=message) as caught:
         imported(model, half(4, 5))

@@ -20,7 +20,7 @@ from spyre_mlir.reference import CpuReference
 
 
 def check(model: Callable, *inputs: Tensor) -> None:
-    """The program, compiled for the first input, gives what the model gives for each."""
+    """Assert that the program, compiled for the first input, gives the results of the model for each input."""
     program = import_torch(model, inputs[:1], context=ir.Context())
     for x in inputs:
         call = program.bind(x)
@@ -78,7 +78,7 @@ def test_scan():
 
 
 def test_map():
-    """Rows of what the body gives for each row; nothing is carried."""
+    """The results are rows, one for each row; there are no iter_args."""
     check(lambda x: map_rows(lambda row, w: torch.tanh(row) * w, x, torch.full((4,), 2.0)), torch.rand(5, 4))
 
 

@@ -109,7 +109,7 @@ def with_faults():
     ],
 )
 def test_a_planted_fault_is_seen(with_faults, operation, kind, why):
-    """And a worker that it has killed is replaced: the next case runs."""
+    """A worker that the fault has killed is replaced: the next case runs."""
     outcome = with_faults.one(planted(operation))
     assert outcome.kind == kind and why in outcome.why
     assert with_faults.one(planted("torch.square(")).kind == "right"
@@ -139,7 +139,7 @@ def outcomes(kind: str, count: int) -> list[tuple[str, str]]:
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("kind", fuzz_planted.OF_KINDS)
 def test_pytorch_as_a_compiler_is_right(kind):
-    """Every program of every kind: the rule finds no fault where there is none."""
+    """PyTorch in place of the compiler has no fault, for every program of every kind."""
     with fuzz_planted.compiler(fuzz_planted.Faithful):
         found = outcomes(kind, 30)
     assert {name for name, _ in found} <= {"right", "skipped"}, found

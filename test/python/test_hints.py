@@ -106,7 +106,7 @@ class Layers(nn.Module):
 
 
 def test_hints_in_submodules(capture):
-    """Each layer that a loop runs has a hint of its own, inside of the one around the loop."""
+    """Each layer in a loop has a separate hint, nested in the hint around the loop."""
     assert hints(capture(Layers().half(), half(8, 64))) == [
         ("linear", (1, 2)), ("relu", (1, 2)), ("exp", (1,)),
         ("linear", (1, 3)), ("relu", (1, 3)), ("exp", (1,)),
@@ -122,7 +122,7 @@ def around_softmax(x):
 
 
 def test_every_step_of_a_composite_operation_has_its_hints(capture):
-    """Softmax is taken apart: its steps keep the hint, and its neighbours have none."""
+    """Softmax is decomposed: its steps keep the hint, and its neighbours have none."""
     program = capture(around_softmax, half(8, 64))
     assert hints(program) == [("exp", ()), ("softmax", (1,)), ("tanh", ())]
     assert len([op for op in computing(program) if "id = 1" in str(op.location)]) > 3
@@ -144,7 +144,7 @@ COMPOSITE = {
 
 @pytest.mark.parametrize("name", COMPOSITE)
 def test_no_step_loses_its_hint(name):
-    """Whatever the frontend makes of an operation has the hint around it."""
+    """All operations that the frontend makes of an operation have its hint."""
     function, x = COMPOSITE[name]
 
     def model(x):
@@ -172,7 +172,7 @@ def test_a_hint_ends(capture):
 
 
 def test_ids_do_not_depend_on_what_was_compiled_before():
-    """The same model is the same module, with locations, however many hints were there before."""
+    """The same model gives the same module, with locations, for any number of earlier hints."""
     inputs = kernel_inputs()
     first, second = (imported(kernel, *inputs).module for _ in range(2))
     assert first.operation.get_asm(enable_debug_info=True) == second.operation.get_asm(enable_debug_info=True)
@@ -313,7 +313,7 @@ def test_naming_inside_a_model():
 
 @pytest.mark.parametrize("count", [0, -2, 2.0, True, "2"])
 def test_number_of_tiles(count, capture):
-    """It is a positive integer: else an error at the line of an operation under the hint."""
+    """A number of tiles is a positive integer: else an error at the line of an operation under the hint."""
 
     class Model(nn.Module):
         def forward(self, x):

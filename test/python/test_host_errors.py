@@ -82,7 +82,7 @@ def test_what_has_no_rule_is_refused_before_it_runs(name: str) -> None:
 
 
 def test_a_pad_without_its_operand_is_refused() -> None:
-    """-2^63 stands for an operand, which is not there."""
+    """-2^63 represents an operand that is absent."""
     text = """func.func @main(%x: tensor<2xf32>) -> tensor<4xf32> {
   %z = arith.constant 0.0 : f32
   %y = tensor.pad %x low[-9223372036854775808] high[1] {
