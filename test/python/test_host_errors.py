@@ -151,7 +151,7 @@ INDEXED = {
 @pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 @pytest.mark.parametrize("name", INDEXED)
 def test_an_index_out_of_bounds_is_an_error_that_names_it(name: str) -> None:
-    """As in PyTorch, however far it is, and the program runs on after it."""
+    """The error names the index, as in PyTorch, for any index, and the program can run after it."""
     x, i = torch.arange(16.0).reshape(8, 2).half(), torch.tensor([0, 3, 2, 5, 1, 7])
     program = spyre_mlir.compile(INDEXED[name], (x, i))
     assert torch.equal(program(x, i).double(), INDEXED[name](x, i).double())

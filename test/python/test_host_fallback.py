@@ -94,7 +94,7 @@ def test_64_bit_integers_do_not_overflow_unnoticed() -> None:
 
 
 def test_an_argument_can_be_for_the_host_alone_or_for_nobody() -> None:
-    """A tied weight is read by both; positions only by the host; an input without a use is taken."""
+    """Both read a tied weight; only the host reads positions; an input without a use is accepted."""
 
     class Model(torch.nn.Module):
         def __init__(self) -> None:
@@ -227,7 +227,7 @@ def names(arguments) -> list[str]:
 
 
 def test_a_value_stays_in_device_memory_over_a_host_call() -> None:
-    """device_0's result goes to the host, which reads it, but does not come back for device_1."""
+    """The host reads device_0's result, which is not copied back for device_1."""
     first, host, last = spyre_mlir.compile(sin_program()).transfers()
     assert (names(first.to_device), names(first.to_host), names(first.resident)) == (
         ["arg0"],

@@ -56,7 +56,7 @@ def shown_by(view: HostView, array: np.ndarray) -> np.ndarray:
 
 
 def test_views_address_what_numpy_shows():
-    """500 chains of view operations: the same elements; None only for a part of what numpy would copy, too."""
+    """500 chains of view operations: the same elements; None only where numpy would copy, too."""
     refused = in_pieces = 0
     for seed in range(500):
         rng = random.Random(seed)
@@ -112,7 +112,7 @@ class Cut(torch.nn.Module):
 
 
 def test_weights_are_cut_by_the_host(tmp_path):
-    """No conversion, no copy; the numbers of PyTorch; the array of a weight cut twice is saved once."""
+    """No conversion, no copy; the numbers equal PyTorch; the array of a weight cut twice is saved once."""
     model = Cut().half()
     x = torch.randn(64, 96, generator=torch.Generator().manual_seed(1)).half()
     program = spyre_mlir.compile(model, (x,), verify_each=True, clone_inputs=False)

@@ -146,7 +146,7 @@ def test_dataclasses_are_those_of_records() -> None:
 
 @pytest.mark.parametrize("by", ["file", "part"])
 def test_no_circles(by: str) -> None:
-    """No file imports itself through others, those for type checking alone included; nor does a folder."""
+    """No file imports itself through others, imports for type checking included; nor does a folder."""
     modules = {module_of(path): path for path in FILES}
     group = {module: module if by == "file" else part(path) for module, path in modules.items()}
     edges: dict[str, set[str]] = {name: set() for name in group.values()}

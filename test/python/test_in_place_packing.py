@@ -26,7 +26,7 @@ def instance(some: list[LifetimeBoundBuffer], alignment: int = 1) -> Instance:
 
 
 def is_packing(some: Instance, offsets: np.ndarray, capacity: int) -> bool:
-    """By all pairs: inside the capacity, and no two live at a time overlap unless they are a pair at one base."""
+    """Check all pairs: inside the capacity, and two live buffers overlap only if they are a pair at one base."""
     begin, end = offsets, offsets + some.sizes
     meet = (some.starts[:, None] <= some.ends) & (some.starts <= some.ends[:, None])
     overlap = meet & (begin[:, None] < end) & (begin < end[:, None])
@@ -38,7 +38,7 @@ def is_packing(some: Instance, offsets: np.ndarray, capacity: int) -> bool:
 
 
 def packable(some: Instance, capacity: int) -> bool:
-    """By trying every offset of every buffer."""
+    """Search every offset of every buffer."""
     order = np.argsort(-some.sizes, kind="stable").tolist()
     offsets = np.zeros(len(some), np.int64)
 
@@ -135,7 +135,7 @@ def test_neighbours_of_a_single_use_do_not_meet():
 
 
 def test_a_gap_may_be_left_below_a_buffer():
-    """One byte above LOAD these fit, but not if each floor that a buffer can begin at is used."""
+    """The buffers fit in LOAD plus one byte, but not at every floor where a buffer can begin."""
     rows = [
         (6, 1, 1), (10, 1, 2), (2, 2, 3), (4, 3, 3), (5, 2, 4),
         (11, 1, 4), (6, 3, 4), (8, 5, 5), (6, 4, 5), (13, 5, 6),
@@ -147,7 +147,7 @@ def test_a_gap_may_be_left_below_a_buffer():
 
 
 def test_a_chain_of_pairs_has_one_address():
-    """However long, at the size of its largest buffer."""
+    """A chain of any length has the size of its largest buffer."""
     some = [
         buffer(1000 - at, at, at + 1, name=f"b{at}", parents=[f"b{at - 1}"] * (at > 0)) for at in range(500)
     ]
@@ -188,7 +188,7 @@ def test_public_hard_instances_are_placed(name):
 @needs_instances
 @pytest.mark.parametrize("name", "ABCDEFGH")
 def test_variants_of_the_hard_instances_are_placed(name):
-    """No order of the buffers or of time is needed, nor sizes just so: at most one of six gives up."""
+    """Variants in the order of buffers, in time and in sizes are placed: the search gives up at most one of six."""
     placed = 0
     for seed in range(6):
         some = instance(varied(name, seed))
@@ -211,7 +211,7 @@ def test_packings_without_slack_are_found(count, capacity, time):
 
 
 def test_the_same_instance_gives_the_same_packing():
-    """Also after other searches in the same process."""
+    """Other searches in the same process do not change the packing."""
     some = instance(guillotine(120, 0, 64, 60))
     first = pack(some, 64, 500_000)
     pack(instance(guillotine(60, 1)), 1 << 20, 1000)
@@ -234,7 +234,7 @@ def test_a_failed_part_is_not_blamed_on_others():
 
 
 def test_the_budget_ends_a_search():
-    """Then nothing is claimed, and no more nodes are visited."""
+    """The search then claims nothing, and visits no more nodes."""
     some = instance(guillotine(120, 0, 64, 60))
     assert pack(some, 64, 50) == Packing(None, False, 50)
 

@@ -120,7 +120,7 @@ COMPUTED = {
 @pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 @pytest.mark.parametrize("name", COMPUTED)
 def test_a_computed_index_out_of_range_is_an_error(name):
-    """No bound on the argument is the operation's: the index itself is checked, on the host."""
+    """The bound of the argument does not apply to a computed index, so the host checks the index itself."""
     function, wrong = COMPUTED[name]
     program = spyre_mlir.compile(function, (-X if name == "argmax" else X, torch.tensor([1])))
     right = -X if name == "argmax" else X

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs in KTIR on ktir-cpu, where that can be imported: their numbers, and what a wrong plan does."""
+"""Programs in KTIR on ktir-cpu, if it can be imported: their numbers, and the results of a wrong plan."""
 
 from __future__ import annotations
 

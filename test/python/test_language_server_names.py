@@ -29,7 +29,7 @@ def document(text: str, encoding: str = "utf-16") -> Document:
 
 
 def printed(text: str) -> list[str | None]:
-    """The programs of a text as the printer writes them, with names of its own; None for one with errors."""
+    """Return the programs of a text as printed, with new names; None for a program with errors."""
     found = []
     for _, part in parts(text):
         try:
@@ -100,7 +100,7 @@ def test_every_name_of_every_test_file_has_its_definition():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_program_with_another_name_is_the_same_program(seed):
-    """Where a rename leaves a use out, or takes one too many, the parser refuses the text or prints another one."""
+    """If a rename misses a use, or renames too many, the parser refuses the text or prints another program."""
     random_ = random.Random(seed)
     paths = [path for path in PASSES if path.stat().st_size < 8000]
     for path in random_.sample(paths, 12):

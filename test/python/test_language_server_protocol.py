@@ -307,7 +307,7 @@ def command_line(process: int) -> str:
 
 
 def is_running(process: int) -> bool:
-    """Whether a process has not ended: one that has is the last of its threads, and a zombie for its parent."""
+    """Return whether a process runs: an ended process is the last of its threads, and a zombie of its parent."""
     try:
         state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(") ")[2][0]
         return state != "Z" or len(os.listdir(f"/proc/{process}/task")) > 1

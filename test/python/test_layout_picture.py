@@ -33,7 +33,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Drawn:
-    """A picture taken apart: {stick: (row, column, elements)} of each grid."""
+    """Parsed picture: {stick: (row, column, elements)} of each grid."""
 
     def __init__(self, layout: StickLayout, **options) -> None:
         self.root = ElementTree.fromstring(picture(layout, **options))
@@ -101,7 +101,7 @@ def test_several_dims_in_the_stick():
 
 @pytest.mark.parametrize("seed", range(100))
 def test_device_memory_is_drawn_in_order(seed):
-    """The id of a stick is its place row by row, and what its label says; both ends of memory are drawn."""
+    """The id and the label of a stick are its row-by-row index; both ends of memory are drawn."""
     layout = random_form(random.Random(seed))
     drawn = Drawn(layout)
     across = math.prod([digit.size(layout.shape) for digit in layout.outer_digits][-1:])
@@ -182,7 +182,7 @@ def test_the_picture_can_be_read_without_seeing_it():
 
 
 def test_fills_have_contrast_in_greyscale_too():
-    """WCAG's luminance: 7 to 1 for the text on each; neighbouring rows differ by a tenth of full scale."""
+    """The luminance contrast of WCAG is 7 to 1 for text on each fill; adjacent rows differ by a tenth of the scale."""
     light = [[_luminance(fill) for fill in pair] for pair in _FILLS]
     assert all((each + 0.05) / (_luminance("#1a1a1a") + 0.05) >= 7 for pair in light for each in pair)
     neighbours = itertools.pairwise([*light, light[0]])

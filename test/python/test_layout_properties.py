@@ -58,7 +58,7 @@ def test_1000_round_trips_are_exact():
 
 @pytest.mark.parametrize("seed", range(300))
 def test_sizes_strides_and_bytes(seed):
-    """Row-major strides, sticks of 128 bytes, one coordinate per digit, room for what the shape needs."""
+    """Row-major strides, sticks of 128 bytes, one coordinate per digit, padding for the shape."""
     layout = random_form(random.Random(seed))
     size, inside = layout.device_size, max(1, len(layout.stick_digits))
     assert len(size) == len(layout.digits) == len(layout.outer_digits) + inside
@@ -150,7 +150,7 @@ def another(rng: random.Random, layout: StickLayout) -> StickLayout:
 
 
 def with_a_one(rng: random.Random, layout: StickLayout) -> StickLayout:
-    """The same layout of a tensor with one more dim, of size 1, that a digit of size 1 shows."""
+    """Return the same layout of a tensor with one more dim, of size 1, with a digit of size 1."""
     at = rng.randint(0, len(layout.shape))
     shape = (*layout.shape[:at], 1, *layout.shape[at:])
     digits = [

@@ -118,7 +118,7 @@ def test_the_same_order_in_another_type(seed):
 
 
 def test_sticks_that_cannot_be_joined():
-    """Room for three sticks of 32 is none for whole sticks of 64; half sticks between other dims neither."""
+    """Padding for three sticks of 32 is not padding for whole sticks of 64; nor are half sticks between other dims."""
     padded = StickLayout(default_target(), (70,), "f32", (Digit(0, 32, 3), Digit(0, 1, 32)))
     pieces = StickLayout(
         default_target(), (128, 2), "f32", (Digit(0, 64), Digit(1), Digit(0, 32, 2), Digit(0, 1, 32))

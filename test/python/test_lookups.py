@@ -69,7 +69,7 @@ def test_elements_are_looked_up_before_they_are_computed(function, inputs, limit
     ],
 )
 def test_lookups_that_stay_behind(function, inputs):
-    """They run, and the numbers are right."""
+    """Lookups after computed values run, and the numbers are right."""
     program = spyre_mlir.compile(Apply(function), inputs)
     check_close("lookup", program(*inputs), Apply(function), inputs)
     assert type(program.steps[-1]).__name__ == "HostStep"

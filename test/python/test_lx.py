@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operands in LX, placed by hand: the numbers of device memory, and less traffic by exactly what they are."""
+"""Operands placed in LX by hand: the numbers of device memory, and less traffic by exactly their bytes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_bits_are_those_of_device_memory(name, cores, uneven):
 
 @pytest.mark.exhaustive
 def test_most_programs_have_something_in_lx():
-    """So the comparison above is one: on one core all have, on more cores those whose operations slice alike."""
+    """The comparison is not empty: on one core all programs have buffers in LX, on more cores those sliced alike."""
     saved = {(name, each): in_lx(name, *each).saved_bytes for name in FUNCTIONS for each in DIVISIONS}
     assert all(saved[name, DIVISIONS[0]] for name in FUNCTIONS)
     assert sum(map(bool, saved.values())) > len(saved) * 2 / 3
@@ -78,7 +78,7 @@ def test_most_programs_have_something_in_lx():
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_an_operand_in_lx_is_a_slice(name, cores, uneven):
-    """One literal address for all cores, no gap, and as many bytes as its buffer has: whole sticks of a share.
+    """One literal address for all cores, no gap, and the bytes of its buffer: whole sticks of a share.
 
     A value cast from fp16 is padded to whole sticks of fp16, which are two sticks of f32 each.
     """
@@ -129,7 +129,7 @@ def test_the_folder_says_lx():
 
 
 def test_what_is_in_lx_is_no_operand_of_the_program():
-    """exp from LX to LX takes no address; sub takes the two of x and of the maxima."""
+    """exp from LX to LX has no address operand; sub has the two addresses of x and of the maxima."""
     program = executed(divided(SOFTMAX, 1), SOFTMAX, {1: 4096, 2: 4096})
     executes = [each for each in program.bundle.statements if isinstance(each, Execute)]
     assert [len(each.operands) for each in executes] == [2, 2, 0, 1, 2]
@@ -150,7 +150,7 @@ def test_a_smaller_last_slice_has_the_strides_of_a_full_one():
 
 @functools.cache
 def verdicts(name: str, cores: int, seed: int) -> tuple[bool, bool, bool]:
-    """Whether the pass, the validator and the simulator accept random addresses, some of them shared."""
+    """Return whether the pass, the validator and the simulator accept random addresses, some of them shared."""
     rng = random.Random(f"{name} {cores} {seed}")
     text = divided(name, cores)
     module = ir.Module.parse(text, context())
@@ -176,7 +176,7 @@ def verdicts(name: str, cores: int, seed: int) -> tuple[bool, bool, bool]:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("name", OVERLAPPED)
 def test_three_checks_agree_on_who_overlaps(name, seed):
-    """The pass on the IR, the validator on the bundle and the simulator on the bytes, written apart."""
+    """The pass checks the IR, the validator the bundle and the simulator the bytes, with independent code."""
     accepted, valid, ran = verdicts(name, 4, seed)
     assert accepted == valid and (ran or not accepted)
 

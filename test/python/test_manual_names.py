@@ -226,7 +226,7 @@ def by_default() -> dict[str, list[str]]:
 
 
 def test_the_table_of_levels_has_the_passes_that_run() -> None:
-    """In their order; what the options of a program add is named with those that run by default."""
+    """The passes are in order; passes that options add are listed with the default passes."""
     text = (ROOT / "docs/levels.md").read_text(encoding="utf-8")
     table = dict(
         re.findall(r"^\| `([\w-]+)` \|.*\| ([^|]+) \|$", text[text.index("## The levels") :], re.MULTILINE)

@@ -83,7 +83,7 @@ def test_an_error_names_the_operation_and_the_module(name, words):
 
 
 def test_stderr_has_no_causes(tmp_path):
-    """Of an error that a script does not catch, Python shows the script's own line and the sentence."""
+    """For an error that a script does not catch, Python prints the line of the script and the message."""
     script = tmp_path / "script.py"
     script.write_text("from bad_programs import BAD\nBAD['raises']()\n")
     folder = Path(bad_programs.__file__).parent

@@ -24,7 +24,7 @@ def linear():
 
 
 def test_the_figures_of_a_bundle(linear):
-    """Those of its timeline and of its summary, all of them numbers."""
+    """The figures equal the timeline and the summary, and all are numbers."""
     metrics = linear.metrics()
     assert list(metrics) == list(METRICS) == NAMES
     assert all(type(value) in (int, float) for value in metrics.values())

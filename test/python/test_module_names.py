@@ -294,7 +294,7 @@ def test_a_sequence_has_the_origins_of_the_whole():
 
 
 def test_the_cache_keeps_the_origins(cache_log):
-    """The program that is served is the one that was compiled, its remarks too."""
+    """A program of the cache equals the compiled program, with its remarks."""
     model = Stack(2).half().eval()
     first = spyre_mlir.compile(model, (rows(),))
     cache_log.clear()

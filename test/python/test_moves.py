@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs that do not fit into LX at once, with moves and in other orders: the numbers, and what is saved."""
+"""Programs that exceed LX, with spills and reloads and in other orders: the numbers, and the savings."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def moved_bytes(function, lx_frac_avail: float, **options: Any) -> int:
 
 @pytest.mark.parametrize("lx_frac_avail", [KIB_32, KIB_28])
 def test_a_buffer_that_leaves_and_comes_back(lx_frac_avail):
-    """Less goes through device memory than where it stays there or in LX all the time."""
+    """A reload has less traffic than a buffer in device memory or a buffer in LX all the time."""
     assert moved_bytes(late, lx_frac_avail, moves=True) < moved_bytes(late, lx_frac_avail, moves=False)
 
 

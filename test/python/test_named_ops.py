@@ -104,7 +104,7 @@ def test_softmax_over_each_dim(shape: str, numerics: str):
     ],
 )
 def test_operations_that_upstream_lowers_name_its_pass(op: str, advice: str, tmp_path):
-    """And after that pass they run."""
+    """The operations run after that pass."""
     type_ = "tensor<16x64xf16>"
     text = f"func.func @main(%x: {type_}) -> {type_} {{\n  %y = {op}\n  return %y : {type_}\n}}\n"
     with pytest.raises(CompileError, match=advice) as error:
@@ -121,7 +121,7 @@ def test_operations_that_upstream_lowers_name_its_pass(op: str, advice: str, tmp
 
 @pytest.mark.documents
 def test_the_page_is_up_to_date():
-    """docs/linalg.md says where each operation runs, as it is."""
+    """The table of docs/linalg.md is up to date."""
     assert named_ops.table() in named_ops.PAGE.read_text(encoding="utf-8")
 
 

@@ -132,7 +132,7 @@ def test_slices_of_an_outer_iteration_stay_in_lx(name):
 
 
 def test_more_slices_than_are_unrolled():
-    """They go through device memory, for an address in LX moves with no loop; a remark says why and for how much."""
+    """Addresses in LX do not depend on loops, so such slices go through device memory; a remark has the cost."""
     case = Nest(many_slices, {"R": 64, "C": 8192}, ("RC",), 2 * 2**20)
     program, inputs = compiled(case)
     assert check_run(case, program, inputs) > case.least

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Results of any class: all tensors that can be reached from them have numbers, and what is one object stays one."""
+"""Results of any class: all tensors reachable from them have numbers, and shared objects are shared."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The operator database of PyTorch as a benchmark: what a sample is, what becomes of it, and the tables."""
+"""The operator database of PyTorch as a benchmark: samples, their outcomes, and the tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def dying(ticket: Ticket) -> tuple[str, str]:
 
 @pytest.mark.parametrize("operation, tensors", [("add", 2), ("cat", 2), ("nn.functional.linear", 3)])
 def test_a_sample_is_a_function_of_its_tensors(operation, tensors):
-    """Those of lists and keywords included: the module gives what the operation gives of its arguments."""
+    """Tensors in lists and keywords are inputs, too: the module has the results of the operation."""
     ticket = Ticket(operation, "f32", 0)
     sample = draw(ticket)
     torch.manual_seed(5)
@@ -89,7 +89,7 @@ def test_operations_are_those_that_do_not_write_in_place():
 
 
 def test_exact_results_are_in_float64():
-    """Also where a type is an argument; complex numbers are pairs."""
+    """Results are in float64 even where a type is an argument; complex numbers are pairs."""
     truth = expected(draw(Ticket("softmax.with_dtype", "f16", 0)))
     assert truth.exact[0].dtype == torch.float64
     truth = expected(draw(Ticket("fft.fft", "f32", 0)))
@@ -98,7 +98,7 @@ def test_exact_results_are_in_float64():
 
 
 def test_a_number_beyond_the_type_allows_no_error():
-    """As nan_to_num gives in float64; within the type numbers stay."""
+    """Such numbers occur as results of nan_to_num in float64; numbers within the range are unchanged."""
     one, huge = torch.ones(1).half(), torch.full((1,), 1e300, dtype=torch.float64)
     assert torch.equal(opinfo_samples._in_range(huge, one), torch.full_like(huge, torch.inf))
     assert torch.equal(opinfo_samples._in_range(one.double(), one), one.double())
@@ -212,7 +212,7 @@ def test_a_sample_that_kills_its_worker_is_a_crash_and_the_rest_goes_on(monkeypa
     ],
 )
 def test_a_stable_sort_has_the_arguments_of_the_operation(name, arguments, indices):
-    """And gives the values that PyTorch gives."""
+    """A stable sort has the values of PyTorch."""
     x = torch.tensor([1, 1, 2])
     stable, own = opinfo_samples._STABLE[name](x, *arguments), getattr(torch, name)(x, *arguments)
     if name != "argsort":

@@ -196,7 +196,7 @@ def test_passes_run_behind_their_level(level: str) -> None:
 
 
 def test_the_text_of_the_option_is_read_back() -> None:
-    """Also with blanks, commas and braces: it is an option of the pipeline as all others."""
+    """The text may contain blanks, commas and braces, as for all options of the pipeline."""
     option = entries({"laid-out": [OwnLook("a b", (1, 2)), OwnLook()], "placed": "func.func(cse{x=1,y})"})
     assert option == (
         'laid-out=own-look{note="a b" numbers=1,2}', "laid-out=own-look", "placed=func.func(cse{x=1,y})"
@@ -227,7 +227,7 @@ def test_wrong_passes_are_sentences(passes: Any, sentence: str) -> None:
 
 
 def test_a_class_that_was_defined_again_is_no_silent_change() -> None:
-    """As in a notebook: an instance of the old class would run the code of the new one."""
+    """After a redefinition, as in a notebook, an instance of the old class would run the new code."""
     old = class_of("own-again", run=run)()
     new = class_of("own-again", run=run)()
     with pytest.raises(CompileError, match="is one of a class that was defined again"):

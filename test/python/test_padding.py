@@ -115,7 +115,7 @@ def test_padding_holds_what_memory_holds(block):
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_positions_of_padding_are_followed_through_views(block):
-    """By their logical index, as the verifier does: what is beyond the shape of the buffer holds the fill."""
+    """Positions beyond the shape of the buffer have the fill, by logical index, as in the verifier."""
     for case in cases(block):
         for place in case.places:
             index = tuple(place if dim == case.dim else 0 for dim in range(len(case.view.shape)))
@@ -142,7 +142,7 @@ def test_behind_the_end_of_a_slice_lie_elements():
 
 
 def test_each_dim_has_a_state_of_its_own():
-    """Rows 71 to 127 are undefined; where both dims are beyond, it takes both to agree."""
+    """Rows 71 to 127 are undefined; positions beyond both dims have a state only if both agree."""
     layout = layout_of((71, 100)).padded(0, 128)
     view = BufferView.of(layout)
     states = {0: UNDEFINED, 1: 0.0}

@@ -61,7 +61,7 @@ APART = {
 @pytest.mark.parametrize("name", APART)
 @pytest.mark.parametrize("size", [1, SMALL])
 def test_rows_that_stay_apart(name: str, size: int) -> None:
-    """No row needs another one, so more rows change nothing; one row is a program of its own form."""
+    """Independent rows do not change with more rows; one row is a separate program."""
     assert refusal(APART[name], rows(), size=size) == ""
 
 
@@ -173,7 +173,7 @@ def random_program(seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
 
 @pytest.mark.exhaustive
 def test_accepted_programs_are_right() -> None:
-    """Of 30 random programs, those accepted give the same first rows, whatever the other rows are."""
+    """Of 30 random programs, accepted ones give the same first rows for any other rows."""
     accepted = 0
     for seed in range(30):
         program = random_program(seed)

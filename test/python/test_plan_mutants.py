@@ -44,7 +44,7 @@ def test_a_mutated_table_is_planned_or_refused(
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_mutated_plan_holds_or_is_refused(seed: int, tmp_path: Path):
-    """One sentence; or every operation that the plan speaks of is one of the program."""
+    """The plan is refused with one sentence, or all its operations are operations of the program."""
     note, text = plan_mutant(seed)
     path = tmp_path / "plan.json"
     path.write_text(text, encoding="utf-8", newline="")

@@ -151,7 +151,7 @@ def test_functions_whose_formula_cancels_are_exact_near_0(name: str) -> None:
 
 
 def test_a_sum_that_is_infinite_in_pytorch_too_is_a_warning() -> None:
-    """The program rounds it to fp16 itself, as it stands; what it goes on with in f32 is another matter."""
+    """The program itself rounds the sum to fp16, so the later float32 operations do not matter."""
     x = torch.full((4, 192), 20.0).half()
     program = spyre_mlir.compile(lambda x: (x * x).sum(-1), (x,))
     with pytest.warns(spyre_mlir.RangeWarning, match="76800 became inf"):

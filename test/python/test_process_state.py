@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tests do not see what other tests of their process have done."""
+"""Tests are independent of other tests in their process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_each_test_begins_in_the_same_place(run: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run", [1, 2])
 def test_each_test_has_loaded_no_file(run: int, tmp_path: Path) -> None:
-    """Tools hand the files of ``--load`` on to their workers."""
+    """Tools pass the files of ``--load`` to their workers."""
     assert loaded_files() == []
     file = tmp_path / "own.py"
     file.write_text("")

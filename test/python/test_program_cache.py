@@ -41,7 +41,7 @@ def entries(tmp_path: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def served(cache_log: pytest.LogCaptureFixture, expected: bool = True) -> Iterator[None]:
-    """Check whether what is compiled inside is served, once."""
+    """Check whether one compilation inside uses the cache."""
     cache_log.clear()
     yield
     lines = [record.getMessage() for record in cache_log.records]
@@ -293,7 +293,7 @@ def test_hints_and_named_dims_are_part_of_the_key(cache_log: pytest.LogCaptureFi
 
 
 def test_contents_of_files_are_part_of_the_key(cache_log: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    """A program, a device file and a plan file by what is in them, not by their names."""
+    """Keys contain the contents of a program, a device file and a plan file, not their names."""
     source, device, plan = tmp_path / "exp.mlir", tmp_path / "device.toml", tmp_path / "plan.json"
     source.write_text(EXP)
     device.write_text(packaged_text())

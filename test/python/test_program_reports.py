@@ -62,7 +62,7 @@ def test_the_path_is_what_is_written(kind: str, ending: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["report", "report.pdf", "report.html.gz", "html"])
 def test_other_endings_are_an_error(name: str, tmp_path: Path) -> None:
-    """Which names the three that there are."""
+    """The error names the three known endings."""
     with pytest.raises(CompileError, match=r"must end in \.html, \.json or \.svg"):
         program("one").report(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
@@ -144,7 +144,7 @@ def test_steps_are_on_one_axis(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["host", "one"])
 def test_spyre_report_reads_folders(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """Of several steps too, by the same endings."""
+    """spyre-report also reads folders of several steps, with the same endings."""
     program(kind).save(tmp_path / "folder")
     for ending in ("html", "json", "svg"):
         assert spyre_report.main([str(tmp_path / "folder"), "-o", str(tmp_path / f"folder.{ending}")]) == 0

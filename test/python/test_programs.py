@@ -102,7 +102,7 @@ def ran(name: str, **options) -> Run:
 
 
 def shares_sums(design: Design) -> bool:
-    """Whether cores split a dim that the output lacks, by other than a maximum or minimum."""
+    """Return whether cores split a reduced dim, except for a maximum or minimum."""
     scale = design.operands[-1].scale
     lacking = [label for label in design.sizes if scale.get(label, -1) < 0]
     return not design.opcode.startswith(("max", "min")) and any(design.slices[each] > 1 for each in lacking)
@@ -167,7 +167,7 @@ def test_the_folder_is_the_bundle(name, tmp_path):
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize(("name", "sencores"), IN_TURN)
 def test_fewer_cores_equal_pytorch(name, sencores):
-    """1, 2, 4 and 7 cores: as on all cores, no check of the simulator says anything."""
+    """The results on 1, 2, 4 and 7 cores equal PyTorch, without findings of the simulator."""
     check(name, sencores=sencores)
 
 
@@ -189,21 +189,21 @@ def test_uneven_slices_give_the_same_numbers(name, sencores):
 
 @pytest.mark.exhaustive
 def test_few_programs_share_sums():
-    """So the comparison of bits is one for most programs."""
+    """The comparison of bits therefore covers most programs."""
     names = NAMES[::8]
     assert len([name for name in names if ran(name).shares_sums]) < len(names) / 3
 
 
 @pytest.mark.parametrize("name", SHARING)
 def test_cores_share_sums(name):
-    """Each operation divided for itself, so that cores add up parts of sums; what is in LX or not follows that."""
+    """Separate divisions, so that cores add up parts of sums; the eligibility for LX follows from them."""
     check(name, co_optimizing_lx_planning=False)
     assert ran(name, co_optimizing_lx_planning=False).shares_sums
 
 
 @pytest.mark.parametrize("name", SHARING)
 def test_in_device_memory_equals_pytorch(name):
-    """Without planning of LX everything goes through device memory."""
+    """Without planning of LX all values are in device memory."""
     check(name, lx_planning=False)
 
 

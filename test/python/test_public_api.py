@@ -73,7 +73,7 @@ def imported(text: str) -> Iterator[tuple[str, str]]:
 
 
 def unlisted(module: str, name: str) -> bool:
-    """Whether no page has a name that a reader imports; a module is on a page if a name of it is."""
+    """Return public names that are on no page; a module is on a page if one of its names is."""
     whole = f"{module}.{name}"
     if any(
         listed == whole or listed.startswith(f"{whole}.") for listed in (entry.name for entry in entries())
@@ -252,7 +252,7 @@ def wrong_lines() -> set[int]:
 
 
 def check_findings(findings: list[tuple[str, int, str]]) -> None:
-    """The user's script is right, and of the wrong uses each is found, and nothing else."""
+    """Assert that the user's script has no findings, and that each wrong use has one."""
     assert [finding for finding in findings if finding[0] == "user_script.py"] == []
     wrong = {line for name, line, _ in findings if name == "wrong_uses.py"}
     assert wrong == wrong_lines(), findings

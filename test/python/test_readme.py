@@ -119,7 +119,7 @@ def matches(expected: str, output: str) -> bool:
 
 
 def is_run(block: Block) -> bool:
-    """Whether a block is a command or a script that runs in the folder of its page, or in the checkout."""
+    """Return whether a block is a command or a script that runs in the folder of its page, or in the checkout."""
     return block.kind in ("sh", "python") and block.mark in ("", "in the checkout")
 
 
@@ -164,7 +164,7 @@ def test_the_make_targets_of_the_pages_exist(target: str) -> None:
 
 
 def test_the_first_page_links_every_page() -> None:
-    """So a page is found: docs/index.md is where the reader begins, and API pages have an index of their own."""
+    """Every page can be found from docs/index.md; API pages have a separate index."""
     for folder in (ROOT / "docs", ROOT / "docs/api"):
         text = (folder / "index.md").read_text(encoding="utf-8")
         assert [page.name for page in sorted(folder.glob("*.md")) if f"({page.name})" not in text] == [
@@ -251,7 +251,7 @@ def test_a_wrong_block_is_seen(block: Block) -> None:
 
 
 def test_the_comparison_has_its_sources() -> None:
-    """Each code that the page cites stands in its list, and each of the list is cited."""
+    """Each source that the page cites is in its list, and each entry of the list is cited."""
     (listed,) = (block.text for block in blocks("docs/comparison.md") if block.mark == "sources")
     cited = re.findall(r"[\[ ]([A-Z]\d+)(?=[,\]])", _prose("docs/comparison.md"))
     assert set(cited) == set(re.findall(r"\b([A-Z]\d+)\b", listed))
@@ -295,7 +295,7 @@ def _prose(page: str) -> str:
 
 
 def _anchors(file: Path) -> set[str]:
-    """The anchors of the headings, as they are made of their words."""
+    """Return the anchors of the headings."""
     headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", file.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

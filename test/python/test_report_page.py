@@ -58,7 +58,7 @@ def facts_of(program: spyre_mlir.Program) -> tuple[ProgramFacts, Bundle]:
 
 
 def facts_alone(bundle: Bundle) -> tuple[ProgramFacts, Bundle]:
-    """Of a bundle of which nothing else is known."""
+    """Return the facts of a bundle without other information."""
     return program_facts(bundle), bundle
 
 
@@ -259,7 +259,7 @@ def test_cores_that_split_a_reduced_dim_share_a_part():
 
 @pytest.mark.parametrize("least", [1, 10**5, 10**6, 10**9])
 def test_bars_that_are_put_together_lose_nothing(least):
-    """Neither time nor bars, whatever the resolution; and no short one is too close to the one before."""
+    """Merged bars keep all time and all bars, for any resolution; no short bar is too close to the bar before."""
     found = timeline(llama_block().bundle)
     exact, merged = (tracks(found, width) for width in (0, least))
     assert exact.keys() == merged.keys() and "compute" in exact
@@ -278,7 +278,7 @@ def test_bars_that_are_put_together_lose_nothing(least):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_page_is_one_file_of_well_formed_xml(name):
-    """Nothing is loaded: links go to the page itself; identifiers are unique, no panel is empty."""
+    """The page loads no files: links are internal; identifiers are unique, no panel is empty."""
     facts, text = made(name)
     root = parsed(text)
     assert all(each.get("href", "#").startswith("#") and each.get("src") is None for each in root.iter())
@@ -324,7 +324,7 @@ def test_the_graph_has_each_operation_and_each_buffer_once(name):
 
 
 def test_the_links_of_the_ring_say_what_they_carry():
-    """Two cores that exchange a quarter of a tensor of 64 KiB; nothing goes over the other links."""
+    """Two cores exchange a quarter of a tensor of 64 KiB; other links carry nothing."""
     facts, text = made("relayout")
     panel = section(parsed(text), "ring")
     told = [title.text or "" for title in panel.iter(f"{SVG}title")]
@@ -365,7 +365,7 @@ def test_the_same_program_gives_the_same_page():
 
 
 def test_a_program_of_5000_operations_is_small():
-    """No graph, and bars put together; benchmarks/pages.py measures seconds."""
+    """The page has no graph, and merged bars; benchmarks/pages.py measures seconds."""
     bundle = chain(5000)
     text = page(program_facts(bundle), bundle)
     assert len(text.encode()) < 5_000_000
@@ -437,7 +437,7 @@ HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">\'&am
 
 @functools.cache
 def hostile() -> spyre_mlir.Program:
-    """A program whose argument and file are called what a browser would run."""
+    """Return a program whose argument and file have names that a browser would run."""
     name = json.dumps(HOSTILE)
     text = f"""func.func @main(%x: tensor<64x64xf16> {{spyre.name = {_mlir(name)}}}) -> tensor<64x64xf16> {{
   %e = tensor.empty() : tensor<64x64xf16>

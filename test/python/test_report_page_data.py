@@ -92,7 +92,7 @@ def test_remarks_are_about_the_operations_of_their_line():
 
 
 def test_remarks_are_about_the_operations_of_their_module():
-    """Of two executes of one line, as of a layer that is called twice, each has the remark of its own module."""
+    """Two executes of one line, as of a layer that is called twice, have the remarks of their own modules."""
     bundle = bundles.add_bundle()
     (execute,) = (each for each in bundle.statements if hasattr(each, "filename"))
     twice = replace(
@@ -110,7 +110,7 @@ def test_remarks_are_about_the_operations_of_their_module():
 
 
 def test_owners_of_operands_say_what_cores_share():
-    """Of a matmul in 2 slices of rows and 4 of what is added up, on 8 cores."""
+    """A matmul in 2 slices of rows and 4 of the reduced dim, on 8 cores."""
     program = Program()
     program.tensor("a", {"mb": 128, "in": 256}, stick="in", kind="input")
     program.tensor("b", {"in": 256, "out": 128}, kind="input")
@@ -148,7 +148,7 @@ def _facts(name: str) -> tuple[ProgramFacts, dict]:
 
 @pytest.mark.parametrize("name", ["softmax", "llama_block"])
 def test_bars_are_those_of_the_events(name):
-    """Of the first core: what it computes when, summed up from differences again."""
+    """The bars of the first core: its times of computation, restored from differences."""
     facts, data = _facts(name)
     found = dict(data["timeline"]["tracks"][0])["compute"]
     begins = [*itertools.accumulate(gap for gap, *_ in found)]

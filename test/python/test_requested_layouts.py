@@ -38,7 +38,7 @@ def _transform(rng: random.Random, view: BufferView) -> ViewTransform:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_the_inverse_goes_back(seed: int):
-    """Each element of the source is where it was; a slice has no inverse, for it has forgotten the rest."""
+    """Each element of the source is at its old position; a slice has no inverse, because it loses the rest."""
     rng = random.Random(seed)
     view = random_view(rng)
     if not view.shape:

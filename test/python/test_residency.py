@@ -112,7 +112,7 @@ def test_softmax_of_the_document_in_bundles_moves_2mn(operations: int) -> None:
 
 
 def test_softmax_of_one_operation_per_bundle_without_the_hint_is_the_baseline() -> None:
-    """Nothing can stay in LX: 8MN + 4N."""
+    """No value stays in LX: 8MN + 4N."""
     program = spyre_mlir.compile(SOFTMAX, sencores=1, bundle_operations=1, non_terminal=False)
     program(np.ones((512, 1024), np.float16))
     assert traffic(program) == 8 * MN + 4 * 1024 * 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A program of several bundles as a folder: what it says of LX, and what is wrong when it says something else."""
+"""A program of several bundles as a folder: its annotations of LX, and errors of wrong annotations."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_weights_are_laid_out_for_each_bundle(tmp_path: Path) -> None:
 
 
 def test_one_of_the_bundles_alone(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """It is valid and has a page, but what it expects nobody leaves."""
+    """The bundle is valid and has a page, but no bundle leaves the buffers that it expects."""
     alone = str(folder / "program" / "device_0_1")
     assert spyre_validate.main([alone]) == 0
     assert spyre_report.main([alone, "-o", str(tmp_path / "page.html")]) == 0
@@ -138,7 +138,7 @@ def _both(*edits: Callable[[Path], None]) -> Callable[[Path], None]:
 
 
 def _host_step(folder: Path) -> None:
-    """A function of the host between the first two bundles, of what is brought to the first."""
+    """Insert a host function of the input of the first bundle between the first two bundles."""
     text = "func.func @main(%x: tensor<512x1024xf16>) -> tensor<512x1024xf16> {\n  return %x : tensor<512x1024xf16>\n}"
     (folder / "host_0.mlir").write_text(text)
     step = {
@@ -152,7 +152,7 @@ def _host_step(folder: Path) -> None:
 
 
 def _another_address(folder: Path) -> None:
-    """Where the second bundle takes the maximum from, in its manifest and its designs."""
+    """Change the address from which the second bundle reads the maximum, in its manifest and its designs."""
     _manifest("device_0_1", lambda m: m["buffers"][1].update(offset=1179648))(folder)
     for path in (folder / "device_0_1").glob("sdsc_*.json"):
         path.write_text(path.read_text().replace('"1048576"', '"1179648"'))
@@ -271,7 +271,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_a_wrong_annotation_is_refused(
     wrong: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By spyre-validate, and by spyre-run with one error."""
+    """spyre-validate refuses it, and spyre-run with one error."""
     # The folder of a test is most of what a message has room for.
     monkeypatch.setenv("SPYRE_TRACEBACK", "1")
     edit, expected = WRONG[wrong]

@@ -143,7 +143,7 @@ def scattered(cache, rows, index):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_scatters(seed):
-    """Of whole rows, of parts of them, and by an index of each element, which only looks like one that is repeated."""
+    """Scatters of whole rows, of parts of rows, and with an index per element that only looks repeated."""
     chosen = random.Random(seed)
     sizes, dim = [3, 5, 2, 64], chosen.randrange(3)
     rows = [2 if d == dim else size for d, size in enumerate(sizes)]
@@ -367,7 +367,7 @@ func.func @main(%x: tensor<64x128xf16>, %p: tensor<2xi64> {{spyre.name = "p"}}) 
 
 
 def test_slices_of_what_the_program_computes():
-    """They are read and written at positions of the call, where LX could hold the whole otherwise."""
+    """Slices at run-time positions of a computed value, which would otherwise fit LX as a whole."""
     program = spyre_mlir.compile(SLICES, verify_each=True)
     # Squares, whose roots are exact.
     x = (np.random.default_rng(0).integers(-8, 8, (64, 128)) ** 2).astype(np.float16)

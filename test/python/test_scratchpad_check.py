@@ -35,7 +35,7 @@ def moved(**addresses: int) -> MemoryPlan:
 
 
 def test_a_right_plan():
-    """A child in place and a stranger above the parent, whose bytes are still taken at operation 1."""
+    """A child is in place, and a stranger above the parent, whose bytes are still in use at operation 1."""
     check_plan(SOME, SPACE, RIGHT)
 
 
@@ -64,7 +64,7 @@ def test_a_child_at_another_base():
     ids=["no parent", "before the last use", "two copies", "larger"],
 )
 def test_no_legal_hand_over(child):
-    """The same base is not enough."""
+    """An equal base is not enough for a pair."""
     some = [PARENT, child]
     plan = MemoryPlan("hand", {"parent": 0, "child": 0}, {}, traffic=0, bound=0, peak=384, load=0)
     refused(plan, "overlap.", some)
@@ -85,7 +85,7 @@ def test_the_memory():
 
 
 def test_every_buffer_has_an_address_or_a_reason():
-    """Not both, not neither, and no buffer that nobody asked for."""
+    """Exactly one of both, and no unknown buffers."""
     reason = {"stranger": "it lost"}
     refused(replace(RIGHT, spilled=reason), "'stranger' has an address and a reason")
     refused(replace(RIGHT, addresses={"parent": 0, "child": 0}), "'stranger' has neither")
@@ -110,7 +110,7 @@ def test_the_numbers():
 
 
 def test_moved_buffers_in_random_plans():
-    """A random address for one buffer: refused exactly if the definition says so."""
+    """One buffer has a random address: the plan is refused exactly if the definition is violated."""
     wrong = 0
     for seed in range(1000):
         some, space = random_set(seed)

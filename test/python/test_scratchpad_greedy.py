@@ -36,7 +36,7 @@ def test_above_the_high_water_before_gaps():
 
 
 def test_address_0_before_the_high_water():
-    """Once the first one is dead its bytes are taken before those above."""
+    """The bytes of the first buffer, once dead, are used before the bytes above."""
     assert planned(buffers(buffer(3, 0, 1), buffer(3, 0, 2), buffer(3, 2)), 100) == [0, 3, 0]
 
 

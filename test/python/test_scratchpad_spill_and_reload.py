@@ -35,7 +35,7 @@ def traffic(each: LifetimeBoundBuffer, kept: Kept) -> int:
 
 
 def load(some: list[LifetimeBoundBuffer], kept: list[Kept], space: MemorySpace, op: int) -> int:
-    """Bytes at an op; each child that can takes over one parent, a parent has one child."""
+    """Return the bytes at an op; each child takes over at most one parent, and a parent has one child."""
     live = [
         each for each, gaps in zip(some, kept, strict=True)
         if any(stays and begin <= op <= end for stays, (begin, end) in zip(gaps, intervals(each), strict=True))
@@ -65,7 +65,7 @@ def _leaves(each: LifetimeBoundBuffer, kept: Kept, op: int) -> bool:
 
 
 def _replaces(child: LifetimeBoundBuffer, parent: LifetimeBoundBuffer, space: MemorySpace) -> bool:
-    """Whether a child may have the place of a parent that leaves at its first use."""
+    """Return whether a child may have the address of a parent that is spilled at its first use."""
     return hands_over(replace(parent, uses=(child.first,)), child, space)
 
 
@@ -127,7 +127,7 @@ def test_the_eviction_patterns(name, moving, one_address):
 
 
 def test_the_place_of_a_buffer_that_is_read_later():
-    """b takes the place of a, which is in device memory from then on: written and read once more."""
+    """b has the address of a, which is spilled and reloaded once."""
     some = buffers(buffer(10, 0, 1, 5, name="a"), buffer(10, 1, 2, 3, name="b", parents=["a"]))
     assert spill_and_reload_bound(some, MemorySpace(10, 1)).traffic == 20
     assert planned(some, MemorySpace(10, 1)).traffic == 20
@@ -155,7 +155,7 @@ def test_the_eviction_patterns_reach_the_minimum(name, moved):
     "name", ["simple_fragmentation", "staircase", "downward_staircase", "gqattention", "moe_mlp"]
 )
 def test_patterns_that_need_no_moves(name):
-    """Each buffer stays where it is, and nothing goes through device memory."""
+    """Buffers keep their addresses, and there is no traffic of device memory."""
     some, space = pattern(name)
     plan = planned(some, space)
     assert plan.traffic == 0 == PortfolioSolver().plan(some, space).traffic
@@ -209,7 +209,7 @@ def parts(each: LifetimeBoundBuffer, kept: Kept) -> list[LifetimeBoundBuffer]:
 
 
 def packs(some: list[LifetimeBoundBuffer], space: MemorySpace, placed: tuple[int, ...] = ()) -> bool:
-    """Whether all have an address: every address is tried for one after the other."""
+    """Return whether all buffers can have an address, by trying every address in sequence."""
     if len(placed) == len(some):
         return True
     each = some[len(placed)]
@@ -277,7 +277,7 @@ def residing(*some: tuple[str, int, int, int]) -> SpillAndReloadPlan:
 
 
 def test_what_a_residency_is():
-    """It belongs to a buffer and goes from one of its uses to another."""
+    """A residency belongs to a buffer and lasts from one of its uses to another."""
     refused(residing(("c", 0, 1, 0)), "The plan has 'c', which is no buffer.")
     refused(residing(("a", 0, 2, 0)), "'a' is kept from 0 to 2, but used at [0, 1, 4, 5]")
     refused(residing(("a", 1, 1, 0)), "'a' is kept from 1 to 1, which is no gap between uses")
@@ -285,7 +285,7 @@ def test_what_a_residency_is():
 
 
 def test_residencies_of_one_buffer_are_apart():
-    """One that begins where the other ends would be a move on the chip."""
+    """A residency that begins at the end of another would be a move within LX."""
     refused(
         residing(("a", 0, 4, 0), ("a", 4, 5, 256)),
         "'a' (bytes 0 to 256, operations 0 to 4) is kept once more",
@@ -293,7 +293,7 @@ def test_residencies_of_one_buffer_are_apart():
 
 
 def test_residencies_do_not_overlap():
-    """Those of different buffers share no byte while both last."""
+    """Residencies of different buffers share no byte at the same time."""
     refused(residing(("a", 0, 5, 0), ("b", 2, 3, 0)), "overlap.")
     refused(residing(("b", 2, 3, 384)), "not inside the memory of 512 bytes")
 

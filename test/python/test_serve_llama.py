@@ -88,7 +88,7 @@ def test_a_page_that_is_not_there(server):
 
 
 def test_ties(example):
-    """A tie is two equal logits, or a random number at the bound between two tokens, and nothing else."""
+    """A tie is two equal logits, or a random number at the bound between two tokens."""
     logits = torch.tensor([1.0, 0.9999, 0.5, 0.0])
     assert example.is_tie(0, 1, logits, 1, 0.5) and not example.is_tie(0, 2, logits, 1, 0.5)
     chosen = random.Random(0)

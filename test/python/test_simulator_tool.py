@@ -54,7 +54,7 @@ def test_the_table_of_traffic(tmp_path, capsys):
 
 
 def test_the_table_says_what_went_over_the_ring(tmp_path, capsys):
-    """Half of what two cores hold, in rows, goes to the other one, which wants columns."""
+    """Half of the rows of two cores are sent to the other core, which needs columns."""
     write_bundle(relayout_bundle(), tmp_path / "add")
     assert run_tool(tmp_path, "--stats", x=X) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "Sent over the ring: 32,768 bytes"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spyre-sweep: a sweep from a file, resumed, drawn, and one diagnostic with its line for what is wrong."""
+"""spyre-sweep: a sweep from a file, continued, drawn, and one diagnostic with its line for an error."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ RESULTS = Results(ROWS, ("program", "sencores"))
 
 @pytest.mark.parametrize("kind", ["line", "scatter", "pareto"])
 def test_plots(kind: str, tmp_path: Path) -> None:
-    """The same rows are the same bytes."""
+    """Equal rows give equal bytes."""
     pytest.importorskip("matplotlib")
     pictures = []
     for name in ("a.svg", "b.svg"):
@@ -188,7 +188,7 @@ def test_an_extra_that_is_missing_is_named(package: str, monkeypatch: pytest.Mon
 
 
 def test_columns_and_table() -> None:
-    """The columns are the same whatever the points say; what a point has not is empty."""
+    """The columns do not depend on the points; missing values are empty."""
     refused = {"program": "c", "sencores": 1, "error": "no", "wall_s": 0.0}
     results = Results((*ROWS, refused), ("program", "sencores"))
     names = ("program", "sencores", "predicted_us")

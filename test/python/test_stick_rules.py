@@ -65,7 +65,7 @@ OPCODES = {
 
 
 def random_iteration(rng: random.Random, kind: Kind) -> Iteration:
-    """Up to five dims of random sizes, each one of what the kind has."""
+    """Return an iteration with up to five dims of random sizes, for operations of a kind."""
     dims = [rng.choice(DIMS[kind]) for _ in range(rng.randrange(1, 6))]
     arity = max(int(mark) for text in DIMS[kind] for mark in text if mark.isdigit()) + 1
     having = [{d for d, text in enumerate(dims) if mark in text} for mark in (*"012"[:arity], "r")]
@@ -131,7 +131,7 @@ def is_pooling(it: Iteration, lanes: Lanes) -> bool:
 
 
 def is_top_k(it: Iteration, lanes: Lanes) -> bool:
-    """Neither the reduced dim nor k in the stick."""
+    """Neither the reduced dim nor k is in the stick."""
     k = it.present[1] - it.present[0]
     return bool(it.reduced) and not (it.reduced | k) & set(lanes) and lanes[0] == lanes[1]
 
@@ -291,7 +291,7 @@ def test_room_for_sticks_of_several_digits() -> None:
 
 
 def test_a_stick_of_several_digits_keeps_its_places() -> None:
-    """One row or no row dim at all: it is still a stick of 8 x 2 x 16."""
+    """With one row or no row dim the stick is still 8 x 2 x 16."""
     one_row = product("batchmatmulint4", (1, 192, 256))
     assert stick_digits(one_row, stick_assignments("batchmatmulint4", one_row)[0])[0] == (
         (2, 8),
@@ -307,7 +307,7 @@ def test_a_stick_of_several_digits_keeps_its_places() -> None:
 
 
 def test_sticks_are_those_of_a_layout() -> None:
-    """``StickLayout.for_tensor`` takes them, by the operand's own dims."""
+    """``StickLayout.for_tensor`` accepts them, by the dims of the operand."""
     sticks = stick_digits(
         product("batchmatmulint8"), stick_assignments("batchmatmulint8", product("batchmatmulint8"))[0]
     )
@@ -318,7 +318,7 @@ def test_sticks_are_those_of_a_layout() -> None:
 
 
 def test_sticks_of_several_dims_are_checked() -> None:
-    """An operand whose stick holds other dims than its operation wants is named, with both."""
+    """The error names the dims in the stick of the operand, and the dims that the operation requires."""
     right = ((), ((1, 64), (2, 2)), ())
     assert stick_violation("batchmatmulint8", product("batchmatmulint8"), right) is None
     wrong = stick_violation("batchmatmulint8", product("batchmatmulint8"), ((), ((2, 2), (1, 64)), ()))
@@ -347,7 +347,7 @@ def test_neutral_padding() -> None:
 
 
 def test_every_kind_has_a_rule() -> None:
-    """And what reduces into padding has a neutral value."""
+    """Operations that reduce into padding have a neutral value."""
     assert set(RULES) == set(Kind)
     assert set(OPCODES.values()) <= set(KINDS) and {KINDS[opcode] for opcode in OPCODES.values()} == set(Kind)
     for opcode in ("sum", "max", "min", "absmax", "mean", "exx2_zeromean", "batchmatmul"):

@@ -127,7 +127,7 @@ def test_public_functions_are_documented() -> None:
 
 
 def test_a_name_is_one_class_and_one_file() -> None:
-    """A reader who looks for a class or a file finds one; what is private counts too."""
+    """A class or a file name occurs once, private names included."""
     class_names = Counter(node.name.strip("_") for _, node in classes())
     file_names = Counter(path.name for path in FILES if path.name != "__init__.py")
     assert [name for name, count in (class_names + file_names).items() if count > 1] == []

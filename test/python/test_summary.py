@@ -102,7 +102,7 @@ def test_loops_are_told_by_their_iterations():
 
 
 def test_the_ring_is_told_where_something_uses_it():
-    """Two cores exchange 16 KiB; a sum in four parts of 256 results, of 2 bytes each, goes from core to core."""
+    """Two cores exchange 16 KiB; a sum in four parts of 256 results, of 2 bytes each, is passed from core to core."""
     facts = program_facts(bundles.relayout_bundle())
     assert lines(summarize(facts, 0.0), "ring") == ["1 shuffle; most from core 0 to 1: 16,384 bytes"]
     program = BundleProgram()
@@ -172,7 +172,7 @@ def test_a_program_without_operations():
 
 
 def test_an_argument_that_is_read_in_part_is_not_all_of_the_lower_bound():
-    """An input that is twice as large as what the program reads of it: three times 128 x 256 numbers of 2 bytes."""
+    """The program reads half of an input: three times 128 x 256 numbers of 2 bytes."""
     bundle = bundles.add_bundle()
     (x, *others) = bundle.manifest.arguments
     larger = replace(bundle.manifest, arguments=(replace(x, bytes=2 * x.bytes), *others))

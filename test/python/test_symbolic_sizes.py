@@ -252,7 +252,7 @@ def test_updated_inputs() -> None:
 
 @pytest.mark.parametrize("columns", [16, 17, 33])
 def test_rows_shorter_than_a_stick(columns: int) -> None:
-    """Padding of a row of f32 is longer than the row, and so is the step to the next row."""
+    """Padding of a row of f32 is longer than the row, and so is the stride to the next row."""
     x = torch.randn(6, columns, generator=torch.Generator().manual_seed(0))
     program = spyre_mlir.compile(
         lambda x: x.half() * 2, (x,), dynamic=({0: Dim("n", min=1, max=72)},), sencores=8
@@ -345,7 +345,7 @@ def branching(x):
     ],
 )
 def test_other_programs_at_other_sizes(model, reason) -> None:
-    """A model that is another program at another size has a bundle for each, and says why."""
+    """A model with different programs at different sizes has a bundle for each, and reports the reason."""
     program = compiled(model)
     assert program.symbolic is None
     (remark,) = program.remarks
@@ -357,7 +357,7 @@ def test_other_programs_at_other_sizes(model, reason) -> None:
 
 
 def test_a_branch_between_the_sizes() -> None:
-    """A model that is another program at one size, between smallest and largest, has a bundle of its own there."""
+    """A model with a different program at one size, between smallest and largest, has a separate bundle there."""
 
     def model(x):
         return x + 1 if x.shape[0] == 128 else x * 2
@@ -427,7 +427,7 @@ def test_marks_under_torch_compile() -> None:
 
 
 def test_errors_of_sizes() -> None:
-    """Sizes that are too large or between two are one error; so are marks without a largest size."""
+    """Sizes that are too large or not multiples are one error; so are marks without a largest size."""
     program = compiled(lambda x: torch.softmax(x, 0))
     with pytest.raises(CompileError, match="Dim 'S' has size 320, but at most 256"):
         program(half(320, 64))
@@ -478,7 +478,7 @@ def test_the_public_form(tmp_path) -> None:
 
 
 def test_a_folder_runs_at_any_size(tmp_path, capsys) -> None:
-    """A saved bundle takes its sizes from the arrays; a size that it has not is one error, status 1."""
+    """A saved bundle reads its sizes from the arrays; an unsupported size is one error with status 1."""
     model, program = linear(), compiled()
     program.save(tmp_path / "b")
     loaded = Program.load(tmp_path / "b")
@@ -529,7 +529,7 @@ def test_prices() -> None:
 
 
 def test_figures_at_a_size() -> None:
-    """The program of all sizes has the figures of the largest; at a smaller one it takes less time."""
+    """The program of all sizes has the figures of the largest size; a smaller size takes less time."""
     program = compiled().symbolic
     small, large = program.at(S=64), program.at(S=256)
     assert program.metrics()["predicted_us"] == large.metrics()["predicted_us"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Attention without the matrix of scores: numbers on the simulator, and what it moves at full size."""
+"""Attention without the matrix of scores: numbers on the simulator, and traffic at full size."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def check(name: str, module: ir.Module, **options: Any) -> spyre_mlir.Program:
 
 
 def runs(program: spyre_mlir.Program, opcode: str) -> int:
-    """How many designs of a bundle do an operation."""
+    """Return the number of designs of a bundle with an operation."""
     return sum(design.opcode == opcode for design in program.bundle.designs.values())
 
 
@@ -252,7 +252,7 @@ LARGE = {
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", LARGE)
 def test_what_batches_and_groups_move(name):
-    """Neither the scores nor copies of keys and values for each head of a group go through device memory.
+    """Device memory has neither the scores nor copies of keys and values for each head of a group.
 
     Where more moves, a remark has the price of tiles with which it does not, and that they take longer.
     """
@@ -269,7 +269,7 @@ def test_what_batches_and_groups_move(name):
 
 
 def test_one_tensor_three_times():
-    """Rows and keys are the same dim of one tensor, which loops tile apart."""
+    """Rows and keys are the same dim of one tensor, which loops tile separately."""
     (x,) = _empty((2, 32, 2048, 128))
     program = spyre_mlir.compile(SelfAttention(), (x,))
     assert moved(program) <= 1.3 * 4 * x.nbytes

@@ -125,7 +125,7 @@ def test_random_hints(name, seed):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_clone_of_a_clone():
-    """Both may be dropped; found by more seeds than these tests have."""
+    """Both clones may be dropped; the seed is beyond the seeds of these tests."""
     module = hinted("llama_block_small", 200)
     assert module is not None
     check("llama_block_small", module, sencores=32, lx_frac_avail=0.999)

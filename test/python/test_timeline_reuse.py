@@ -45,7 +45,7 @@ def moved(program: Program) -> list[int]:
 
 
 def test_what_the_operation_before_left_on_the_same_cores_is_not_fetched():
-    """Nor is it stored, if all that read it find it there."""
+    """The value is not stored either, if all its readers find it there."""
     assert moved(chain("mb", "mb")) == [SIZE, SIZE]
 
 

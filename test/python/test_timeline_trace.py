@@ -51,7 +51,7 @@ def traced(bundle: Bundle) -> list[Json]:
 
 
 def bundle_of(name: str) -> Bundle:
-    """A program on all cores; one with uneven slices; a loop by hand or by the compiler."""
+    """Return a program on all cores; with uneven slices; or with a loop, handwritten or compiled."""
     if name == "loop":
         return bundles.loop_bundle(100)
     if name in LOOPED:
@@ -71,7 +71,7 @@ def bars(events: list[Json]) -> dict[tuple[int, int], list[Json]]:
 
 
 def arrows(events: list[Json]) -> list[tuple[Json, Json]]:
-    """Both ends of each flow, by their id, which two flows must not share."""
+    """Return both ends of each flow, by its id, which is unique."""
     begins, ends = ({event["id"]: event for event in events if event["ph"] == kind} for kind in ("s", "f"))
     assert begins and begins.keys() == ends.keys()
     assert 2 * len(begins) == sum(event["ph"] in ("s", "f") for event in events)
@@ -112,7 +112,7 @@ def test_events_are_of_the_format(name):
 
 @CASES
 def test_every_track_has_one_name(name):
-    """Those of bars, of arrows and of counters, which belong to a process; names come first, each with an order."""
+    """Tracks of bars, of arrows and of counters, which belong to a process; names come first, each with an order."""
     events = traced(bundle_of(name))
     told = [each for each in events if each["ph"] == "M"]
     assert events[: len(told)] == told
@@ -182,7 +182,7 @@ def test_counters_are_not_negative_and_end_at_nothing(name):
 
 @CASES
 def test_no_more_of_lx_is_taken_than_may_be(name):
-    """And at most what the map of the scratchpads says, on each group of cores."""
+    """The bytes in LX are at most the bytes in the map of the scratchpads, on each group of cores."""
     bundle = bundle_of(name)
     groups = timeline(bundle).core_groups
     for process, group in enumerate(groups, 1):
@@ -193,7 +193,7 @@ def test_no_more_of_lx_is_taken_than_may_be(name):
 
 @CASES
 def test_bandwidth_times_time_is_the_bytes_that_move(name):
-    """The area under the counter, but for the rounding of its times; never more than the memory has.
+    """The area under the counter equals the bytes, except for rounding; the rate is at most the rate of the memory.
 
     The bars of repeated iterations show the bytes that the iterations move.
     """
@@ -217,7 +217,7 @@ def test_bandwidth_times_time_is_the_bytes_that_move(name):
 
 
 def test_the_busiest_link_carries_its_bytes():
-    """Two cores exchange 16 KiB: a bar and a rate in each direction for as long as the shuffle takes."""
+    """Two cores exchange 16 KiB: a bar and a rate in each direction for the duration of the shuffle."""
     bundle = bundles.relayout_bundle()
     found, events = timeline(bundle), traced(bundle)
     ring = len(found.core_groups) + 2

@@ -59,7 +59,7 @@ def test_gradients(name):
 
 
 def test_forward_and_backward_are_programs():
-    """One program each; a second step takes the parameters as the first one left them."""
+    """Forward and backward are one program each; a second step reads the parameters after the first step."""
     programs = []
 
     def compile(function: Callable, inputs: tuple) -> Callable:

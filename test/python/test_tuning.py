@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tuning: never worse than the default, the same for a seed, each point once, trials that are kept, plans that hold."""
+"""Tuning: never worse than the default, deterministic for a seed, each point once, stored trials, plans that hold."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def points(path):
 
 
 def test_a_space_has_the_compilers_candidates(default, whole):
-    """By the names of the default plan, without what it chose, and options of compile but those that are given."""
+    """The names are names of the default plan, without its choices, and options of compile that are not given."""
     plan = default.plan()
     slices = {entry["name"]: entry["slices"] for entry in plan["operations"]}
     for name, choices in whole.divisions.items():
@@ -117,7 +117,7 @@ def test_nothing_is_better_than_the_default_where_nothing_gains():
 
 @pytest.mark.parametrize(("option", "needed"), [("lx_planning", {"lx_planning": True}), ("tile_for_lx", {})])
 def test_options_that_a_plan_holds_need_not_be_given(option, needed):
-    """The whole plan says what an option did; what it cannot say is in ``options``."""
+    """The plan has the effects of options; ``options`` has the others."""
     space = TuningSpace(options={option: (True,)})
     slower = {option: False, "sencores": CORES}
     # Of a measured time, too, the predicted one says whether the file is as good.
@@ -230,7 +230,7 @@ def test_changes_that_gain_are_combined():
 
 
 def test_a_program_with_work_for_the_host_has_options_alone(tmp_path):
-    """It has no plan file, so options are all that is chosen, and saving says so."""
+    """The program has no plan file, so only options are tuned, and saving a plan reports this."""
     result = tune(*_with_host_work(), trials=2, sencores=2)
     assert result.plan is None and result.trials >= 2
     with pytest.raises(CompileError, match="no plan file"):

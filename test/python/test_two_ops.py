@@ -37,7 +37,7 @@ RUNS = [*((name, cores) for name in NAMES for cores in CORES), *((name, 7) for n
 
 
 def is_added_alike(one: Executed, other: Executed, number: int) -> bool:
-    """Whether both programs add up what a result is made of in the same order."""
+    """Return whether both programs add up a result in the same order."""
     return sums_of(one.bundle, number) == sums_of(other.bundle, number)
 
 
@@ -56,7 +56,7 @@ def check_same(name: str, one: Executed, other: Executed) -> None:
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize(("name", "cores"), RUNS)
 def test_the_numbers_are_those_without_lx(name, cores):
-    """Where a buffer is changes no number."""
+    """Numbers do not depend on the memory of a buffer."""
     check_same(name, executed(name, cores, True), executed(name, cores, False))
 
 
@@ -76,7 +76,7 @@ def test_the_numbers_are_those_of_pytorch(name, cores):
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize(("name", "cores"), RUNS)
 def test_no_rule_of_a_bundle_is_broken(name, cores):
-    """By neither of the two plans."""
+    """Both plans are valid."""
     for lx_planning in (True, False):
         findings = validate(executed(name, cores, lx_planning).bundle)
         assert not findings, "\n".join(map(str, findings))
@@ -97,13 +97,13 @@ def test_lx_moves_what_the_plan_says_and_never_more(name, cores):
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_the_operation_of_a_program_is_a_producer(name):
-    """Its result is read by another operation, with LX planning."""
+    """The result of each is read by another operation, with LX planning."""
     operation, _ = OPERATIONS[name]
     assert operation.name in producers(executed(name, 1, True).bundle)
 
 
 def test_there_is_a_program_of_every_device_operation():
-    """But of those that no program names."""
+    """Operations that no program names are exceptions."""
     named = {operation.name for operation, _ in OPERATIONS.values()}
     others = {"shuffle", "batchmatmulint8", "batchmatmulfp8", "qfp8ch", "csqint8ch", "fp8todl16"}
     assert named == {*DEVICE_OPS} - others
@@ -111,7 +111,7 @@ def test_there_is_a_program_of_every_device_operation():
 
 @pytest.mark.exhaustive
 def test_most_results_are_compared_bit_by_bit():
-    """And there are those with a sum that is shared in another way."""
+    """Other results have a sum that cores share differently."""
     alike = [
         is_added_alike(executed(name, 32, True), executed(name, 32, False), number)
         for name in ("sum", "batchmatmul", "layernormscale", "add", "layer norm", "heads")

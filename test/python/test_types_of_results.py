@@ -133,7 +133,7 @@ def test_rounding_to_decimals(dtype: torch.dtype, decimals: int) -> None:
 
 
 def test_a_result_of_another_type_than_pytorchs_is_not_converted(monkeypatch) -> None:
-    """The operation that linalg has with another type goes to PyTorch's kernel instead."""
+    """If linalg has the operation only with another type, the PyTorch kernel is called instead."""
     from spyre_mlir.frontend import importer
 
     lower, calls = importer.lower_to_linalg, []

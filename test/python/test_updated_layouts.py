@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Layouts that a caller chooses for what a model changes in place: the cache is written where it lies."""
+"""User-defined layouts of buffers that a model changes in place: the cache is written in its layout."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def _named(attributes: ir.DictAttr, names: Sequence[str]) -> ir.DictAttr:
 
 
 def _hint(func: ir.Operation, tiles: Sequence[tuple[str, int]], rng: random.Random) -> None:
-    """One hint with all tiles around all, or an outer one and another around some of the operations in it."""
+    """Return one hint with all tiles around all operations, or an outer one and a nested one around some operations."""
     ops = [op.operation for op in func.regions[0].blocks[0].operations]
     ops = [op for op in ops if op.name.startswith("linalg.")]
     hints = [Hint(3 + number, (each,)) for number, each in enumerate(tiles)]
@@ -133,7 +133,7 @@ def _legal(
 
 
 def _combines(each: Tiled, dims: Sequence[int]) -> bool:
-    """Whether results over parts of some dims can be combined: the rows of a table that is looked up cannot."""
+    """Return whether results over parts of some dims can be combined, which rows of a lookup table cannot."""
     return each.generic.opcode in COMBINE or not set(dims) & set(each.generic.reduced)
 
 
@@ -164,7 +164,7 @@ def _unrolled(chosen: Sequence[Choice], rng: random.Random) -> Sequence[int]:
 
 
 def _give(each: Tiled, chosen: Sequence[Choice], untiled: bool, unrolled: Sequence[int] = ()) -> int:
-    """The loops of an operation, those over reduced dims inside; some operations stay apart."""
+    """Return the loops of an operation, loops over reduced dims inside; some operations stay separate."""
     loops = [
         replace(
             cut.loop(f"1.{number}", found.dims[each][0], each.generic.extents[found.dims[each][0]]),

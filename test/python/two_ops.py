@@ -87,7 +87,7 @@ VIEWED_TAILS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @dataclass(frozen=True)
 class Chain:
-    """One result of a program: its producer in the format of the inputs, their shape, and what comes after."""
+    """One result of a program: its producer in the format of the inputs, their shape, and the operations after it."""
 
     producer: str
     element: str
@@ -99,7 +99,7 @@ class Chain:
 
 
 class Function:
-    """@main as it is built: arguments come as chains want them."""
+    """Builder of @main: arguments are in the order of the chains."""
 
     def __init__(self) -> None:
         self.module = ir.Module.parse("func.func @main() {\n  return\n}", context())
@@ -108,7 +108,7 @@ class Function:
         self.inputs: dict[str, np.ndarray] = {}
 
     def argument(self, chain: Chain, shape: tuple[int, ...]) -> ir.Value:
-        """One more input of the program, and its numbers."""
+        """Add an input of the program, and its numbers."""
         numbers = _numbers(chain, shape, self._generator(chain))
         return self._add(numbers, chain.element)
 
@@ -125,7 +125,7 @@ class Function:
         return self.block.add_argument(type_, ir.Location.current)
 
     def finish(self, results: list[ir.Value]) -> ir.Module:
-        """The module, its arguments and results described for the host."""
+        """Return the module, with its arguments and results described for the host."""
         arguments = list(self.block.arguments)
         with ir.InsertionPoint(self.block):
             self.block.operations[len(self.block.operations) - 1].operation.erase()
@@ -360,7 +360,7 @@ def _of_operation(op: DeviceOp, make: Maker) -> TwoOps:
 
 
 def viewed(name: str) -> tuple[Apply, tuple[torch.Tensor, ...]]:
-    """The model of a program with views: the same function before each tail, of inputs of their own."""
+    """Return the model of a program with views: the same function before each tail, of separate inputs."""
     function, shapes = VIEWED[name]
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     inputs = tuple(torch.randn(shape, generator=generator).half() for _ in VIEWED_TAILS for shape in shapes)
@@ -386,7 +386,7 @@ def _viewed(name: str) -> TwoOps:
 
 @dataclass(frozen=True)
 class Executed:
-    """A program compiled and run; its results in the order of its chains, and what the simulator counted."""
+    """A compiled program that has run; its results in the order of its chains, and the counts of the simulator."""
 
     bundle: Bundle
     remarks: tuple[Remark, ...]
