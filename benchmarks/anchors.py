@@ -30,7 +30,7 @@ _BACKEND_FRACTION = 0.8
 
 @dataclass(frozen=True)
 class Anchor:
-    """A published measurement: its name, the time in microseconds, and the prediction for the same program."""
+    """A measurement of a row: its name, the time in microseconds, and the prediction for the same program."""
 
     name: str
     measured_us: float

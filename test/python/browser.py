@@ -20,7 +20,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--window-size=1280,800")
 
-#: What a browser does by default, such as going to the next element, depends on the number of a key; some type.
+#: The default action of a browser, such as moving the focus, depends on the number of a key; some keys type text.
 _CODES = {
     "Tab": 9,
     "Enter": 13,

@@ -208,7 +208,7 @@ def reduction_bundle() -> Bundle:
         Execute("sdsc_1.json", _names("s"), (-3, -4)),
     ]
     x = argument("x", "input", "arg0", 128, 200)
-    # The last stick of a row holds 8 elements: what lies beyond the 200 columns is padding.
+    # The last stick of a row holds 8 elements; positions beyond the 200 columns are padding.
     bounded = Transfer(
         x.transfer.ranges, x.transfer.host_strides, x.transfer.device_strides, (((0, 2), (64, 1), 200),)
     )

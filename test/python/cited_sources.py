@@ -29,7 +29,7 @@ def sources() -> list[Path]:
 def sentences(text: str, suffix: str) -> Iterator[tuple[int, str]]:
     """Comments, docstrings, and the prose of a page, with the line that they begin in."""
     if suffix == ".md":
-        # Blocks of code are blanked: a page writes and reads files of its own there.
+        # Blocks of code are blanked, because a page writes and reads its own files there.
         prose = re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), text, flags=BLOCK)
         yield from enumerate(prose.splitlines(), 1)
     elif suffix == ".py":

@@ -56,7 +56,7 @@ for _name in list(os.environ):
     if re.fullmatch(_SETTINGS, _name):
         del os.environ[_name]
 
-# Nothing of what imports and collection create is garbage, which takes seconds to see.
+# Disable garbage collection during imports and collection, which create no garbage: it takes seconds.
 gc.disable()
 
 #: CPU seconds of the tests, and of the scopes of tests, that take ``SLOW_SECONDS``.

@@ -297,7 +297,7 @@ def _unpacks(path: Path, name: str, _: random.Random) -> None:
 def _flip(path: Path, _: str, rng: random.Random) -> None:
     data = bytearray(path.read_bytes())
     for _ in range(rng.choice((1, 3, 30))):
-        # The first and the last bytes say what is where.
+        # The first and the last bytes have the structure of the archive.
         at = rng.choice(
             (rng.randrange(min(200, len(data))), len(data) - 1 - rng.randrange(min(200, len(data))))
         )

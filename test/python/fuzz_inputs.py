@@ -46,7 +46,7 @@ def _special(dtype: torch.dtype) -> list[float]:
     return [math.nan, *numbers, *(-x for x in numbers)]
 
 
-#: Those whose values every 16-bit format holds exactly.
+#: Kinds whose values every 16-bit format represents exactly.
 EXACT_EVERYWHERE = {"integers", "zeros", "mask"}
 
 

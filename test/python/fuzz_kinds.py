@@ -149,7 +149,7 @@ def _draw_ir(seed: int) -> IrCase:
     return IrCase(level, ir_mutants.SOURCES[name][2], mutant.description, mutant.text)
 
 
-#: What an outcome of IR is in the table. A program that the simulator refuses has passed checks that should refuse it.
+#: Classes of IR outcomes in the table. A program that the simulator refuses has passed checks that should refuse it.
 _OF_IR = {
     ir_outcomes.RIGHT: RIGHT,
     ir_outcomes.REFUSED: REFUSED,

@@ -17,7 +17,7 @@ ASSERTIONS: list[Operation] = []
 DOUBLE = "torch.float64"
 INTEGERS = ("torch.int8", "torch.uint8", "torch.int32", "torch.int64")
 
-# Loops. What a body returns is a tensor of its own, as PyTorch wants it.
+# Loops. A result of a body does not alias its operands, as PyTorch requires.
 
 _STEPS = (
     "c * 0.5 + t", "torch.maximum(c, t)", "torch.tanh(t - c)", "c - t * 0.5", "c.clone()", "(c + t) * 0.5",

@@ -51,7 +51,7 @@ def _refuse(_: object) -> list[Any]:
     raise spyre_mlir.CompileError("The operation is not one of the device.")
 
 
-#: What an operation of the text does to the results of a program.
+#: Faults by a text of an operation: functions that change the results of a program.
 FAULTS: dict[str, Callable[[list[Any]], list[Any]]] = {
     "torch.exp(": _wrong,
     "torch.tanh(": _raise,

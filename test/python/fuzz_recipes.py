@@ -50,7 +50,7 @@ def _more_often(operations: Sequence[Operation], weight: float) -> list[Operatio
     return [replace(each, weight=each.weight * weight) for each in operations]
 
 
-#: What moves elements, by which results share memory with inputs and each other.
+#: Operations that move elements, so that results share memory with inputs and each other.
 VIEWS = _named("reshape", "permute", "index", "view")
 
 #: Operations whose text has no size in it.

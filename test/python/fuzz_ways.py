@@ -286,7 +286,7 @@ def says_something(case: Case, reference: Run) -> bool:
     """Return whether PyTorch runs a case with results in the types of the model near the float64 results."""
     try:
         expected = oracle(case, reference)
-    except Exception:  # what PyTorch refuses is not a case
+    except Exception:  # PyTorch refuses the program
         return False
     return len(expected.typed) == len(expected.exact) and all(map(_is_near, expected.typed, expected.exact))
 
@@ -305,7 +305,7 @@ def run(case: Case, way: Way) -> tuple[str, str]:
     """Run a case in a way; return its outcome and the reason. Raises errors other than ``CompileError``."""
     try:
         expected = oracle(case, way.reference)
-    except Exception as error:  # what PyTorch refuses is not a case
+    except Exception as error:  # PyTorch refuses the program
         return SKIPPED, str(error)
     with warnings.catch_warnings(record=True) as said, torch.no_grad():
         warnings.simplefilter("always")

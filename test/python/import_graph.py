@@ -24,7 +24,7 @@ DOORS = re.compile(
 )
 
 
-#: What tests of sources look at: definitions, the names that they give, and imports, by name too.
+#: Nodes that tests of sources inspect: definitions, the names that they bind, and imports, by name too.
 KINDS = (
     ast.FunctionDef, ast.ClassDef, ast.arg, ast.Name, ast.Attribute, ast.Import, ast.ImportFrom, ast.Call, ast.Assign
 )  # fmt: skip

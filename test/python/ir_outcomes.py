@@ -79,7 +79,7 @@ def _compared(text: str, program: spyre_mlir.Program, level: str, given: dict[st
         return Outcome(RIGHT)
     arrays = [given[argument.name] for argument in program.arguments]
     wrong: list[str] = []
-    # A sum of fp16 is off by some percent on the CPU, which rounds each step: what accumulates in float64 decides.
+    # The CPU rounds each step of an fp16 sum, with an error of some percent: compare with float64 accumulation.
     for reference in (CpuReference, HostEvaluator):
         try:
             with np.errstate(all="ignore"):

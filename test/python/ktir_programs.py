@@ -29,7 +29,7 @@ from spyre_mlir import CompileError, zoo
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.ktir.operand_tiles import ELEMENTS
 
-#: What becomes of a program; one that is not one bundle of these types, or that nothing compiles, is "outside".
+#: Outcomes of a program; a program of several bundles or other types, or one that is refused, is "outside".
 OUTCOMES = RIGHT, WRONG, REFUSED, OUTSIDE = "right", "wrong", "refused", "outside"
 
 
@@ -209,7 +209,7 @@ def _attention(**options: Any) -> torch.nn.Module:
     return Apply(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options))
 
 
-#: Attention whose keys come in tiles, products whose contracted dim is long, and what is larger than LX.
+#: Attention whose keys are in tiles, products with a long contracted dim, and programs larger than LX.
 _TILED: Mapping[str, tuple[torch.nn.Module, Sequence[Sequence[int]]]] = {
     "attention in tiles": (_attention(), [(1, 2, 1024, 64)] * 3),
     "causal attention in tiles": (_attention(is_causal=True), [(1, 2, 1024, 64)] * 3),

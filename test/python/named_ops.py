@@ -18,7 +18,7 @@ from spyre_mlir.errors import CompileError
 PAGE = Path(__file__).parents[2] / "docs" / "linalg.md"
 _BEGIN, _END = "<!-- operations -->\n", "<!-- end -->\n"
 
-#: By operation what accumulates: the number that the result begins with.
+#: Operations that accumulate, with the number that initialises the result.
 _MINUS_INFINITY, _INFINITY = "0xFC00", "0x7C00"
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 CASES: dict[str, Callable[[], Program]] = {}
 
-#: An input: the shape of normal numbers, or what makes it.
+#: An input: the shape of normal numbers, or a function that makes the input.
 Input = tuple[int, ...] | Callable[[], Tensor]
 
 

@@ -37,7 +37,7 @@ DTYPES = {
     "f16": torch.float16, "f32": torch.float32, "bf16": torch.bfloat16, "i64": torch.int64, "bool": torch.bool,
 }  # fmt: skip
 
-#: Where a program runs of which no step is left: views of its inputs, and what is known when it is compiled.
+#: Place of a program without steps: results are views of its inputs, or known when it is compiled.
 NO_WORK = "no work"
 
 #: The error that is always allowed, of the largest value, by the coarsest type of inputs and results.

@@ -11,7 +11,7 @@ from foreign_data import INSTANCES
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 
-#: That of all of MiniMalloc's instances.
+#: Capacity of all of MiniMalloc's instances.
 HARD_CAPACITY = 1_048_576
 
 #: All sizes of MiniMalloc's instances are multiples of it.

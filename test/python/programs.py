@@ -243,7 +243,7 @@ class _InDouble(torch.utils._python_dispatch.TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    # Dynamo never again compiles what it once skipped for a mode, here the body of torch.cond in later tests.
+    # Dynamo never compiles a function again that it has skipped for a mode, here the body of torch.cond in later tests.
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True

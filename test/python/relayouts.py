@@ -22,7 +22,7 @@ from spyre_mlir.target.formats import FORMATS, Numerics
 from spyre_mlir.target.target import packaged_target
 
 STICK_BYTES, CORES = 128, 32
-#: What the tests look at of each LX; all buffers lie inside.
+#: Bytes of each LX that the tests inspect; all buffers are inside.
 LX_BYTES = 1 << 18
 
 SOURCE, TARGET, OTHER = FIRST_BUFFER, FIRST_BUFFER + 1, FIRST_BUFFER + 2

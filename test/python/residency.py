@@ -21,7 +21,7 @@ from spyre_mlir.simulator import BundleCall, Result, run, run_sequence
 
 Shapes = tuple[tuple[int, ...], ...]
 
-#: Name -> model and the shapes of its inputs; "tiles" are two loops and what is around them.
+#: Name -> model and the shapes of its inputs; "tiles" has two loops and operations around them.
 MODELS: dict[str, tuple[Callable, Shapes]] = {
     "softmax": (lambda x: torch.softmax(x, -1), ((512, 256),)),
     "layer norm": (lambda x, w, b: F.layer_norm(x, (128,), w, b), ((65, 128), (128,), (128,))),

@@ -170,7 +170,7 @@ class SymbolicProgramText:
         product = self.evaluate[-1][0]
         body = f"%h = arith.constant {scale:.6f} : f16\n      %o = arith.mulf %a, %h : f16"
         self.generic([(product, dims)], dims, body, lambda env: env[product] * float(np.float16(scale)))
-        # The product itself may be large, so that later steps take what is scaled.
+        # The product itself may be large, so later steps read the scaled product.
         self.values = [value for value in self.values if value[0] != product]
 
     def reduction(self) -> None:

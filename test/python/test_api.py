@@ -45,7 +45,7 @@ def linear() -> Program:
     return spyre_mlir.compile(nn.Linear(64, 65).half(), (half(3, 64),), sencores=4)
 
 
-# -- what can be compiled -----------------------------------------------------------------------------
+# -- inputs of compile --------------------------------------------------------------------------------
 
 
 def test_mlir_in_three_forms(tmp_path):
@@ -87,7 +87,7 @@ def test_mlir_with_several_results_gives_a_tuple():
     np.testing.assert_array_equal(second, X)
 
 
-# -- what a program is --------------------------------------------------------------------------------
+# -- properties of a program --------------------------------------------------------------------------
 
 
 def test_sencores_is_32_unless_the_option_or_the_environment_says_so(monkeypatch):

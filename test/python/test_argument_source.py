@@ -33,7 +33,7 @@ def test_the_array_is_given_once():
     """Under the name of the source; the other argument is loaded by its own transfer."""
     np.testing.assert_array_equal(run(doubled(), {"x": X}).outputs["z"], 2 * X)
     first, second, third = doubled().manifest.arguments
-    # The first 64 of 128 rows, twice: enough to see which transfer moved what.
+    # The first 64 of 128 rows, twice: enough to identify the transfers.
     second = replace(second, transfer=Transfer((4, 2, 64, 64), (64, 0, 256, 1), (8192, 4096, 64, 1)))
     bundle = replace(doubled(), manifest=replace(doubled().manifest, arguments=(first, second, third)))
     expected = X + np.concatenate((X[:64], X[:64]))

@@ -108,7 +108,7 @@ def assert_as_good(got: Any, wanted: Any, exact: Any) -> None:
         assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
         largest = right.abs().max()
         error, allowed = (((each.double() - right).abs().max() / largest).item() for each in (mine, theirs))
-        # Of bfloat16 the rule takes its 8 bits of fraction for the 11 of fp16.
+        # For bfloat16 the rule uses 8 bits of fraction instead of the 11 of fp16.
         floor = FLOOR * (8 if theirs.dtype == torch.bfloat16 else 1)
         assert error <= max(4 * allowed, floor)
 

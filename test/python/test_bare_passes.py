@@ -94,7 +94,7 @@ def test_the_number_of_cores_comes_from_the_environment(monkeypatch, tmp_path):
     assert f"{sdsc.DIVISION} = #sdsc.division<[4, 1]" in out.read_text()
 
 
-#: A program as it is divided and placed by hand, and what is wrong with an edit of it that a bare pass is given.
+#: A handwritten divided and placed program, and the error for an edit of it in a single pass.
 PLACED = """
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>

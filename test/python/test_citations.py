@@ -93,7 +93,7 @@ def test_a_citation_is_found(text: str, suffix: str, lines: list[int]) -> None:
 
 # -- sources of others ------------------------------------------------------------------------------------
 
-#: Names by which docs/sources.md wants its sources cited, and authors and year of each publication.
+#: Names by which docs/sources.md cites its sources, and authors and year of each publication.
 SOURCES = [
     name.strip('"')
     for cell in cells("The device and its tool chain")
@@ -101,7 +101,7 @@ SOURCES = [
 ]
 PAPERS = cells("Algorithms")
 
-#: Such a name, or the page itself, which also has what could not be traced.
+#: A name of a source, or the page itself, which also lists untraced facts.
 NAMED = re.compile(
     "|".join(
         rf"(?<![\w-]){re.escape(name)}(?![\w-]| #)".replace(r"\ ", r"\s+")
@@ -110,7 +110,7 @@ NAMED = re.compile(
     + r"|\bsources\.md"
 )
 
-#: What says that somebody said it, where the same paragraph has to say who.
+#: Words that attribute a fact, so the same paragraph must name the source.
 HEARSAY = re.compile(
     r"\bRFCs?\b(?! \d{4}\b)|\bpublish(?:ed|es)\b|\bas (?:was )?measured\b"
     r"|\b(?:fitted|measured|divided|laid out) (?:by )?upstream\b"
@@ -120,7 +120,7 @@ HEARSAY = re.compile(
     r"|\b[\w/]+\.(?:cpp|hpp|cc)\b"
 )
 
-#: What has an article, where the head of the file or a heading may say which one.
+#: Words with an article, for which the head of the file or a heading may name the source.
 DEFINITE = re.compile(
     r"\b[Tt]he (?:public |reference |official |JSON )?(?:specification|schema|emitter|tool chain|front end)\b(?!\.)"
     r"|\bpublic (?:documents?|formats?|interfaces?|schema|interpreter|tool chain)\b"

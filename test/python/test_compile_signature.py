@@ -26,7 +26,7 @@ def test_every_option_is_documented(name: str) -> None:
     text = documentation_of(FIELDS[name])
     assert text and not text.endswith(".")
     shown = " ".join((spyre_mlir.compile.__doc__ or "").split())
-    # Those that have other types in Python are explained with the arguments that no pipeline has.
+    # Options with other types in Python are documented with the arguments of ``compile``.
     expected = f" {name}: " if name in EXPLICIT else f": {text}."
     assert expected in shown and (name in EXPLICIT or f"{name}: " in shown)
 

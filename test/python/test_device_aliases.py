@@ -120,7 +120,7 @@ def test_every_backend_computes_on_the_device(backend: str) -> None:
         z = torch.softmax(x.float(), -1).half() + 1
         return x[1:], z.transpose(0, 1)[2:], z, y[:, 1], torch.zeros(3, device=x.device)
 
-    # The second input is a view, which a compiler takes apart.
+    # The second input is a view, which a compiler decomposes.
     host, x = numbers(), numbers().to("spyre")
     changed, y = numbers()[:, 1:], numbers().to("spyre")[:, 1:]
     torch._dynamo.reset()

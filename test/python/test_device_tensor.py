@@ -15,7 +15,7 @@ from spyre_mlir import CompileError, DeviceTensor, to_device
 from spyre_mlir.bundle.model import Transfer
 from spyre_mlir.bundle.transfer import same_moves
 
-#: Host dtype, the element type that the device has for it, the numpy type of its bytes there.
+#: Host dtype, its element type on the device, and the numpy type of its bytes there.
 DTYPES = [
     ("float16", "f16", np.float16),
     ("float32", "f32", np.float32),

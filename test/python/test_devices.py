@@ -218,7 +218,7 @@ def test_tables_of_a_target_give_it_back() -> None:
     assert packaged_target().overlaid(target.differences(), "here") == target
 
 
-#: Numbers of the packaged device that stand elsewhere, by file: how many, and what they are there.
+#: Numbers of the packaged device that occur elsewhere, by file: the count, and their meaning.
 OTHER_MEANINGS = {
     "bundle/replacing.py": (1, "the status of a process that a signal ended"),
     "dialects/parser_limits.py": (1, "characters of ASCII"),

@@ -91,7 +91,7 @@ def _moved(program: Program) -> int:
     return traffic.read_bytes + traffic.written_bytes
 
 
-#: Loops of 2 to 6 iterations; of a sum the first tile stands before the loop.
+#: Loops of 2 to 6 iterations; the first tile of a sum is before the loop.
 LOOPS = [
     *((scaled_weights, "N", count) for count in (2, 3, 4)),
     *((sum_over_tiles, "K", count) for count in (3, 6, 7)),

@@ -170,7 +170,7 @@ def test_names_outside_stay() -> None:
     spyre_mlir.declare_tensor_dim("B", 4)
 
 
-# -- what is refused ----------------------------------------------------------------------------------
+# -- refusals -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Output]:
     def run(name: str) -> Output:
         folder = tmp_path_factory.mktemp(name)
         script = str(ROOT / "examples" / f"{name}.py")
-        # As a reader starts it: what is imported on the way may warn, too.
+        # Run as a reader would, because imports may warn, too.
         fresh = [sys.executable, script]
         command = fresh if name == "first_program" else [*fork_server.command(server()), script]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -103,7 +103,7 @@ def is_shown(expected: str, text: str) -> bool:
     return re.fullmatch(pattern, text) is not None
 
 
-# -- what each script is about ------------------------------------------------------------------------
+# -- checks of each script ----------------------------------------------------------------------------
 
 
 def first_program(output: Output) -> None:

@@ -29,7 +29,7 @@ MLIR = """func.func @main(%x: tensor<4x64xf16>) -> tensor<4x64xf16> {
 }
 """
 
-#: Parts of the compiler, and what a diagnostic says of a fault there.
+#: Parts of the compiler, and the diagnostic of a fault there.
 PARTS = {
     "a pass": ("spyre_mlir.passes.decompose_to_device_ops.DecomposeToDeviceOps.run", "in the pass"),
     "the layout search": (

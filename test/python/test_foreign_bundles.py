@@ -168,7 +168,7 @@ def dsc_of(value: dict) -> dict:
 
 
 CORE_BYTES = 64 * 128
-#: Where the cores of an add have x, y and z, 1 MiB apart.
+#: Addresses of x, y and z on the cores of an add, 1 MiB apart.
 ADDRESSES = {-1 - 2 * k - core: (k << 20) + core * CORE_BYTES for k in range(3) for core in range(2)}
 
 
@@ -266,7 +266,7 @@ def test_forms_of_programs(size, tmp_path):
     foreign = read_bundle(tmp_path)
     (x,) = foreign.manifest.arguments
     assert (x.name, x.host_shape) == ("Tensor0", (256, 1024))
-    # Nothing is taken back from an allocation, which is all that the validator has to say.
+    # The validator reports only that results are not read from an allocation.
     assert {finding.rule for finding in validate(foreign)} == {"results"}
     run(foreign, random_inputs(foreign, 10))
 

@@ -192,7 +192,7 @@ def test_other_bits_of_a_loaded_program_are_seen(monkeypatch):
     assert (kind, why) == ("wrong", "value 1: other bits instead of the same bits")
 
 
-# The rule of what is right.
+# The rule of right results.
 
 ADDED = Case((X,), (Statement("v0", "{0} + 1", ("x0",)),), ("v0",))
 

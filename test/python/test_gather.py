@@ -131,7 +131,7 @@ def test_positions_of_two_lookups() -> None:
     assert not [remark for remark in program.remarks if "readers of one buffer" in str(remark)]
 
 
-# -- what moves ---------------------------------------------------------------------------------------
+# -- traffic ------------------------------------------------------------------------------------------
 
 
 def test_only_the_rows_that_are_read_move() -> None:
@@ -231,7 +231,7 @@ def test_the_folder_runs_by_itself(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, compiled(name)(index).numpy())
 
 
-# -- what is refused ----------------------------------------------------------------------------------
+# -- refusals -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrong", [50, -1])

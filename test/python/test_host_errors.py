@@ -17,7 +17,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.tools.spyre_run import main as spyre_run
 from spyre_mlir.tools.spyre_validate import main as spyre_validate
 
-# -- what is refused ---------------------------------------------------------------------------------------
+# -- refusals ----------------------------------------------------------------------------------------------
 
 REFUSED = {
     "a call of LLVM": ("""llvm.func @system(!llvm.ptr) -> i32

@@ -38,14 +38,14 @@ EVERYBODY = {
 }
 BINDINGS = {"mlir", "diagnostics"}
 ALGEBRA = {"layout", "division"}
-#: No IR. The searches stand above the cost model, which prices what the algebra says.
+#: Without IR. The searches are above the cost model, which reads the algebra.
 MATHEMATICS = {"optimization", *ALGEBRA, "scratchpad", "tiling", "cost", "layout_search", "division_search"}
 IR = {"target", *MATHEMATICS, *BINDINGS, "dialects"}
 #: IR, without passes.
 SHARED = {"analysis", "rewriting", "lowering"}
 COMPILER = {*IR, *SHARED, "bundle", "ktir", "host", "plans", "partition", "timeline", "passes", "pipelines"}
 
-#: What each folder and each loose file may import of spyre_mlir, besides itself and EVERYBODY.
+#: Imports of spyre_mlir that each folder and each single file may have, besides itself and EVERYBODY.
 ALLOWED = {
     **{part: set() for part in EVERYBODY},
     "target": set(),

@@ -40,7 +40,7 @@ UNARY = space_of(SHAPE, Operand((0, 1)), Operand((0, 1)))
 ROW_SUMS = space_of(SHAPE, Operand((0, 1)), Operand((0,), (0, -1)))
 ADD = space_of(SHAPE, Operand((0, 1)), Operand((0, 1)), Operand((0, 1)))
 PRODUCT = matmul_of(512, 1024, 1024)
-#: What the ring copies: a matrix, a row of it.
+#: Buffers of the ring: a matrix, a row of it.
 MATRIX, ROW = refined([UNARY.views[0]] * 2), refined([Operand((0,)).view(SHAPE[1:])] * 2)
 
 

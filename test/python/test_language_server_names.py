@@ -72,7 +72,7 @@ def edited(found: Document, edit: types.Json) -> str:
         ("scf.forall (%i, %j) in (2, 2) shared_outs(%o = %x) -> (i32) {\n a.b %j, %o\n}", (1, 6), (0, 16)),
         ("%r = linalg.reduce ins(%x : i) dimensions = [2]\n (%in: f16, %acc: f16) {\n a.b %acc\n}", (2, 6), (1, 12)),
         ("cf.br ^bb1(%a : i32)\n^bb1(%a: i32):\n x.y %a", (2, 6), (1, 5)),
-        # Of a file with several programs, each has names of its own.
+        # Each of several programs in a file has separate names.
         ("#m = affine_map<() -> ()>\n// -----\n x.y {m = #m}", (2, 11), None),
         ('func.func @"a b"() {\n}\n call @"a b"()', (2, 7), (0, 10)),
         ("%-x = a.b\n c.d %-x", (1, 6), (0, 0)),

@@ -237,7 +237,7 @@ def test_the_bindings_stay_out_of_the_server():
 def test_the_processes_of_a_server_end_with_it_and_at_once():
     with client() as talk:
         talk.open(chain(3000))
-        # Texts wait for the process that compiles, more than a pipe holds.
+        # The texts for the busy compiler process exceed the buffer of a pipe.
         for version in range(2, 6):
             talk.change(chain(3000 + version), version)
             talk.at("hover", 2, 3)

@@ -128,7 +128,7 @@ def test_sticks_that_cannot_be_joined():
             with_element_type(layout, "f16")
 
 
-# -- what is a layout ---------------------------------------------------------------------------------
+# -- valid layouts ------------------------------------------------------------------------------------
 
 
 def test_maps_are_layouts_where_no_two_elements_share_a_place():

@@ -97,7 +97,7 @@ def test_an_operand_in_lx_is_a_slice(name, cores, uneven):
 
 # -- softmax, by hand ---------------------------------------------------------------------------------
 
-#: maxnonstick, sub, exp, sumnonstick, realdiv: what is in LX, and the bytes that are then left
+#: Bytes in LX during maxnonstick, sub, exp, sumnonstick and realdiv, and the remaining traffic in bytes
 #: ("Scratchpad (LX) optimization", optimizations on softmax).
 STAGES = {
     "all in device memory": ({}, 8 * MATRIX + 4 * VECTOR),

@@ -26,7 +26,7 @@ from spyre_mlir.tools import man_pages
 
 pytestmark = pytest.mark.documents
 
-#: Pages that name much of other projects; tests of their own hold what they say of ours.
+#: Pages with many names of other projects; other tests check their names of this project.
 FOREIGN = {
     f"docs/{name}.md"
     for name in (

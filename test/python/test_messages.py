@@ -19,7 +19,7 @@ from bad_programs import BAD
 from spyre_mlir import compile
 from spyre_mlir.errors import LONGEST, CompileError, RangeWarning, brief, listed
 
-#: What a model in MLIR or PyTorch's own words have no place for in a sentence.
+#: Parts of MLIR models, or of messages of PyTorch, that must not occur in a sentence.
 RAW = re.compile(r"%\w+ =|%arg|<\{|!torch|torch\.export cannot|FakeTensor|OpOverload|\n")
 
 #: Refused before any code of the model runs, or because of the call.
@@ -30,7 +30,7 @@ WITHOUT_A_LINE = {
     "many parameters",
 }  # fmt: skip
 
-#: Those that compile and run, with a warning.
+#: Cases that compile and run, with a warning.
 WARNED = {"host work", "host work of many", "range", "scores", "tolist"}
 
 

@@ -350,7 +350,7 @@ def test_rows_have_each_operation_once():
         assert sum(row.work.bytes for row in rows) == sum(each.traffic for each in operations(stack()))
     whole = stack().steps[0].facts().timeline.shares.total
     assert root.work.picoseconds == whole
-    # More modules than rows: those that take least of the time are together.
+    # More modules than rows: modules with the least time are merged.
     lines = module_lines(operations(spyre_mlir.compile(Wide().half().eval(), (rows_of_wide(),))), 4)
     assert len(lines) == 5 and lines[-1].startswith("3 others")
 

@@ -19,7 +19,7 @@ from spyre_mlir.frontend import import_torch
 from spyre_mlir.passes.reorder_operations import Task, reorder, tasks_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 
-#: Of 2 MiB of LX passes may plan what is left by the backend's part: 31,744, 27,776, 23,808 and 7,936 bytes.
+#: Of 2 MiB of LX the passes may use the rest without the backend's part: 31,744, 27,776, 23,808 and 7,936 bytes.
 KIB_32, KIB_28, KIB_24, KIB_8 = (1 - kib / 2048 for kib in (32, 28, 24, 8))
 
 

@@ -135,7 +135,7 @@ def test_an_unchanged_plan_gives_the_same_loops(name: str):
     assert (again.bundle, again.plan()) == (given.program.bundle, plan)
 
 
-# -- what it says --------------------------------------------------------------------------------------------
+# -- contents ------------------------------------------------------------------------------------------------
 
 
 def test_names_do_not_depend_on_what_is_inserted():

@@ -430,7 +430,7 @@ def test_variables_that_the_package_reads_are_known() -> None:
 def test_who_reads_the_numbers_of_the_model_notes_it() -> None:
     """The data of an argument is used where reads are noted, where numbers are always part of the key, or in calls."""
     known = {
-        "folding.py", "complex_numbers.py",  # which note what they read, or cast parameters for calls
+        "folding.py", "complex_numbers.py",  # which note their reads, or cast parameters for calls
         "exported.py", "importer.py", "index_bounds.py",  # of buffers and constants alone
         "signature.py",
     }  # fmt: skip

@@ -207,7 +207,7 @@ def test_every_extra_is_on_a_page() -> None:
     assert extras.keys() - named == {"docs", "dev"} and named <= extras.keys()
 
 
-# -- types, as those see them who install the package --------------------------------------------------
+# -- types, as seen by users of the installed package --------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +234,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = next((folder / "env").rglob("site-packages"))
     (archive,) = folder.glob("*.whl")
     shutil.unpack_archive(archive, site, "zip")
-    # Behind the wheel; files of editable installs are not read in a folder that a .pth file names.
+    # After the wheel in sys.path; a .pth file does not make Python read editable installs of the named folder.
     (site / "shared.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")
     for script in TYPING.glob("*.py"):
         shutil.copy(script, folder)

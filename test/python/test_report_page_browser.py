@@ -22,10 +22,10 @@ pytestmark = [
 ]
 
 NAMES = ["softmax", "llama_block"]
-#: Programs for what each picture has to hold, with one that uses the ring.
+#: Programs that together have all pictures, with one that uses the ring.
 PICTURES = [*NAMES, "relayout"]
 
-#: Texts of a picture that lie over one another or beyond its edge, by the boxes that the browser gives them.
+#: Script: texts of a picture that overlap or exceed its edge, by the boxes of the browser.
 COLLISIONS = """(() => {
   const found = [];
   for (const picture of document.querySelectorAll("svg")) {
@@ -120,7 +120,7 @@ def middle_of_body(facts: ProgramFacts, position: int) -> float:
     return middle / facts.timeline.run.total
 
 
-# -- what is there -----------------------------------------------------------------------------------------
+# -- contents ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PICTURES)

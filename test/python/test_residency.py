@@ -233,7 +233,7 @@ def test_a_value_over_a_host_step_is_saved_once_and_restored_once() -> None:
     assert [step.name for step in program.steps] == ["device_0", "host_0", "device_1"]
     size = 64 * 128 * 2
     assert before.last_run and after.last_run
-    # x is read; exp is saved, and its absolute value is for the host.
+    # x is read; exp is saved, and its absolute value is a host operation.
     assert (before.last_run.statistics.read_bytes, before.last_run.statistics.write_bytes) == (size, 2 * size)
     # The sine and exp are read, once, and the result is written.
     assert (after.last_run.statistics.read_bytes, after.last_run.statistics.write_bytes) == (2 * size, size)

@@ -162,7 +162,7 @@ def _terminal(manifest: Any) -> None:
     del manifest["non_terminal"]
 
 
-#: What is wrong, how, and what is said of it.
+#: Name -> edit and error.
 WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "another address": (
         _manifest("device_0_1", lambda m: m["buffers"][1].update(offset=1179648)),
@@ -272,7 +272,7 @@ def test_a_wrong_annotation_is_refused(
     wrong: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """spyre-validate refuses it, and spyre-run with one error."""
-    # The folder of a test is most of what a message has room for.
+    # The folder of a test uses most of the length of a message.
     monkeypatch.setenv("SPYRE_TRACEBACK", "1")
     edit, expected = WRONG[wrong]
     shutil.copytree(folder / "program", tmp_path / "program")

@@ -22,7 +22,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "serve_llama.py"
 def example():
     spec = importlib.util.spec_from_file_location("serve_llama", EXAMPLE)
     module = importlib.util.module_from_spec(spec)
-    # Where dataclasses look for the types of their fields.
+    # Dataclasses look up the types of their fields here.
     sys.modules["serve_llama"] = module
     spec.loader.exec_module(module)
     yield module

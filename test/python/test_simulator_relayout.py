@@ -103,7 +103,7 @@ def test_sources_on_a_few_finishing_cores():
     """The last of four cores has a shared sum, which is sent to all sixteen."""
     result = checked(sums(), {"x": INTEGERS})
     np.testing.assert_array_equal(result.outputs["z"], INTEGERS.sum(1))
-    assert result.statistics.relayout_bytes == 15 * 128  # the last sum is where it is wanted
+    assert result.statistics.relayout_bytes == 15 * 128  # the last sum is on its target core
 
 
 def test_a_sparse_tensor():

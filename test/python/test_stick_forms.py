@@ -24,7 +24,7 @@ PIPELINE = (
     "place-in-hbm,verify-placed,convert-sdsc-to-sdscbundle,verify-bundle)"
 )
 
-#: Operation, iteration, what it computes of arrays with all dims (size 1 where an operand lacks one).
+#: Operation, iteration, its numpy function of arrays with all dims (size 1 for missing dims).
 RUNS = {
     "add": (iteration((3, 65, 70), "012", "2", "012"), np.add),
     "add of a column": (iteration((65, 70), "01", "0", "01"), np.add),

@@ -33,7 +33,7 @@ Lanes = tuple[int | None, ...]
 
 # -- the table against predicates ---------------------------------------------------------------------
 
-#: What each dim of an operation may be: the operands that have it (r: the result), then R reduced, W window.
+#: Kinds of dims of an operation: the operands that have it (r: the result), then R reduced, W window.
 DIMS = {
     Kind.POINTWISE: ("0r", "1r", "01r", "01r", "0R"),
     Kind.CAST: ("0r", "0r", "0R"),

@@ -377,7 +377,7 @@ def test_a_bundle_for_each_size() -> None:
     assert not program.program(S=64).is_instance
 
 
-# -- sizes that a user gives ---------------------------------------------------------------------------
+# -- sizes of calls ------------------------------------------------------------------------------------
 
 
 def test_marks_of_pytorch() -> None:

@@ -157,7 +157,7 @@ def test_ci_runs_with_the_bash_of_macos() -> None:
     assert subprocess.run(["bash", "-n", str(ROOT / ".ci" / "run")]).returncode == 0
 
 
-# -- what macOS and Windows lack ----------------------------------------------------------------------
+# -- features that macOS and Windows do not have -------------------------------------------------------
 
 
 def test_processors_where_the_system_does_not_tell_those_of_a_process(monkeypatch) -> None:

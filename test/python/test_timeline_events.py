@@ -97,7 +97,7 @@ def test_nothing_takes_no_time():
     assert simulate([Repeat(0, (STREAMING,))]).total == simulate([]).total == lower([]) == upper([]) == 0
 
 
-# -- what holds for any program ----------------------------------------------------------------------------
+# -- invariants of any program -----------------------------------------------------------------------------
 
 
 def random_job(rng: random.Random) -> Job:

@@ -28,7 +28,7 @@ from spyre_mlir.tools import spyre_run
 Json = dict[str, Any]
 
 NAMES = ("softmax_dim_0_512x1024", "gelu_mlp", "llama_block", "sum_0_2_of_3", "layernorm")
-#: The fields of each kind of event besides those that all have.
+#: Fields of each kind of event, in addition to the common fields.
 KINDS = {
     "M": ("args",),
     "X": ("dur", "args"),

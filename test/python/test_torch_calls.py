@@ -32,7 +32,7 @@ def _positive(*shape: int) -> torch.Tensor:
 
 X, POSITIVE = _normal(5, 70), _positive(5, 70)
 
-#: What linalg has no form for, of each kind of signature: several results, lists, modes, element types, numbers.
+#: Operations without a form in linalg, of each kind of signature: several results, lists, modes, types, numbers.
 NO_FORM: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "lgamma": (lambda x: torch.lgamma(x) + x, (POSITIVE,)),
     "frexp": (torch.frexp, (X,)),

@@ -98,7 +98,7 @@ def case_of(name: str) -> Case:
     return CASES[name]()
 
 
-#: What operations read and write, in program order.
+#: Bytes read and written by operations, in program order.
 Moved = list[tuple[int, int]]
 
 

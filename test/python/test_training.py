@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import spyre_mlir
 from spyre_mlir.frontend.dynamo import compiled
 
-#: What is trained, and the shape of its input.
+#: Models to train, and the shapes of their inputs.
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "gelu_mlp": (lambda: GeluMlp(64, 128), (16, 64)),
     "layer_norm": (lambda: nn.LayerNorm(64), (16, 64)),

@@ -28,7 +28,7 @@ from spyre_mlir.bundle.validate import validate
 from spyre_mlir.target.ops import DEVICE_OPS
 
 CORES = (1, 32)
-#: One of each kind and some of what is between, for a number of cores that divides little evenly.
+#: One program of each kind and some mixed ones, for a number of cores that divides few sizes evenly.
 SEVEN = (
     "add", "layernormscale", "dl16tofp32", "sum", "maxnonstick", "prod", "batchmatmul", "ReStickifyOpHBM", "clone",
     "some columns", "heads", "matmul of products", "layer norm",

@@ -169,7 +169,7 @@ def test_softmax_of_8191_rows_moves_as_much_as_of_8192(rows):
     assert moved <= 1.05 * sum(argument.bytes for argument in program.bundle.manifest.arguments)
 
 
-#: What no core reaches whole, and no number of equal tiles brings into reach.
+#: Tensors beyond the span of a core that no number of equal tiles brings within it.
 OUT_OF_REACH = {
     "pointwise": (torch.relu, ((2097169, 64),)),
     "rows of a matmul": (matmul, ((2097169, 64), (64, 64))),

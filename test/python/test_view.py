@@ -145,7 +145,7 @@ def test_a_dim_with_several_elements_is_not_repeated():
         view_of((3, 3)).broadcast((3, 4), (0, 0))
 
 
-# -- what must not be refused -------------------------------------------------------------------------
+# -- legal views --------------------------------------------------------------------------------------
 
 LEGAL = {
     "transpose with a stick": ((3, 70), "transpose", [1, 0]),
@@ -195,7 +195,7 @@ def test_heads_split_and_merge(shape):
     assert view.transpose(range(len(shape) + 1)) == view
 
 
-# -- what must be refused -----------------------------------------------------------------------------
+# -- illegal views ------------------------------------------------------------------------------------
 
 ILLEGAL = {
     "cuts sticks": ((3, 128), "expand", ([[0], [1, 2]], (3, 4, 32)), "cuts sticks"),

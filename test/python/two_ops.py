@@ -41,12 +41,12 @@ FORMATS = {element: format_ for format_, element in ELEMENTS.items()}
 NUMBERS = {"f16": np.float16, "f32": np.float32, "i32": np.int32}
 #: Columns of the second operand of a matmul, features of a convolution.
 COLUMNS = 66
-#: Rows of a window of a convolution or a pooling, of which one lies beyond each end.
+#: Rows of a window of a convolution or a pooling; one row is beyond each end.
 WINDOW = 3
 CONSTANTS = {
     "clipMin": -0.5, "clipMax": 0.75, "alpha": 0.25, "softplusBeta": 1.0, "softplusThresh": 20.0, "eps": 0.01,
 }  # fmt: skip
-#: Operations that are compared on numbers of which many are equal, and those that want positive ones.
+#: Operations that are compared on numbers with many equal ones, and operations that need positive numbers.
 INTEGERS = ("equal", "notequal", "greaterequal", "lesserequal", "greaterthan", "lesserthan", "where3")
 POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal", "realdiv", "layernormscale")
 
@@ -288,7 +288,9 @@ _MAKERS: dict[Kind, Maker] = {
 
 def _shapes(op: DeviceOp, element: str) -> tuple[tuple[int, ...], ...]:
     if op.kind in (Kind.MATMUL, Kind.CONVOLUTION):
-        return tuple(shape for shape in SHAPES if shape[-1] > 1)  # what has no sum is a product of vectors
+        return tuple(
+            shape for shape in SHAPES if shape[-1] > 1
+        )  # K of 1 is a product of vectors, without a sum
     is_like_another = op.kind is Kind.POINTWISE and op.name not in EXEMPLARY
     is_first = FORMATS[element] == op.formats[0]
     return SHAPES[: 1 + is_first] if is_like_another else SHAPES if is_first else SHAPES[:2]
@@ -330,7 +332,7 @@ NAMED = {
     and ELEMENTS.keys() >= {*op.formats, *(op.result_format(form) for form in op.formats)}
 }
 
-#: Name -> producer and what makes it.
+#: Name -> producer and its builder.
 OPERATIONS: dict[str, tuple[DeviceOp, Maker]] = {
     **{name: (op, _MAKERS[op.kind]) for name, op in NAMED.items()},
     "clone": (DEVICE_OPS["identity"], _clone),
@@ -425,7 +427,7 @@ def _stages(sencores: int, lx_planning: bool) -> dict[str, Pipeline]:
     return dict(SpyrePipeline(sencores=sencores, lx_planning=lx_planning).stages())
 
 
-# -- what became of a program -------------------------------------------------------------------------
+# -- results of a program -----------------------------------------------------------------------------
 
 
 def executions(bundle: Bundle) -> list[tuple[Design, tuple[str, ...]]]:
