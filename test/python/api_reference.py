@@ -218,7 +218,7 @@ def _raised(obj: griffe.Function) -> set[str]:
 
 
 def lacks_unit(obj: griffe.Object, owner: griffe.Object | None) -> bool:
-    """Return whether the name of a number lacks a unit, and no docstring states it."""
+    """Return whether a number has a name that requires a unit, and no docstring states the unit."""
     word = obj.name.rpartition("_")[2]
     returns = str(getattr(obj, "returns", None) or getattr(obj, "annotation", None) or "")
     if word not in UNITS or not re.search(r"\b(int|float)\b", returns):

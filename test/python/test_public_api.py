@@ -73,7 +73,7 @@ def imported(text: str) -> Iterator[tuple[str, str]]:
 
 
 def unlisted(module: str, name: str) -> bool:
-    """Return public names that are on no page; a module is on a page if one of its names is."""
+    """Return whether no page has a public name; a page has a module if it has one of its names."""
     whole = f"{module}.{name}"
     if any(
         listed == whole or listed.startswith(f"{whole}.") for listed in (entry.name for entry in entries())
