@@ -12,7 +12,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, counted
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import (
     ANY,
@@ -328,7 +328,8 @@ def _problems_of(
             yield f"uses '{function}' in {expression}, which is not a scalar function or an earlier operation"
             continue
         if len(arguments) != arity:
-            yield f"gives '{function}' {len(arguments)} arguments in {expression}; it takes {arity}"
+            count = counted(len(arguments), "argument")
+            yield f"gives '{function}' {count} in {expression}; it takes {arity}"
 
 
 def _problems_of_combination(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Iterator[str]:

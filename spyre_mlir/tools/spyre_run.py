@@ -41,7 +41,7 @@ from spyre_mlir.bundle.transfer import misfit
 from spyre_mlir.bundle.validate import Finding, sound_context, validate, validate_sequence
 from spyre_mlir.driver.checking import HostArray
 from spyre_mlir.driver.ktir_interpreter import is_ktir
-from spyre_mlir.errors import CompileError, RangeWarning
+from spyre_mlir.errors import CompileError, RangeWarning, counted
 from spyre_mlir.report import summary
 from spyre_mlir.report.modules import module_lines
 from spyre_mlir.report.program_facts import program_facts
@@ -218,7 +218,9 @@ def _named(arguments: Sequence[HostArray], arrays: Mapping[str, Value]) -> dict[
         elif int(position[1]) < len(inputs):
             name = inputs[int(position[1])]
         else:
-            raise CompileError(f"Array '{key}' has no argument: there are {len(inputs)} inputs.")
+            raise CompileError(
+                f"Array '{key}' has no argument: the program has {counted(len(inputs), 'input')}."
+            )
         if name in named:
             raise CompileError(f"Input '{name}' is given twice, by name and by position.")
         named[name] = array

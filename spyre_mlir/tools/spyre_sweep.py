@@ -36,7 +36,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spyre_mlir.errors import CompileError, listed
+from spyre_mlir.errors import CompileError, counted, listed
 from spyre_mlir.files import read_text
 from spyre_mlir.loading import loaded_files
 from spyre_mlir.records import dataclass
@@ -59,7 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     results = _swept(spec, options.workers, options.retry_lost)
     print(results.table([name.replace("-", "_") for name in spec.columns]))
     refused = sum(bool(row["error"]) for row in results) - results.failures
-    print(f"{len(results)} points, {results.computed} computed, {refused} refused, {results.failures} failed")
+    points = counted(len(results), "point")
+    print(f"{points}, {results.computed} computed, {refused} refused, {results.failures} failed")
     if options.csv:
         results.to_csv(options.csv)
     if draws:

@@ -209,11 +209,11 @@ INCOMPLETE = {
     ),
     "missing argument": (
         replace(SQUARE, expression=("mul", "x")),
-        "'square' gives 'mul' 1 arguments in ('mul', 'x'); it takes 2",
+        "'square' gives 'mul' 1 argument in ('mul', 'x'); it takes 2",
     ),
     "missing constant of another operation": (
         replace(SQUARE, expression=("leakyrelufwd", "x")),
-        "'square' gives 'leakyrelufwd' 1 arguments in ('leakyrelufwd', 'x'); it takes 2",
+        "'square' gives 'leakyrelufwd' 1 argument in ('leakyrelufwd', 'x'); it takes 2",
     ),
     "constant of a pattern": (
         DeviceOp("scaled", Kind.POINTWISE, ("x",), ("mul", ("neg", "x"), "by"), constants=("by",),

@@ -68,7 +68,7 @@ def test_a_point_that_fails_is_the_exit_status(spec: Path, capsys: pytest.Captur
         )
         == 1
     )
-    assert capsys.readouterr().out.splitlines()[-1] == "1 points, 1 computed, 0 refused, 1 failed"
+    assert capsys.readouterr().out.splitlines()[-1] == "1 point, 1 computed, 0 refused, 1 failed"
     error = "own.py:15:13: error: The solver 'fails' fails for 2 buffers"
     assert error in (spec.parent / "rows.csv").read_text()
 
