@@ -71,14 +71,14 @@ def _metrics(name: str, ops: list[OpDivision]) -> Metrics:
 
 
 def _notes(name: str, pairs: list[tuple[OpDivision, OpDivision]]) -> Iterator[str]:
-    """Return the ops of a program that leave a core idle, even or uneven, without duplicates."""
+    """Yield the ops of a program that leave a core idle, even or uneven, without duplicates."""
     for one, other in dict.fromkeys(pairs):
         if min(one.cores, other.cores) < default_target().cores:
             yield f"{name}: {one.opcode} of {list(one.units)} in {one}; uneven {other}"
 
 
 def _ops(name: str, uneven: bool) -> Iterator[OpDivision]:
-    """Return the divisions of the operations of a program."""
+    """Yield the divisions of the operations of a program."""
     from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
     from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 

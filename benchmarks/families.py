@@ -134,7 +134,7 @@ def _warm_up() -> None:
 
 
 def _differences(name: str, family: Any, program: Any) -> list[str]:
-    """Yield a note for each bound of the compiler that differs from the bound by hand."""
+    """Return a note for each bound of the compiler that differs from the bound by hand."""
     bound = program.bound()
     pairs = {
         "bytes": (bound.bytes, family.bytes),

@@ -359,7 +359,7 @@ def _loops(statements: Sequence) -> int:
 
 
 def outcomes(seeds: Iterable[int]) -> Iterator[tuple[NamedProgram, Outcome | Exception]]:
-    """Return the program of each seed and its outcome."""
+    """Yield the program of each seed and its outcome."""
     for seed in seeds:
         program = named_program(seed)
         try:

@@ -366,7 +366,7 @@ def select(d: Draw) -> None:
 
 
 def distinct_rows(dim: int) -> Callable[[Value], bool]:
-    """Return whether all elements along a dim are different."""
+    """Return a test of a value: all elements along ``dim`` are different."""
 
     def test(value: Value) -> bool:
         ordered = value.exact.double().sort(dim).values

@@ -57,7 +57,7 @@ def outcome(text: str, level: str, sencores: int) -> Outcome:
 
 
 def _numbers(text: str, program: spyre_mlir.Program, level: str) -> Outcome:
-    """Return whether the numbers of a program equal the numbers of its IR on the CPU.
+    """Compare the numbers of a program with the numbers of its IR on the CPU.
 
     Normal numbers first; where those differ, positive ones have to differ, too: sums of normal ones may cancel.
     """
@@ -143,7 +143,7 @@ def _work(function: Callable[..., Outcome], calls: Sequence[tuple[Any, ...]], se
 
 
 def _received(receiver: int, child: int, count: int, seconds: float) -> Iterator[Outcome]:
-    """Return the outcomes that a child sends, and the outcome that ended it."""
+    """Yield the outcomes that a child sends, and the outcome that ended it."""
     for _ in range(count):
         ready, _, _ = select.select([receiver], [], [], seconds)
         if not ready:

@@ -527,7 +527,7 @@ def _is_pinned(node: TensorNode, held: LayoutCandidate) -> bool:
 
 
 def _own(there: _There, tensor: int) -> ProducedLayout:
-    """Yield the ways to make a tensor that is not a view or a weight."""
+    """Return the layout in which a tensor was made that is not a view or a weight."""
     own = there[tensor][0]
     assert own is not None
     return own
@@ -580,7 +580,7 @@ class EdgeByEdge:
         return cost
 
     def _viewed(self, index: int, node: ViewNode) -> float:
-        """Yield views of all layouts of the source, or of a conversion of it, and a copy in the pinned layout."""
+        """Hold views of all layouts of the source, or of a conversion of it, and a copy in the pinned layout."""
         cost, source = 0.0, node.source
         self.held[index] = self._images(node, self.held[source])
         if not self.held[index]:

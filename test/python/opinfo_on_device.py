@@ -89,7 +89,7 @@ class _Places(Listener):
 def tickets(
     names: Sequence[str], dtypes: Sequence[str], count: int, way: str, kinds: Sequence[str]
 ) -> Iterator[DeviceTicket]:
-    """Return the first samples of operations of each kind, in the types of each; error inputs have other types."""
+    """Yield the first samples of operations of each kind, in the types of each; error inputs have other types."""
     known = opinfo_samples.operations()
     for kind, dtype, name in itertools.product(kinds, dtypes, names):
         if (kind == MODULE) != (name in modules_on_device.modules()):

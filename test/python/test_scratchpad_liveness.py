@@ -79,7 +79,7 @@ def written_out(
 
 
 def needed(program: Sequence[OpAccesses | LoopAccesses]) -> Iterator[tuple[str, int]]:
-    """Return every buffer with every position at which its contents are still needed, since a write or a load."""
+    """Yield every buffer with every position at which its contents are still needed, since a write or a load."""
     trace = written_out(program)
     for at, (position, step) in enumerate(trace):
         for name in (*step.reads, *step.writes):

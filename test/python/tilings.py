@@ -69,7 +69,7 @@ def _named(attributes: ir.DictAttr, names: Sequence[str]) -> ir.DictAttr:
 
 
 def _hint(func: ir.Operation, tiles: Sequence[tuple[str, int]], rng: random.Random) -> None:
-    """Return one hint with all tiles around all operations, or an outer one and a nested one around some operations."""
+    """Set one hint with all tiles around all operations, or an outer hint and a nested one around some operations."""
     ops = [op.operation for op in func.regions[0].blocks[0].operations]
     ops = [op for op in ops if op.name.startswith("linalg.")]
     hints = [Hint(3 + number, (each,)) for number, each in enumerate(tiles)]
