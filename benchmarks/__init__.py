@@ -5,12 +5,13 @@
     python -m benchmarks startup chain --json out.json    runs some, writes {name: {metric: value}}
     python -m benchmarks --all --markdown docs/benchmarks.md
 
-A benchmark is a function with ``@benchmark``; its name is the function's with dashes, its docstring the line
-of the list. It returns numbers by metric. A metric ends with its unit: ``_seconds``, ``_bytes``; one without
-is a count or a ratio. A new file of this folder is found by itself.
+A benchmark is a function with ``@benchmark``; its name is the name of the function with dashes, and the first line of
+its docstring is the line in the list. It returns numbers by metric. The name of a metric ends with its unit:
+``_seconds``, ``_bytes``; a metric without a unit is a count or a ratio. A new file of this folder is imported
+automatically.
 """
 
 import os
 
-# What is measured is the compiler; the benchmark of the cache turns it on.
+# Benchmarks measure the compiler without the cache; the benchmark of the cache sets this variable to 1.
 os.environ["SPYRE_CACHE"] = "0"

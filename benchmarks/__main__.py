@@ -17,7 +17,7 @@ from spyre_mlir.loading import load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """List or run benchmarks; 0, or 1 after a diagnostic."""
+    """List or run benchmarks; return the exit status, 1 after a diagnostic."""
     options, others = _parser().parse_known_args(argv)
     for path in options.load:
         load(path)
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _of_benchmarks(arguments: Sequence[str], benchmarks: Sequence[registry.Benchmark]) -> dict[str, Any]:
-    """The options of the benchmarks themselves, ``--count 10``, by name."""
+    """Return the options of the benchmarks themselves, such as ``--count 10``, by name."""
     defaults = {name: value for each in benchmarks for name, value in each.options().items()}
     chosen: dict[str, Any] = {}
     words = iter(arguments)

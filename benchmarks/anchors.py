@@ -24,13 +24,13 @@ ROW_BY_ROW = ((ROWS, DEPTH), (DEPTH, COLUMNS), (ROWS, COLUMNS))
 BATCH_OUTERMOST = tuple((BATCH, *order) for order in BLOCKS)
 
 
-#: The part of LX that the back end kept when the products were measured.
+#: The fraction of LX that the back end kept when the products were measured.
 _BACKEND_FRACTION = 0.8
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """A measurement of others: what was measured, in microseconds, and the prediction for what was run."""
+    """A measurement of a row: its name, the time in microseconds, and the prediction for the same program."""
 
     name: str
     measured_us: float
@@ -59,9 +59,9 @@ def anchors() -> Metrics:
 
     Spearman's rank correlation, and the RMS of log(predicted / measured). Two stages of softmax were faster than
     their bytes at the peak of the memory allow: they are predicted to take these. The ratios are predictions
-    for rows that tell no time of a program: the default layouts of a batched product over batch-outermost ones
-    (measured: up to 8.3), 32 slices of rows over 4 x 8 (about 2.5), both untraced (docs/sources.md), an MLP whose
-    divisions do not agree over one whose do (1.2 in torch-spyre #2765; here 512 x 4096 x 12800).
+    for rows without the time of a program: the default layouts of a batched product over batch-outermost layouts
+    (measured: up to 8.3), 32 slices of rows over 4 x 8 (about 2.5), both untraced (docs/sources.md), an MLP with
+    different divisions over an MLP with a joint division (1.2 in torch-spyre #2765; here 512 x 4096 x 12800).
     """
     rows = all_anchors()
     metrics = {
@@ -83,7 +83,7 @@ def rms_log_error(rows: Sequence[Anchor]) -> float:
 
 @functools.cache
 def all_anchors() -> tuple[Anchor, ...]:
-    """The rows that tell the time of one program."""
+    """Return the rows with the measured time of one program."""
     return (*_softmax_anchors(), *_matmul_anchors())
 
 
@@ -92,10 +92,10 @@ def _softmax(rows: int, columns: int, **options: Any) -> Timeline:
 
 
 def _softmax_anchors() -> list[Anchor]:
-    """Compiled with the options that docs/scratchpad.md names for each stage.
+    """Return the stages of softmax, compiled with the options that docs/scratchpad.md names for each stage.
 
-    The times are those of "Scratchpad (LX) optimization", the interval that of "Analytical Cost Model"; its geometric
-    mean is the measured value. On 4 cores torch-spyre's neighbours were not made to agree.
+    "Scratchpad (LX) optimization" has the times, and "Analytical Cost Model" the interval, whose geometric mean is the
+    measured value. On 4 cores torch-spyre did not propagate divisions to neighbours.
     """
     reductions = {"clone_inputs": False, "in_place": False, "lx_ops": ("maxnonstick", "sumnonstick")}
     stages: tuple[tuple[str, float, dict[str, Any]], ...] = (
@@ -117,11 +117,11 @@ def _softmax_anchors() -> list[Anchor]:
 
 
 def _matmul_anchors() -> list[Anchor]:
-    """Products with forced splits, in the runs whose back end kept 0.8 of LX (AdnanHoque/torch-spyre).
+    """Return products with forced splits, of the runs whose back end reserved 0.8 of LX (AdnanHoque/torch-spyre).
 
-    Where a row names no layout it is that of blocks, a batched one in the default. The row of the attention names
-    neither sizes nor split; its time is that of a batch of 512 and M 32 in the table of measured products. The bad
-    layout is not described: row by row.
+    A row without a layout has the layout of blocks; a batched row has the default layout. The row of the attention
+    does not name sizes or split; its time equals the time of a batch of 512 and M 32 in the table of measured products.
+    The source does not describe the bad layout: assume row by row.
     """
     forced = (1, 4, 8, 1)
     rows = (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How much attention of many shapes moves."""
+"""Traffic of attention of many shapes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from benchmarks.registry import Metrics, Noted, benchmark
 
 BATCHES, HEADS, LENGTHS, COLUMNS = (1, 2, 4, 8), (8, 32, 64), (512, 1024, 2048, 4096), 128
 
-#: Heads of keys: as many as there are, groups of 8, one for all.
+#: Heads of keys: as many as heads, groups of 8, one for all.
 GROUPED, ALL = 8, 1
 
-#: What traffic may be over its bound, which is each input and result once.
+#: The allowed traffic over its bound, which is each input and result once.
 LIMIT = 1.3
 
 #: Batch, heads, heads of keys, length, causal or not.
@@ -27,8 +27,8 @@ Shape = tuple[int, int, int, int, bool]
 def attention(every: int = 37, most_seconds: int = 3600) -> Metrics:
     """Traffic of compiled attention over its bound, on 32 cores: batch, heads, grouped or not, length, causal or not.
 
-    ``--every 1`` compiles all shapes, else each so-manieth of them; nothing is begun after ``--most_seconds``. The
-    bound is each input and the result once; a causal mask is neither. Shapes over 1.3 have a remark with prices.
+    ``--every 1`` compiles all shapes, ``--every N`` each N-th shape; no compilation begins after ``--most_seconds``.
+    The bound is each input and the result once, without a causal mask. Shapes over 1.3 have a remark with costs.
     """
     begin, notes, ratios, unpriced = time.monotonic(), [], [], 0
     for shape in list(_shapes())[::every]:
@@ -62,7 +62,7 @@ def _text(shape: Shape) -> str:
 
 
 def _compiled(shape: Shape) -> tuple[float, float, bool]:
-    """Traffic over its bound, predicted microseconds, and whether a remark of the rewrite has a price."""
+    """Return traffic over its bound, predicted microseconds, and whether a remark of the rewrite has a cost."""
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 

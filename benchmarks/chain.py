@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How compile time grows with the size of a program."""
+"""Growth of compile time with the size of a program."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _BODIES = (
 def chain() -> Metrics:
     """1000 and 4000 elementwise ops in a row through spyre-opt --spyre-pipeline, with the slowest passes.
 
-    The growth is that of processor time, which other processes of the machine disturb least. In a fan, every
-    op also reads one value that is computed; it grows from 500 to 2000 ops.
+    The growth is of processor time, which other processes of the machine disturb least. In a fan, every op also reads
+    one computed value; the fan grows from 500 to 2000 ops.
     """
     small, large = _runs(text(1000), 3), _runs(text(4000), 2)
     fans = [_processor_seconds(_runs(text(length, fan=True), 2)) for length in (500, 2000)]
@@ -42,9 +42,9 @@ def chain() -> Metrics:
 
 
 def text(length: int, *, fan: bool = False) -> str:
-    """A function of ``length`` generic ops, each on the result of the one before and on %x.
+    """Return a function of ``length`` generic ops, each on the result of the previous op and on %x.
 
-    In a ``fan``, %x is computed, too; otherwise it is the argument.
+    In a ``fan``, %x is computed, too; otherwise %x is the argument.
     """
     tensor = f"tensor<{SHAPE}xf16>"
     lines = [
@@ -70,7 +70,7 @@ def text(length: int, *, fan: bool = False) -> str:
 
 
 def _runs(program: str, times: int) -> list[Run]:
-    """Runs of spyre-opt on a program."""
+    """Return runs of spyre-opt on a program."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "chain.mlir"
         path.write_text(program, encoding="utf-8")
@@ -82,7 +82,7 @@ def _processor_seconds(runs: list[Run]) -> float:
 
 
 def _passes(program: str) -> dict[str, float]:
-    """The seconds of each pass, slowest first; those of a pass that runs several times are added up."""
+    """Return the seconds of each pass, slowest first, summed over the runs of a pass."""
     from spyre_mlir import dialects
     from spyre_mlir.mlir import ir
     from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline

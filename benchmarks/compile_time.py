@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How long the pipeline takes, and what memory, for the sizes that users have; and where the rest of the time goes."""
+"""Time and memory of the pipeline at realistic sizes, and the time of the steps around it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from benchmarks.registry import Metrics, Noted, benchmark
 
 LENGTHS = (64, 256, 1024, 4096)
 
-#: Of the suite, by the names that their metrics have.
+#: Programs of the suite, by the names of their metrics.
 LAYERS = {"granite_layer": "layer_512", "layers_12": "layers_12"}
 
-#: How often each pipeline is measured; the shortest counts.
+#: Number of measurements of each pipeline; the shortest counts.
 TIMES = 2
 
 COLUMNS = ("import_seconds", "pipeline_seconds", "write_seconds")
@@ -36,9 +36,9 @@ def compile_time() -> Metrics:
     """Seconds of the pipeline: a Granite-like layer, 12 of them, chains of up to 4096 ops; and of the steps around it.
 
     The layers of the suite are compiled at full size on 32 cores, in a process each, best of 2; ``peak_gb`` (10^9
-    bytes) is the most that one of the processes took with all it imports, PyTorch included. The growth is that of the
-    time per op from 64 or more ops to 4096, the larger one. The table is of programs of the tests: import is
-    torch.export and torch-mlir.
+    bytes) is the largest memory of a process, with its imports, PyTorch included. The growth compares the time per op
+    at 4096 ops with the time per op at 64 or more ops. The table lists programs of the tests: import is torch.export
+    and torch-mlir.
     """
     metrics: dict[str, float] = {}
     peaks = []
@@ -58,8 +58,8 @@ def compile_time() -> Metrics:
 
 
 def _layers(name: str) -> tuple[float, float, int]:
-    """Seconds of the pipeline and of the import, and the largest memory, of a program of the suite."""
-    suite_linalg("softmax")  # lazy imports are not what is measured
+    """Return the seconds of the pipeline and of the import, and the largest memory, of a program of the suite."""
+    suite_linalg("softmax")  # without the time of lazy imports
     begun = time.perf_counter()
     module = suite_linalg(name)
     imported = time.perf_counter() - begun
@@ -67,7 +67,7 @@ def _layers(name: str) -> tuple[float, float, int]:
 
 
 def _chain(length: int) -> tuple[float, int]:
-    """Seconds of the pipeline and the largest memory of so many ops in a row."""
+    """Return the seconds of the pipeline and the largest memory of ``length`` ops in a row."""
     return _pipeline_seconds(text(length)), peak_bytes()
 
 
@@ -79,7 +79,7 @@ def _pipeline_seconds(source: Any) -> float:
 
 
 def _steps() -> dict[str, float]:
-    """Seconds of import, pipeline and writing of programs of the tests."""
+    """Return the seconds of import, pipeline and writing of programs of the tests."""
     import spyre_mlir
 
     factories = programs()

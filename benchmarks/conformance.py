@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whether the bundles of compiled programs are as torch-spyre writes them."""
+"""Conformance of the bundles of compiled programs to torch-spyre."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spyre_mlir.errors import CompileError
 def conformance(kind: str = "tests") -> Metrics:
     """Differences that the conformance check finds in programs compiled with the defaults, by how much they matter.
 
-    ``kind`` are kinds of programs as of ``fingerprints``. The notes name the fields.
+    ``kind`` are kinds of programs as in ``fingerprints``. The notes name the fields.
     """
     metrics, notes = Counter(programs=0, designs=0), []
     for name, compiled in compiled_programs(kind.split(",")):
@@ -39,5 +39,5 @@ def conformance(kind: str = "tests") -> Metrics:
 
 
 def weight_key(weight: Weight) -> str:
-    """The metric that counts differences of a weight."""
+    """Return the metric that counts differences of a weight."""
     return weight.value.replace(" ", "_")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How well operations are divided over the cores, and what the passes of work division cost."""
+"""Quality of work division, and the cost of its passes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.programs import CHOSEN, programs
 from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.target.target import default_target
 
-#: The passes that divide and check it; pipelines name options after them.
+#: The passes that divide operations and check the division; pipelines write options after the names.
 PASSES = ("span-reduction", "work-distribution", "verify-divided", "verify-ownership")
 
 CHAINS = (1000, 4000)
@@ -23,7 +23,7 @@ CHAINS = (1000, 4000)
 
 @dataclass(frozen=True)
 class OpDivision:
-    """One operation: slices of its dims, how many cores have one, and the largest and mean slice in units of work."""
+    """Division of an operation: slices of its dims, cores in use, and the largest and mean slice in units of work."""
 
     opcode: str
     splits: tuple[int, ...]
@@ -37,7 +37,7 @@ class OpDivision:
 
     @property
     def balance(self) -> float:
-        """Largest share over mean share of the cores in use: 1 is even."""
+        """Return the largest share over the mean share of the cores in use: 1 is even."""
         return self.largest / self.mean
 
 
@@ -45,7 +45,7 @@ class OpDivision:
 def division() -> Metrics:
     """Cores in use and balance over the ops of all programs of the tests, even and uneven; share of the passes.
 
-    The notes have the ops of a few programs. Each pass counts with its shortest of three runs.
+    The notes list the ops of a few programs. The time of a pass is the shortest of three runs.
     """
     even, uneven = ({name: list(_ops(name, way)) for name in programs()} for way in (False, True))
     pairs = {name: list(zip(even[name], uneven[name], strict=True)) for name in even}
@@ -71,14 +71,14 @@ def _metrics(name: str, ops: list[OpDivision]) -> Metrics:
 
 
 def _notes(name: str, pairs: list[tuple[OpDivision, OpDivision]]) -> Iterator[str]:
-    """The ops of a program that leave a core idle in one of the ways, equal ones once."""
+    """Yield the ops of a program that leave a core idle, even or uneven, without duplicates."""
     for one, other in dict.fromkeys(pairs):
         if min(one.cores, other.cores) < default_target().cores:
             yield f"{name}: {one.opcode} of {list(one.units)} in {one}; uneven {other}"
 
 
 def _ops(name: str, uneven: bool) -> Iterator[OpDivision]:
-    """The operations of a program, divided."""
+    """Yield the divisions of the operations of a program."""
     from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
     from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 
@@ -112,7 +112,7 @@ def _imported(name: str) -> str:
 
 
 def _costs() -> Metrics:
-    """Share of the passes in the time of the pipeline on chains, and their growth."""
+    """Return the share of the passes in the time of the pipeline on chains, and their growth."""
     times = {length: seconds_of_passes(lambda length=length: parsed(text(length))) for length in CHAINS}
     metrics: dict[str, float] = {}
     for length, seconds in times.items():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Linear layers with weights of 8 bits: what they read, how long they take, how far they are from the exact result."""
+"""Linear layers with 8-bit weights: traffic, time, and error against the exact result."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.registry import Metrics, Noted, benchmark
 
 SIZE = 4096
 
-#: Type of the weight, and what is done with activations.
+#: Type of the weight, and quantisation of activations.
 KINDS = (("fp8", None), ("int8", None), ("fp8", "token"), ("int8", "token"))
 
 COLUMNS = ("read_over_needed", "time_over_bound", "predicted_us", "error_over_rule")
@@ -19,8 +19,8 @@ COLUMNS = ("read_over_needed", "time_over_bound", "predicted_us", "error_over_ru
 def eight_bits(rows: str = "1,512", size: int = SIZE) -> Metrics:
     """A linear layer of 4096 x 4096 in fp8 and int8, with activations of 16 and of 8 bits, run on 32 cores.
 
-    What it needs to read is the weight once in 8 bits, rows and scales. The rule for errors: four times that of PyTorch
-    in fp16 or a thousandth of the largest number, both against float64.
+    The bound of traffic is the weight once in 8 bits, rows and scales. Allowed is four times the error of PyTorch in
+    fp16, or a thousandth of the largest number, both against float64.
     """
     metrics: dict[str, float] = {}
     for kind, activations in KINDS:
@@ -37,7 +37,7 @@ def eight_bits(rows: str = "1,512", size: int = SIZE) -> Metrics:
 
 
 def _measured(kind: str, activations: Any, rows: int, size: int) -> dict[str, float]:
-    """The figures of one layer."""
+    """Return the figures of one layer."""
     import torch
 
     import spyre_mlir
@@ -64,7 +64,7 @@ def _measured(kind: str, activations: Any, rows: int, size: int) -> dict[str, fl
 
 
 def _exact(layer: Any, x: Any) -> Any:
-    """The result of a layer in float64, of the codes that it multiplies."""
+    """Return the result of a layer in float64, from the codes that it multiplies."""
     import torch
 
     weight = layer.weight.double() * layer.weight_scale.double()

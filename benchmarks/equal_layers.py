@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How long a stack of layers takes to compile, import and pipeline, if they are equal and if no two are."""
+"""Time to compile, import and plan a stack of layers that are all equal, or all different."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.registry import Metrics, benchmark
 
 EQUAL, DIFFERENT = (12, 48), 64
 
-#: Sizes of the layers that differ: the inner one is so much and as many sticks as the number of the layer.
+#: Sizes of layers that differ: the inner size is this size and one more stick for each layer.
 ROWS, HIDDEN, INNER, STICK = 64, 256, 512, 64
 
 
@@ -21,8 +21,8 @@ ROWS, HIDDEN, INNER, STICK = 64, 256, 512, 64
 def equal_layers() -> Metrics:
     """Seconds of ``compile`` for 12 and 48 equal Granite-like layers, and for 64 small ones of different sizes.
 
-    Each in a process of its own, after a small program; weights take no memory. ``copies`` are the layers that were
-    not planned, ``peak`` (10^9 bytes) is with all that was imported.
+    Each program is compiled in a separate process, after a small program; weights take no memory. ``copies`` counts
+    layers that were not planned, ``peak`` (10^9 bytes) includes all imports.
     """
     metrics: dict[str, float] = {}
     for count in EQUAL:
@@ -35,7 +35,7 @@ def equal_layers() -> Metrics:
 
 
 def _equal(count: int) -> tuple[float, int, int]:
-    """Seconds, layers that are copies, and the largest memory of so many layers at full size."""
+    """Return seconds, the number of layers that are copies, and the largest memory of ``count`` layers at full size."""
     member = suite()
     return _compiled(*member.program("layers_12", replace(member.FULL, layers=count), weights=False))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Families of programs that nobody tuned plans for, at full size: predicted times over what they need."""
+"""Families of programs without hand-tuned plans, at full size: predicted times over their bounds."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ COLUMNS = (
     "host_operations", "compile_s", "import_s",
 )  # fmt: skip
 
-#: Names of the families that a figure is about.
+#: Names of the families in the group of a metric.
 GROUPS = {"": "", "decode_": "^decode_", "conv_": "resnet|mobilenet|unet|whisper_stem"}
 
-#: By how much the bound of the compiler may be another than the one by hand.
+#: The allowed difference between the bound of the compiler and the bound by hand.
 AGREES = 0.02
 
 
-#: The largest values that are wanted, of this benchmark and of plan-quality.
+#: Upper limits of metrics, of this benchmark and of plan-quality.
 TARGETS = {
     "time_over_bound_geomean": 1.4,
     "decode_time_over_bound_geomean": 1.3,
@@ -43,16 +43,16 @@ TARGETS = {
 def families(only: str = "") -> Metrics:
     """Families of programs at full size on 32 cores, compiled one by one: predicted time over what they need.
 
-    ``--only`` is a regular expression of their names. The bound is that of the compiler, of logical bytes and needed
-    multiply-adds; notes say where it is another than the one by hand. What the host does costs no time here. Notes
-    name each program over 3.0 with what takes most of its time.
+    ``--only`` is a regular expression of their names. The bound is computed by the compiler from logical bytes and
+    needed multiply-adds; notes list differences from the bound by hand. Host operations cost no time here. Notes name
+    each program over 3.0 with the operations that take most of its time.
     """
     metrics, notes = all_measured(only)
     return Noted({**metrics, **summary(metrics)}, notes, COLUMNS)
 
 
 def all_measured(only: str) -> tuple[dict[str, float], list[str]]:
-    """The figures of families whose names match, and notes; a line of each is printed as soon as it is there."""
+    """Return the figures of families whose names match, and notes; print the line of each as soon as it is measured."""
     metrics: dict[str, float] = {}
     notes: list[str] = []
     print(f"{'':34}" + "".join(f"{column:>18}" for column in COLUMNS), flush=True)
@@ -71,7 +71,7 @@ def all_measured(only: str) -> tuple[dict[str, float], list[str]]:
 
 @functools.cache
 def measured(name: str) -> tuple[dict[str, float], tuple[str, ...]]:
-    """The figures of a family by column, none if it does not compile, and notes; compiled once per process."""
+    """Return the figures of a family by column, none if it does not compile, and notes; cached in the process."""
     _warm_up()
     family = families_module().all_families()[name]
     model, inputs = family.program()
@@ -83,7 +83,7 @@ def measured(name: str) -> tuple[dict[str, float], tuple[str, ...]]:
             program = spyre_mlir.compile(model, inputs)
         seconds = time.perf_counter() - begun
         figures = program.metrics()
-    # One program that is refused or stops with an error must not hide the others.
+    # A program that is refused or stops with an error must not hide the others.
     except Exception as error:
         return {}, (f"{name}: not compiled: {type(error).__name__}: {_first_line(error)}",)
     row = {
@@ -99,14 +99,14 @@ def measured(name: str) -> tuple[dict[str, float], tuple[str, ...]]:
 
 
 def by_hand_us(family: Any) -> float:
-    """The least time of a program in microseconds, from its bytes and multiply-adds by hand."""
+    """Return the least time of a program in microseconds, from its bytes and multiply-adds by hand."""
     target = default_target()
     rate = target.cores * target.array.multiply_adds_per_ns
     return max(family.bytes / target.one_way_bytes_per_ns, family.multiply_adds / rate) / 1000
 
 
 def summary(metrics: Metrics) -> dict[str, float]:
-    """The geometric means of groups of families, the largest ratio, the longest compilation."""
+    """Return geometric means of groups of families, the largest ratio, and the longest compilation."""
     ratios = {
         key.rpartition(".")[0]: value for key, value in metrics.items() if key.endswith(".time_over_bound")
     }
@@ -125,7 +125,7 @@ def _geomean(values: Sequence[float]) -> float:
 
 @functools.cache
 def _warm_up() -> None:
-    """Import what is imported late, so that the first program does not pay for it."""
+    """Import lazy modules, so that the time of the first program does not include them."""
     import torch
 
     import spyre_mlir
@@ -134,7 +134,7 @@ def _warm_up() -> None:
 
 
 def _differences(name: str, family: Any, program: Any) -> list[str]:
-    """Where the bound of the compiler is another than the one by hand."""
+    """Return a note for each bound of the compiler that differs from the bound by hand."""
     bound = program.bound()
     pairs = {
         "bytes": (bound.bytes, family.bytes),
@@ -148,7 +148,7 @@ def _differences(name: str, family: Any, program: Any) -> list[str]:
 
 
 def _reasons(name: str, program: Any) -> list[str]:
-    """What takes the time of a program that is far over its bound, as its remark says."""
+    """Return the remarks on the operations that keep a program far over its bound."""
     return [f"{name}: {remark.reason}" for remark in program.remarks if remark.kind == FAR_FROM_BOUND]
 
 

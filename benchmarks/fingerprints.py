@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The bytes of compiled programs, to be compared before and after a change that may not change them."""
+"""Digests of compiled programs, to compare before and after a change that must not change programs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from benchmarks.programs import models, op_coverage, programs, suite, suite_lina
 from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.errors import CompileError
 
-#: The SHA-256 of each file of a program's folder; of a program that is refused, none.
+#: The SHA-256 of each file of a program's folder; empty for a program that is refused.
 Digests = Mapping[str, str]
 
 KINDS = ("tests", "operations", "suite", "zoo", "mlir")
 
-#: The comment between two inputs in one file, as ``--split-input-file`` has it.
+#: The comment between two inputs in one file, as for ``--split-input-file``.
 _SPLIT = "// -----"
 
 
@@ -29,8 +29,9 @@ _SPLIT = "// -----"
 def fingerprints(write: str = "", against: str = "", kind: str = ",".join(KINDS)) -> Metrics:
     """SHA-256 of every file of the programs of the tests, the suite and the zoo, compiled with the defaults.
 
-    ``write`` is a JSON file for them, ``against`` one of another commit to compare with: ``different`` counts
-    programs of which a file differs, that are refused now and were not, or that are gone. The notes name them.
+    ``write`` is a JSON file for them, ``against`` a file of another commit to compare with: ``different`` counts
+    programs with a file that differs, programs that only this commit refuses, and programs that are absent. The notes
+    name them.
     """
     digests = {name: _digests(compiled) for name, compiled in compiled_programs(kind.split(","))}
     if write:
@@ -44,7 +45,7 @@ def fingerprints(write: str = "", against: str = "", kind: str = ",".join(KINDS)
 
 
 def compiled_programs(kinds: list[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """The programs of some kinds by name, each with what compiles it; ``CompileError`` for an unknown kind."""
+    """Yield programs of some kinds by name, each with its compile function; ``CompileError`` for an unknown kind."""
     unknown = [name for name in kinds if name not in KINDS]
     if unknown:
         raise CompileError(f"There is no kind of programs '{unknown[0]}'; there are {', '.join(KINDS)}.")
@@ -89,7 +90,7 @@ def _of_zoo(name: str) -> Callable[[], Any]:
 
 
 def _of_files() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """The inputs in the .mlir files of the tests that a compiler takes whole, part by part."""
+    """Yield the inputs in .mlir files of the tests that a compiler accepts as whole programs, part by part."""
     for path in sorted((ROOT / "test").rglob("*.mlir")):
         for number, text in enumerate(path.read_text(encoding="utf-8").split(_SPLIT)):
             yield f"{path.relative_to(ROOT).as_posix()}:{number}", _of_text(text)
@@ -105,7 +106,7 @@ def _of_text(text: str) -> Callable[[], Any]:
 
 
 def _digests(compiled: Callable[[], Any]) -> Digests:
-    """The digests of a program's files, by path; none of one that is refused."""
+    """Return the digests of a program's files, by path; empty for a program that is refused."""
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         saved = Path(folder) / "program"
@@ -121,7 +122,7 @@ def _digests(compiled: Callable[[], Any]) -> Digests:
 
 
 def read(path: str) -> Mapping[str, Digests]:
-    """The fingerprints in a file that ``write`` named; ``CompileError`` if it has none."""
+    """Return the fingerprints in a file of ``write``; ``CompileError`` if it has none."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -129,13 +130,13 @@ def read(path: str) -> Mapping[str, Digests]:
 
 
 def _of_kinds(digests: Mapping[str, Digests], kinds: list[str]) -> Mapping[str, Digests]:
-    """Those of the kinds that are compared; a .mlir file of the tests is named by its path."""
+    """Return the fingerprints of the compared kinds; the name of a .mlir file of the tests is its path."""
     folders = tuple("test/" if kind == "mlir" else f"{kind}/" for kind in kinds)
     return {name: files for name, files in digests.items() if name.startswith(folders)}
 
 
 def differences(before: Mapping[str, Digests], now: Mapping[str, Digests]) -> list[str]:
-    """A line for each earlier program that is not the same to the byte."""
+    """Return a line for each earlier program that has changed."""
     return [
         f"{name}: {_difference(files, now.get(name))}"
         for name, files in before.items()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What no prediction may undercut."""
+"""Lower bounds of predicted times."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from benchmarks.registry import Metrics, Noted, benchmark
 
 @benchmark(below_the_floor=0, faster_with_an_operation=0)
 def floors(count: int = 20, first: int = 0) -> Metrics:
-    """Predicted times of random programs on 1, 4 and 32 cores, beside bytes and multiply-adds at their peaks.
+    """Predicted times of random programs on 1, 4 and 32 cores, compared with bytes and multiply-adds at their peaks.
 
-    Each of ``--count`` programs, from seed ``--first`` on, is compiled twice: as it is, and with one operation more,
+    Each of ``--count`` programs, from seed ``--first`` on, is compiled twice: unchanged, and with one operation more,
     which must not make it faster.
     """
     module, below, faster, notes = floor_programs(), 0, 0, []

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random programs and mutants of files: how many are right, refused, or a fault of the compiler.
+"""Random programs and mutants of files: the numbers of right, refused and faulty cases.
 
-``python -m benchmarks fuzz`` prints the table that docs/benchmarks.md has, a row for each kind.
+``python -m benchmarks fuzz`` prints the table of docs/benchmarks.md, a row for each kind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spyre_mlir.errors import CompileError
 #: and ``fuzz_workers.Workers``.
 Ticket = Outcome = Workers = Any
 
-#: Kinds of programs of PyTorch, by how they are run, and of mutants of files.
+#: Kinds of PyTorch programs, by the way to run them, and of mutants of files.
 PROGRAMS = (
     "programs", "sizes", "state", "loops", "hints", "bytes", "types", "specials", "asserts", "eager", "graphs",
     "gradients", "ktir", "saved", "threads",
@@ -66,12 +66,12 @@ def fuzz(
 
 
 def tickets(kind: str, seed: int, indices: Iterable[int]) -> Iterator[Ticket]:
-    """The cases of a kind with these numbers."""
+    """Return the cases of a kind with these numbers."""
     return (fuzz_kinds().Ticket(kind, seed, index) for index in indices)
 
 
 def minimised(workers: Workers, ticket: Ticket, outcome: Outcome, folder: Path) -> Path:
-    """Writes a small case that fails like this one; its path."""
+    """Write a small case that fails like this one; return its path."""
     from dataclasses import replace
 
     kind = fuzz_kinds().KINDS[ticket.kind]
@@ -86,7 +86,7 @@ def minimised(workers: Workers, ticket: Ticket, outcome: Outcome, folder: Path) 
 
 
 def reason(why: str) -> str:
-    """What stays of a reason when the case gets smaller: no numbers, but whether one is missing."""
+    """Return the part of a reason that is stable while a case is minimised: no numbers, except whether one is NaN."""
     if " instead of " in why:
         return "nan" if "nan instead" in why else "numbers"
     return re.sub(r"\d+|'[^']*'", "", why.split(": ")[-1])[:60]

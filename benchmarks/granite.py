@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The relayouts of one Granite 8B model: its values, the cores that write them and those that read them.
+"""The relayouts of one Granite 8B model: its values, the cores that write them and the cores that read them.
 
 Reduced from the 130 relayouts of a compiled model in the "Granite LX relayout inventory" of torch-spyre: P of a
-prompt of 512 tokens, D of a decoding step. Where the inventory tells only how many pieces there are,
-they are those of the operations that write and read the value.
+prompt of 512 tokens, D of a decoding step. Where the inventory lists only the number of pieces, the pieces are the
+slices of the operations that write and read the value.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Pieces:
         return prod(self.slices.values())
 
     def owners(self) -> tuple[dict[str, int] | None, ...]:
-        """Return for each core the slice of each dim that it has; None where it has nothing."""
+        """Return for each core its slice of each dim, or None for a core without a piece."""
         labels = list(self.slices)
         # ``product`` counts its last factor fastest.
         numbers = itertools.product(*(range(self.slices[label]) for label in reversed(labels)))
@@ -49,7 +49,7 @@ class Pieces:
         return tuple(by_core.get(core) for core in range(max(by_core) + 1))
 
     def distribution(self, labels: list[str]) -> Distribution:
-        """Return the distribution over dims with these labels, of which those that are not sliced are whole."""
+        """Return the distribution over dims with these labels; dims that are not sliced are whole."""
         return Distribution(
             tuple(self.slices.get(label, 1) for label in labels),
             tuple(
@@ -79,7 +79,7 @@ class ModelRelayout:
 
     @property
     def labels(self) -> list[str]:
-        """The labels of the dims with several sticks or rows."""
+        """Return the labels of the dims with several sticks or rows."""
         return list(self.sizes)[: -1 if self.sparse else None]
 
     def space(self, target: Target) -> Space:
@@ -112,7 +112,7 @@ _EIGHT_BY_ROW = Pieces({"mb": 8}, copies=4, step=4)
 
 
 def _all(copies: int) -> Pieces:
-    """All of a value on so many cores."""
+    """Return the pieces of a value that is whole on each of ``copies`` cores."""
     return Pieces(copies=copies)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Processor time of whole compiles of programs that are no stacks of equal layers: where algorithms show."""
+"""Processor time of whole compilations without equal layers, where the complexity of algorithms shows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from benchmarks.measure import apart
 from benchmarks.programs import families
 from benchmarks.registry import Metrics, benchmark
 
-#: Kernel and stride of the poolings that are measured; the slowest counts.
+#: Kernel and stride of the measured poolings; the slowest counts.
 WINDOWS = ((2, 1), (2, 2), (3, 1), (3, 2), (3, 3))
 
-#: Operations of the long chain, and of the one that says whether it is linear.
+#: Operations of the long chain, and of the short chain that it is compared with.
 LONG, SHORT = 20_000, 5_000
 
 
@@ -24,9 +24,9 @@ LONG, SHORT = 20_000, 5_000
 def hot_spots() -> Metrics:
     """Processor seconds of ``compile`` from PyTorch, lazy imports aside: ResNet-50, a gradient, poolings; a chain.
 
-    ResNet-50 is at 224 pixels; the gradients are those of input, weight and bias of a 3x3 convolution of 1x320x64x64;
-    the poolings are over 1x64x112x112x112, the slowest of five windows. The chain is one of 20,000 operations in MLIR,
-    and its growth the time per operation over that of a chain of 5,000. Each is measured in a process of its own.
+    ResNet-50 is at 224 pixels; the gradients are of input, weight and bias of a 3x3 convolution of 1x320x64x64; the
+    poolings are over 1x64x112x112x112, the slowest of five windows. The chain has 20,000 operations in MLIR; its
+    growth is the time per operation, relative to a chain of 5,000. Each program is measured in a separate process.
     """
     chains = {length: apart(_chain, length) for length in (SHORT, LONG)}
     return {
@@ -40,7 +40,7 @@ def hot_spots() -> Metrics:
 
 
 def _seconds(model: Any, *inputs: Any) -> float:
-    """Processor seconds of ``compile``, after one of a small program."""
+    """Return the processor seconds of ``compile``, after a compilation of a small program."""
     import torch
 
     import spyre_mlir

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How long the import of a model takes: torch.export, decomposition, folding and torch-mlir, without the pipeline."""
+"""Time of the import of a model: torch.export, decomposition, folding and torch-mlir, without the pipeline."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ LAYERS = (1, 12, 48)
 def import_time() -> Metrics:
     """Seconds on the processor for the import of Granite-like layers and of ResNet-50 at 224, in a process each.
 
-    Layers are equal but for their parameters: what is equal is traced once, so 48 take less than 4 times 12.
+    Layers differ only in their parameters, and equal layers are traced once, so 48 take less than 4 times 12.
     """
     metrics = {f"layers_{count}_s": apart(_layers, count) for count in LAYERS}
     return {**metrics, "resnet_50_s": apart(_resnet)}
 
 
 def _layers(count: int) -> float:
-    """Seconds of the import of so many layers at full size, whose weights take no memory."""
+    """Return the seconds of the import of ``count`` layers at full size, whose weights take no memory."""
     member = suite()
     return _seconds(*member.program("layers_12", replace(member.FULL, layers=count), weights=False))
 
@@ -35,7 +35,7 @@ def _resnet() -> float:
 
 
 def _seconds(model: Any, inputs: Any) -> float:
-    """Seconds of an import, after that of a small program: lazy imports are not what is measured."""
+    """Return the seconds of an import, measured after the import of a small program, to exclude lazy imports."""
     from spyre_mlir.dialects import context
     from spyre_mlir.frontend import import_torch
 

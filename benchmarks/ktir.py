@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs of the tests in KTIR on ktir-cpu: how many run, are right, and why the others are not."""
+"""Programs of the tests in KTIR on ktir-cpu: the numbers that run and are right, and reasons of the others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.programs import ktir_programs, programs
 from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.errors import CompileError, listed
 
-#: Programs of KTIR, those that are right as tensors and at addresses, and runs that need a larger LX.
+#: Programs of KTIR, programs that are right as tensors and at addresses, and runs that need a larger LX.
 COLUMNS = ("programs", "tensors", "addresses", "larger_lx")
 
 
@@ -23,7 +23,7 @@ COLUMNS = ("programs", "tensors", "addresses", "larger_lx")
 def ktir(group: str = "", cores: int = 7) -> Metrics:
     """KTIR: programs that ktir-cpu runs with right numbers, of all groups or one, in both modes.
 
-    Programs with work for the host, or with numbers that KTIR has not, are none of them.
+    Programs with host operations, or with number formats that KTIR does not support, are not counted.
     """
     metrics: dict[str, float] = {"emission_of_12_layers_seconds": _emission_seconds()}
     if importlib.util.find_spec("ktir_cpu") is None:
@@ -48,7 +48,7 @@ def ktir(group: str = "", cores: int = 7) -> Metrics:
 def _count(
     counts: Counter[str], reasons: list[str], name: str, outcomes: Mapping[bool, tuple[str, str]]
 ) -> None:
-    """Count what became of a program in both modes; add why it is not right."""
+    """Count the outcome of a program in both modes; add the reason if it is not right."""
     if any(kind == "outside" for kind, _ in outcomes.values()):
         return
     counts["programs"] += 1
@@ -61,7 +61,7 @@ def _count(
 
 
 def _emission_seconds() -> float:
-    """Return the CPU seconds of the text of twelve layers, from their plan on."""
+    """Return the CPU seconds to emit the text of twelve layers, without planning."""
     import torch
 
     programs()  # its module becomes importable

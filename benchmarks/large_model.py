@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A model of a billion parameters: how long it takes to compile and to save, and what memory beside its weights."""
+"""A model of a billion parameters: seconds to compile and to save, and memory in addition to its weights."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LAYERS, HIDDEN, HEADS, KEY_HEADS, INNER, SEQUENCE, VOCABULARY = 16, 2048, 32, 8,
 def large_model() -> Metrics:
     """A language model of 16 layers and 1.1 billion fp16 parameters: compile, save, lay out its weights; no run.
 
-    Token ids go in, logits come out; hidden size 2048, 32 heads, 8 of keys, a sequence of 128, 32000 words, random
-    weights. ``compile_s`` is all of it, PyTorch's export included, in a process of its own; ``peak`` (10^9 bytes) the
-    most that this process had, with all it imports, ``after_compile`` before anything is saved. Saving writes the
-    weights as host arrays, then as the bytes of the device. ``pipeline_s`` is the part of the passes.
+    Inputs are token ids, results are logits; hidden size 2048, 32 heads, 8 of keys, a sequence of 128, 32000 words,
+    random weights. ``compile_s`` is the whole compilation, PyTorch's export included, in a separate process; ``peak``
+    (10^9 bytes) is the largest memory of this process, imports included, ``after_compile`` before saving. Saving
+    writes the weights as host arrays, then as bytes of the device. ``pipeline_s`` is the time of the passes.
     """
     return apart(_measure)
 
@@ -32,7 +32,7 @@ def _measure() -> dict[str, float]:
 
     import spyre_mlir
 
-    spyre_mlir.compile(torch.nn.Linear(64, 64).half(), (torch.zeros(2, 64).half(),))  # what is imported late
+    spyre_mlir.compile(torch.nn.Linear(64, 64).half(), (torch.zeros(2, 64).half(),))  # lazy imports
     model = _model()
     weights = sum(parameter.nbytes for parameter in model.parameters())
     begun = time.perf_counter()
@@ -56,7 +56,7 @@ def _measure() -> dict[str, float]:
 
 
 def _model() -> Any:
-    """Rotary tables are numbers of their own; the rest is random, so that no two weights are the same."""
+    """Return the model; its weights are random, except rotary tables, so no two weights are equal."""
     import torch
     from torch import nn
 

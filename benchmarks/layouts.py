@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the choice of layouts costs in compile time, and how it grows."""
+"""Compile time of the choice of layouts, and its growth."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.chain import text
 from benchmarks.programs import programs
 from benchmarks.registry import Metrics, benchmark
 
-#: The passes that choose layouts and what lies in their padding; pipelines name options after them.
+#: The passes that choose layouts and padding; pipelines write options after the names.
 PASSES = ("choose-layouts", "resolve-padding")
 
 CHAINS = (1000, 4000)
@@ -30,7 +30,7 @@ TIMES = 3
 def layouts() -> Metrics:
     """Share of the layout passes in the time of the pipeline: chains, and a stack of 12 Llama-style blocks.
 
-    The growth of a stack is that from one layer. Each pass counts with its shortest of three runs.
+    The growth of a stack is relative to one layer. The time of a pass is the shortest of three runs.
     """
     chains = {length: seconds_of_passes(lambda length=length: parsed(text(length))) for length in CHAINS}
     stacks = {layers: seconds_of_passes(stack(layers)) for layers in (1, LAYERS)}
@@ -55,13 +55,13 @@ def _layout_seconds(times: dict[str, float]) -> float:
 
 
 def seconds_of_passes(module: Callable[[], Any]) -> dict[str, float]:
-    """The seconds of each pass in the run in which that was shortest."""
+    """Return the seconds of each pass in the run in which it was fastest."""
     runs = [_passes(module()) for _ in range(TIMES)]
     return {name: min(times[name] for times in runs) for name in runs[0]}
 
 
 def _passes(module: Any) -> dict[str, float]:
-    """The seconds of each pass; those of a pass that runs several times are added up."""
+    """Return the seconds of each pass, summed over the runs of a pass."""
     from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
 
     timing = Timing()
@@ -81,7 +81,7 @@ def parsed(program: str) -> Any:
 
 
 def stack(layers: int) -> Callable[[], Any]:
-    """Parses a stack of the blocks of the end-to-end tests, imported once."""
+    """Parse a stack of the blocks of the end-to-end tests, imported once."""
     from torch import nn
 
     from spyre_mlir import dialects

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How fast the language server answers an editor."""
+"""Time in which the language server answers an editor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def lsp() -> Metrics:
 
 
 async def _session() -> Metrics:
-    # An extra: the other benchmarks run without it.
+    # An optional package: the other benchmarks do not need it.
     from lsprotocol import types
     from pygls.lsp.client import LanguageClient
 

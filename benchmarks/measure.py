@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Run:
-    """A finished process: wall-clock time, time on the processor, and the largest memory it had."""
+    """A finished process: wall-clock time, processor time, and its largest memory."""
 
     seconds: float
     processor_seconds: float
@@ -30,7 +30,7 @@ class Run:
 
 
 def tool(name: str, *arguments: str | Path) -> Run:
-    """Run a tool of this checkout, its output dropped; an exit status other than 0 is an error."""
+    """Run a tool of this checkout without its output; an exit status other than 0 is an error."""
     command = [sys.executable, "-m", f"spyre_mlir.tools.{name.replace('-', '_')}", *map(str, arguments)]
     begun = time.perf_counter()
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL)
@@ -43,17 +43,17 @@ def tool(name: str, *arguments: str | Path) -> Run:
 
 
 def apart(function: Callable[..., T], *arguments: object) -> T:
-    """What a function returns in a process of its own, whose memory is given back."""
+    """Return the result of a function that runs in a separate process, which frees its memory."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         return process.submit(function, *arguments).result()
 
 
 def peak_bytes() -> int:
-    """The largest memory that this process had."""
+    """Return the largest memory of this process in bytes."""
     status = Path("/proc/self/status")
     if not status.exists():
         return _bytes(resource.getrusage(resource.RUSAGE_SELF))
-    # What getrusage tells on Linux includes that of the process that started this one.
+    # On Linux, getrusage includes the peak memory of the parent process.
     (line,) = (line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM:"))
     return int(line.split()[1]) * 1024
 
@@ -69,5 +69,5 @@ def seconds(call: Callable[[], object]) -> float:
 
 
 def best(measure: Callable[[], float], times: int = 3) -> float:
-    """The shortest of several measurements: the one that other processes disturbed least."""
+    """Return the shortest of several measurements: other processes disturbed it least."""
     return min(measure() for _ in range(times))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whole models on the simulator: what runs where, how much moves, how exact it is, how long it takes."""
+"""Whole models on the simulator: device and host operations, traffic, errors and times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-#: What is wanted of every model: at most this much.
+#: Upper limits for every model.
 WANTED = {"host_work_percent": 5.0, "compile_seconds": 20.0, "run_seconds": 60.0, "error_over_allowed": 1.0}
 
 
@@ -26,7 +26,7 @@ WANTED = {"host_work_percent": 5.0, "compile_seconds": 20.0, "run_seconds": 60.0
 def models() -> Metrics:
     """Models of two layers, hidden size 256 and 128 tokens, from PyTorch to numbers on 32 simulated cores.
 
-    Weights are random. Operations of the device are executions in bundles, those of the host are linalg operations;
+    Weights are random. Device operations are executions in bundles, host operations are linalg operations;
     ``host_work_percent`` is the host's part of all floating-point work. The bound of traffic is each argument and
     result of each bundle once. Compilation is all of it, in a process that has compiled nothing before. Allowed is
     four times the error of eager fp16 against float32, or the floor of the tests, for each tensor that a model returns
@@ -58,7 +58,7 @@ def _run(name: str) -> dict[str, float]:
 
 
 def _work(steps: Sequence[Any]) -> dict[str, float]:
-    """Where a program works, and what its bundles move."""
+    """Return the operations on device and host, and the traffic of the bundles."""
     from spyre_mlir.driver.steps import BundleStep
 
     bundles = [step for step in steps if isinstance(step, BundleStep)]

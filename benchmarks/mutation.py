@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Planted faults, and the tests that find them: what the samples of ``make check`` are worth.
+"""Planted faults, and the tests that find them: the coverage of the samples of ``make check``.
 
 ``python -m benchmarks mutation`` plants one fault at a time in a copy of the checkout and runs the tests that
 ``make check`` runs, the nearest to the file first, until one fails. Tests that do not reach the file through imports
@@ -23,10 +23,10 @@ from benchmarks.programs import changed, import_graph
 from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.errors import CompileError
 
-#: The number of files that one process of pytest runs.
+#: The number of test files that one process of pytest runs.
 _FILES = 4
 
-#: What the copy leaves out; the bytecode of sources that are not changed stays valid.
+#: Files that the copy leaves out; the bytecode of unchanged sources is valid.
 _IGNORED = shutil.ignore_patterns(
     ".git", ".venv", "dist", "out", "build", "Output", ".pytest_cache", ".ruff_cache"
 )
@@ -34,7 +34,7 @@ _IGNORED = shutil.ignore_patterns(
 
 @dataclass(frozen=True)
 class Fault:
-    """A text of a file that stands in its place once, and the wrong one."""
+    """A text that occurs once in a file, and the wrong text that replaces it."""
 
     name: str
     path: str
@@ -42,7 +42,7 @@ class Fault:
     wrong: str
 
     def mutated(self, text: str) -> str:
-        """Return the text of the file with the fault; ``CompileError`` if the right text is not there once."""
+        """Return the text of the file with the fault; ``CompileError`` unless the right text occurs once."""
         if text.count(self.right) != 1:
             raise CompileError(
                 f"The text of the fault '{self.name}' is {text.count(self.right)} times in {self.path}."
@@ -103,7 +103,7 @@ FAULTS = (
 def mutation(faults: str = "", files: int = 0, sample: str = "yes") -> Metrics:
     """Planted faults that the tests of ``make check`` find, each with the test that found it.
 
-    ``faults`` are names, separated by commas; ``files`` limits how many files of pytest run for a fault.
+    ``faults`` are names, separated by commas; ``files`` limits the number of pytest files for a fault.
     """
     names = [name for name in faults.split(",") if name]
     chosen = [fault for fault in FAULTS if not names or fault.name in names]
@@ -117,7 +117,7 @@ def mutation(faults: str = "", files: int = 0, sample: str = "yes") -> Metrics:
 
 
 def _planted(fault: Fault, copy: Path, files: int, sample: bool) -> str:
-    """Return the test that finds a fault; empty if none does. The file of the copy is as it was after that."""
+    """Return the test that finds a fault, empty if none does, and restore the file of the copy."""
     path = Path("spyre_mlir") / fault.path
     (copy / path).write_text(fault.mutated((ROOT / path).read_text(encoding="utf-8")), encoding="utf-8")
     try:
@@ -141,18 +141,18 @@ def _commands(path: str, files: int, sample: bool) -> Iterator[list[str]]:
 
 
 def _distance(test: str, path: str) -> tuple[int, int]:
-    """Key of the order of tests: those whose names share words with the path, then those that reach few files."""
+    """Return the sort key of a test file: first names with words of the path, then files that reach few files."""
     words = set(re.findall("[a-z0-9]+", path)) & set(re.findall("[a-z0-9]+", Path(test).stem))
     return -len(words), len(import_graph().reached(Path(test).stem))
 
 
 def _first_failure(command: list[str], copy: Path) -> str:
-    """Run tests; return the name of the one that failed, empty if none did."""
+    """Run tests; return the name of the first failure, empty if none fails."""
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment["PYTHONPATH"] = str(copy)
     done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
     named = re.search(r"^(?:FAILED|ERROR|FAIL: spyre-mlir ::) *(\S+)", done.stdout, re.MULTILINE)
-    # The status 5 of pytest is that of no tests.
+    # Status 5 of pytest: no tests were collected.
     if named is None and done.returncode not in (0, 5):
         return f"{Path(command[0]).name} ends with the status {done.returncode}"
     return named[1] if named else ""

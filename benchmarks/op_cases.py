@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PyTorch's operations one by one: how many run, and where."""
+"""PyTorch's operations one by one: the number that run, and where."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.registry import Metrics, Noted, benchmark
 def op_cases() -> Metrics:
     """All cases and samples of docs/coverage.md on the simulator: how many run on the device, and with the host.
 
-    Wrong numbers stop it. Notes tell what is no longer as the page says.
+    Wrong numbers stop the benchmark. Notes list differences from the page.
     """
     coverage = op_coverage()
     outcomes = {name: coverage.outcome(name) for name in coverage.ALL}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PyTorch's own operator database: how many samples are right, where they run, and why the others do not."""
+"""PyTorch's operator database: the numbers of right samples, where they run, and reasons of the others."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ DTYPES = ("f16", "f32", "bf16", "i64", "bool")
 #: Tensors of the device, where operations run one by one or by ``torch.compile``; "" is ``spyre_mlir.compile``.
 DEVICES = ("", "eager", "compiled")
 
-#: What is judged of a sample on the device (test/python/opinfo_on_device.py).
+#: Results of a sample on the device that are compared (test/python/opinfo_on_device.py).
 KINDS = ("call", "in-place", "out", "empty", "0-d", "errors", "module")
 
-#: What the inputs have: numbers of the database, or special ones as well.
+#: Values of the inputs: numbers of the database, or special numbers as well.
 VALUES = ("", "special")
 
-#: Columns of the table: what became of the samples that count, as ``fuzz_workers`` names it, and what does not count.
+#: Columns of the table: outcomes of samples that count, as in ``fuzz_workers``, and outcomes that do not count.
 OUTCOMES = ("right", "refused", "wrong", "internal", "crash", "hang")
 RIGHT, FAULTS, SKIPPED = OUTCOMES[0], OUTCOMES[2:], "skipped"
 PLACES = ("device", "device and host", "host", "no work")
 COLUMNS = ("samples", *OUTCOMES, SKIPPED, *(place.replace(" ", "_") for place in PLACES))
 
-#: Seconds on the processor that a sample may take.
+#: The limit of processor seconds of a sample.
 SECONDS = 60.0
 
 #: Characters of a reason in tables.
 LONGEST_REASON = 200
 
-#: The reason of an index beyond the samples of an operation, which is not one that is skipped.
+#: The reason of an index beyond the samples of an operation, which does not count as skipped.
 _NO_MORE = "no more samples"
 
 
 @dataclass(frozen=True, order=True)
 class Row:
-    """A sample and what became of it; ``where`` is empty unless it was compiled."""
+    """A sample and its outcome; ``where`` is empty unless it was compiled."""
 
     dtype: str
     operation: str
@@ -58,13 +58,13 @@ class Row:
 
     @property
     def fault(self) -> str:
-        """The line of a sample that is none of the diagnostics and not right."""
+        """Return the line of a sample that is not right and not refused."""
         kind = f" {self.kind}" if self.kind else ""
         return f"{self.operation} {self.dtype} {self.index}{kind}: {self.outcome}: {first_line(self.why)}"
 
     @property
     def group(self) -> str:
-        """The line of the table that counts the sample."""
+        """Return the line of the table that counts the sample."""
         return f"{self.dtype} {self.kind}".rstrip()
 
     def json_line(self) -> str:
@@ -101,11 +101,11 @@ def opinfo(
     """Samples of PyTorch's operator database on the simulator: how many are right, by type, and where they run.
 
     The first ``samples`` of each operation and type, in ``jobs`` processes, by the rule of the tests. Ratios are of
-    the samples that PyTorch itself can run. ``table`` is a page with a row per operation, ``lines`` a file of
-    JSON with a line per sample, written as they come and sorted at the end. ``values`` is "special" for NaN,
-    infinities, zeros of both signs, subnormal and largest numbers in the inputs of pointwise operations and reductions.
-    ``device`` puts the tensors on the device, "eager" or "compiled" by ``torch.compile``; ``kinds`` are then what is
-    judged. With ``resume`` 1 the samples in the file ``lines`` are not run again.
+    the samples that PyTorch itself can run. ``table`` is a page with a row per operation, ``lines`` a file of JSON
+    with a line per sample, written as they come and sorted at the end. ``values`` is "special" for NaN, infinities,
+    zeros of both signs, subnormal and largest numbers in the inputs of pointwise operations and reductions. ``device``
+    puts the tensors on the device, "eager" or "compiled" by ``torch.compile``; ``kinds`` are then the compared
+    results. With ``resume`` 1 the samples in the file ``lines`` are not run again.
     """
     if values not in VALUES:
         raise CompileError(f"There are no values '{values}'; leave them out, or write 'special'.")
@@ -137,7 +137,7 @@ def _names(ops: str, known: dict[str, Any]) -> list[str]:
 
 
 def _families(known: dict[str, Any]) -> set[str]:
-    """The names of operations without those of variants."""
+    """Return the names of operations without names of variants."""
     return {operation.name for operation in known.values()}
 
 
@@ -160,7 +160,7 @@ def _database() -> Any:
 def _measured(
     run: Callable[[Any], tuple[str, str]], tickets: Iterable[Any], jobs: int, lines: str, resume: int
 ) -> list[Row]:
-    """The rows of all samples, sorted; each is written to the file ``lines`` as soon as there is one."""
+    """Return the rows of all samples, sorted; append each to the file ``lines`` when its sample ends."""
     rows = _read(lines) if lines and resume else []
     if lines:
         _write(lines, "".join(row.json_line() for row in rows))
@@ -180,7 +180,7 @@ def _measured(
 
 
 def _read(name: str) -> list[Row]:
-    """The rows of a file of lines; none without the file."""
+    """Return the rows of a file of lines; none without the file."""
     if not Path(name).exists():
         return []
     return [Row(**json.loads(line)) for line in Path(name).read_text(encoding="utf-8").splitlines()]
@@ -206,7 +206,7 @@ def _outcomes(run: Callable[[Any], tuple[str, str]], tickets: Iterable[Any], job
 
 
 def summarised(rows: Sequence[Row], device: str = "") -> Noted:
-    """Metrics by type and of all; notes list why samples do not count, and faults one by one."""
+    """Return metrics by type and of all; notes list reasons of samples that do not count, and faults one by one."""
     metrics: dict[str, float] = {}
     groups = {row.group: (DTYPES.index(row.dtype), row.kind) for row in rows}
     for group in sorted(groups, key=groups.__getitem__):
@@ -214,7 +214,7 @@ def summarised(rows: Sequence[Row], device: str = "") -> Noted:
         metrics |= {f"{group}.{column}": count for column, count in _columns(of_group).items()}
     counted = [row for row in rows if row.outcome != SKIPPED]
     if device:
-        # No ratio is shown where there is nothing to measure: 0 would read as a target that is met.
+        # A ratio without samples is not shown: 0 would read as a target that is met.
         if counted:
             metrics[f"{device}_not_right_ratio"] = 1 - _share(counted, lambda row: row.outcome == RIGHT)
             metrics["strides_samples"] = sum(row.why.startswith("strides:") for row in counted)
@@ -229,7 +229,7 @@ def summarised(rows: Sequence[Row], device: str = "") -> Noted:
 
 
 def _ratios(counted: Sequence[Row]) -> dict[str, float]:
-    """The parts of the samples of each type that are not right, or not on the device alone."""
+    """Return the fractions of the samples of each type that are not right, or not on the device alone."""
     metrics: dict[str, float] = {}
     for dtype in sorted({row.dtype for row in counted}, key=DTYPES.index):
         of_type = [row for row in counted if row.dtype == dtype]
@@ -241,7 +241,7 @@ def _ratios(counted: Sequence[Row]) -> dict[str, float]:
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, int]:
-    """The cells of a type."""
+    """Return the cells of a type."""
     outcomes = Counter(row.outcome for row in rows)
     places = Counter(row.where for row in rows if row.outcome == RIGHT)
     return {
@@ -260,22 +260,22 @@ def _on_device(row: Row) -> bool:
 
 
 def _skip_reason(row: Row) -> str:
-    """The reason without what PyTorch says of it."""
+    """Return the reason without the message of PyTorch."""
     return row.why.partition(":")[0]
 
 
-#: What the page says before its tables.
+#: Text of the page before its tables.
 _HEAD = """# PyTorch's operator database
 
 The samples of `torch.testing._internal.common_methods_invocations.op_db`, compiled with the defaults and run on the
 simulator, by the rule of the tests: four times PyTorch's own error against float64, and integers exactly. Samples that
-PyTorch itself cannot run, and those of random numbers, do not count. `python -m benchmarks opinfo --samples 1 --table
-docs/operators.md` writes this page.
+PyTorch itself cannot run, and samples of random operations, do not count. `python -m benchmarks opinfo --samples 1
+--table docs/operators.md` writes this page.
 """
 
 
 def page(rows: Sequence[Row]) -> str:
-    """A page of Markdown: what became of the samples by type, and of each operation by type, where, and why not."""
+    """Return a page of Markdown: outcomes by type, and of each operation by type, with places and reasons."""
     counted = [row for row in rows if row.outcome != SKIPPED]
     dtypes = [dtype for dtype in DTYPES if any(row.dtype == dtype for row in counted)]
     by_type = [[row for row in counted if row.dtype == dtype] for dtype in dtypes]
@@ -289,7 +289,7 @@ def page(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-#: The head of the page about tensors of the device.
+#: Text at the begin of the page about tensors of the device.
 _DEVICE_HEAD = """# PyTorch's operator database on the device
 
 Samples of the operators and modules of PyTorch's database with tensors on the device `spyre`, {way}. A sample is right
@@ -302,7 +302,7 @@ _WAYS = {"eager": "operation by operation", "compiled": "by `torch.compile`"}
 
 
 def device_page(rows: Sequence[Row], device: str) -> str:
-    """A page of Markdown: the samples by kind and type, and each that is not right."""
+    """Return a page of Markdown: the samples by kind and type, and each sample that is not right."""
     counted = [row for row in rows if row.outcome != SKIPPED]
     lines = [
         _DEVICE_HEAD.format(way=_WAYS[device], device=device),
@@ -326,7 +326,7 @@ def _rule(columns: int) -> str:
 
 
 def _type_line(rows: Sequence[Row]) -> str:
-    """The row of a type."""
+    """Return the row of a type."""
     right = [row for row in rows if row.outcome == RIGHT]
     places = Counter(row.where for row in right)
     shares = f"{len(rows):,} | {len(right) / len(rows):.1%}"
@@ -334,7 +334,7 @@ def _type_line(rows: Sequence[Row]) -> str:
 
 
 def _line(rows: Sequence[Row], dtypes: Sequence[str]) -> str:
-    """The row of an operation: why a sample is not right, or else why not on the device alone."""
+    """Return the row of an operation: the reason of a wrong sample, or of a sample not on the device alone."""
     places = [place for place in PLACES if any(row.where == place and row.outcome == RIGHT for row in rows)]
     failed = [f"{row.outcome}: {first_line(row.why)}" for row in rows if row.outcome != RIGHT]
     reasons = failed or [first_line(row.why) for row in rows]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How long the exact packing of MiniMalloc's hard instances takes."""
+"""Time of the exact packing of MiniMalloc's hard instances."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.measure import ROOT, seconds
 from benchmarks.registry import Metrics, benchmark
 
-#: Rectangles without slack, cut into so many buffers; capacity and time of each kind, and how many of them.
+#: Rectangles without slack: numbers of buffers per rectangle, (capacity, time steps) per kind, and seeds per kind.
 COUNTS = (60, 80, 100, 120)
 RECTANGLES = ((1 << 20, 1000), (1024, 200), (64, 60))
 SEEDS = 20
@@ -37,7 +37,7 @@ BUDGET = 5_000_000
 def packing() -> Metrics:
     """Exact packing: MiniMalloc's hard instances at their capacity, and cut rectangles without slack.
 
-    ``jit_seconds`` are those of compiling the search; ``first_use_seconds`` those of loading it from disk.
+    ``jit_seconds`` is the time to compile the search, ``first_use_seconds`` the time to load it from disk.
     """
     sets = _sets()
     metrics: dict[str, float] = {
@@ -77,7 +77,7 @@ def _cut(sets: ModuleType) -> Metrics:
 
 
 def _pack(some: Sequence[Any], capacity: int) -> tuple[float, int, bool]:
-    """Seconds, nodes, and whether all are placed."""
+    """Return seconds, nodes, and whether all buffers are placed."""
     from spyre_mlir.scratchpad.buffers import MemorySpace
     from spyre_mlir.scratchpad.in_place_packing import Packing, pack
     from spyre_mlir.scratchpad.instance import Instance
@@ -89,7 +89,7 @@ def _pack(some: Sequence[Any], capacity: int) -> tuple[float, int, bool]:
 
 
 def _jit_seconds() -> float:
-    """A small packing in a new process with an empty cache of numba, less the same with a filled one."""
+    """Return the time of a small packing with an empty cache of numba, less the time with a filled cache."""
     code = "from benchmarks import packing; packing._pack(packing._sets().guillotine(8, 0), 1 << 20)"
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-c", code]
@@ -101,7 +101,7 @@ def _jit_seconds() -> float:
 
 
 def _sets() -> ModuleType:
-    """The instances of the tests."""
+    """Return the module of the instances of the tests."""
     folder = str(ROOT / "test" / "python")
     if folder not in sys.path:
         sys.path.insert(0, folder)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How fast the page about a program is made, how large it is, and whether a browser keeps up with it."""
+"""Time to write the page of a program, its size, and the speed of a browser with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.programs import programs
 from benchmarks.registry import Metrics, benchmark
 from benchmarks.timeline import CHAIN, block
 
-#: In the page: milliseconds until what an expression changes is drawn and laid out.
+#: Script for the page: milliseconds until a change by an expression is drawn and laid out.
 _TIMED = (
     "(async () => {{ const begun = performance.now(); {}; await new Promise(requestAnimationFrame);"
     " document.body.offsetHeight; return performance.now() - begun }})()"
@@ -26,7 +26,7 @@ _FILTER = (
 _ZOOM = "document.querySelector('#{}-chart button').click()"
 _PAN = "document.querySelector('#{}-chart button[data-do=right]').click()"
 
-#: What a reader does with 5000 operations.
+#: Interactions with a page of 5000 operations.
 _ACTS = {
     "sort": _SORT,
     "filter": _FILTER,
@@ -44,8 +44,8 @@ _ACTS = {
 def pages() -> Metrics:
     """spyre-report of a Llama-style block (2048 wide, 512 tokens, 32 cores) and of 5000 ops in a row.
 
-    The process and the reading of the folder are included, best of 3; ``in_process`` is the page alone. Milliseconds
-    are those of headless Chromium, where there is one.
+    Seconds include the process and the reading of the folder, best of 3; ``in_process`` is the page alone. Headless
+    Chromium, if installed, measures the milliseconds.
     """
     import spyre_mlir
 

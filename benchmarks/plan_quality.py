@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How good plans of the suite are, against the least traffic and the bound of the cost model."""
+"""Quality of plans of the suite, against the least traffic and the bound of the cost model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.programs import suite, suite_linalg
 from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.target.target import default_target
 
-#: Ways to plan, as options of the pipeline: each operation divided for itself, as torch-spyre searches, all together.
+#: Ways to plan, as options of the pipeline: separate divisions, the search of torch-spyre, joint planning.
 WAYS: Mapping[str, Mapping[str, Any]] = {
     "sequential": {"co_optimizing_lx_planning": False},
     "strategy_b": {"co_optimizer": "strategy-b"},
@@ -26,7 +26,7 @@ COLUMNS = (
     "pipeline_seconds",
 )  # fmt: skip
 
-#: Predictions that differ by less are equal: so much is lost in sums of rounded picoseconds.
+#: Predictions with a smaller relative difference are equal: sums of rounded picoseconds differ by as much.
 EQUAL = 1e-6
 
 
@@ -34,7 +34,7 @@ EQUAL = 1e-6
 class Quality:
     """One plan of a program; times in nanoseconds.
 
-    ``array_ns`` is the time of its multiply-adds on all cores with full arrays, ``vector_ns`` that of its other work.
+    ``array_ns`` is the time of its multiply-adds on all cores with full arrays, ``vector_ns`` the time of other work.
     """
 
     traffic: int
@@ -56,12 +56,12 @@ class Quality:
 def plan_quality(only: str = "") -> Metrics:
     """Traffic and predicted time of the suite at full size on 32 cores, over their lower bounds, by way to plan.
 
-    Nothing is run. The bound of traffic is each argument once. That of time is its time at the rate of one direction,
-    or the compute on 32 full arrays, whatever takes longer. ``mean_cores`` is weighted by time. ``neighbours`` are
-    rows for the MLP of torch-spyre #2765, where splits that agree saved 17 % of the time and used 79 % of the array
-    instead of 66 %. Used of the array is that of its sustained rate. Of the families (benchmark 'families', compiled in
-    one way; ``--only`` is a regular expression of their names) the bound is that of ``Program.bound``: what they need,
-    whatever the plan. The figures without a way, ``time_over_bound_geomean`` and so on, are theirs.
+    Programs are not run. The bound of traffic is each argument once. The bound of time is the time of this traffic at
+    the rate of one direction, or the compute on 32 full arrays, whichever is longer. ``mean_cores`` is weighted by
+    time. ``neighbours`` are rows for the MLP of torch-spyre #2765, where a joint division saved 17 % of the time and
+    used 79 % instead of 66 % of the sustained rate of the array. The families (benchmark 'families'; ``--only`` is a
+    regular expression of their names) are compiled in one way, and their bound is ``Program.bound``, which does not
+    depend on the plan. Metrics without a way, such as ``time_over_bound_geomean``, are metrics of the families.
     """
     found = {name: apart(_qualities, name) for name in suite().SUITE}
     metrics = {}
@@ -109,13 +109,13 @@ def _quality(program: Any) -> Quality:
 
 
 def _evenly(executions: Sequence[Any], per_core: str) -> float:
-    """What all executions do of something, spread evenly over all cores of the device."""
+    """Return the sum of a figure ``per_core`` over all executions, spread evenly over all cores of the device."""
     amounts = (each.runs * each.work.cores * getattr(each.work, per_core) for each in executions)
     return math.fsum(amounts) / default_target().cores
 
 
 def _bound_ns(plans: Collection[Quality]) -> float:
-    """One for all ways: a plan that copies has work of its own, so the least of any counts."""
+    """Return one bound for all ways: a plan with copies has additional work, so the least of any way counts."""
     least = min(plan.least_traffic for plan in plans) / default_target().one_way_bytes_per_ns
     return max(least, min(plan.array_ns + plan.vector_ns for plan in plans))
 
@@ -133,12 +133,12 @@ def _columns(plan: Quality, bound_ns: float) -> dict[str, float]:
 
 
 def _lost(name: str, ways: Mapping[str, Quality]) -> Iterator[str]:
-    """By how much a way is behind the best one, in predicted time."""
+    """Yield a note for each way that is predicted slower than the best way, with the difference in percent."""
     best = min(ways, key=lambda way: ways[way].predicted_ns)
     for way, plan in ways.items():
-        behind = plan.predicted_ns / ways[best].predicted_ns - 1
-        if behind > EQUAL:
-            yield f"{name}: {way} is predicted {100 * behind:.2g} % slower than {best}"
+        slowdown = plan.predicted_ns / ways[best].predicted_ns - 1
+        if slowdown > EQUAL:
+            yield f"{name}: {way} is predicted {100 * slowdown:.2g} % slower than {best}"
 
 
 def _is_slower(ways: Mapping[str, Quality]) -> bool:
@@ -146,7 +146,7 @@ def _is_slower(ways: Mapping[str, Quality]) -> bool:
 
 
 def _neighbours(ways: Mapping[str, Quality]) -> dict[str, float]:
-    """The MLP of torch-spyre #2765, each operation divided for itself and all together."""
+    """Return the MLP of torch-spyre #2765, with separate divisions and with joint planning."""
     alone, together = ways["sequential"], ways["joint"]
     before, after = alone.predicted_ns, together.predicted_ns
     return {

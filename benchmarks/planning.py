@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Planning of the scratchpads for the programs of the tests: what it saves, and what it costs."""
+"""Planning of the scratchpads for the programs of the tests: savings and compile time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ CHAIN = 1000
 
 @benchmark(**{"slowest_program_ms": 50, "share_percent": 20, "chain_seconds": 2, "chain_share_percent": 20})
 def planning() -> Metrics:
-    """Bytes of device memory over those of the arguments, with LX and without; time of ``scratchpad-planning``.
+    """Traffic of device memory over bytes of the arguments, with LX and without; time of ``scratchpad-planning``.
 
-    The ratios are geometric means over all programs, on 32 cores; the notes have a few programs. The share is
-    that of all programs' pipelines; the chain has 1000 pointwise operations.
+    The ratios are geometric means over all programs, on 32 cores; the notes have a few programs. The share is a share
+    of the pipelines of all programs; the chain has 1000 pointwise operations.
     """
     found = {name: _Planned(name) for name in programs()}
     seconds = [each.seconds for each in found.values()]
@@ -66,7 +66,7 @@ class _Planned:
 
 
 def _compiled(module: Any) -> tuple[Any, float, float]:
-    """The remarks of a compilation, the seconds of the pass and of all passes."""
+    """Return the remarks of a compilation, the seconds of the pass and of all passes."""
     from spyre_mlir.pipelines import SpyrePipeline, Timing, run_pipeline
     from spyre_mlir.remarks import Remarks
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the cache on disk saves: programs that were compiled by a process before."""
+"""Processor time saved by the cache on disk, for programs that an earlier process compiled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.measure import ROOT, apart
 from benchmarks.programs import families, suite
 from benchmarks.registry import Metrics, benchmark
 
-#: Of the programs with their sizes, by the names of their metrics.
+#: Names of programs with their sizes, by the names of their metrics.
 MODELS = ("mlp", "layers_12", "resnet50")
 
 TARGET = 0.2
@@ -23,8 +23,8 @@ TARGET = 0.2
 def program_cache() -> Metrics:
     """Processor seconds of compile with an empty cache and in a second process, imports aside, and their ratio.
 
-    The second compile traces the model, for its key is that of the captured graph: ``capture`` is the part of that
-    in the first. ``softmax`` is MLIR.
+    The second compile traces the model, because the key of the cache is computed from the captured graph: ``capture``
+    is the share of the capture in the first compile. ``softmax`` is MLIR.
     """
     metrics: dict[str, float] = {}
     for name in (*MODELS, "softmax"):
@@ -40,7 +40,7 @@ def program_cache() -> Metrics:
 
 
 def _compiled(name: str, folder: str) -> tuple[float, float]:
-    """Processor seconds of ``compile`` with a cache in a folder, and those of the capture in it."""
+    """Return the processor seconds of ``compile`` with a cache in a folder, and of the capture in it."""
     os.environ["SPYRE_CACHE_DIR"] = folder
     model, inputs = _program(name)
 
@@ -63,7 +63,7 @@ def _compiled(name: str, folder: str) -> tuple[float, float]:
 
 
 def _program(name: str) -> tuple[Any, Sequence[Any]]:
-    """A model and its inputs; the programs of the tests have no numbers, of which only the folded ones matter."""
+    """Return a model and its inputs; programs of the tests need numbers only for folded weights."""
     if name == "softmax":
         return ROOT / "spyre_mlir" / "zoo" / "linalg" / "softmax.mlir", ()
     import torch

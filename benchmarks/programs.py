@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.measure import ROOT
 
-#: The ones that a table is made of: one of each family, and the whole block.
+#: Programs in tables: one of each family, and the whole block.
 CHOSEN = (
     "softmax_dim_0_512x1024", "softmax_dim_last_512x1024", "layernorm", "rmsnorm", "gelu_mlp", "swiglu_mlp",
     "sdpa_causal", "sdpa_grouped", "matmul_67x71x256", "matmul_1x4096x11", "transpose_3", "llama_block",
@@ -21,7 +21,7 @@ CHOSEN = (
 def programs() -> dict[str, Callable]:
     """All programs by name: factories of (module, inputs). Imports torch."""
     _see_tests()
-    # A module of the tests, beside which pyright finds this file.
+    # The module programs of the tests; pyright resolves the name to this file.
     from programs import PROGRAMS  # pyright: ignore[reportAttributeAccessIssue]
 
     return PROGRAMS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Processor time as a ratio to an earlier commit, measured in the same run: ratios hold on noisy machines."""
+"""Processor time relative to an earlier commit, measured in the same run: ratios are stable on noisy machines."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 
 @benchmark(**{f"{name}.ratio": 1.1 for name in COMMANDS})
 def ratios(base: str = "", times: int = 5) -> Metrics:
-    """Processor time of tools and compilations over that of the last tagged commit, alternated in the same run.
+    """Processor time of tools and compilations relative to the last tagged commit, alternated in the same run.
 
-    ``base`` is another commit; a checkout without tags needs it.
+    ``base`` is another commit to compare with, required in a checkout without tags.
     """
     commit = base or _last_tag()
     if not commit:
@@ -49,13 +49,13 @@ def ratios(base: str = "", times: int = 5) -> Metrics:
 
 
 def _alternated(arguments: Sequence[str], roots: Sequence[Path], times: int) -> list[float]:
-    """Return the least processor time of a command in each checkout, after a run that writes the bytecode."""
+    """Return the least processor time of a command in each checkout, after a first run that writes the bytecode."""
     runs = [[_processor_seconds(arguments, root) for root in roots] for _ in range(times + 1)]
     return [min(seconds) for seconds in zip(*runs[1:], strict=True)]
 
 
 def _processor_seconds(arguments: Sequence[str], root: Path) -> float:
-    """Return the processor time of Python with these arguments, the package of a checkout imported."""
+    """Return the processor time of Python with these arguments and the package of a checkout."""
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"PYTHONPATH": str(root), "SPYRE_CACHE": "0"}
     command = [sys.executable, *(argument.replace("{root}", str(root)) for argument in arguments)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The decorator of benchmarks and how they are found."""
+"""The decorator of benchmarks, and their registry."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Metrics = Mapping[str, float]
 
 
 class Noted(dict[str, float]):
-    """Metrics with ``notes``: what numbers cannot say, a line each, shown under the table.
+    """Metrics with ``notes``, which are lines under the table.
 
-    Those named ``<row>.<column>`` with one of the ``columns`` are shown as a table of their own.
+    Metrics named ``<row>.<column>`` with one of the ``columns`` are shown in a separate table.
     """
 
     def __init__(self, metrics: Metrics, notes: Sequence[str], columns: Sequence[str] = ()) -> None:
@@ -32,14 +32,14 @@ _FOUND: dict[str, Benchmark] = {}
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A named function, and for some of its metrics the largest value that is wanted."""
+    """A named function, and upper limits of some of its metrics."""
 
     name: str
     measure: Callable[..., Metrics]
     targets: Metrics
 
     def options(self) -> dict[str, Any]:
-        """The options of the function by name, with their defaults."""
+        """Return the options of the function by name, with their defaults."""
         parameters = inspect.signature(self.measure).parameters
         return {name: parameter.default for name, parameter in parameters.items()}
 
@@ -60,7 +60,7 @@ def benchmark(**targets: float) -> Callable[[Callable[..., Metrics]], Callable[.
 
 
 def load_all() -> dict[str, Benchmark]:
-    """Import every file of this folder; all benchmarks by name."""
+    """Import every file of this folder; return all benchmarks by name."""
     for module in sorted(found.name for found in pkgutil.iter_modules(benchmarks.__path__)):
         if not module.startswith("__"):
             importlib.import_module(f"benchmarks.{module}")

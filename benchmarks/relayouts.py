@@ -30,7 +30,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ModelProgram:
-    """A piece of the model in which a value goes from the operation that writes it to its consumer.
+    """A part of the model in which a value flows from its producer to its consumer.
 
     The value is an operand of the last operation of a kind. ``by_position``: the first input are positions of rows.
     """
@@ -66,7 +66,7 @@ class ModelProgram:
 
 @dataclass(frozen=True)
 class Residence:
-    """Where a consumer reads its value: on chip, or in device memory with the ``reasons`` of the plan."""
+    """The memory from which a consumer reads its value: LX, or device memory with the ``reasons`` of the plan."""
 
     relayouts: int
     reasons: tuple[str, ...]
@@ -85,7 +85,7 @@ def compiled(program: ModelProgram, **options: Any) -> Any:
 
 
 def residence(program: ModelProgram, result: Any) -> Residence:
-    """Return where the consumer of a compiled program reads its value."""
+    """Return the memory from which the consumer of a compiled program reads its value."""
     manifest = result.bundle.manifest
     buffers = {buffer.name: buffer for buffer in manifest.buffers}
     steps = [
@@ -99,7 +99,7 @@ def residence(program: ModelProgram, result: Any) -> Residence:
         design, names = steps[writer]
         if design.opcode not in ("shuffle", "identity"):
             return Residence(relayouts, ())
-        # A copy of what was written elsewhere.
+        # A copy of a value that was written elsewhere.
         relayouts += design.opcode == "shuffle"
         position, name = writer, names[0]
     return Residence(relayouts, buffers[name].reasons or ("it is an argument or a result",))
@@ -110,7 +110,7 @@ def _executes(bundle: Any) -> list[Any]:
 
 
 def memory_ns(row: ModelRelayout, target: Target) -> float:
-    """Time of a copy of the pieces to device memory, and of one back to the cores that need them."""
+    """Return the time of a copy of the pieces to device memory, and of a copy back to the cores that need them."""
     space = row.space(target)
     total = 0.0
     for pieces, copies, in_lx in ((row.source, 1, 0), (row.target, row.target.copies, 1)):
@@ -247,10 +247,10 @@ def _measured(row: ModelRelayout) -> tuple[dict[str, float], str]:
 def relayouts() -> Metrics:
     """The relayouts of a Granite model: over the ring, through device memory, and in programs planned by the compiler.
 
-    ``ring_us`` and ``memory_us`` are the relayout of the row alone: over the ring from the cores of the row to the
-    cores of the row, or by a copy to device memory and one back. ``program_us`` is a piece of the model with the value
-    of the row, as planned; ``program_without_ring_us`` without relayouts, ``program_apart_us`` with every operation
-    divided by itself. A note says where the consumer of the row reads its value.
+    ``ring_us`` and ``memory_us`` are times of the relayout of the row alone: over the ring from its source cores to
+    its target cores, or by a copy to device memory and a copy back. ``program_us`` is a part of the model with the
+    value of the row, as planned; ``program_without_ring_us`` without relayouts, ``program_apart_us`` with separate
+    divisions of all operations. A note names the memory from which the consumer of the row reads its value.
     """
     metrics: dict[str, float] = {}
     notes, worst = [], 0.0

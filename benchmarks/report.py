@@ -15,13 +15,13 @@ _HEADER = ("metric", "value", "target", "of target")
 
 
 def machine() -> str:
-    """What was measured on, and when: one line."""
+    """Return a line with the processor, the versions and the date of a measurement."""
     python = f"Python {platform.python_version()}"
     return f"{_processor()}, {os.cpu_count()} cores, {python}, {datetime.date.today().isoformat()}"
 
 
 def table(benchmark: Benchmark, metrics: Metrics) -> str:
-    """One row per metric, as a table of Markdown that also reads well in a terminal; before it that of the columns."""
+    """Return the metrics as aligned tables of Markdown: first the metrics in columns, then one row per other metric."""
     columns = metrics.columns if isinstance(metrics, Noted) else ()
     cells: dict[str, dict[str, float]] = {}
     rows: list[Sequence[str]] = [_HEADER]
@@ -50,12 +50,12 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def notes(metrics: Metrics) -> str:
-    """The notes under a table, as a list; nothing without any."""
+    """Return the notes under a table, as a list; empty without any."""
     return "\n\n" + "\n".join(f"* {note}" for note in metrics.notes) if isinstance(metrics, Noted) else ""
 
 
 def markdown(tables: Sequence[tuple[Benchmark, str]]) -> str:
-    """The page of all tables."""
+    """Return the page of all tables."""
     parts = [
         "# Benchmarks",
         f"Written by `make bench` on: {machine()}. A value is on target up to 100 %.",

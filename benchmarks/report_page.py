@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How large the page about a model of many layers is, how long it takes to write, and when a browser shows it."""
+"""Size of the page of a model of many layers, the time to write it, and the time to show it in a browser."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.measure import apart, best
 from benchmarks.programs import suite, suite_checks
 from benchmarks.registry import Metrics, benchmark
 
-#: Milliseconds from the begin of the navigation until something of the page is on the screen, and all is loaded.
+#: Milliseconds from the start of the navigation until the first paint, and until everything is loaded.
 _PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 _LOADED = "performance.getEntriesByType('navigation')[0].loadEventEnd"
 
@@ -26,8 +26,8 @@ _LOADED = "performance.getEntriesByType('navigation')[0].loadEventEnd"
 def report_page() -> Metrics:
     """The page of 12 and 48 equal Granite-like layers: bytes, seconds of writing it, milliseconds to its first paint.
 
-    Seconds are those of the processor, in the process that has compiled the model; milliseconds those of headless
-    Chromium, the best of three, where there is one.
+    Seconds are processor time of the process that has compiled the model. Headless Chromium, if installed, measures the
+    milliseconds, best of 3.
     """
     metrics: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as work:
@@ -40,7 +40,7 @@ def report_page() -> Metrics:
 
 
 def _write(layers: int, page: Path) -> tuple[int, float]:
-    """Compile so many layers at full size and write their page: its bytes, and the seconds of writing alone."""
+    """Compile ``layers`` layers at full size and write their page; return its bytes, and the seconds of writing."""
     import spyre_mlir
 
     member = suite()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How much the layouts of a program cost in conversions, and which rule forces each."""
+"""Conversions between layouts in programs, and the rule that forces each."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from benchmarks.registry import Metrics, Noted, benchmark
 
 RESTICKIFY = "ReStickifyOpHBM"
 
-#: Count and moved HBM bytes of the best plan known of each program; the others need no conversion at all.
-#: How they were obtained, 2026-11-21: ``choose`` proves these plans optimal (bound = cost), and so does an
-#: exhaustive search over all plans (``test/python/layout_graphs.py``) of each program of this table.
+#: Count and moved HBM bytes of the best known plan of each program; the others need no conversion. Source, 2026-11-21:
+#: ``choose`` proves these plans optimal (bound = cost), and so does an exhaustive search over all plans
+#: (``test/python/layout_graphs.py``) of each program of this table.
 BEST_KNOWN: dict[str, tuple[int, int]] = {
     "llama_block": (2, 524_288),
     "llama_block_small": (2, 65_536),
@@ -40,7 +40,7 @@ BEST_KNOWN: dict[str, tuple[int, int]] = {
 def restickify() -> Metrics:
     """Conversions of layout in the programs of the tests: count and HBM bytes, against the best plan known.
 
-    Of each program with a conversion; a note per conversion says which stick rule forces it.
+    Of each program with a conversion; a note per conversion names the stick rule that forces it.
     """
     counts, moved, notes, gaps = {}, {}, [], 0
     for name, (program, reasons, proven) in ((each, _run(each)) for each in programs()):
@@ -53,7 +53,7 @@ def restickify() -> Metrics:
 
 
 def _run(name: str) -> tuple[Any, list[str], bool]:
-    """The program after a run, why it converts, and whether its layouts are proven to be the cheapest."""
+    """Return the program after a run, its reasons for conversions, and whether its layouts are proven optimal."""
     import spyre_mlir
 
     model, inputs = programs()[name]()
@@ -66,7 +66,7 @@ def _run(name: str) -> tuple[Any, list[str], bool]:
 
 
 def _metrics(counts: dict[str, int], moved: dict[str, int]) -> dict[str, float]:
-    """Totals, then a few lines per program; what moves nothing at best is measured against one byte."""
+    """Return totals, then a few lines per program; the ratio to a best plan without traffic uses one byte."""
     best = {name: BEST_KNOWN.get(name, (0, 0)) for name in counts}
     metrics: dict[str, float] = {
         "all.count": sum(counts.values()),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What stays in the scratchpads, and why the rest does not."""
+"""Intermediates in LX, and the reasons of intermediates in device memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CORES = (1, 32)
 def two_ops() -> Metrics:
     """Each device operation and a tail: what is in LX, and the rest by its first reason; traffic without LX and with.
 
-    Traffic is in bytes of device memory; ``to_least`` is the geometric mean over the programs of traffic over that
-    of arguments and results once. Notes tell of intermediates that are not in LX, with the reason of one of them.
+    Traffic is in bytes of device memory. ``to_least`` is the geometric mean over the programs of the traffic over the
+    bytes of arguments and results. Notes list intermediates that are not in LX, with the reason of one of them.
     """
     programs()  # finds the folder of the tests
     suite = importlib.import_module("two_ops")
@@ -44,7 +44,7 @@ def two_ops() -> Metrics:
 
 
 def _buffers(planned: Any) -> list[Any]:
-    """The remarks on the buffers of a program."""
+    """Return the remarks on the buffers of a program."""
     told = (remark for remark in planned.remarks if remark.pass_name == "scratchpad-planning")
     return [remark for remark in told if remark.kind in ("in LX", "spill")]
 
@@ -54,7 +54,7 @@ def _first_reason(remark: Any) -> Reason:
 
 
 def _buffer_metrics(told: list[Any]) -> Metrics:
-    """All buffers, those in LX, and the others by the first of their reasons, in the order of the reasons."""
+    """Return the numbers of all buffers, buffers in LX, and other buffers by the first reason, in reporting order."""
     spilled = Counter(_first_reason(remark).title for remark in told if remark.kind == "spill")
     return {
         "buffers": len(told),
@@ -64,7 +64,7 @@ def _buffer_metrics(told: list[Any]) -> Metrics:
 
 
 def _traffic_metrics(suite: Any, runs: list[list[Any]]) -> Metrics:
-    """Bytes without LX and with it, and the geometric means of both over the least."""
+    """Return bytes without LX and with LX, and the geometric means of both over the least."""
     metrics: dict[str, float] = {}
     for number, which in enumerate(("without_lx", "with_lx")):
         ratios = [run[number].moved_bytes / suite.least_bytes(run[number].bundle) for run in runs]
@@ -74,7 +74,7 @@ def _traffic_metrics(suite: Any, runs: list[list[Any]]) -> Metrics:
 
 
 def _notes(told: list[tuple[str, Any]]) -> list[str]:
-    """A line per program and kind of reason for what is read again on the device and yet not in LX."""
+    """Return a line per program and kind of reason for values that the device reads again and that are not in LX."""
     missed: dict[tuple[str, str], list[Reason]] = {}
     for name, remark in told:
         if remark.kind == "spill" and not any(isinstance(each, NoReader) for each in remark.data.reasons):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How fast the simulator is."""
+"""Speed of the simulator."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from benchmarks.measure import Run, apart, best, peak_bytes, tool
 from benchmarks.programs import programs, suite
 from benchmarks.registry import Metrics, benchmark
 
-#: Seconds of a product of so many multiply-adds at 60 GFLOP/s, and of so many bytes, read and written, per second.
+#: Seconds of a product at 60 GFLOP/s, and of pointwise operations at 2.5 and 1.5 GB/s, read and written.
 _MATMUL_SECONDS = 2 * 512 * 4096 * 4096 / 60e9
 _ADD_SECONDS = 3 * 4096 * 4096 * 2 / 2.5e9
 _ONE_OPERAND_SECONDS = 2 * 4096 * 4096 * 2 / 1.5e9
 
-#: Runs of which the shortest counts, by program.
+#: Number of runs, of which the shortest counts, by program.
 _RUNS = {"matmul": 5, "add": 9, "softmax": 9, "gelu": 9, "attention_4096": 2, "layers_12": 1}
 
 
@@ -40,7 +40,7 @@ def simulate(most: int = 6) -> Metrics:
 
     The softmax is (512, 1024), best of 3. Compiled programs, in fp16 on 32 cores: a product 512x4096x4096, and add,
     softmax and gelu of 4096x4096, then of the suite at full size attention over 4096 tokens and 12 layers at 512;
-    ``--most`` of these. Seconds are those of the fastest call, the processor's those of all threads in it.
+    ``--most`` of these. Seconds are of the fastest call, and processor seconds the sum over its threads.
     """
     with tempfile.TemporaryDirectory() as folder:
         softmax = _saved("softmax_dim_0_512x1024", Path(folder) / "softmax")
@@ -57,7 +57,7 @@ def simulate(most: int = 6) -> Metrics:
 
 
 def _saved(name: str, folder: Path) -> Path:
-    """The bundle of a program of the tests with its inputs beside it."""
+    """Save the bundle of a program of the tests, with its inputs in the same folder."""
     import spyre_mlir
 
     module, inputs = programs()[name]()
@@ -72,7 +72,7 @@ def _run(folder: Path) -> Run:
 
 
 def _called(name: str) -> dict[str, float]:
-    """Seconds of the calls of a program, and the largest memory of the process that compiled it."""
+    """Return the seconds of the calls of a program, and the largest memory of the process that compiled it."""
     import spyre_mlir
 
     model, inputs = _program(name)
@@ -93,7 +93,7 @@ def _seconds(program: Any, inputs: tuple) -> tuple[float, float]:
 
 
 def _program(name: str) -> tuple[Any, tuple]:
-    """A module and its inputs."""
+    """Return a module and its inputs."""
     import torch
 
     module = suite()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Solvers of memory plans side by side: hard packings, operator chains, and buffers that do not all fit."""
+"""Comparison of solvers of memory plans: hard packings, operator chains, and buffers that do not all fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from benchmarks.registry import Metrics, Noted, benchmark
 
 HEURISTICS = ("greedy", "firstfit", "bestfit", "largest-first")
 
-#: Room for everything, so that only the peak tells a solver from another.
+#: A capacity in bytes that is never reached, so that solvers differ only by their peak.
 UNLIMITED = 1 << 60
 
 CHAINS = (1_000, 10_000)
@@ -31,9 +31,9 @@ SETS = 1_000
 def solvers() -> Metrics:
     """Seconds and peak / LOAD per instance and solver, and traffic where not everything fits.
 
-    The hard packings have room for everything here, but for ``exact`` and ``portfolio``, which are told the capacity.
-    ``traffic_to_best`` is the geometric mean over random sets of the traffic to that of the best solver; the notes
-    say on how many sets largest-first (order-by-size) moves more than first-fit, and on how many less.
+    The hard packings have unlimited capacity here, except for ``exact`` and ``portfolio``. ``traffic_to_best`` is the
+    geometric mean over random sets of the traffic over the traffic of the best solver; the notes count the sets where
+    largest-first (order-by-size) has more traffic than first-fit, and the sets where it has less.
     """
     sets, packings = (_of_the_tests(name) for name in ("buffer_sets", "packings"))
     metrics = _hard(packings) if packings.INSTANCES.exists() else {}
@@ -45,7 +45,7 @@ def solvers() -> Metrics:
 
 
 def _loaded() -> tuple[str, ...]:
-    """The solvers of files that were loaded."""
+    """Return the solvers of loaded files."""
     from spyre_mlir.scratchpad.solvers import SOLVERS
 
     return tuple(
@@ -65,7 +65,7 @@ def _hard(packings: ModuleType) -> dict[str, float]:
 
 
 def _run(label: str, name: str, buffers: Any, capacity: int, alignment: int) -> dict[str, float]:
-    """The shorter of two runs; a plan that leaves a buffer out has no peak to compare."""
+    """Return the shorter of two runs; a plan that does not place a buffer has no comparable peak."""
     from spyre_mlir.scratchpad import MemorySpace, solver
 
     plans = []

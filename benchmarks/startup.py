@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How fast a tool answers."""
+"""Time in which a tool answers."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from benchmarks.measure import apart, peak_bytes
 from benchmarks.programs import suite, suite_checks
 from benchmarks.registry import Metrics, Noted, benchmark
 
-#: A result may be so many times as far off as PyTorch's own in fp16, or by this part of its largest value.
+#: The allowed error of a result, as a multiple of the error of PyTorch in fp16.
 FACTOR = 4
 
 COLUMNS = ("compile_seconds", "run_seconds", "peak_gb", "largest_error", "error_over_allowed")
@@ -23,8 +23,8 @@ def suite_runs() -> Metrics:
     """The suite at full size on 32 simulated cores: seconds, memory, and the largest error against float32.
 
     Weights and inputs are random. Any finding of the validator, of ``verify_each`` or of the simulator stops it, and
-    so does traffic that is not the planned one. Errors are parts of the largest value; allowed is four times that of
-    PyTorch in fp16, or the floor of the tests. The error of the whole is the largest of all programs.
+    so does traffic that differs from the plan. Errors are relative to the largest value; allowed is four times the
+    error of PyTorch in fp16, or the floor of the tests. The error of the suite is the largest of all programs.
     """
     metrics: dict[str, float] = {}
     for name in suite().SUITE:
@@ -66,7 +66,7 @@ def _run(name: str) -> dict[str, float]:
 
 
 def _results(model: Any, inputs: Sequence[Any]) -> tuple[Any, Any]:
-    """In fp16 and in float32; of a sequence of layers only one at a time is there in float32."""
+    """Return results in fp16 and in float32; only one layer of a sequence at a time is in float32."""
     from torch import nn
 
     own, exact = tuple(inputs), tuple(each.float() for each in inputs)

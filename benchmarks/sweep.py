@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sweeps of experiments: what two workers gain, and whether a sweep that is killed goes on where it stopped."""
+"""Sweeps of experiments: the speedup of two workers, and the continuation of a killed sweep."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROGRAMS = ("softmax", "layer_norm", "mlp", "attention_512")
 LX_BYTES = (1 << 18, 1 << 19, 1 << 20, 1 << 21)
 CORES = (8, 32)
 
-#: Rows after which a worker is killed, and then the sweep.
+#: Numbers of rows after which a worker is killed, and then the sweep.
 _ROWS_BEFORE_WORKER, _ROWS_BEFORE_SWEEP = 40, 90
 
 
@@ -33,8 +33,8 @@ _ROWS_BEFORE_WORKER, _ROWS_BEFORE_SWEEP = 40, 90
 def sweep() -> Metrics:
     """Points per second of 4 models with all solvers, 4 sizes of LX and 2 numbers of cores, by one and two workers.
 
-    ``two_workers_to_one`` is the ratio of their seconds. The sweep of two workers is killed in between, and before that
-    one of its workers, and goes on. The notes are the settings in which solvers differ.
+    ``two_workers_to_one`` is the ratio of their seconds. During the sweep of two workers, first a worker and then the
+    sweep is killed and continued. The notes are the settings in which solvers differ.
     """
     with tempfile.TemporaryDirectory() as folder:
         one, one_seconds = _timed(Path(folder) / "one.sqlite", 1)
@@ -56,12 +56,12 @@ def sweep() -> Metrics:
 
 
 def program(name: str) -> tuple[Any, Any]:
-    """A program of the suite: what workers import."""
+    """Return a program of the suite, which workers import."""
     return suite().program(name, suite().FULL, weights=False)
 
 
 def points(store: Path, workers: int) -> Results:
-    """The rows of the sweep."""
+    """Return the rows of the sweep."""
     from spyre_mlir.experiments import sweep as run
     from spyre_mlir.scratchpad.solvers import SOLVERS
 
@@ -78,7 +78,7 @@ def _timed(store: Path, workers: int) -> tuple[Results, float]:
 
 
 def _killed(store: Path) -> int:
-    """Kill a worker of a sweep, and then the sweep; its rows then."""
+    """Kill a worker of a sweep, and then the sweep; return the number of its rows."""
     code = f"from pathlib import Path; from benchmarks.sweep import points; points(Path({str(store)!r}), 2)"
     process = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT)
     _wait_for(store, _ROWS_BEFORE_WORKER)
@@ -96,7 +96,7 @@ def _children(parent: int) -> Iterator[int]:
 
 
 def _of_threads(parent: int) -> list[str]:
-    """Processes that the threads of another one started."""
+    """Return processes that the threads of a process started."""
     tasks = Path(f"/proc/{parent}/task").iterdir()
     return [child for task in tasks for child in (task / "children").read_text().split()]
 
@@ -117,7 +117,7 @@ def _count(store: Path) -> int:
 
 
 def _by_setting(results: Results) -> dict[str, dict[str, float]]:
-    """Predicted times by solver, of each program, size of LX and number of cores."""
+    """Return predicted times by solver, of each program, size of LX and number of cores."""
     settings: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for row in results:
         setting = f"{row['program']}, {row['device.lx.bytes'] >> 10} KiB, {row['sencores']} cores"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What tiling saves, and what it costs in compile time."""
+"""Traffic and predicted time saved by tiling, and its compile time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PASSES = (
 HEADS, COLUMNS = 32, 128
 LENGTHS = (512, 4096, 32768)
 
-#: Of one of the tensors of ``y = a + b; z = y * c``: 64 MiB.
+#: Bytes of one of the tensors of ``y = a + b; z = y * c``: 64 MiB.
 SHAPE = (8192, 4096)
 
 
@@ -40,12 +40,12 @@ def tiling() -> Metrics:
     """Attention of 32 heads of 128 and y = a + b; z = y * c of 64 MiB each, 32 cores; the share of the tiling passes.
 
     ``times_moved`` is the traffic over the bytes of inputs and results, which have to move once; ``_us`` are predicted
-    times, tiled and not. Layers are Llama-style blocks; the growth is that of the tiling passes from 3 to 12. Each
-    pass counts with its shortest of three runs; the other seconds are those of one run.
+    times, tiled and not. Layers are Llama-style blocks; the growth is of the time of the tiling passes from 3 to 12
+    layers. The time of a pass is the shortest of three runs; other seconds are of one run.
     """
     import spyre_mlir
 
-    spyre_mlir.compile(_attention, _tensors(1, 1, 64, 64))  # imports are not what is measured
+    spyre_mlir.compile(_attention, _tensors(1, 1, 64, 64))  # the measured time excludes imports
     metrics, notes = {}, []
     for length in LENGTHS:
         found, note = _saved(f"attention_{length}", _attention, _tensors(1, HEADS, length, COLUMNS))
@@ -62,7 +62,7 @@ def tiling() -> Metrics:
 
 
 def _saved(name: str, function: Callable, inputs: tuple[Any, ...]) -> tuple[dict[str, float], str]:
-    """A program tiled and not: seconds, traffic and predicted time; and which loops were chosen."""
+    """Return seconds, traffic and predicted time of a program tiled and not tiled, and the chosen loops."""
     import spyre_mlir
     from spyre_mlir.errors import CompileError
 
@@ -92,7 +92,7 @@ def _moved(program: Any) -> int:
 
 
 def _loops(program: Any) -> str:
-    """The loops of a program, in order, as coarse-tiling tells them."""
+    """Return the loops of a program, in order, as reported by coarse-tiling."""
     return (
         "; ".join(remark.reason for remark in program.remarks if remark.pass_name == "coarse-tiling")
         or "no loops"

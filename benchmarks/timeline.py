@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How fast a timeline is made."""
+"""Time to compute a timeline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHAIN = 5000
 def timeline() -> Metrics:
     """The timeline and its trace, of a Llama-style block (2048 wide, 512 tokens, 32 cores) and of 5000 ops in a row.
 
-    Both are compiled before; best of 3.
+    The programs are compiled before the measurement; best of 3.
     """
     import spyre_mlir
 
@@ -33,7 +33,7 @@ def timeline() -> Metrics:
 
 
 def block():
-    """A compiled block of 32 heads, 8 of keys and values, and an MLP of 5632."""
+    """Return a compiled block of 32 heads, 8 of keys and values, and an MLP of 5632."""
     import torch
     from programs import LlamaBlock  # pyright: ignore[reportAttributeAccessIssue]
 

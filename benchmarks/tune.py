@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Plans by trials: by how much they are better than those of the compiler, which is what its searches miss."""
+"""Plans found by tuning, compared with plans of the compiler: the time that searches of the compiler miss."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ COLUMNS = ("default_us", "tuned_us", "gain_percent", "refused", "cpu_seconds")
 
 @benchmark(programs_worse=0)
 def tune(only: str = "", trials: str = "100") -> Metrics:
-    """Programs of the suite at full size, each tuned with so many trials for the least predicted time on 32 cores.
+    """Programs of the suite at full size, each tuned with ``--trials`` for the least predicted time on 32 cores.
 
-    A point of the space changes options, divisions, loops and layouts of arguments (docs/tuning.md). Gains are parts of
-    the default's time; notes name the changes that the best plan needs, with the time without each, and the reasons for
-    which points are refused. A change that gains in several programs is a weakness of the compiler's own choice.
+    A point of the space changes options, divisions, loops and layouts of arguments (docs/tuning.md). Gains are
+    fractions of the default time; notes name the changes that the best plan needs, with the time without each, and the
+    reasons of refused points. A change that gains in several programs is a weakness of the compiler's own choice.
     """
     metrics: dict[str, float] = {}
     notes: list[str] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs for the cost model: compiled ones, and products divided by hand."""
+"""Programs for the cost model: compiled programs, and products divided by hand."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from spyre_mlir.timeline import Timeline
 def matmul(
     sizes: Sequence[int], splits: Sequence[int], orders: Orders, fraction: float | None = None
 ) -> OperationWork:
-    """A product of batch, rows, columns and depth, in slices of each; dims that ``orders`` leave out are outermost.
+    """Return a product of batch, rows, columns and depth, in slices of each; dims that ``orders`` omit are outermost.
 
-    ``fraction`` is the part of LX of the back end, of None that of the device.
+    ``fraction`` is the fraction of LX that the back end reserves; None selects the default of the device.
     """
     space = matmul_space(default_target().with_options(None, fraction), sizes, orders)
     return operation_work("batchmatmul", space, Division.of(splits, space.units, space.reduced))
 
 
 def compiled(function: Callable, *shapes: Sequence[int], **options: Any) -> Timeline:
-    """The predicted time of a function of tensors."""
+    """Return the predicted time of a function of tensors."""
     import torch
 
     import spyre_mlir

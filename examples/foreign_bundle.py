@@ -34,7 +34,7 @@ SIZES = {"mb": 256, "in": 256, "out": 512}
 class Tensor:
     """A tensor of fp16 numbers: its role, its dims from the innermost to the outermost, its address and memory.
 
-    The last dim is that of the sticks; the first one is the innermost beside the elements of a stick.
+    The last dim is the stick dim. The first dim is the innermost dim outside the sticks.
     """
 
     role: str

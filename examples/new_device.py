@@ -20,7 +20,7 @@ import spyre_mlir
 from spyre_mlir import zoo
 from spyre_mlir.target.target import Target
 
-#: Lines of the packaged device file, up to the comment, and those of the new device.
+#: Lines of the packaged device file, up to the comment, with their replacements for the new device.
 CHANGES = {
     "count = 32 ": "count = 8 ",
     "bytes = 2097152 ": "bytes = 1048576 ",

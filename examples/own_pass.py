@@ -3,9 +3,9 @@
 
     python examples/own_pass.py
 
-A language model computes logits at every position of a prompt, and samples from those of the last one. The pass moves
-the slice up through all operations before it, until it is a slice of the input. It runs on device operations, where
-one rule covers matmuls, norms and pointwise functions alike: each is a loop nest with a map per operand.
+A language model computes logits at every position of a prompt, and samples from the logits of the last position. The
+pass moves the slice up through all operations before it, until it is a slice of the input. It runs on device
+operations, where one rule covers matmuls, norms and pointwise functions: each is a loop nest with a map per operand.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class SinkSlices(Pass):
         if generic is None or not generic.opcode or has_other_readers(generic) or not is_dense(op):
             return []
         offsets, sizes = integers(op, "static_offsets"), integers(op, "static_sizes")
-        # The range of an iteration dim is that of the dim of the result which it indexes; others run in full.
+        # An iteration dim that indexes a dim of the result has the range of this dim; others run in full.
         ranges = dict(zip(generic.maps[-1], zip(offsets, sizes, strict=True), strict=True))
         extents = [ranges.get(dim, (0, extent))[1] for dim, extent in enumerate(generic.extents)]
         if list(generic.extents) == extents:

@@ -3,10 +3,10 @@
 
     python examples/reading_a_report.py
 
-A model comes as it was trained, in float32, and is called with one sample at a time. Each round compiles it, prints
-its figures beside the bound that no plan can beat, and makes the change that the first finding asks for, until there
-is none. Findings were tried before they are told, so what one promises is what the next round has. The page of each
-round is ``round_<number>.html`` where the script is called.
+The model is in float32, as trained, and is called with one sample at a time. Each round compiles it, prints its figures
+with the bound that no plan can beat, and makes the change that the first finding suggests, until there is no finding.
+Each finding was tried by the compiler, so the next round has the predicted figures. The page of each round is
+``round_<number>.html`` in the current folder.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def changed(call: Call, program: spyre_mlir.Program) -> Call:
 
 def main() -> None:
     torch.manual_seed(0)
-    # What the host does is what the first finding is about.
+    # The first finding reports the host operations.
     warnings.simplefilter("ignore", spyre_mlir.HostWorkWarning)
     call = Call(Classifier().eval(), torch.randn(1, 1024), {})
     with torch.no_grad():

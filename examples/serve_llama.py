@@ -5,8 +5,8 @@
 
 The weights are random. A prompt is padded to whole pages and its keys and values are written page by page; a decoding
 step writes one row of each cache and gathers the pages of its sequences by a table. Both programs share the caches
-(``Program.state``). Each token is compared with that of PyTorch in eager mode, in the same type, fed with the same
-tokens. Weights in fp8 have a scale for each row and stay so in device memory.
+(``Program.state``). Each token is compared with the token of PyTorch in eager mode, in the same type, for the same
+previous tokens. Weights in fp8 have a scale for each row and stay in fp8 in device memory.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def quantized(model: nn.Module) -> nn.Module:
 
 
 class Prefill(nn.Module):
-    """One prompt, padded to whole pages: logits of the token behind its last one."""
+    """One prompt, padded to whole pages: logits of the token after its last token."""
 
     def __init__(self, model: Llama) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ def is_tie(token: int, other: int, logits: Tensor, top_k: int, number: float) ->
 
 @dataclass
 class Generation:
-    """What a run has shown: tokens, those of eager mode that were ties, and figures of a decoding step."""
+    """Result of a run: the tokens, the number of ties in eager mode, and figures of a decoding step."""
 
     tokens: list[int]
     ties: int
@@ -245,9 +245,9 @@ class Server:
         )
 
     def generate(self, prompt: list[int], count: int, top_k: int = 1, seed: int = 0) -> Generation:
-        """Generate ``count`` tokens behind a prompt; ``AssertionError`` where eager mode has others, but for ties.
+        """Generate ``count`` tokens after a prompt; raise ``AssertionError`` if eager mode has others, except for ties.
 
-        Both are fed with the tokens of the device.
+        Eager mode reads the tokens that the device has generated.
         """
         slots = self.config.slots
         size = -(-len(prompt) // slots) * slots

@@ -37,7 +37,7 @@ def main() -> None:
 
     space = replace(TuningSpace.of(default), options={}, layouts={})
     choices = {parameter: len(values) for parameter, values in space.parameters().items()}
-    print("choices beside the default:")
+    print("choices other than the default:")
     for parameter, count in choices.items():
         print(f"  {parameter:<36}{count:>2}")
 

@@ -57,7 +57,10 @@ class Options:
 
     @classmethod
     def of(cls, **values: Any) -> typing.Self:
-        """Create an instance from Python values; None selects the default.
+        """Create an instance from Python values.
+
+        Args:
+            values: The options by name; None selects the default.
 
         Raises:
             CompileError: An option is unknown or has an invalid value.

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Check a built site: whatever a page refers to is in it, headings included, and no page loads from the network.
+"""Check a built site: all targets of links are in it, headings included, and no page loads from the network.
 
-Headings go down level by level, and the code of a table shows no backslash that Markdown has left there.
+Headings descend level by level, and code in a table does not show backslashes of Markdown.
 
     python docs/generate/check_site.py dist/docs
 
-mkdocs checks the links between pages that are written in Markdown; this sees those of the theme, of pages that tools
-wrote, and of HTML in Markdown, too.
+mkdocs checks links between Markdown pages; this script also checks links of the theme, of pages that tools write, and
+of HTML in Markdown.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ class Page(HTMLParser):
 
 
 def problems(site: Path) -> Iterator[str]:
-    """Yield a sentence for each reference that leads nowhere, or out of the site at once."""
+    """Yield a sentence for each reference without a target, and for each file that a page loads from the network."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(site.rglob("*.html"))}
     for path, page in pages.items():
         name = path.relative_to(site)
         if name.name == "404.html":
             continue  # Its references begin at the root of a server.
         if any(level > before + 1 for before, level in itertools.pairwise([0, *page.levels])):
-            yield f"{name} has a heading that leaves a level out"
+            yield f"{name} has a heading that skips a level"
         if page.has_backslash:
             yield f"{name} shows a backslash before a bar in the code of a table"
         for target in (*page.links, *page.loads):
@@ -65,11 +65,11 @@ def problems(site: Path) -> Iterator[str]:
             if not file.is_relative_to(site) or not file.is_file():
                 yield f"{name} refers to {target}, which is not in the site"
             elif url.fragment and file in pages and unquote(url.fragment) not in pages[file].anchors:
-                yield f"{name} refers to {target}, which is no heading there"
+                yield f"{name} refers to {target}, which is not a heading there"
 
 
 def main(folder: str) -> int:
-    """Print all problems of a site; 1 where there are any."""
+    """Print all problems of a site; return 1 if there are any."""
     sentences = list(problems(Path(folder).resolve()))
     print(*sentences, sep="\n", end="\n" if sentences else "")
     return 1 if sentences else 0

@@ -12,23 +12,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-#: The text of linalg that a command names as ``NAME.mlir`` is that of the zoo.
+#: Programs of the zoo that commands name as ``NAME.mlir``.
 _TEXTS = ("softmax", "attention_512", "layer_64")
 
 
 _INTRODUCTION = """# Gallery
 
-Pictures and pages of the tools, made by the commands beside them when this site was built. The programs are those of
-the [zoo](zoo.md), as in `python -c "from spyre_mlir import zoo; print(zoo.load('linalg/softmax')[0])" > softmax.mlir`.
-Pages are files that load nothing else; open one in a tab of its own to use it."""
+Pictures and pages of the tools, written by the commands next to them when this site was built. The programs are in the
+[zoo](zoo.md); for example `python -c "from spyre_mlir import zoo; print(zoo.load('linalg/softmax')[0])" > softmax.mlir`
+writes one. Pages do not load other files; open a page in a separate tab to use it."""
 
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A picture (``.svg``), or a page (``.html``) of its own, and the commands that write it.
+    """A picture (``.svg``) or a separate page (``.html``), and the commands that write it.
 
-    ``commands`` run in one folder for all exhibits, so a later one may read what an earlier one wrote. The file has
-    the text ``shows``, which the title speaks of.
+    ``commands`` run in one folder for all exhibits, so a later command may read files of an earlier one. The file
+    contains the text ``shows``, to which the title refers.
     """
 
     title: str

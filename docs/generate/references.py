@@ -174,12 +174,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 def _cell(text: str) -> str:
-    """Return a cell in one line; a bar in code stays, for there mkdocs splits nothing and shows a backslash."""
+    """Return a cell in one line; bars are escaped except in code, where mkdocs would show the backslash."""
     return re.sub(r"(`[^`]*`)|\|", lambda match: match[1] or r"\|", text.replace("\n", " "))
 
 
 def markdown_of(docstring: str) -> str:
-    """Return a docstring as Markdown: a block that is indented, behind a line of prose too, is a block of code."""
+    """Return a docstring as Markdown: an indented block, also directly after a line of prose, is a block of code."""
     lines: list[str] = []
     is_code = False
     for line in docstring.splitlines():

@@ -187,7 +187,7 @@ def read_measurements(path: str, device: Target) -> list[Measurements]:
 def _bundle(row: TableRow, folder: Path) -> Measurements:
     name = row.cells["bundle"]
     if not name or not (folder / name).is_dir():
-        raise row.error("bundle", f"There is no folder {quoted(name)} beside the table.")
+        raise row.error("bundle", f"There is no folder {quoted(name)} in the folder of the table.")
     measured = BundleMeasurement(
         name, name, np.array([_nanoseconds(row, 0)]), read_bundle(str(folder / name))
     )
@@ -208,7 +208,7 @@ def _matmul_key(row: TableRow, device: Target) -> tuple[tuple[int, ...], str, fl
     if row.cells.get(column):
         fraction = row.decimal(column)
         if not 0 <= fraction <= 1:
-            raise row.error(column, f"The column '{column}' has parts of LX, 0 to 1, not {fraction:g}.")
+            raise row.error(column, f"The column '{column}' has fractions of LX, 0 to 1, not {fraction:g}.")
     return sizes, dtype, fraction
 
 

@@ -256,7 +256,7 @@ def _extents(relayout: Relayout, distribution: Distribution, nodes: int) -> _Ext
     # A program may use fewer cores than the ring has nodes.
     owners = [*distribution.owners, *[None] * (nodes - len(distribution.owners))]
     if len(owners) > nodes:
-        raise ValueError(f"A ring of {nodes} nodes has no place for {len(owners)} cores.")
+        raise ValueError(f"A ring of {nodes} nodes does not have {len(owners)} cores.")
     nothing = (0,) * len(shares)
     begins = np.array([slices or nothing for slices in owners], np.int64) * shares
     ends = np.minimum(begins + shares, relayout.units)

@@ -145,7 +145,7 @@ class Dispatcher:
         pool: Any = self._executor
         if not isinstance(self._executor, ProcessPoolExecutor):
             raise CompileError(
-                "The executor broke, and only a pool of processes can be made again; start the sweep again."
+                "The executor broke, and the sweep can replace a pool of processes only; start the sweep again."
             )
         if self._is_own:
             pool.shutdown(wait=False)
@@ -483,7 +483,7 @@ class ResultStore:
             rows = self._connection.execute(select, (key,)).fetchall()
             for values in rows:
                 if _digest(list(values[:-1])) != values[-1]:
-                    raise sqlite3.DatabaseError(f"the row of the point {values[0]} is not as it was written")
+                    raise sqlite3.DatabaseError(f"the digest of the row of the point {values[0]} is wrong")
         yield from (dict[str, Any](zip(names, values, strict=True)) for values in rows)
 
     @contextlib.contextmanager
@@ -495,7 +495,7 @@ class ResultStore:
             raise CompileError(f"The store cannot be used: {error}.", str(self.path)) from None
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise CompileError(
-                f"The store is damaged, and stays as it is: {error}. Move it away to begin again.",
+                f"The store is damaged, and was not changed: {error}. Move it away to begin again.",
                 str(self.path),
             ) from None
 
@@ -516,7 +516,7 @@ def _is_new(path: Path) -> bool:
     application, version = (int.from_bytes(head[offset : offset + 4], "big") for offset in (68, 60))
     if not head.startswith(_MAGIC) or application != _APPLICATION:
         raise CompileError(
-            "The file is not a store of results, and stays as it is; name another one.", str(path)
+            "The file is not a store of results, and was not changed; name another file.", str(path)
         )
     if version != _VERSION:
         raise CompileError(

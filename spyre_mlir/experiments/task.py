@@ -134,7 +134,7 @@ def run_task(task: SweepTask) -> Outcome:
             for file in task.load:
                 import_file(file)
             if algorithms_digest(task.device, task.options, task.load) != task.algorithms:
-                raise _OtherFilesError("An algorithm of the sweep is another one on a worker.")
+                raise _OtherFilesError("An algorithm of the sweep differs on a worker.")
             program = _loaded(task.source)
         except _OtherFilesError as error:
             raise CompileError(str(error)) from None

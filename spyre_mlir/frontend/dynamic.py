@@ -78,7 +78,7 @@ class DynamicProgram(Generic[ProgramT]):
             example_inputs: A tuple, or a mapping for keyword inputs.
             dynamic: Granularity and largest size of each dynamic dim.
             compile: ``compile(model, inputs)`` compiles a program of one size.
-            compile_symbolic: Compiles the program of all sizes; None for one program per size.
+            compile_symbolic: Compiles the program of all sizes, without the host; None for one program per size.
             autocast: The option ``autocast`` of ``spyre_mlir.compile``.
             occurrences: The dims of the inputs that are dynamic, if they are not given by name.
 
@@ -348,7 +348,7 @@ class SymbolicProgram:
         self._state: Collection[str] = ()
         with inputs.at_sizes(self._sizes("max_value")) as example:
             # The host fallback is disabled: a program of one bundle does not have host functions.
-            program = compile(model, example, mark=self._mark, fallback=False)
+            program = compile(model, example, mark=self._mark)
         if not isinstance(program, Program) or not program.is_one_bundle or not program.bundle.manifest.sizes:
             raise CompileError("the program is not one bundle")
         self.program = program

@@ -432,7 +432,7 @@ def renamed(document: Document, position: TextPosition, name: str) -> Json:
         lines[use.line] = lines[use.line][: use.column] + new + lines[use.line][use.end :]
     after = TextIndex("\n".join(lines))
     if after.bindings() != document.index.bindings():
-        raise ProtocolError(f"'{new}' is the name of something else where this is used.")
+        raise ProtocolError(f"'{new}' already names another value or symbol at a use.")
     edits = [{"range": document.range_of(use), "newText": new} for use in uses]
     return {"changes": {document.uri: edits}}
 

@@ -8,6 +8,6 @@
   candidates, and readers ask for reader candidates (``minimum_cost.py``);
 - layout constraint: a request, user-defined or of a plan file (``layout/requests.py``); on a graph tensor it is a pin;
 - produced layout: a producer candidate with its op layout; relayout: a copy into another candidate; state: one
-  produced layout with relayouts; domain: all states of a tensor (``domains.py``);
+  produced layout with relayouts; domain: all states of a tensor (``minimum_cost.py``);
 - plan: the decisions for all tensors, of least cost (``minimum_cost.py``, ``optimization/elimination.py``).
 """

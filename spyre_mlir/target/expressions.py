@@ -228,7 +228,7 @@ def require_distinct(patterns: Iterable[Pattern]) -> None:
         if opcode != pattern.opcode:
             raise CompileError(
                 f"The device operations '{opcode}' and '{pattern.opcode}' are both fused from {pattern.expression}: "
-                f"write the pattern of one of them in another way, or leave it out."
+                f"change or remove one of the patterns."
             )
 
 

@@ -249,7 +249,9 @@ def constant_bits(value: float, format_name: str) -> int:
         return int(np.float32(_saturated(value)).view(np.uint32))
     if form.name in (INT32, INT8):
         if not math.isfinite(value) or int(value) != value:
-            raise CompileError(f"Constant {value} is no integer and cannot be held in {form.name}.")
+            raise CompileError(
+                f"Constant {value} is not an integer and cannot be represented in {form.name}."
+            )
         bits = 8 * form.bytes
         if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
             raise CompileError(f"Constant {value} is outside the range of {form.name}.")
@@ -257,7 +259,7 @@ def constant_bits(value: float, format_name: str) -> int:
     if form.name == FP8:
         codes = np.flatnonzero(_fp8_numbers() == value)
         if not codes.size:
-            raise CompileError(f"Constant {value} is no number of {FP8}.")
+            raise CompileError(f"Constant {value} cannot be represented in {FP8}.")
         return int(codes[0])  # of the two codes of zero the positive one
     raise CompileError(f"Format '{format_name}' is for storage only and cannot hold a constant.")
 

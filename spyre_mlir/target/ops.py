@@ -12,7 +12,7 @@ import enum
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, counted
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import (
     ANY,
@@ -287,7 +287,7 @@ def _problems(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Iterator[str]:
             yield f"has an expression, but a {op.kind.value} computes nothing"
         return
     if op.expression is None:
-        yield f"has no expression: state what it computes of {', '.join(op.operands)}"
+        yield f"has no expression: state its result as a function of {', '.join(op.operands)}"
         return
     yield from _problems_of(op, op.expression, {}, table)
     for expression, fixed in op.written:
@@ -301,7 +301,7 @@ def _problems(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Iterator[str]:
         own, other = (evaluate(form, values) for form in forms)
         # The larger of two zeros has either sign.
         if not agree(own, other, has_signed_zeros=not is_extreme(op, table)):
-            text = "both are to agree, also for NaN and infinities"
+            text = "both must agree, also for NaN and infinities"
             yield f"gives other numbers than its written form {expression}: {text}"
     yield from _problems_of_combination(op, table)
 
@@ -316,19 +316,20 @@ def _problems_of(
     """Yield the errors of an expression of an operation."""
     stated, read = {*op.operands, *op.constants}, names_of(expression)
     for name in sorted(read - stated - ({ANY} & fixed.keys())):
-        yield f"reads '{name}' in {expression}, which is none of its operands and constants ({', '.join(stated)})"
+        yield f"reads '{name}' in {expression}, which is not one of its operands and constants ({', '.join(stated)})"
     for name in sorted(stated - read - fixed.keys()):
-        yield f"does not say in {expression} what '{name}' is for"
+        yield f"does not use '{name}' in {expression}"
     for function, *arguments in applications_of(expression):
         if function in SCALARS:
             arity = SCALARS[function].arity
         elif function in table and table[function].expression is not None:
             arity = table[function].arity + len(table[function].constants)
         else:
-            yield f"uses '{function}' in {expression}, which is no scalar function and no operation before it"
+            yield f"uses '{function}' in {expression}, which is not a scalar function or an earlier operation"
             continue
         if len(arguments) != arity:
-            yield f"gives '{function}' {len(arguments)} arguments in {expression}; it takes {arity}"
+            count = counted(len(arguments), "argument")
+            yield f"gives '{function}' {count} in {expression}; it takes {arity}"
 
 
 def _problems_of_combination(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Iterator[str]:
@@ -338,10 +339,10 @@ def _problems_of_combination(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Ite
             yield f"states how it combines elements, but a {op.kind.value} operation does not"
         return
     if op.combine is None:
-        yield "does not state its combination (combine): the scalar function by which elements become one"
+        yield "does not state its combination (combine): the scalar function that combines two elements"
         return
     if op.combine not in SCALARS or SCALARS[op.combine].arity != 2:
-        yield f"combines elements by '{op.combine}', which is no scalar function of two operands"
+        yield f"combines elements by '{op.combine}', which is not a scalar function of two operands"
         return
     if op.neutral is None:
         yield "does not state its neutral element (neutral): the input that changes no result"
@@ -353,7 +354,7 @@ def _problems_of_combination(op: DeviceOp, table: Mapping[str, DeviceOp]) -> Ite
         for value in (op.neutral, -3.0, 0.25, 8.0)
     )
     if any(SCALARS[op.combine].compute(other, term) != other for other in others):
-        yield f"has the neutral element {op.neutral}, which changes what it is combined with by '{op.combine}'"
+        yield f"has the neutral element {op.neutral}, which is not neutral for '{op.combine}'"
 
 
 # -- the table ----------------------------------------------------------------------------------------------

@@ -102,19 +102,19 @@ class Target:
     lx_bytes: Annotated[int, "lx.bytes"]
     """Bytes of LX per core."""
     lx_reserved_bytes: Annotated[int, "lx.reserved_bytes"]
-    """Bytes of LX per core that nobody may use."""
+    """Bytes of LX per core that are reserved."""
     lx_backend_fraction: Annotated[float, "lx.backend_fraction"]
-    """Part of LX, without those, that the back end keeps: 0 to 1."""
+    """Fraction of LX, without the reserved bytes, that the back end keeps: 0 to 1."""
     lx_alignment_bytes: Annotated[int, "lx.alignment_bytes"]
-    """Bytes that an address in LX is a multiple of."""
+    """Alignment of addresses in LX, in bytes."""
     hbm_bytes: Annotated[int, "hbm.bytes"]
     """Bytes of device memory."""
     pool_bytes: Annotated[int, "hbm.pool_bytes"]
-    """Bytes of device memory that the allocations of a program may take together."""
+    """Bytes of device memory for all allocations of a program."""
     span_bytes: Annotated[int, "hbm.span_bytes"]
-    """Bytes from the first to the last one that a core can address of one tensor."""
+    """Largest distance in bytes between elements of a tensor that a core can address."""
     hbm_alignment_bytes: Annotated[int, "hbm.alignment_bytes"]
-    """Bytes that an address in device memory is a multiple of."""
+    """Alignment of addresses in device memory, in bytes."""
     peak_bytes_per_ns: Annotated[float, "hbm.peak_bytes_per_ns"]
     """Bytes per ns that no program exceeds."""
     one_way_bytes_per_ns: Annotated[float, "hbm.one_way_bytes_per_ns"]
@@ -128,17 +128,17 @@ class Target:
     burst_bytes: Annotated[int, "hbm.burst_bytes"]
     """Bytes of the longest burst."""
     burst_overhead_bytes: Annotated[int, "hbm.burst_overhead_bytes"]
-    """Bytes whose time each burst costs on top of its own."""
+    """Overhead of each burst, as bytes that take the same time."""
     hbm_access_ns: Annotated[float, "hbm.access_ns"]
     """Nanoseconds until the first byte of an access."""
     saturation_cores: Annotated[tuple[int, ...], "hbm.saturation_cores"]
-    """Numbers of cores, rising from 1, from which on the parts of ``saturation`` are attained."""
+    """Smallest numbers of cores, rising from 1, that attain the fractions of ``saturation``."""
     saturation: Annotated[tuple[float, ...], "hbm.saturation"]
-    """Parts of the peak, 0 to 1, one for each of ``saturation_cores``."""
+    """Fractions of the peak, 0 to 1, one for each of ``saturation_cores``."""
     row_reduction: Annotated[RowReductionRates, "row_reduction"]
     """Rates of reductions over rows."""
     vector_sticks_per_ns: Annotated[float, "vector.sticks_per_ns"]
-    """Sticks per ns that the vector units of a core pass."""
+    """Sticks per ns of the vector units of a core."""
     ring: Annotated[RingRates, "ring"]
     """Rates of the ring."""
     array: Annotated[ArrayRates, "array"]
@@ -146,13 +146,13 @@ class Target:
     sharing: Annotated[SharingRates, "sharing"]
     """Slowdown of cores that read one operand."""
     loop_iterations: Annotated[int, "program.loop_iterations"]
-    """Iterations of a loop at most."""
+    """Largest number of iterations of a loop."""
     operand_layouts: Annotated[int, "program.operand_layouts"]
-    """Operands of an operation at most that differ in layout."""
+    """Largest number of operands of an operation with different layouts."""
     loads_begin_early: Annotated[bool, "program.loads_begin_early"]
-    """True if loads begin while the operation before computes."""
+    """True if loads begin while the previous operation computes."""
     cost_model: Annotated[str, "program.cost_model"]
-    """Name of the model that says how long operations take (docs/writing-an-algorithm.md)."""
+    """Name of the cost model (docs/writing-an-algorithm.md)."""
 
     __hash__ = hash_once
 

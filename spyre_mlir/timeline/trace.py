@@ -73,7 +73,7 @@ class _TraceWriter:
         yield from _named(
             self.ring_process, "ring", {CLOCKWISE: "clockwise", COUNTERCLOCKWISE: "counter-clockwise"}
         )
-        yield from _named(self.loop_process, "loops", {1: "iterations that repeat those before"})
+        yield from _named(self.loop_process, "loops", {1: "repeated iterations"})
         if depths := max(map(len, self.paths.values()), default=0):
             tracks = {depth: f"depth {depth}" for depth in range(1, depths + 1)}
             yield from _named(self.module_process, "modules", tracks)

@@ -83,7 +83,7 @@ def tool(main: Main) -> Main:
         finally:
             for topic in logs.silent_topics():
                 print(
-                    f"note: Nothing was reported about '{topic}', which the log was asked for.",
+                    f"note: The log has no messages of the topic '{topic}'.",
                     file=sys.stderr,
                 )
         return 1
@@ -215,7 +215,7 @@ def require_folder(path: str) -> str:
     from spyre_mlir.bundle.replacing import require_replaceable
 
     if path == "-":
-        raise CompileError("A bundle is a folder, which stdout is not; name one.")
+        raise CompileError("A bundle is a folder, so it cannot be written to stdout; name a folder.")
     require_replaceable(path)
     return path
 
@@ -322,7 +322,7 @@ def parse_operation(path: str, context: ir.Context, text: str | None = None) -> 
 
     content = read_bytes(path) if text is None else text
     if isinstance(content, bytes) and is_bytecode(content):
-        raise CompileError("--no-implicit-module is for text: bytecode is of a module.", path)
+        raise CompileError("--no-implicit-module requires text, because bytecode contains a module.", path)
     return _parsed(path, context, content, parsed_operation)
 
 

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{path.stat().st_size:>10,} bytes  {path.name}")
     _section("Largest error against float64")
     agrees = _agree(output, example)
-    _section("What to do next")
+    _section("Next steps")
     trace = shlex.quote(f"{page.with_suffix('')}.trace.json")
     print(f"Open {page} in a browser: time, graph and scratchpad of this program.")
     print("Run the tools, first on this bundle, whose trace opens in ui.perfetto.dev:\n")

@@ -34,7 +34,7 @@ _ENVIRONMENT = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the pages; return 0 on success."""
     parser = _common.ArgumentParser("man_pages", __doc__)
-    parser.add_argument("folder", metavar="DIR", help="the folder that gets man1/")
+    parser.add_argument("folder", metavar="DIR", help="the folder in which man1/ is written")
     folder = Path(parser.parse_args(argv).folder, "man1")
     folder.mkdir(parents=True, exist_ok=True)
     tools = parsers()

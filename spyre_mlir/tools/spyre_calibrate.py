@@ -152,7 +152,7 @@ def _figures(title: str, figures: FitQuality) -> Iterator[str]:
 
 def _fit_lines(fit: Fit) -> Iterator[str]:
     if fit.unseen is None:
-        yield "All rows are of one shape, so there is none that the fit has not seen."
+        yield "All rows have one shape, so no shape can be left out of a fit."
     else:
         yield from _figures("fitted, on the shapes that each fit left out", fit.unseen)
         for shape, figures in fit.unseen_by_shape.items():

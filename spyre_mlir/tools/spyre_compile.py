@@ -108,7 +108,7 @@ def _save_problems(problems: Problems, options: argparse.Namespace) -> None:
         capacities = " ".join(f"--capacity {names[scope]}{space.capacity}" for scope, space in spaces.items())
         alignment = max((space.alignment for space in spaces.values()), default=1)
         command = f"spyre-plan {options.save_buffers} {capacities} --alignment {alignment} --solver all"
-        print(f"note: {command}" if spaces else "note: No buffer could be in LX.", file=sys.stderr)
+        print(f"note: {command}" if spaces else "note: No buffer is eligible for LX.", file=sys.stderr)
 
 
 def _search(source: _Source, options: argparse.Namespace) -> Callable[[Program], tuple[ProgramFinding, ...]]:
@@ -313,37 +313,39 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("--numerics", choices=("ieee", "dl16"),
                         help="of --check: DL16 as IEEE fp16, or bit-true (default: dl16 for bfloat16)")  # fmt: skip
     _common.add_output(
-        parser, "--save-plan", "FILE.json", "write what was decided, to be edited and given back"
+        parser, "--save-plan", "FILE.json", "write all decisions as a plan file, for --use-plan"
     )
-    parser.add_argument("--use-plan", metavar="FILE.json", help="a plan file that has to hold")
+    parser.add_argument("--use-plan", metavar="FILE.json", help="use the decisions of a plan file")
     _common.add_output(
         parser,
         "--save-buffers",
         "FILE.csv",
-        "write what the scratchpads are planned for, as spyre-plan reads it",
+        "write the buffers of the scratchpads, for spyre-plan",
     )
     parser.add_argument("--save-problems", metavar="DIR",
-                        help="write what layouts and divisions are chosen from, as JSON")  # fmt: skip
+                        help="write the problems of layouts and divisions as JSON")  # fmt: skip
     parser.add_argument("--findings", action="store_true",
-                        help="try what could make the program faster, by more compilations")  # fmt: skip
+                        help="try changes that may make the program faster, with more compilations")  # fmt: skip
     _common.add_output(parser, "--remarks", "FILE", "write every decision as a JSON line")
     _common.add_output(parser, "--metrics", "FILE.json", "write the figures of the plan, as Program.metrics")
     _common.add_output(
         parser, "--report", "FILE", "write the report, with compile times: a page (.html), .json or .svg"
     )
     parser.add_argument(
-        "--mlir-timing", action="store_true", help="print what stages, passes and their parts took to stderr"
+        "--mlir-timing",
+        action="store_true",
+        help="print the times of stages, passes and their parts to stderr",
     )
     parser.add_argument(
-        "--no-cache", action="store_true", help="compile, whatever the cache on disk has (docs/cache.md)"
+        "--no-cache", action="store_true", help="compile without the cache on disk (docs/cache.md)"
     )
     parser.add_argument("--target", choices=("bundle", "ktir"), default="bundle",
                         help="write a SuperDSC bundle (the default), or a program in KTIR")  # fmt: skip
     parser.add_argument("--no-fallback", action="store_true",
-                        help="what the device cannot run is an error, not work for the host")  # fmt: skip
+                        help="report operations that the device does not support as errors")  # fmt: skip
     parser.add_argument("--lay-out-weights", action="store_true",
-                        help="save weights as the device has them, for --numerics")  # fmt: skip
-    parser.add_argument("--check", action="store_true", help="run it and compare with the CPU")
+                        help="save weights in the layout of the device, for --numerics")  # fmt: skip
+    parser.add_argument("--check", action="store_true", help="run the program and compare with the CPU")
     return parser
 
 

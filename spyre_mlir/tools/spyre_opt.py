@@ -272,7 +272,7 @@ def _require_consistent(options: argparse.Namespace) -> None:
         raise CompileError(text)
     if options.mlir_pass_pipeline_local_reproducer and not options.mlir_pass_pipeline_crash_reproducer:
         flag = "--mlir-pass-pipeline-crash-reproducer"
-        raise CompileError(f"--mlir-pass-pipeline-local-reproducer says what {flag} writes, so it needs it.")
+        raise CompileError(f"--mlir-pass-pipeline-local-reproducer requires {flag}.")
 
 
 def _print_reports(options: argparse.Namespace, run: _ToolRun) -> None:
@@ -422,10 +422,10 @@ def _verify_roundtrip(operation: ir.Operation, source: str) -> None:
                 module = ir.Operation.parse(text, context=operation.context).operation
         except ir.MLIRError as error:
             reason = error.error_diagnostics[0].message
-            message = f"The module cannot be read once it is written as {form}: {reason}."
+            message = f"The module cannot be read after it is written as {form}: {reason}."
             raise CompileError(message, f"{source}:1:1") from None
         if whole.text(module) != expected:
-            message = f"The module is another one once it is written as {form} and read."
+            message = f"The module changes when it is written as {form} and read."
             raise CompileError(message, f"{source}:1:1")
 
 
@@ -509,11 +509,11 @@ def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-opt", __doc__)
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
     _common.add_output(parser, "-o", "FILE", "output file, - for stdout", dest="output", default="-")
-    _add_run(parser.add_argument_group("what to run, in the order given"))
+    _add_run(parser.add_argument_group("passes and pipelines, in the given order"))
     _add_reading(parser.add_argument_group("input"))
     _add_printing(parser.add_argument_group("printing the IR between passes"))
-    _add_forms(parser.add_argument_group("how the IR is written"))
-    _add_reports(parser.add_argument_group("what else to show"))
+    _add_forms(parser.add_argument_group("form of the printed IR"))
+    _add_reports(parser.add_argument_group("other output"))
     return parser
 
 
@@ -530,7 +530,7 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--pass", **append, help=argparse.SUPPRESS)
     group.add_argument("--to-level", metavar="NAME", help="stop the spyre pipeline after this level")
     group.add_argument("--verify-each", type=_boolean, default=True, metavar="BOOL",
-                       help="check the IR after each pass, and what a pass takes (default: true)")  # fmt: skip
+                       help="check the IR after each pass, and preconditions (default: true)")  # fmt: skip
     group.add_argument("--mlir-disable-threading", action="store_true",
                        help="run in one thread, as this tool always does")  # fmt: skip
     group.add_argument(
@@ -543,7 +543,7 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
         "write the input and the pipeline to FILE if a pass fails or crashes",
     )
     group.add_argument("--mlir-pass-pipeline-local-reproducer", action="store_true",
-                       help="with the one before: the IR before the pass that fails, and the pass")  # fmt: skip
+                       help="with the flag before: the IR before the pass that fails, and the pass")  # fmt: skip
     _common.add_output(
         group,
         "--mlir-generate-reproducer",
@@ -563,10 +563,10 @@ def _add_reading(group: argparse._ArgumentGroup) -> None:
     _add_flags(
         group,
         ("--allow-unregistered-dialect", "accept operations of unknown dialects"),
-        ("--no-implicit-module", "take the one operation of the input as it is, without a module around it"),
+        ("--no-implicit-module", "parse one top-level operation, without a module around it"),
         (
             "--verify-roundtrip",
-            "check that the input is equal once it is printed and parsed, as text and bytecode",
+            "check that the input is equal after it is printed and parsed, as text and bytecode",
         ),
     )
     group.add_argument("--irdl-file", metavar="FILE", help="define the dialects of an IRDL file first")
@@ -612,13 +612,13 @@ def _add_reports(group: argparse._ArgumentGroup) -> None:
     _add_flags(
         group,
         ("--dump-pass-pipeline", "print the passes that run, as a text for --pass-pipeline, to stderr"),
-        ("--mlir-timing", "print what stages, passes and their parts took to stderr"),
-        ("--mlir-pass-statistics", "print how many decisions of each kind passes took to stderr"),
+        ("--mlir-timing", "print the times of stages, passes and their parts to stderr"),
+        ("--mlir-pass-statistics", "print the number of decisions of each kind to stderr"),
         ("--mlir-disable-diagnostic-notes", "leave out the notes of diagnostics"),
         ("--show-dialects", "list the dialects and exit"),
     )
     group.add_argument("--mlir-timing-display", choices=("tree", "list"), default="tree",
-                       help="times inside of each other, or the longest first")  # fmt: skip
+                       help="nested times, or a list with the longest first")  # fmt: skip
     group.add_argument(
         "--mlir-output-format", choices=("text", "json"), default="text", help="the form of times"
     )

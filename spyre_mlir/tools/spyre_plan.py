@@ -142,7 +142,7 @@ def _capacities(texts: Sequence[str]) -> dict[str, int]:
             raise CompileError(f"--capacity is given twice{f' for {scope!r}' if scope else ''}.")
         capacities[scope] = capacity
     if "" in capacities and len(capacities) > 1:
-        raise CompileError("Of several memories each has a name: --capacity NAME=BYTES.")
+        raise CompileError("Each of several memories needs a name: --capacity NAME=BYTES.")
     return capacities
 
 
@@ -167,7 +167,7 @@ def _summary(plan: MemoryPlan, seconds: float, moving: int) -> str:
         "spilled": len(plan.spilled),
         "traffic": f"{plan.traffic} bytes",
         "bound": f"{plan.bound} bytes ({quality})",
-        "moving": f"{moving} bytes at least if buffers could leave and come back (gap {plan.traffic - moving})",
+        "moving": f"{moving} bytes at least with spills and reloads (gap {plan.traffic - moving})",
         "peak": f"{plan.peak} bytes",
         "load": f"{plan.load} bytes",
         "peak / load": f"{plan.peak / plan.load:.4f}" if plan.load else "1.0000",
@@ -190,7 +190,7 @@ def _parser() -> _common.ArgumentParser:
                         help="size of the memory; once for each scope of a table with several")  # fmt: skip
     parser.add_argument("--alignment", metavar="BYTES", type=int, default=1,
                         help="every address is a multiple of this power of two (default: 1)")  # fmt: skip
-    parser.add_argument("--solver", metavar="NAME", help="how to plan, or all (default: portfolio)")
+    parser.add_argument("--solver", metavar="NAME", help="the solver, or all (default: portfolio)")
     parser.add_argument("--order-by-size", action="store_true", help="the same as --solver largest-first")
     _common.add_output(parser, "-o --output", "FILE.csv", "write the offsets (- for stdout)")
     return parser

@@ -41,7 +41,7 @@ from spyre_mlir.bundle.transfer import misfit
 from spyre_mlir.bundle.validate import Finding, sound_context, validate, validate_sequence
 from spyre_mlir.driver.checking import HostArray
 from spyre_mlir.driver.ktir_interpreter import is_ktir
-from spyre_mlir.errors import CompileError, RangeWarning
+from spyre_mlir.errors import CompileError, RangeWarning, counted
 from spyre_mlir.report import summary
 from spyre_mlir.report.modules import module_lines
 from spyre_mlir.report.program_facts import program_facts
@@ -109,7 +109,7 @@ def _run_ktir(options: argparse.Namespace) -> int:
 
     if options.timeline:
         raise CompileError(
-            "A timeline is of a bundle; --stats has the time of a KTIR program.", options.folder
+            "--timeline requires a bundle; --stats prints the time of a KTIR program.", options.folder
         )
     text, manifest = read_ktir(options.folder)
     arguments = [argument for argument in manifest.arguments if argument.source is None]
@@ -128,7 +128,7 @@ def _run_program(options: argparse.Namespace) -> int:
     from spyre_mlir.driver.steps import BundleStep, HostStep, sequences
 
     if options.timeline:
-        raise CompileError("A timeline is of one bundle; name the bundle of a step.", options.folder)
+        raise CompileError("--timeline requires one bundle; name the bundle of a step.", options.folder)
     program = Program.load(options.folder, options.numerics)
     fraction = _common.lx_fraction(options.lx_backend_fraction)
     for step in program.bundles:
@@ -164,7 +164,7 @@ def _require_none(findings: Sequence[Finding], folder: str) -> None:
     """Raise ``CompileError`` with the first finding, if there are findings."""
     if findings:
         more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
-        text = f"{findings[0]}{more}; spyre-validate lists all, and --no-validate runs it nevertheless."
+        text = f"{findings[0]}{more}; spyre-validate lists all, and --no-validate runs the bundle."
         raise CompileError(f"The bundle is not valid: {text}", folder)
 
 
@@ -218,7 +218,9 @@ def _named(arguments: Sequence[HostArray], arrays: Mapping[str, Value]) -> dict[
         elif int(position[1]) < len(inputs):
             name = inputs[int(position[1])]
         else:
-            raise CompileError(f"Array '{key}' has no argument: there are {len(inputs)} inputs.")
+            raise CompileError(
+                f"Array '{key}' has no argument: the program has {counted(len(inputs), 'input')}."
+            )
         if name in named:
             raise CompileError(f"Input '{name}' is given twice, by name and by position.")
         named[name] = array
@@ -282,7 +284,7 @@ def _parser() -> _common.ArgumentParser:
     )
     parser.add_argument("--stats", action="store_true", help="print the memory traffic")
     parser.add_argument(
-        "--no-validate", action="store_true", help="run what breaks a rule of the format, too"
+        "--no-validate", action="store_true", help="run the bundle even if it breaks a rule of the format"
     )
     _common.add_output(parser, "--timeline", "FILE.json", "predict the time and write a trace of it")
     fraction = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"

@@ -36,7 +36,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spyre_mlir.errors import CompileError, listed
+from spyre_mlir.errors import CompileError, counted, listed
 from spyre_mlir.files import read_text
 from spyre_mlir.loading import loaded_files
 from spyre_mlir.records import dataclass
@@ -59,7 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     results = _swept(spec, options.workers, options.retry_lost)
     print(results.table([name.replace("-", "_") for name in spec.columns]))
     refused = sum(bool(row["error"]) for row in results) - results.failures
-    print(f"{len(results)} points, {results.computed} computed, {refused} refused, {results.failures} failed")
+    points = counted(len(results), "point")
+    print(f"{points}, {results.computed} computed, {refused} refused, {results.failures} failed")
     if options.csv:
         results.to_csv(options.csv)
     if draws:
@@ -153,7 +154,7 @@ def _parser() -> _common.ArgumentParser:
                         help="processes of this machine (default: the number in the file, or of cores)")  # fmt: skip
     _common.add_output(parser, "--csv", "FILE.csv", "write the rows (- for stdout)")
     _common.add_output(parser, "--plot", "FILE.svg", "draw the table 'plot' of the file")
-    parser.add_argument("--retry-lost", action="store_true", help="compute points again whose workers died")
+    parser.add_argument("--retry-lost", action="store_true", help="compute points whose workers died again")
     return parser
 
 

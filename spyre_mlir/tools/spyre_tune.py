@@ -65,9 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--objective", default="predicted_us", metavar="NAME",
-        help="the figure of spyre-compile --metrics that shall be least (default predicted_us)",
+        help="the figure of spyre-compile --metrics to minimise (default predicted_us)",
     )  # fmt: skip
-    parser.add_argument("--storage", metavar="FILE", help="a file that trials are kept in")
+    parser.add_argument("--storage", metavar="FILE", help="the file in which trials are stored")
     parser.add_argument(
         "--seed",
         type=_common.number(int, 0, 2**31),
@@ -76,9 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         help="seed of the search (default 0)",
     )
     parser.add_argument("--sencores", type=_common.number(int, 1, 10**6), metavar="N", help="cores to use")
-    parser.add_argument(
-        "--pipeline", default="", metavar="OPTIONS", help="options of the pipeline, which stay"
-    )
+    parser.add_argument("--pipeline", default="", metavar="OPTIONS", help="fixed options of the pipeline")
     return parser
 
 

@@ -21,7 +21,7 @@ from spyre_mlir.bundle.conformance import Weight, check_folder
 from spyre_mlir.bundle.folder import is_foreign, is_program
 from spyre_mlir.bundle.model import Bundle, executes_of
 from spyre_mlir.bundle.validate import validate, validate_sequence
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, counted
 from spyre_mlir.tools._common import ArgumentParser, lx_fraction, tool
 
 
@@ -64,7 +64,7 @@ def _conforms(folder: Path) -> bool:
         print(finding)
     weights = Counter(finding.weight for finding in findings)
     summary = ", ".join(f"{weights[weight]} {weight.value}" for weight in Weight)
-    print(f"{folder}: {count} designs; differences: {summary}")
+    print(f"{folder}: {counted(count, 'design')}; differences: {summary}")
     return weights[Weight.REFUSED] + weights[Weight.MISREAD] == 0
 
 
@@ -93,8 +93,8 @@ def _validate(folder: Path, bundle: Bundle, lx_backend_fraction: float | None) -
     for finding in findings:
         print(finding)
     if not findings:
-        executes = len(executes_of(bundle.statements))
-        print(f"{folder}: valid ({len(bundle.designs)} designs, {executes} executes)")
+        executes = counted(len(executes_of(bundle.statements)), "execute")
+        print(f"{folder}: valid ({counted(len(bundle.designs), 'design')}, {executes})")
     return not findings
 
 

@@ -82,7 +82,7 @@ def _prefill(batch: int, key_heads: int, rows: int, *, causal: bool = True, head
     pairs = causal_pairs(rows) if causal else rows * rows
     return Family(
         lambda: (run, ((batch, heads, rows, HEAD), cache, cache)),
-        f"{_FLASH}; tiles behind the diagonal are skipped." if causal else f"{_FLASH}.",
+        f"{_FLASH}; tiles above the diagonal are skipped." if causal else f"{_FLASH}.",
         _bytes(batch, heads, key_heads, rows, rows, HEAD),
         2 * batch * heads * pairs * HEAD,
     )

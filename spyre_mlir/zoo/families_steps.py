@@ -151,7 +151,7 @@ def _ssd(chunks: int, heads: int, length: int, head: int, state: int) -> Family:
                 (chunks, 1, length, state), (chunks, 1, length, state),
             ),
         ),
-        "Heads over cores: scores of a chunk once for all heads, tiles behind the diagonal skipped, states in LX.",
+        "Heads over cores: scores of a chunk once for all heads, tiles above the diagonal skipped, states in LX.",
         2 * (2 * rows * heads * head + rows * heads + 2 * rows * state),
         # The first chunk reads no state, and the state of the last chunk is not needed.
         within + 2 * (chunks - 1) * length * heads * head * state,

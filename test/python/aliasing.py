@@ -42,7 +42,7 @@ class _Machine:
         return [self.values[value] for value in op.operands]
 
     def _write(self, op: ir.Operation, array: np.ndarray) -> None:
-        """The result where it belongs: in the place that it is put into, else in a buffer of its own."""
+        """Write the result into the slice of the buffer that it is inserted into, or into a separate buffer."""
         result = op.results[0]
         takers = [use.owner.operation for use in result.uses if use.operand_number == 0]
         taker = next((user for user in takers if user.name == "tensor.insert_slice"), None)
@@ -106,6 +106,6 @@ class _Machine:
         self.values |= dict(zip(op.results, carried, strict=True))
 
     def _scf_yield(self, op: ir.Operation) -> None:
-        """The loop takes its operands."""
+        """Do nothing, because the loop reads the operands."""
 
     _func_return = _scf_yield

@@ -81,7 +81,7 @@ def package() -> griffe.Module:
 
 
 def resolved(module: griffe.Module, name: str) -> griffe.Object:
-    """Return the object of a dotted name; ``KeyError`` if there is none."""
+    """Return the object of a dotted name; ``KeyError`` if it does not exist."""
     found = module[name.removeprefix(f"{module.name}.")]
     return found.final_target if isinstance(found, griffe.Alias) else found
 
@@ -92,7 +92,7 @@ def members(entry: Entry, obj: griffe.Object) -> Iterator[tuple[str, griffe.Obje
         return
     inherited = isinstance(obj, griffe.Class) and entry.options.get("inherited_members", True)
     for name, member in (obj.all_members if inherited else obj.members).items():
-        # What a module imports is not of it.
+        # Imports of a module are not part of its reference.
         if isinstance(member, griffe.Alias) and isinstance(obj, griffe.Module):
             continue
         if entry.shows(name) if name not in CALLED else isinstance(obj, griffe.Class):
@@ -179,7 +179,7 @@ def unnamed_parameters(obj: griffe.Object, owner: griffe.Object | None) -> list[
 
 
 def explained(cls: griffe.Object) -> set[str]:
-    """Return the fields of a class that have a text beside them."""
+    """Return the names of the fields of a class that have a description."""
     fields = cls.all_members.items() if isinstance(cls, griffe.Class) else ()
     return {name for name, member in fields if is_option(member) or member.docstring is not None}
 
@@ -193,7 +193,7 @@ def unnamed_errors(obj: griffe.Object) -> list[str]:
 
 
 def _raised(obj: griffe.Function) -> set[str]:
-    """Return the classes in the raise statements of a function, those of functions in it aside."""
+    """Return the classes in the raise statements of a function, without nested functions."""
     source = "\n".join(obj.lines)
     indent = len(source) - len(source.lstrip())
     tree = ast.parse("\n".join(line[indent:] for line in source.splitlines()))
@@ -218,7 +218,7 @@ def _raised(obj: griffe.Function) -> set[str]:
 
 
 def lacks_unit(obj: griffe.Object, owner: griffe.Object | None) -> bool:
-    """Return whether the name of a number ends in a unit that no docstring says."""
+    """Return whether a number has a name that requires a unit, and no docstring states the unit."""
     word = obj.name.rpartition("_")[2]
     returns = str(getattr(obj, "returns", None) or getattr(obj, "annotation", None) or "")
     if word not in UNITS or not re.search(r"\b(int|float)\b", returns):

@@ -99,7 +99,7 @@ def _many_parameters() -> Any:
     return spyre_mlir.compile(layers, (half(4, 64),), layouts={"nothing": {"stick_dims": [0]}})
 
 
-# What PyTorch itself refuses.
+# Programs that PyTorch refuses.
 _model("shapes", lambda x: x @ half(4, 8))
 _model("dtypes", lambda x: x @ torch.ones(64, 8))
 _model("linear dtypes", nn.Linear(64, 8))
@@ -152,7 +152,7 @@ BAD["quantized"] = lambda: spyre_mlir.compile(lambda x: x.dequantize(), (_quanti
 _function("sparse", lambda x: x.to_dense(), torch.eye(4).to_sparse())
 _function("sparse result", lambda x: x.to_sparse(), torch.eye(4))
 
-# What the device has not, where the host may not help.
+# Operations that the device does not support, with the fallback to the host disabled.
 _model("no fallback", torch.sin, fallback=False)
 _model("no fallback f32", lambda x: x.float() @ x.float().T, fallback=False)
 _model("no fallback integers", lambda x: x.long() * 3, fallback=False)

@@ -20,7 +20,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--window-size=1280,800")
 
-#: What a browser does by default, such as going to the next element, depends on the number of a key; some type.
+#: The default action of a browser, such as moving the focus, depends on the number of a key; some keys type text.
 _CODES = {
     "Tab": 9,
     "Enter": 13,
@@ -100,7 +100,7 @@ class Browser:
         self._call("Emulation.setEmulatedMedia", features=preferred)
 
     def screenshot(self) -> bytes:
-        """What the window shows, as PNG."""
+        """Return the visible part of the page as PNG."""
         return base64.b64decode(self._call("Page.captureScreenshot", format="png")["data"])
 
     def travel(self, move: str) -> None:
@@ -111,13 +111,13 @@ class Browser:
         )
 
     def evaluate(self, expression: str) -> Any:
-        """The value of an expression; that of a promise is waited for."""
+        """Return the value of an expression; await it if it is a promise."""
         done = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in done, done["exceptionDetails"]
         return done["result"].get("value")
 
     def press(self, key: str) -> None:
-        """Press a key by its name, such as ArrowDown or +, on what has the focus."""
+        """Press a key by its name, such as ArrowDown or +, on the focused element."""
         code = {"windowsVirtualKeyCode": _CODES[key]} if key in _CODES else {}
         typed = {"text": _TYPED.get(key, key)} if key in _TYPED or len(key) == 1 else {}
         self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **code, **typed)
@@ -146,11 +146,11 @@ class Browser:
         self.settle()
 
     def settle(self) -> None:
-        """Wait until what was changed is drawn."""
+        """Wait until changes are drawn."""
         self.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
 
     def print_pages(self) -> int:
-        """How many sheets of paper the page takes."""
+        """Return the number of sheets of paper of the page."""
         return base64.b64decode(self._call("Page.printToPDF")["data"]).count(b"/Type /Page\n")
 
     def _mouse(self, kind: str, x: float, y: float, **more: Any) -> None:

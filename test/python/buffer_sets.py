@@ -22,7 +22,7 @@ def buffer(
 
 
 def buffers(*some: LifetimeBoundBuffer) -> list[LifetimeBoundBuffer]:
-    """Those without a name are called b0, b1, .. by their position."""
+    """Return buffers; buffers without a name are called b0, b1, .. by their index."""
     return [each if each.name else _named(each, f"b{at}") for at, each in enumerate(some)]
 
 
@@ -102,6 +102,6 @@ def conflicts(
 
 
 def hands_over(parent: LifetimeBoundBuffer, child: LifetimeBoundBuffer, space: MemorySpace) -> bool:
-    """Whether the child may have the address of the parent."""
+    """Return whether the child may have the address of the parent."""
     meets = parent.name in child.in_place_parents and parent.last == child.first
     return meets and parent.copies == child.copies == 1 and space.bytes_of(child) <= space.bytes_of(parent)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Good bundles with one thing changed, for tests that want to see the finding."""
+"""Valid bundles with one change, for tests of findings."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from spyre_mlir.target.ops import DEVICE_OPS
 
 @dataclass(frozen=True)
 class Mutant:
-    """A bundle with a change of a ``kind``, which ``description`` says."""
+    """A bundle with a change of a ``kind``; ``description`` describes the change."""
 
     kind: str
     description: str
@@ -71,7 +71,7 @@ def _rewrite(folder: Path, seed: int) -> None:
         for path in folder.glob("sdsc_*.json"):
             path.unlink()
         write_files(mutant.bundle, folder, None, ())
-    except CompileError:  # what cannot be written is no folder
+    except CompileError:  # a bundle that cannot be written
         return
 
 
@@ -189,7 +189,7 @@ def exchanged_dims_of_slices(bundle: Bundle, rng: random.Random) -> Bundle:
 
 
 def address_in_lx(bundle: Bundle, rng: random.Random) -> Bundle:
-    """Of one operand on all cores, or on one."""
+    """Change the address of one operand in LX, on all cores, or on one."""
     at, made = _some_design(bundle, rng)
     number = rng.choice([i for i, each in enumerate(made.operands) if each.memory == "lx"])
     start = made.operands[number].start
@@ -205,7 +205,7 @@ def constant_of_the_program(bundle: Bundle, rng: random.Random) -> Bundle:
 
 
 def constant_by_whole_sticks(bundle: Bundle, rng: random.Random) -> Bundle:
-    """So that an address stays one."""
+    """Change a constant by whole sticks, so that it is still an address."""
     by = 128 * rng.randint(-64, 64)
     return _statements(bundle, IndexConstant, lambda each: replace(each, value=each.value + by), rng)
 
@@ -261,7 +261,7 @@ def files_of_two_executes_exchanged(bundle: Bundle, rng: random.Random) -> Bundl
 
 
 def sizes_of_a_design(bundle: Bundle, rng: random.Random) -> Bundle:
-    """Of one dim: size, share or slices, or both sizes."""
+    """Change the sizes of one dim: size, share or slices, or both sizes."""
     at, made = _some_design(bundle, rng)
     dim, field = rng.choice(list(made.sizes)), rng.choice(("sizes", "shares", "slices"))
     value = _number(rng, getattr(made, field)[dim])
@@ -492,7 +492,7 @@ def bytes_of_a_file(folder: Path, rng: random.Random) -> None:
 
 
 def a_file_of_another_kind(folder: Path, rng: random.Random) -> None:
-    """A file is gone, a folder, a fifo, or a link to what is outside."""
+    """Replace a file by a folder, a fifo or a link to the outside, or remove it."""
     path = _file(folder, rng)
     path.unlink()
     kind = rng.randrange(5)

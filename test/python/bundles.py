@@ -68,7 +68,7 @@ def two_core_design(index: int, opcode: str, operands: tuple[Operand, ...], **ch
 
 
 def in_file(design: Design) -> Design:
-    """The design as its file alone says it: the padding of its dims is in the manifest."""
+    """Return the design without the padding of its dims, which is in the manifest."""
     return replace(design, padding={})
 
 
@@ -164,7 +164,7 @@ def add_bundle() -> Bundle:
 
 
 def window_bundle() -> Bundle:
-    """z = x[32:160] + y for (256, 256) fp16 x: its address is that of a row, and others are windows too."""
+    """z = x[32:160] + y for (256, 256) fp16 x: the address of the operand is the address of a row of x."""
     bundle = add_bundle()
     design = bundle.designs["sdsc_0.json"]
     x, y, z = design.operands
@@ -208,7 +208,7 @@ def reduction_bundle() -> Bundle:
         Execute("sdsc_1.json", _names("s"), (-3, -4)),
     ]
     x = argument("x", "input", "arg0", 128, 200)
-    # The last stick of a row holds 8 elements: what lies beyond the 200 columns is padding.
+    # The last stick of a row holds 8 elements; positions beyond the 200 columns are padding.
     bounded = Transfer(
         x.transfer.ranges, x.transfer.host_strides, x.transfer.device_strides, (((0, 2), (64, 1), 200),)
     )
@@ -223,7 +223,7 @@ def reduction_bundle() -> Bundle:
 
 
 def loop_bundle(tiles: int = 8) -> Bundle:
-    """z = abs(x) + x for (tiles * 128, 256) fp16 in tiles of 128 rows; abs(x) of a tile lies in the pool."""
+    """z = abs(x) + x for (tiles * 128, 256) fp16 in tiles of 128 rows; abs(x) of a tile is in the pool."""
     rows = tiles * 128
     gap = {"mb": rows - 128}
     absolute = two_core_design(
@@ -394,7 +394,7 @@ def gather_bundle() -> Bundle:
 
 
 def restickify_bundle(cores: int) -> Bundle:
-    """z = abs(x) for (128, 256) fp16 with z's rows in its sticks: abs(x) lies in LX; bad on two cores, good on one."""
+    """z = abs(x) for (128, 256) fp16 with z's rows in its sticks: abs(x) in LX; invalid on two cores, valid on one."""
     divided = {
         "slices": {"mb": cores, "out": 1},
         "shares": {"mb": 128 // cores, "out": 256},

@@ -29,7 +29,7 @@ def sources() -> list[Path]:
 def sentences(text: str, suffix: str) -> Iterator[tuple[int, str]]:
     """Comments, docstrings, and the prose of a page, with the line that they begin in."""
     if suffix == ".md":
-        # Blocks of code are blanked: a page writes and reads files of its own there.
+        # Blocks of code are blanked, because a page writes and reads its own files there.
         prose = re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), text, flags=BLOCK)
         yield from enumerate(prose.splitlines(), 1)
     elif suffix == ".py":
@@ -58,7 +58,7 @@ def _comments_and_docstrings(text: str) -> Iterator[tuple[int, str]]:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Lines that are read together, and what the reader knows by then: the head of the file, headings above."""
+    """Lines that are read together, with their context: the head of the file and the headings above."""
 
     line: int
     text: str
@@ -103,7 +103,7 @@ def _page_paragraphs(lines: Sequence[tuple[int, str]]) -> Iterator[Paragraph]:
         if collected:
             joined = "\n".join(collected)
             yield Paragraph(first, joined, intro + " ".join(headings.values()))
-            # What a page says before its first section is known below.
+            # The text of a page before its first section applies to all sections.
             intro += "" if len(headings) > 1 else joined + "\n"
             collected = []
         if heading:
@@ -121,7 +121,7 @@ def cells(heading: str) -> list[str]:
 
 
 def foreign_names() -> set[str]:
-    """The names that docs/specification.md has for those of torch-spyre and that nothing of the package has."""
+    """Return the names of torch-spyre on docs/specification.md that do not occur in the package."""
     page = (ROOT / "docs" / "specification.md").read_text(encoding="utf-8")
     rows = [
         line

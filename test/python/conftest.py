@@ -7,7 +7,7 @@
   sample has each value of each parameter, if the number allows it, and by a hash of names; tests of the files of
   ``BY_PROGRAM`` take the same programs, so that one compilation serves all of them;
 * tests that took ``SLOW_SECONDS`` or more of CPU time, with each of their seeds, when ``make durations`` recorded them;
-  those of ``test_programs.py``, the end-to-end cases, run;
+  end-to-end cases of ``test_programs.py`` run;
 * tests with the mark ``exhaustive``;
 * tests with the mark ``documents``, of pages, examples, packages and browsers, which ``make check-docs`` runs.
 
@@ -18,9 +18,9 @@ the mark ``exhaustive`` runs. ``.ci/run`` makes the number from the commit, so t
 
 A test that is left out is deselected. The last lines of the run say how many are, and why tests were skipped.
 
-With ``--dist loadfile`` the tests of a file run in one process and share what they compile; so do those of a program
-of ``programs.py`` and ``two_ops.py`` in all files of ``BY_PROGRAM``. Processes begin with the longest, by the recorded
-times. ``--shuffle SEED`` runs all tests in random order, ``--repeat COUNT`` each test so many times.
+With ``--dist loadfile`` the tests of a file run in one process and share compiled programs; so do the tests of a
+program of ``programs.py`` and ``two_ops.py`` in all files of ``BY_PROGRAM``. Processes begin with the longest, by the
+recorded times. ``--shuffle SEED`` runs all tests in random order, ``--repeat COUNT`` runs each test COUNT times.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from typing import Any
 # small products 50 times as slow.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Tests are of the compiler; those of the cache turn it on, in a folder of their own.
+# Tests run without the cache; tests of the cache set this variable to 1, in a separate folder.
 os.environ["SPYRE_CACHE"] = "0"
 
 import pytest
 import seeds
 from seeds import CASES, SEED, random_cases
 
-# A test sees neither the settings of a user nor what "make check" hands to a make that a test starts.
+# Remove settings of the user, and variables that "make check" would pass to a make in a test.
 _SETTINGS = r"SPYRE_(?!(CACHE|RANDOM_CASES|SEED|SLOW_PART|TEST_DATA)$).*|MAKE(FLAGS|LEVEL|OVERRIDES)|MFLAGS"
 for _name in list(os.environ):
     if re.fullmatch(_SETTINGS, _name):
         del os.environ[_name]
 
-# Nothing of what imports and collection create is garbage, which takes seconds to see.
+# Disable garbage collection during imports and collection, which create no garbage: it takes seconds.
 gc.disable()
 
 #: CPU seconds of the tests, and of the scopes of tests, that take ``SLOW_SECONDS``.
@@ -126,13 +126,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Leave the million objects of what is imported and collected out of all garbage collections of the tests."""
+    """Exclude the objects of imports and of collection from the garbage collections of the tests."""
     gc.freeze()
     gc.enable()
 
 
 def _recorded_seconds() -> dict[str, float]:
-    """The recorded CPU time of tests and scopes; empty for the tests of this file, which are elsewhere."""
+    """Return the recorded CPU time of tests and scopes; empty for tests of this file, whose records are elsewhere."""
     return json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
 
 
@@ -177,7 +177,7 @@ def _beyond_the_sample(cases: list[pytest.Item], count: int) -> list[pytest.Item
 
 
 def rank(nodeid: str) -> tuple[int, int]:
-    """Key of the order in which samples are taken: by program in files that share programs, else by name."""
+    """Return the sort key of samples: the program in files that share programs, else the name."""
     return zlib.crc32(shared_scope(nodeid).encode()), zlib.crc32(nodeid.partition("::")[2].encode())
 
 
@@ -189,7 +189,7 @@ def _values(item: pytest.Item) -> set[tuple[str, int]]:
 
 @pytest.fixture(autouse=True)
 def _state_of_the_process() -> Iterator[None]:
-    """What a test changes in its process is as before after it: dims, loaded files, the environment, the folder.
+    """Restore dims, loaded files, the environment and the folder after a test.
 
     Which tests run in one process, and in what order, depends on the number of processes and on how fast they are.
     """
@@ -211,7 +211,7 @@ def _state_of_the_process() -> Iterator[None]:
 def cache_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> pytest.LogCaptureFixture:
-    """The log of compilations that use a cache of their own."""
+    """Return the log of compilations that use a separate cache."""
     from spyre_mlir import version
     from spyre_mlir.algorithms import REGISTRIES
     from spyre_mlir.driver import cache_settings
@@ -284,7 +284,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    # The order of the tests is that of the scopes.
+    # Keep the scopes in the order of the tests.
     config.option.loadscopereorder = False
 
     class LoadProgramScheduling(LoadFileScheduling):
@@ -295,7 +295,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def shared_scope(nodeid: str) -> str:
-    """What the tests of one process have in common: the name of the program, the sources, or the file."""
+    """Return the key of tests that run in one process: the name of the program, the sources, or the file."""
     path, _, test = nodeid.partition("::")
     parameters = test.partition("[")[2]
     if parameters and path.endswith(BY_PROGRAM):

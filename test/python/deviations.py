@@ -17,29 +17,28 @@ from spyre_mlir.zoo.models import Inputs
 
 
 def call(function: Callable, inputs: Inputs) -> Any:
-    """What a model or a program returns for its inputs, which it may change."""
+    """Return the result of a model or a program for inputs, which the call may change."""
     with torch.no_grad():
         return function(**inputs) if isinstance(inputs, Mapping) else function(*inputs)
 
 
 def copied(inputs: Inputs) -> Inputs:
-    """The same inputs in memory of their own."""
+    """Return a copy of the inputs."""
     return copy.deepcopy(inputs)
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far the numbers of one tensor are from float32, and how far they may be; parts of its largest number."""
+    """Error of one tensor against float32, and the allowed error; relative to its largest number."""
 
     error: float
     allowed: float
 
 
 def deviations(program: Callable, module: nn.Module, inputs: Inputs) -> list[Deviation]:
-    """Of all that a program returns or changes in place: four times the error of eager fp16 is allowed.
+    """Return the errors of floating-point results and changed inputs; allowed is four times the error of eager fp16.
 
-    What is no floating-point number has to be equal, and everything has to have its type and shape: else it is an
-    AssertionError.
+    Other values must be equal, and all values must have the expected type and shape: raise AssertionError if not.
     """
     exact = copy.deepcopy(module).float()
     got, own, wanted = (
@@ -54,13 +53,13 @@ def deviations(program: Callable, module: nn.Module, inputs: Inputs) -> list[Dev
 
 
 def _tensors(function: Callable, inputs: Inputs) -> list[Tensor]:
-    """What a call returns, and its inputs as it leaves them."""
+    """Return the tensors of the result of a call, and of its inputs after the call."""
     leaves = pytree.tree_leaves((call(function, inputs), inputs))
     return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def _to_float(value: Any) -> Any:
-    """A copy, in float32 if that is what it is."""
+    """Return a copy, with floating-point tensors in float32."""
     if not isinstance(value, Tensor):
         return value
     return value.float() if value.is_floating_point() else value.clone()

@@ -43,7 +43,7 @@ def random_view(rng: random.Random, x: Any) -> tuple[str, tuple[Any, ...]]:
 
 
 def random_index(rng: random.Random, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Numbers, slices, None and ``...`` for a prefix of the dims, or for a suffix."""
+    """Return an index of numbers, slices, None and ``...`` for a prefix of the dims, or for a suffix."""
     items: list[Any] = []
     for size in shape[: rng.randint(1, len(shape))]:
         start = rng.randrange(size)
@@ -82,7 +82,7 @@ def random_shape(rng: random.Random, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def random_arithmetic(rng: random.Random) -> tuple[str, Any]:
-    """An operation of one tensor, by a name for the case and as a function of both kinds of tensors."""
+    """Return an operation of one tensor, as the name of the case and as a function of both kinds of tensors."""
     return rng.choice((
         ("add", lambda x: x + x), ("scalar", lambda x: x * 0.5), ("rsub", lambda x: 1 - x),
         ("neg", lambda x: -x), ("abs", abs), ("sub", lambda x: x - x[..., :1] if x.dim() else x - x),
@@ -94,7 +94,7 @@ def viewed(x: Any, name: str, arguments: tuple[Any, ...]) -> Any:
 
 
 def strides_of_ones_as(strides: tuple[int, ...], made: Any) -> list[int]:
-    """Strides where those of dims of one element, in which PyTorch's kernels differ, are those of another tensor."""
+    """Return strides, with the strides of dims of one element taken from ``made``: PyTorch's kernels differ there."""
     return [
         own if size == 1 else stride
         for stride, own, size in zip(strides, made.stride(), made.shape, strict=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Small models of random weights for the device: ``DEVICE_MODELS`` maps names to functions that make a case."""
+"""Small models of random weights for the device: ``DEVICE_MODELS`` maps names to functions that return a case."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Operand:
 
 
 def space_of(sizes: Sequence[int], *operands: Operand) -> Space:
-    """The space of some tensors, the last one the result; what it lacks is reduced."""
+    """Return the space of some tensors, the last one the result; dims missing from the result are reduced."""
     views = tuple(operand.view(sizes) for operand in operands)
     present = tuple(frozenset(operand.dims) for operand in operands)
     return Space(tuple(sizes), views, present, frozenset(range(len(sizes))) - present[-1])

@@ -17,9 +17,9 @@ LARGEST = {FP8: 448.0, torch.int8: 127.0}
 class Case:
     """One layer: ``weight`` and ``activations`` are 8-bit types, None for activations that stay as they are.
 
-    ``scales`` are those of the weight: per "tensor", "channel" or "group" of 32; ``tokens``: activations have a scale
-    per row. ``late``: the scale of the weight is applied behind the product. ``batches`` of weights make it a batched
-    matmul.
+    ``scales`` is the granularity of the scales of the weight: "tensor", "channel" or "group" of 32; ``tokens``:
+    activations have a scale per row. ``late``: the scale of the weight is applied after the product. ``batches`` of
+    weights make it a batched matmul.
     """
 
     dtype: torch.dtype
@@ -138,7 +138,7 @@ def example(case: Case, seed: int) -> Tensor:
 
 
 def tolerance(reference: Tensor, exact: Tensor) -> float:
-    """What a result may differ from the exact one: four times as much as PyTorch's, or a thousandth of the largest."""
+    """Return the allowed error: four times the error of PyTorch, or a thousandth of the largest value."""
     largest = exact.abs().max().item()
     digits = 2**-8 if reference.dtype == torch.bfloat16 else 2**-9
     return max(4 * (reference.double() - exact).abs().max().item(), digits * largest / 2)

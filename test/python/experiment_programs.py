@@ -48,5 +48,5 @@ def chain() -> str:
 
 
 def broken() -> str:
-    """An error of the user's code."""
+    """A model with an error in user code."""
     raise ZeroDivisionError("no model")

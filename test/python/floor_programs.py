@@ -27,7 +27,7 @@ OPERATIONS: tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], ...] = (
 
 
 def least_ns(found: Timeline) -> float:
-    """Return what all bytes and multiply-adds take at their peaks; that of a core is 1.5 GHz x 1024 multiply-adds."""
+    """Return the time of all bytes and multiply-adds at their peaks; of a core 1.5 GHz x 1024 multiply-adds."""
     moved = sum(each.read_bytes + each.written_bytes for each in found.executions)
     multiply_adds = sum(
         each.runs * each.work.cores * each.work.multiply_adds_per_core for each in found.executions

@@ -26,7 +26,7 @@ from spyre_mlir.faults import faults_kept
 RESULTS = {"tuple": "({}, )", "list": "[{}]", "dict": "{{{}}}"}
 
 #: Runs a program: ``run(make, calls, options, how)`` has the model of ``make()``, the inputs of each call by name, the
-#: options of ``compile`` and those of the case itself. It returns what it sees, in order.
+#: options of ``compile`` and options of the case itself. It returns the observed values, in order.
 Run: TypeAlias = Callable[
     [Callable[[], torch.nn.Module], list[dict[str, Tensor]], dict[str, Any], dict[str, Any]], list[Any]
 ]
@@ -36,7 +36,7 @@ _FLOATING = re.compile(r"torch\.(bfloat16|float16|float32)\b")
 
 @dataclass(frozen=True)
 class Statement:
-    """``target = text`` with ``{0}``, ``{1}``, .. for the operands; without a target, an update in place."""
+    """``target = text`` with ``{0}``, ``{1}``, .. for the operands; an update in place if there is no target."""
 
     target: str
     text: str
@@ -65,7 +65,7 @@ class Case:
     how: dict[str, Any] = field(default_factory=dict)
 
     def source(self) -> str:
-        """The text of the class ``Model``, whose constructor takes the buffers and ``forward`` the inputs."""
+        """Return the text of the class ``Model``; its constructor takes the buffers, and ``forward`` the inputs."""
         buffers = [each.name for each in self.inputs if each.role == "buffer"]
         arguments = [each.name for each in self.inputs if each.role == "input"]
         lines = ["class Model(torch.nn.Module):"]
@@ -86,7 +86,7 @@ class Case:
         return RESULTS[self.structure].format(", ".join(names)).replace(", )", ",)")
 
     def model(self, source: str = "", exact: bool = False, is_plain: bool = False) -> torch.nn.Module:
-        """The module with buffers of its own, whose loops are those of PyTorch, or plain ones."""
+        """Return the module with its own buffers; its loops are loops of PyTorch, or plain Python loops."""
         source = source or self.source()
         loops = fuzz_loops.of_pytorch() if fuzz_loops.is_used(source) and not is_plain else fuzz_loops.PLAIN
         namespace: dict[str, Any] = {"torch": torch, "F": torch.nn.functional, **loops}
@@ -159,7 +159,7 @@ def leaves(results: Any) -> list[Any]:
 
 
 def call(model: Any, case: Case, inputs: dict[str, Tensor]) -> list[Any]:
-    """What a model or a program returns, and then its inputs after the call, as PyTorch changes them in place."""
+    """Return the results of a model or a program, and then its inputs, which the call may change in place."""
     results = model(**inputs) if case.by_keyword else model(*inputs.values())
     return [*leaves(results), *inputs.values()]
 
@@ -212,7 +212,7 @@ def _with_nine_bits(x: Tensor) -> Tensor:
 
 
 def complaint(case: Case, results: Sequence[Any], expected: Oracle) -> str:
-    """What is wrong with the results of a run; empty if they are right."""
+    """Return the difference between the results of a run and the expected results; empty if they agree."""
     if len(results) != len(expected.typed):
         return f"{len(results)} results instead of {len(expected.typed)}"
     for index, result in enumerate(results):
@@ -240,7 +240,7 @@ def _of_result(result: Any, typed: Any, exact: Any, rounded: Any, case: Case) ->
 
 def _of_numbers(result: Tensor, typed: Tensor, exact: Tensor, rounded: Tensor, case: Case) -> str:
     regular = torch.isfinite(typed) & torch.isfinite(exact)
-    # Where PyTorch gives no number in its own type, its value and that of float64 are both right. DL16 has one
+    # Where PyTorch has no number in the type of the model, its value and the float64 value are both right. DL16 has one
     # code for infinities and NaN, and beyond the largest fp16 it has numbers.
     same = (
         (result == typed) | (result.isnan() & (typed.isnan() | exact.isnan())) | _close(result, exact, case)
@@ -268,7 +268,7 @@ def _of_numbers(result: Tensor, typed: Tensor, exact: Tensor, rounded: Tensor, c
 
 
 def _allowed(own: Tensor, true: Tensor, rounded: Tensor, case: Case) -> Tensor:
-    """The error that each element may have: PyTorch's own and a part of the value, of all elements or of its own."""
+    """Return the error allowed for each element: the error of PyTorch, and a fraction of the value."""
     if case.how.get("elementwise"):
         # The square of a number of more than 1e18 is not one of float32, in which PyTorch may have float64.
         true = torch.where(true.abs() > 1e18, torch.inf, true)
@@ -309,7 +309,7 @@ print("PyTorch:", Model({names})({call}))
 
 
 def as_file(case: Case, header: str) -> str:
-    """A Python file that compiles and runs the case, and prints what PyTorch gives beside it."""
+    """Return a Python file that compiles and runs the case, and prints its results and the results of PyTorch."""
     inputs = {each.name: each for each in case.inputs if each.role == "input"}
     made = ", ".join(f'"{name}": {_made(each)}' for name, each in inputs.items())
     return head_of_file(case, header) + _FILE.format(

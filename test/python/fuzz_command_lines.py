@@ -35,7 +35,7 @@ PROGRAM = """func.func @main(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
 #: The bundle that is there from the beginning, and a file with other text.
 BUNDLE, EXISTING = "in.bundle", "existing"
 
-#: What each tool takes; of all of these and of ``_OTHERS`` the others are made.
+#: The input of each tool; random command lines combine these and ``_OTHERS``.
 _INPUTS = {
     "opt": "in.mlir", "translate": "in.mlir", "compile": "in.mlir", "validate": BUNDLE, "run": BUNDLE, "report": BUNDLE,
     "plan": "in.csv", "diff": BUNDLE, "calibrate": "measured.csv", "sweep": "in.toml", "tune": "in.mlir",

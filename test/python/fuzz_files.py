@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Mutants of what tools read: folders of bundles, arrays (npz), plan files and tables of buffers, and what tools say.
 
-Every case is a seed beside the name of its base; the files are made where they are run. A tool may refuse a file with
-a diagnostic and status 1; where it takes one, the numbers are those of the base, or the mutant is another program.
+Every case is a seed and the name of its base; the files are written where the tool runs. A tool may refuse a file with
+a diagnostic and status 1; if it accepts a file, the numbers equal the base, or the mutant is a different program.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ func.func @main(%x: tensor<40x64xf32>, %y: tensor<40x64xf16>) -> (tensor<40x64xf
 }
 """
 
-#: Programs whose folders are changed: those of the IR, and one with a host function.
+#: Programs whose folders are mutated: the programs of the IR mutants, and one with a host function.
 BASES = (*ir_mutants.SOURCES, "host")
 
 
@@ -69,7 +69,7 @@ class FileCase:
 
 @dataclass(frozen=True)
 class Text:
-    """A plan file or a table of buffers: what was changed, and the text."""
+    """A plan file or a table of buffers: a description of the change, and the text."""
 
     kind: str
     description: str
@@ -88,7 +88,7 @@ def base_folder(name: str) -> Path:
 
 
 def run_folder(bundle: Path, inputs: Path, outputs: Path) -> tuple[str, str] | None:
-    """What ``spyre-run`` came to; None for a run that succeeded."""
+    """Return the failure of ``spyre-run``, or None for a successful run."""
     return said(spyre_run.main, bundle, "--inputs", inputs, "--outputs", outputs).outcome()
 
 
@@ -102,14 +102,14 @@ def _base_program(name: str) -> spyre_mlir.Program:
 
 @dataclass(frozen=True)
 class Said:
-    """What a tool left with and printed."""
+    """Exit status and output of a tool."""
 
     status: int
     output: str
     errors: str
 
     def outcome(self) -> tuple[str, str] | None:
-        """Refused with a diagnostic, or an internal error; None for a tool that succeeded."""
+        """Return the diagnostic, or the internal error; None for a tool that succeeded."""
         if self.status == 0:
             return None
         text = self.errors.strip() or self.output.strip()
@@ -184,7 +184,7 @@ def _other_numbers(bundle: Path, inputs: Path, outputs: Path) -> str:
 
 
 def bundle_files(case: FileCase, folder: Path) -> str:
-    """Writes the mutant as the folder ``bundle``; what was changed."""
+    """Write the mutant as the folder ``bundle``; return a description of the change."""
     shutil.copytree(base_folder(case.base) / "bundle", folder / "bundle")
     change, apply = next(bundle_mutants.folder_mutants(case.seed))
     apply(folder / "bundle")
@@ -223,7 +223,7 @@ SAME_ARRAYS = ("none", "compressed", "Fortran order", "one more array", "by posi
 
 
 def arrays_file(case: FileCase, folder: Path) -> str:
-    """Writes ``in.npz``, changed; what was changed."""
+    """Write ``in.npz`` with a change; return a description of the change."""
     rng, path = random.Random(case.seed), folder / "in.npz"
     with np.load(base_folder(case.base) / "in.npz") as file:
         arrays: dict[str, Any] = dict(file)
@@ -263,7 +263,7 @@ _CHANGES: dict[str, Callable[[np.ndarray, random.Random], np.ndarray]] = {
 
 
 def _header(path: Path, name: str, header: str, data: bytes = b"\0" * 64) -> None:
-    """Replaces the array of a file by one whose header says this."""
+    """Replace the array of a file by an array with this header."""
     text = header.encode("latin1")
     text += b" " * (-(len(text) + 11) % 64) + b"\n"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
@@ -297,7 +297,7 @@ def _unpacks(path: Path, name: str, _: random.Random) -> None:
 def _flip(path: Path, _: str, rng: random.Random) -> None:
     data = bytearray(path.read_bytes())
     for _ in range(rng.choice((1, 3, 30))):
-        # The first and the last bytes say what is where.
+        # The first and the last bytes have the structure of the archive.
         at = rng.choice(
             (rng.randrange(min(200, len(data))), len(data) - 1 - rng.randrange(min(200, len(data))))
         )
@@ -323,7 +323,7 @@ def _other_file(path: Path, _: str, rng: random.Random) -> None:
 
 
 def _members(path: Path, name: str, rng: random.Random) -> None:
-    """An archive whose members have odd names, or are no arrays, or are there twice."""
+    """Write an archive with odd member names, members that are not arrays, or duplicate members."""
     names = (f"{name}.npy", f"../{name}.npy", f"/{name}.npy", name, "", "a\0b.npy", "é" * 300 + ".npy")
     with warnings.catch_warnings(), zipfile.ZipFile(path, "a") as file:
         warnings.simplefilter("ignore")

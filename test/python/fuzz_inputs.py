@@ -46,7 +46,7 @@ def _special(dtype: torch.dtype) -> list[float]:
     return [math.nan, *numbers, *(-x for x in numbers)]
 
 
-#: Those whose values every 16-bit format holds exactly.
+#: Kinds whose values every 16-bit format represents exactly.
 EXACT_EVERYWHERE = {"integers", "zeros", "mask"}
 
 
@@ -93,5 +93,5 @@ class Input:
         return torch.from_numpy(np.asarray(generator.integers(low, high, self.shape))).to(dtype)
 
     def with_elements(self, value: Tensor) -> Input:
-        """The input whose elements are those of a tensor."""
+        """Return the input with the elements of a tensor."""
         return replace(self, values="", literal=tuple(value.reshape(-1).tolist()))

@@ -59,7 +59,7 @@ class Ticket:
 
 @dataclass(frozen=True)
 class Kind:
-    """What can be done with the cases of a kind; ``write`` takes a path without a suffix and returns what it wrote."""
+    """Operations on cases of a kind; ``write`` takes a path without a suffix and returns the path of the file."""
 
     draw: Callable[[int], Any]
     run: Callable[[Any], tuple[str, str]]
@@ -78,7 +78,7 @@ def run(ticket: Ticket) -> tuple[str, str]:
 def _run_program(case: fuzz_case.Case) -> tuple[str, str]:
     try:
         fuzz_case.oracle(case)
-    except Exception as error:  # what PyTorch refuses is no case
+    except Exception as error:  # PyTorch refuses the program
         return SKIPPED, str(error)
     return fuzz_case.run(case)
 
@@ -134,7 +134,7 @@ def _write_hinted(program: fuzz_named_dims.NamedProgram, header: str, path: Path
 
 @dataclass(frozen=True)
 class IrCase:
-    """A text at a level, and what was changed."""
+    """A text at a level, and a description of its change."""
 
     level: str
     sencores: int
@@ -149,7 +149,7 @@ def _draw_ir(seed: int) -> IrCase:
     return IrCase(level, ir_mutants.SOURCES[name][2], mutant.description, mutant.text)
 
 
-#: What an outcome of IR is in the table. A program that the simulator refuses has passed checks that should refuse it.
+#: Classes of IR outcomes in the table. A program that the simulator refuses has passed checks that should refuse it.
 _OF_IR = {
     ir_outcomes.RIGHT: RIGHT,
     ir_outcomes.REFUSED: REFUSED,

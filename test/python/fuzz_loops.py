@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loops that random programs call, those of PyTorch and ``for_each_tile``, and what each means in plain Python."""
+"""Loops that random programs call: loops of PyTorch, ``for_each_tile``, and their meaning in plain Python."""
 
 from __future__ import annotations
 
@@ -104,5 +104,5 @@ def of_pytorch() -> dict[str, Any]:
 
 
 def is_used(source: str) -> bool:
-    """Whether the text of a program calls one of them."""
+    """Return whether the text of a program calls one of the loops."""
     return any(f"{name}(" in source for name in PLAIN)

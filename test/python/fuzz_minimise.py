@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def minimise(case: T, smaller: Callable[[T], Iterator[T]], fails: Callable[[T], bool], tries: int = 60) -> T:
-    """The smallest case that ``fails`` among those that steps of ``smaller`` lead to, within so many tries."""
+    """Return the smallest failing case that steps of ``smaller`` reach within ``tries`` tries."""
     progress = True
     while progress:
         progress = False
@@ -52,7 +52,7 @@ def smaller_programs(case: Case) -> Iterator[Case]:
 
 
 def without_dead(case: Case) -> Case:
-    """The case without the values that no result needs; updates in place stay, with what they need."""
+    """Return the case without values that no result needs; updates in place stay, with their operands."""
     needed = set(case.results)
     statements: list[Statement] = []
     for statement in reversed(case.statements):
@@ -92,7 +92,7 @@ def _without(case: Case, index: int) -> Iterator[Case]:
 
 
 def evaluated(case: Case, count: int) -> dict[str, torch.Tensor] | None:
-    """All values of PyTorch after ``count`` statements and the one behind them; None if it refuses."""
+    """Return all values of PyTorch after ``count`` + 1 statements; None if PyTorch refuses."""
     names: dict[str, torch.Tensor] = {**case.tensors("buffer"), **case.tensors("input")}
     scope = {"torch": torch, "F": torch.nn.functional, **PLAIN}
     try:

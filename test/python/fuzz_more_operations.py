@@ -17,7 +17,7 @@ ASSERTIONS: list[Operation] = []
 DOUBLE = "torch.float64"
 INTEGERS = ("torch.int8", "torch.uint8", "torch.int32", "torch.int64")
 
-# Loops. What a body returns is a tensor of its own, as PyTorch wants it.
+# Loops. A result of a body does not alias its operands, as PyTorch requires.
 
 _STEPS = (
     "c * 0.5 + t", "torch.maximum(c, t)", "torch.tanh(t - c)", "c - t * 0.5", "c.clone()", "(c + t) * 0.5",
@@ -167,7 +167,7 @@ def _target(d: Draw) -> Value | None:
 
 @operation(4, ROWS)
 def written_rows(d: Draw) -> None:
-    """One row at a position that each call has anew, sums at several, or rows that are different."""
+    """One row at a position that differs in each call, sums at several positions, or distinct rows."""
     from fuzz_reductions import _below, _different
 
     value = _target(d)
@@ -238,7 +238,7 @@ def shifted(d: Draw) -> None:
 
 @operation(1, ROWS)
 def read_rows(d: Draw) -> None:
-    """A result that depends on what was written."""
+    """A result that depends on the written rows."""
     value = _target(d)
     if value is not None:
         d.emit(
@@ -499,7 +499,7 @@ def special_along(d: Draw) -> None:
 
 @operation(1, ASSERTIONS)
 def assertion(d: Draw) -> None:
-    """One that holds for booleans that are all true and integers that are not negative."""
+    """An assertion that holds: booleans are all true, or integers are not negative."""
     if d.chance(0.5):
         value = d.new(d.shape(1, 2), "torch.bool", "true", role="input")
         test = d.rng.choice(
@@ -521,7 +521,7 @@ def assertion(d: Draw) -> None:
 
 @operation(1, ASSERTIONS)
 def guarded(d: Draw) -> None:
-    """Operations that PyTorch's importers guard by assertions of their own."""
+    """Operations that the importers of PyTorch guard by assertions."""
     value = d.floating((2, 3))
     if value is None:
         return

@@ -2,7 +2,7 @@
 """Random programs over named dims: views that merge, split and permute named axes, under one or two levels of hints.
 
 A value knows which named axes each of its dims is made of, outermost first. The same program without names and hints is
-what it is compared with. ``python test/python/fuzz_named_dims.py 400`` runs so many and prints a table.
+its reference. ``python test/python/fuzz_named_dims.py 400`` runs 400 programs and prints a table.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class _Writer:
         return name
 
     def _fitting(self, axes: Sequence[str]) -> list[str]:
-        """As many of the axes as are not too large together."""
+        """Return as many of the axes as fit the size limit together."""
         kept: list[str] = []
         for axis in axes:
             if self._elements([*kept, axis]) <= _LARGEST:
@@ -211,7 +211,7 @@ class _Writer:
         self._make(self.rng.choice(_UNARY).format(value.name), value.axes)
 
     def _binary(self) -> None:
-        """Of a value and an input, or an earlier value, of the same axes in any order and grouping."""
+        """An operation of a value and an input, or an earlier value, of the same axes in any order and grouping."""
         value = self._value()
         alike = [each for each in self.values if sorted(each.all_axes) == sorted(value.all_axes)]
         if len(alike) > 1 and self.rng.random() < 0.5:
@@ -304,7 +304,7 @@ class _Writer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a program.
+    """Result of a program.
 
     ``loops`` that it has, dims that were ``split`` and that were ``copied`` for it, bytes that it moves, and bytes that
     it moves without hints (0: not asked for). A ``problem`` without names says why the program is none to compare with.
@@ -320,7 +320,7 @@ class Outcome:
 
 @faults_kept()
 def run(program: NamedProgram, *, with_unhinted: bool = True, **options) -> Outcome:
-    """Compiles with all checks, validates, and compares with float64; ``AssertionError`` for a wrong program."""
+    """Compile with all checks, validate, and compare with float64; ``AssertionError`` for a wrong program."""
     tensors, plain = program.tensors(), program.function(hinted=False)
     unhinted = 0
     if with_unhinted:
@@ -359,7 +359,7 @@ def _loops(statements: Sequence) -> int:
 
 
 def outcomes(seeds: Iterable[int]) -> Iterator[tuple[NamedProgram, Outcome | Exception]]:
-    """Of each seed the program and what came of it."""
+    """Yield the program of each seed and its outcome."""
     for seed in seeds:
         program = named_program(seed)
         try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The operations that random programs are drawn from: each draws its operands and options, and appends a statement.
 
-What compares or rounds numbers (comparisons, casts to integers, argmax, sort) takes values that are certain only, and
-of those that pick one of several without ties, as its result would otherwise depend on the last bit.
+Operations that compare or round numbers (comparisons, casts to integers, argmax, sort) take certain values only, and
+operations that select one of several values take values without ties: else the result depends on the last bit.
 """
 
 from __future__ import annotations
@@ -366,7 +366,7 @@ def select(d: Draw) -> None:
 
 
 def distinct_rows(dim: int) -> Callable[[Value], bool]:
-    """Whether no two elements along a dim are equal."""
+    """Return a test of a value: all elements along ``dim`` are different."""
 
     def test(value: Value) -> bool:
         ordered = value.exact.double().sort(dim).values

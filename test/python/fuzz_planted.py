@@ -51,7 +51,7 @@ def _refuse(_: object) -> list[Any]:
     raise spyre_mlir.CompileError("The operation is not one of the device.")
 
 
-#: What an operation of the text does to the results of a program.
+#: Faults by a text of an operation: functions that change the results of a program.
 FAULTS: dict[str, Callable[[list[Any]], list[Any]]] = {
     "torch.exp(": _wrong,
     "torch.tanh(": _raise,
@@ -64,7 +64,7 @@ FAULTS: dict[str, Callable[[list[Any]], list[Any]]] = {
 
 
 def run(case: fuzz_case.Case) -> tuple[str, str]:
-    """Runs a case in PyTorch itself, but for the faults of its operations."""
+    """Run a case in PyTorch with the planted faults of its operations."""
     source = case.source()
 
     class Program:
@@ -174,7 +174,7 @@ OF_KINDS: dict[str, type[Faithful]] = {
 
 @contextlib.contextmanager
 def compiler(program: type[Faithful]) -> Iterator[None]:
-    """PyTorch, or what is planted, in the place of ``compile``, with plain loops."""
+    """Return a function in place of ``compile``: PyTorch, or a planted fault, with plain loops."""
     with (
         mock.patch("spyre_mlir.compile", program),
         mock.patch("fuzz_loops.of_pytorch", lambda: fuzz_loops.PLAIN),
@@ -183,5 +183,5 @@ def compiler(program: type[Faithful]) -> Iterator[None]:
 
 
 def wrong_backend(graph: Any, _: Any) -> Callable[..., Any]:
-    """A backend of ``torch.compile`` whose results are those of PyTorch and a little more."""
+    """Return a wrong backend of ``torch.compile``: its results are 1.5 times the results of PyTorch, plus 1."""
     return lambda *inputs: tree_map(lambda x: x * 1.5 + 1 if x.is_floating_point() else x, graph(*inputs))

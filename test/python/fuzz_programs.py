@@ -96,7 +96,7 @@ class Draw:
     def bit_true(self) -> bool:
         return self.options.get("numerics") == "dl16"
 
-    # What operations choose from.
+    # -- choices of operands and options
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -161,7 +161,7 @@ class Draw:
         self.values.append(Value(given.name, typed, exact, certain))
         return self.values[-1]
 
-    # What operations make.
+    # -- statements
 
     def emit(self, text: str, *operands: Value, certain: bool = False) -> Value | None:
         """Appends ``name = text``; None if PyTorch refuses, or the result says nothing.
@@ -261,7 +261,7 @@ def draw(seed: int) -> Case:
 
 
 def drawn(drawing: Draw, operations: Sequence[Any], steps: int) -> Case:
-    """The program of a drawing that has inputs, with so many statements of operations."""
+    """Return the program of a drawing, with inputs and ``steps`` statements of operations."""
     weights = [operation.weight for operation in operations]
     tries = 0
     while len(drawing.statements) < steps and tries < 200:

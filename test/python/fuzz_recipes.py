@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How the programs of each kind are drawn: their inputs, their operations, and how they are run (``fuzz_ways.py``)."""
+"""Recipes of the programs of each kind: inputs, operations, and ways to run them (``fuzz_ways.py``)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _more_often(operations: Sequence[Operation], weight: float) -> list[Operatio
     return [replace(each, weight=each.weight * weight) for each in operations]
 
 
-#: What moves elements, by which results share memory with inputs and each other.
+#: Operations that move elements, so that results share memory with inputs and each other.
 VIEWS = _named("reshape", "permute", "index", "view")
 
 #: Operations whose text has no size in it.
@@ -154,7 +154,7 @@ def _types(d: Draw) -> Case:
 
 
 def _specials(d: Draw) -> Case:
-    """Numbers that are none, or the last ones of their type, in the arithmetic that has them."""
+    """NaN, infinities, or the largest numbers of their type, in the arithmetic that has them."""
     d.float_type = d.rng.choice((HALF, HALF, SINGLE))
     d.options.pop("numerics", None)
     d.new(d.shape(1, 2), "", SPECIAL)

@@ -25,11 +25,11 @@ from torch import Tensor
 
 import spyre_mlir
 
-# What all ways share.
+# -- helpers of all ways
 
 
 def seen(*values: Any) -> list[Any]:
-    """Copies on the host of all tensors in some values, in order, and what else is in them as it is."""
+    """Return copies on the host of all tensors in some values, in order, and other values unchanged."""
     leaves = torch.utils._pytree.tree_leaves(values)
     return [x.detach().cpu().clone() if isinstance(x, torch.Tensor) else x for x in leaves]
 
@@ -43,7 +43,7 @@ def in_pytorch(make: Callable[[], Any], calls: list[dict[str, Tensor]], options:
 
 
 def compiled(make: Callable[[], Any], calls: list[dict[str, Tensor]], options: Any, how: Any) -> list[Any]:
-    """One program for all calls; what it changes may be state, of which the program keeps its own."""
+    """Compile one program for all calls; buffers that it changes may be state of the program."""
     model, found = make(), []
     program = spyre_mlir.compile(model, tuple(copy.deepcopy(calls[0]).values()), **options)
     for inputs in calls:
@@ -57,7 +57,7 @@ def compiled(make: Callable[[], Any], calls: list[dict[str, Tensor]], options: A
 
 
 def dynamic(make: Callable[[], Any], calls: list[dict[str, Tensor]], options: Any, how: Any) -> list[Any]:
-    """One program for all sizes; with a granularity, dims have names."""
+    """Compile one program for all sizes; with a granularity, dims have names."""
     model, example, found = make(), copy.deepcopy(calls[0]), []
     if how["granularity"]:
         spyre_mlir.clear_tensor_dims()
@@ -94,7 +94,7 @@ def written_in_pytorch(
 
 
 def on_device(make: Callable[[], Any], calls: list[dict[str, Tensor]], options: Any, how: Any) -> list[Any]:
-    """The same with all tensors on the device: eager, or compiled by a backend."""
+    """Run with all tensors on the device: eager, or compiled by a backend."""
     model, found = make().to("spyre"), []
     torch._dynamo.reset()
     run = torch.compile(model, backend=how["backend"]) if how["backend"] else model
@@ -138,7 +138,7 @@ def gradients_in_pytorch(
 def gradients_on_device(
     make: Callable[[], Any], calls: list[dict[str, Tensor]], options: Any, how: Any
 ) -> list[Any]:
-    """The same on a device, compiled by a backend or eager."""
+    """Return the gradients on a device, compiled by a backend or eager."""
     model, found = make().to(how["device"]), []
     torch._dynamo.reset()
     run = torch.compile(model, backend=how["backend"]) if how["backend"] else model
@@ -152,7 +152,7 @@ def gradients_on_device(
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Whether two arrays are equal to the bit."""
+    """Return whether two arrays are equal to the bit."""
     one, other = (x.clone(memory_format=torch.contiguous_format) for x in (one, other))
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
@@ -160,7 +160,7 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def same_results(one: list[Any], other: list[Any]) -> str:
-    """Whether all results are equal to the bit, in a word."""
+    """Return in a word whether all results are equal to the bit."""
     same = len(one) == len(other) and all(map(is_same, one, other))
     return "the same bits" if same else "other bits"
 
@@ -168,7 +168,7 @@ def same_results(one: list[Any], other: list[Any]) -> str:
 def saved_in_pytorch(
     make: Callable[[], Any], calls: list[dict[str, Tensor]], options: Any, how: Any
 ) -> list[Any]:
-    """Results of the call, and what is expected of the copies of the program."""
+    """Return results of the call, and the expected results of copies of the program."""
     (inputs,) = calls
     return [*seen(make()(*inputs.values())), *["the same bits"] * 3]
 
@@ -199,13 +199,13 @@ def saved(make: Callable[[], Any], calls: list[dict[str, Tensor]], options: Any,
 def threads_in_pytorch(
     make: Callable[[], Any], calls: list[dict[str, Tensor]], options: Any, how: Any
 ) -> list[Any]:
-    """Results of the calls one after the other, and what is expected of them at once."""
+    """Return results of calls in sequence, and the expected results of concurrent calls."""
     model = make()
     return [*(x for inputs in calls for x in seen(model(*inputs.values()), inputs)), "the same bits"]
 
 
 def threads(make: Callable[[], Any], calls: list[dict[str, Tensor]], options: Any, how: Any) -> list[Any]:
-    """Results of calls one after the other, and whether they are the same when two threads call the program."""
+    """Return results of calls in sequence, and whether two threads that call the program give the same results."""
     program = spyre_mlir.compile(make(), tuple(copy.deepcopy(calls[0]).values()), **options)
 
     def called(inputs: dict[str, Tensor]) -> list[Any]:
@@ -241,7 +241,7 @@ def asserted(make: Callable[[], Any], calls: list[dict[str, Tensor]], options: A
 def asserted_compiled(
     make: Callable[[], Any], calls: list[dict[str, Tensor]], options: Any, how: Any
 ) -> list[Any]:
-    """The same of a program."""
+    """Return the results of a program, or a word that an assertion stopped it."""
     return stopped_by(spyre_mlir.compile(make(), tuple(copy.deepcopy(calls[0]).values()), **options), calls)
 
 
@@ -263,7 +263,7 @@ def stopped_by(run: Callable[..., Any], calls: list[dict[str, Tensor]]) -> list[
 
 @dataclass(frozen=True)
 class Way:
-    """A way and what PyTorch says to it; ``helpers`` are functions that both of them call."""
+    """A way to run a case and its reference in PyTorch; both call the functions ``helpers``."""
 
     observe: Run
     reference: Run = in_pytorch
@@ -283,10 +283,10 @@ WAYS: dict[str, Way] = {
 
 
 def says_something(case: Case, reference: Run) -> bool:
-    """Whether PyTorch runs a case, and its results in the types of the model are near those of float64."""
+    """Return whether PyTorch runs a case with results in the types of the model near the float64 results."""
     try:
         expected = oracle(case, reference)
-    except Exception:  # what PyTorch refuses is not a case
+    except Exception:  # PyTorch refuses the program
         return False
     return len(expected.typed) == len(expected.exact) and all(map(_is_near, expected.typed, expected.exact))
 
@@ -302,10 +302,10 @@ def _is_near(typed: Any, exact: Any) -> bool:
 
 
 def run(case: Case, way: Way) -> tuple[str, str]:
-    """Runs a case in a way: its outcome and why. Raises what is neither a result nor a ``CompileError``."""
+    """Run a case in a way; return its outcome and the reason. Raises errors other than ``CompileError``."""
     try:
         expected = oracle(case, way.reference)
-    except Exception as error:  # what PyTorch refuses is not a case
+    except Exception as error:  # PyTorch refuses the program
         return SKIPPED, str(error)
     with warnings.catch_warnings(record=True) as said, torch.no_grad():
         warnings.simplefilter("always")

@@ -31,7 +31,7 @@ FAILURES = (WRONG, INTERNAL, CRASH, HANG)
 #: Seconds on the processor after which a case hangs; one that waits hangs after three times as many on the clock.
 SECONDS = 20.0
 
-#: Memory that a case may take beside what its worker has when it starts.
+#: Bytes that a case may allocate in addition to the memory of its worker at the start.
 MEMORY_BYTES = 4 * 2**30
 
 Run = Callable[[Any], tuple[str, str]]
@@ -39,7 +39,7 @@ Run = Callable[[Any], tuple[str, str]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a case came to: its class, and why in a line."""
+    """Class of the result of a case, and the reason in a line."""
 
     kind: str
     why: str = ""
@@ -115,7 +115,7 @@ class Workers:
         return self._workers[-1]
 
     def _outcome(self, worker: _Worker, busy: list[_Worker]) -> Outcome | None:
-        """What a worker answered, or why it never will; None while it works."""
+        """Return the answer of a worker, or the reason why it cannot answer; None while it runs."""
         wait([w.pipe for w in busy], timeout=0.5)
         if worker.pipe.poll():
             with suppress(EOFError, ConnectionResetError):
@@ -166,7 +166,7 @@ def _serve(pipe: Connection, run: Run, memory_bytes: int) -> None:
 
 
 def answer(run: Run, case: Any) -> tuple[str, str]:
-    """What ``run`` returns, and an internal error for what it raises."""
+    """Return the result of ``run``, or an internal error if ``run`` raises."""
     from spyre_mlir.faults import faults_kept
 
     try:

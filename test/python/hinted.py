@@ -79,7 +79,7 @@ def _exported(model: Any, *inputs: Any, strict: bool) -> Imported:
 
 
 def compiled_graphs(model: Any, *inputs: Any) -> list[Imported]:
-    """What torch.compile hands to the backend, in the order of the calls."""
+    """Return the graphs that torch.compile passes to the backend, in the order of the calls."""
     found = []
 
     def compile(graph: Callable, given: tuple) -> Callable:

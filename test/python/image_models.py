@@ -100,7 +100,7 @@ class _WindowAttention(nn.Module):
         self.register_buffer("mask", self._mask(side))
 
     def _mask(self, side: int) -> Tensor:
-        """Windows over the seam of a shifted image keep its parts apart."""
+        """Return the mask that keeps windows over the seam of a shifted image separate."""
         part = torch.zeros(side)
         part[side - self.window :] = 1
         part[side - self.shift or side :] = 2

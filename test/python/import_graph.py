@@ -24,7 +24,7 @@ DOORS = re.compile(
 )
 
 
-#: What tests of sources look at: definitions, the names that they give, and imports, by name too.
+#: Nodes that tests of sources inspect: definitions, the names that they bind, and imports, by name too.
 KINDS = (
     ast.FunctionDef, ast.ClassDef, ast.arg, ast.Name, ast.Attribute, ast.Import, ast.ImportFrom, ast.Call, ast.Assign
 )  # fmt: skip
@@ -96,7 +96,7 @@ def imported_modules(name: str) -> frozenset[str]:
 
 @functools.cache
 def reached(name: str) -> frozenset[str]:
-    """A module and the modules that it imports, through others too; through a door those of its folder."""
+    """Return a module and the modules that it imports, directly or not; the import of a door adds its folder."""
     found, waiting = {name}, [name]
     while waiting:
         module = waiting.pop()

@@ -185,7 +185,7 @@ def sources() -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A changed text and what was changed."""
+    """A changed text and a description of the change."""
 
     description: str
     text: str
@@ -195,7 +195,7 @@ Mutation = Callable[[str, random.Random], Mutant | None]
 
 
 def mutants(text: str, seed: int) -> Iterator[Mutant]:
-    """Mutants of a text without end; the same for the same seed."""
+    """Yield mutants of a text endlessly; the seed determines them."""
     rng = random.Random(seed)
     while True:
         mutant = _mutant(text, rng)
@@ -236,7 +236,7 @@ def _change_string(text: str, rng: random.Random) -> Mutant | None:
 
 
 def _change_type(text: str, rng: random.Random) -> Mutant | None:
-    """One tensor type, at one place or wherever it is: a size, the rank, the element type, without its layout."""
+    """Change one tensor type, at one place or everywhere: a size, the rank, the element type, or its layout."""
     match = _any(re.compile(r"tensor<([\dx]*?)x?([a-z][\w<>]*?)(, #[^>]*>*)?>(?=[ ,)\n{:])"), text, rng)
     if match is None:
         return None
@@ -262,7 +262,7 @@ def _change_type(text: str, rng: random.Random) -> Mutant | None:
 
 
 def _entries(text: str) -> list[tuple[int, int]]:
-    """Where the entries of all lists are, ``[a, b]``, ``{a, b}``, ``<a, b>`` and ``(a, b)``, nested ones too."""
+    """Return the positions of the entries of all lists in ``[]``, ``{}``, ``<>`` and ``()``, nested lists too."""
     spans, stack = [], []
     previous = ""
     for at, character in enumerate(text):
@@ -314,7 +314,7 @@ def _swap_entries(text: str, rng: random.Random) -> Mutant | None:
 
 
 def _swap_attributes(text: str, rng: random.Random) -> Mutant | None:
-    """The value of an attribute takes the place of another of the same name."""
+    """Replace the value of an attribute by the value of another of the same name."""
     match = _any(re.compile(r"(\b(?:sdsc|stick)\.\w+|operandSegmentSizes|function_type) = "), text, rng)
     if match is None:
         return None
@@ -363,7 +363,7 @@ def _change_operand(text: str, rng: random.Random) -> Mutant | None:
 
 
 def _change_yield(text: str, rng: random.Random) -> Mutant | None:
-    """What a loop goes on with, or a function returns."""
+    """Change the operands of a yield or of a return."""
     match = _any(re.compile(r"(?:scf\.yield|return) ([^\n:]*)"), text, rng)
     if match is None or not match[1].strip():
         return None
@@ -375,7 +375,7 @@ def _change_yield(text: str, rng: random.Random) -> Mutant | None:
 
 
 def _operations(text: str) -> list[tuple[int, int]]:
-    """Where operations are, by lines: to the end of their regions."""
+    """Return the positions of operations, by lines: to the end of their regions."""
     lines = text.split("\n")
     spans, offset = [], 0
     for number, line in enumerate(lines):
@@ -414,7 +414,7 @@ def _bypass_operation(text: str, rng: random.Random) -> Mutant | None:
 
 
 def _duplicate_operation(text: str, rng: random.Random) -> Mutant | None:
-    """An operation once more, behind itself or elsewhere, under another name that may be used."""
+    """Duplicate an operation after itself or elsewhere; its result gets another name, and uses may read it."""
     spans = _operations(text)
     if not spans:
         return None

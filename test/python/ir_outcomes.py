@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What becomes of a text of IR: a program with its numbers, a diagnostic, or a fault of the compiler."""
+"""Outcome of a text of IR: a program with its numbers, a diagnostic, or a fault of the compiler."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FAULTS = (UNRUNNABLE, WRONG, INTERNAL, CRASH, HANG)
 
 @dataclass(frozen=True)
 class Outcome:
-    """``text`` is the diagnostic, the traceback, or the signal; ``location`` that of the diagnostic."""
+    """``text`` is the diagnostic, the traceback, or the signal; ``location`` is the location of the diagnostic."""
 
     kind: str
     text: str = ""
@@ -42,7 +42,7 @@ class Outcome:
 
 
 def outcome(text: str, level: str, sencores: int) -> Outcome:
-    """What becomes of IR at a level, in this process."""
+    """Compile IR at a level, in this process, and return the outcome."""
     from_level = "" if level == "linalg" else level
     options = {"sencores": sencores, "from_level": from_level, "fallback": False}
     try:
@@ -57,7 +57,7 @@ def outcome(text: str, level: str, sencores: int) -> Outcome:
 
 
 def _numbers(text: str, program: spyre_mlir.Program, level: str) -> Outcome:
-    """Whether the numbers are those of the IR on the CPU.
+    """Compare the numbers of a program with the numbers of its IR on the CPU.
 
     Normal numbers first; where those differ, positive ones have to differ, too: sums of normal ones may cancel.
     """
@@ -79,7 +79,7 @@ def _compared(text: str, program: spyre_mlir.Program, level: str, given: dict[st
         return Outcome(RIGHT)
     arrays = [given[argument.name] for argument in program.arguments]
     wrong: list[str] = []
-    # A sum of fp16 is off by some percent on the CPU, which rounds each step: what accumulates in float64 decides.
+    # The CPU rounds each step of an fp16 sum, with an error of some percent: compare with float64 accumulation.
     for reference in (CpuReference, HostEvaluator):
         try:
             with np.errstate(all="ignore"):
@@ -143,7 +143,7 @@ def _work(function: Callable[..., Outcome], calls: Sequence[tuple[Any, ...]], se
 
 
 def _received(receiver: int, child: int, count: int, seconds: float) -> Iterator[Outcome]:
-    """The outcomes that a child sends, and the one that ended it."""
+    """Yield the outcomes that a child sends, and the outcome that ended it."""
     for _ in range(count):
         ready, _, _ = select.select([receiver], [], [], seconds)
         if not ready:

@@ -29,7 +29,7 @@ from spyre_mlir import CompileError, zoo
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.ktir.operand_tiles import ELEMENTS
 
-#: What becomes of a program; one that is not one bundle of these types, or that nothing compiles, is "outside".
+#: Outcomes of a program; a program of several bundles or other types, or one that is refused, is "outside".
 OUTCOMES = RIGHT, WRONG, REFUSED, OUTSIDE = "right", "wrong", "refused", "outside"
 
 
@@ -67,7 +67,7 @@ _TOO_LARGE = ("linalg/layer_64", "linalg/mlp", "linalg/attention_512")
 
 
 def outcome(name: str, case: KtirCase, cores: int) -> dict[bool, tuple[str, str]]:
-    """Run a case in tensors (False) and at addresses (True): what became of it and why, and "LX" for a larger LX."""
+    """Run a case in tensors (False) and at addresses (True); return outcomes with reasons, and "LX" for a larger LX."""
     model, inputs = case.make()
     if isinstance(model, fuzz_case.Case):
         return _of_fuzz(model, cores)
@@ -114,7 +114,7 @@ def _run(
 
 
 def _outside(program: Any) -> str:
-    """Return why a program is none of KTIR's; empty if it is."""
+    """Return the reason why KTIR does not support a program; empty if it does."""
     if not isinstance(program, spyre_mlir.Program) or not program.is_one_bundle:
         return "a part of it runs on the host"
     bundle = program.bundle
@@ -143,7 +143,7 @@ def _check_exact(name: str, model: Any, inputs: Sequence[Tensor], results: Any) 
 
 
 def _check_simulated(name: str, program: Any, inputs: Any, results: Any, floor: float) -> None:
-    """Assert that results are those of our simulator: for texts, and models that PyTorch has not in float64."""
+    """Assert that results equal our simulator: for texts, and models that PyTorch cannot run in float64."""
     for number, (result, other) in enumerate(
         zip(_leaves(results), _leaves(_called(program, inputs)), strict=True)
     ):
@@ -209,7 +209,7 @@ def _attention(**options: Any) -> torch.nn.Module:
     return Apply(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, **options))
 
 
-#: Attention whose keys come in tiles, products whose contracted dim is long, and what is larger than LX.
+#: Attention whose keys are in tiles, products with a long contracted dim, and programs larger than LX.
 _TILED: Mapping[str, tuple[torch.nn.Module, Sequence[Sequence[int]]]] = {
     "attention in tiles": (_attention(), [(1, 2, 1024, 64)] * 3),
     "causal attention in tiles": (_attention(is_causal=True), [(1, 2, 1024, 64)] * 3),
@@ -265,7 +265,7 @@ def _of_fuzz(case: fuzz_case.Case, cores: int) -> dict[bool, tuple[str, str]]:
 
     def check(results: Any) -> None:
         text = fuzz_case.complaint(case, results, expected)
-        # Some programs are rounded too much by the plan itself, of which a warning tells.
+        # The plan of some programs rounds too much, and a warning reports it.
         assert not text or fuzz_case.complaint(case, _quiet(program, case), expected), text
 
     return {

@@ -16,7 +16,7 @@ from patience import HANG_SECONDS
 
 URI = "file:///a%20folder/a.mlir"
 
-#: What some editors say of themselves, as far as the server looks at it.
+#: Capabilities that some editors report, if the server reads them.
 EDITORS: dict[str, dict[str, Any]] = {
     "none": {},
     "VS Code": {
@@ -50,7 +50,7 @@ class Client:
         command = [sys.executable, "-m", "spyre_mlir.tools.spyre_lsp", *arguments]
         self.server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self._count = 0
-        #: The notifications that no call has taken.
+        #: Notifications that no call has consumed.
         self.notifications: list[dict[str, Any]] = []
         if initialized:
             parameters = {"processId": os.getpid(), "rootUri": None, "capabilities": EDITORS[editor]}

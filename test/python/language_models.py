@@ -39,7 +39,7 @@ def _of_tokens(model: str, config: str, **sizes: Any) -> tuple[nn.Module, dict[s
 
 
 def _encoder(model: str, config: str) -> tuple[nn.Module, dict[str, Any]]:
-    """With padding behind two thirds of the tokens."""
+    """Return an encoder whose inputs are padded after two thirds of the tokens."""
     made, inputs = _of_tokens(model, config, **_SIZES)
     mask = (torch.arange(_SEQUENCE) < _SEQUENCE * 2 // 3).long()[None]
     return made, {"input_ids": inputs["input_ids"], "attention_mask": mask}

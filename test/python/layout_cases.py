@@ -72,7 +72,7 @@ def random_layout(rng: random.Random, most: int = 4000) -> StickLayout:
 
 
 def with_pieces(rng: random.Random, layout: StickLayout) -> StickLayout:
-    """One dim that is not the stick as ``(d floordiv n, d mod n)``, the pieces anywhere."""
+    """Return a layout with one dim outside of the stick as ``(d floordiv n, d mod n)``, the pieces anywhere."""
     dims = [d for d, size in enumerate(layout.shape) if d != layout.stick_dim and size % 2 == 0 and size > 2]
     if not dims:
         return layout
@@ -85,7 +85,7 @@ def with_pieces(rng: random.Random, layout: StickLayout) -> StickLayout:
 
 
 def random_sticks(rng: random.Random, rank: int, per_stick: int) -> list[tuple[int, int]]:
-    """What one stick holds, (dim, elements) outermost first: one to three parts, no two adjacent of one dim."""
+    """Return the dims of one stick, (dim, elements) outermost first: one to three, no two adjacent of one dim."""
     sticks: list[tuple[int, int]] = []
     while per_stick > 1:
         dim = rng.choice([d for d in range(rank) if not sticks or d != sticks[0][0]] or [0])
@@ -131,7 +131,7 @@ def positions(layout: StickLayout) -> np.ndarray:
 def positions_by_order(
     shape: Sequence[int], per_stick: int, order: Sequence[int], stick_outermost: bool
 ) -> tuple[np.ndarray, tuple[int, ...]]:
-    """The same from a dim order, without digits: pad, cut into sticks, transpose. And the device size."""
+    """Return positions and device size from a dim order, without digits: pad, cut into sticks, transpose."""
     *others, stick = order or [-1]
     outer = others[1:]
     rank = len(shape)
@@ -153,7 +153,7 @@ def positions_by_order(
 def positions_by_sticks(
     shape: Sequence[int], sticks: Sequence[tuple[int, int]], order: Sequence[int], stick_outermost: bool
 ) -> tuple[np.ndarray, tuple[int, ...]]:
-    """The same for a stick of several parts: pad each dim to whole sticks, cut it into its parts, transpose."""
+    """Return positions for a stick of several dims: pad each dim to whole sticks, cut it into parts, transpose."""
     held = [math.prod(n for d, n in sticks if d == dim) for dim in range(len(shape))]
     counts = [-(-size // each) for size, each in zip(shape, held, strict=True)]
     cut, names = [], []
@@ -210,7 +210,7 @@ Step = tuple[str, tuple]
 
 
 def in_numpy(where: np.ndarray, name: str, arguments: tuple) -> np.ndarray:
-    """What a view operation does to an array."""
+    """Apply a view operation to an array."""
     if name == "transpose":
         return where.transpose(*arguments)
     if name == "collapse":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random graphs for the layout choice, and other ways to choose: by exhaustion, and edge by edge."""
+"""Random graphs for the layout choice, and two other algorithms: exhaustive search, and edge by edge."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ class RandomGraph:
         return 1
 
     def _close_loops(self) -> None:
-        """Each loop carries on what has its shape and no layout of its own, and somebody reads what it leaves."""
+        """Close each loop: it yields values of matching shape without a pinned layout, and its results have readers."""
         loops = [(at, node) for at, node in enumerate(self.graph.nodes) if isinstance(node, IterArg)]
         for index, node in loops:
             node.yielded = self.rng.choice([index, *filter(self._is_open, self._like(node.shape))])
@@ -264,7 +264,7 @@ def _written(node: TensorNode, own: ProducedLayout) -> float:
 
 
 def _is_small_in_loop(node: TensorNode, held: LayoutCandidate) -> bool:
-    """Whether a loop makes a tensor that is a sixteenth of what programs may use of all scratchpads at most."""
+    """Return whether a loop makes a tensor of at most a sixteenth of the capacity of all scratchpads."""
     return node.times > 1 and isinstance(node, Compute | IterArg) and held.bytes <= 32 * (1_625_344 // 16)
 
 
@@ -292,7 +292,7 @@ def _read(
 
 
 def _memory(layouts: Sequence[LayoutCandidate]) -> int:
-    """What the layouts of a weight count: the 1024th part of the time to move them, in whole bursts."""
+    """Return the memory cost of the layouts of a weight: 1/1024 of the time to move them, in whole bursts."""
     return round(
         sum(round(1000 * held.bytes / default_target().one_way_bytes_per_ns) for held in layouts) / 1024
     )
@@ -301,7 +301,7 @@ def _memory(layouts: Sequence[LayoutCandidate]) -> int:
 def _shorter_runs(
     node: TensorNode, position: int, source: ProducedLayout | None, own: ProducedLayout
 ) -> float:
-    """Picoseconds by which it takes longer to write a part into its buffer than into one of its own."""
+    """Return the picoseconds that writing a slice into its buffer takes longer than writing a separate buffer."""
     assert isinstance(node, InsertSliceBuffer) and source is not None
     target = image(node.parts[position].place, own.candidate)
     if target is None:
@@ -314,12 +314,12 @@ def _shorter_runs(
 
 
 def _is_same(node: TensorNode, position: int) -> bool:
-    """Whether a node is the buffer of its input: what a loop carries, but for what is carried on."""
+    """Return whether a node aliases its input: loop results, and iter_args with their initial value."""
     return isinstance(node, LoopResult) or (isinstance(node, IterArg) and position == 0)
 
 
 def price(graph: Graph, plan: LayoutPlan) -> float:
-    """What a plan costs by its decisions alone; ``AssertionError`` if a layout is read that nobody made."""
+    """Return the cost of a plan by its decisions; ``AssertionError`` if no decision makes a layout that is read."""
     readers, total = graph.readers(), 0.0
     for node, decision in zip(graph.nodes, plan.decisions, strict=True):
         state, held = decision.state, [plan.decisions[source].state.available for source in node.inputs]
@@ -369,7 +369,7 @@ class Exhaustive:
 
     A layout comes to be when its first reader takes it, in every way that it can: by a conversion, as a view,
     as a view of a conversion, .. Plans that leave the same layouts to the same later readers continue as one,
-    the cheapest. The candidates and the prices are those of ``minimum_cost.py``; its states, tables and elimination
+    the cheapest. The candidates and costs come from ``minimum_cost.py``; its states, tables and elimination
     are not used.
     """
 
@@ -437,7 +437,7 @@ class Exhaustive:
         return total
 
     def _made(self, index: int, there: _There, budget: float) -> Iterator[tuple[_There, float]]:
-        """All ways to make a tensor and to read its inputs, or to read it for what a loop carries."""
+        """Yield all ways to make a tensor and to read its inputs, or to read it as an iter_arg."""
         for begun, spent in self._begun(index, there, budget):
             plans = [(begun, spent)]
             for reader, position in self.edges[index]:
@@ -449,7 +449,7 @@ class Exhaustive:
             yield from plans
 
     def _begun(self, index: int, there: _There, budget: float) -> Iterator[tuple[_There, float]]:
-        """A tensor in each of its own layouts. Views and weights are made when they are read, or now if never."""
+        """Yield a tensor in each of its own layouts. Views and weights are made when read, or now if never read."""
         node = self.nodes[index]
         if not isinstance(node, ViewNode) and not _is_free(node):
             for own in self.problem.domains[index].produced:
@@ -502,7 +502,7 @@ class Exhaustive:
     def _view_obtained(
         self, tensor: int, node: ViewNode, held: LayoutCandidate, there: _There, budget: float
     ) -> Iterator[tuple[_There, float]]:
-        """As a view of what its source has, or as a conversion of one; of the pinned layout if there is a pin."""
+        """Yield a view of a layout of its source, or of a conversion of it; with a pin only of the pinned layout."""
         pins = [each for each in self.candidates[tensor] if _is_pinned(node, each)]
         if pins and held not in pins:
             for pin in pins:
@@ -527,7 +527,7 @@ def _is_pinned(node: TensorNode, held: LayoutCandidate) -> bool:
 
 
 def _own(there: _There, tensor: int) -> ProducedLayout:
-    """How a tensor is made that is neither a view nor a weight."""
+    """Return the layout in which a tensor was made that is not a view or a weight."""
     own = there[tensor][0]
     assert own is not None
     return own
@@ -544,7 +544,7 @@ def _is_free(node: TensorNode) -> bool:
 
 
 class EdgeByEdge:
-    """Each node in program order takes the form that converts least, and has each input converted for itself."""
+    """Each node in program order takes the layout with the fewest conversions, and converts each input separately."""
 
     def __init__(self, graph: Graph) -> None:
         self.problem = Problem(graph, stick_outermost=False)
@@ -553,7 +553,7 @@ class EdgeByEdge:
         self.produced: list[ProducedLayout | None] = [None] * len(self.nodes)
 
     def cost(self) -> float:
-        """Picoseconds of the plan; what a loop carries is read when all is made."""
+        """Return picoseconds of the plan; iter_args are read after all nodes."""
         total = sum(self._made(index, node) for index, node in enumerate(self.nodes))
         for index, node in enumerate(self.nodes):
             if isinstance(node, IterArg):
@@ -580,7 +580,7 @@ class EdgeByEdge:
         return cost
 
     def _viewed(self, index: int, node: ViewNode) -> float:
-        """Views of all layouts of the source, or of a conversion of it; and a copy as the pin wants it."""
+        """Hold views of all layouts of the source, or of a conversion of it, and a copy in the pinned layout."""
         cost, source = 0.0, node.source
         self.held[index] = self._images(node, self.held[source])
         if not self.held[index]:
@@ -607,7 +607,7 @@ class EdgeByEdge:
         return node.times * min(costs)
 
     def _input(self, index: int, position: int, own: ProducedLayout) -> tuple[float, float]:
-        """What it costs to convert an input, and to read it then."""
+        """Return the cost to convert an input, and the cost to read the result."""
         node = self.nodes[index]
         source = node.inputs[position]
         maker = self.produced[source]

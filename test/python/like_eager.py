@@ -58,7 +58,7 @@ def _exactly(model: Callable[..., Any], inputs: tuple[Tensor, ...]) -> list[Any]
 
 
 def _difference(got: Any, expected: Any, exact: Any) -> str:
-    """What is wrong with a value; empty if nothing is."""
+    """Return the difference between a value and the expected value; empty if they agree."""
     if not isinstance(expected, Tensor):
         return "" if type(got) is type(expected) and got == expected else f"{got!r}, not {expected!r}"
     if (got.shape, got.dtype) != (expected.shape, expected.dtype):

@@ -21,7 +21,7 @@ _DTYPES = (torch.float16, torch.float16, torch.float16, torch.float32, torch.int
 
 @dataclass
 class LoopCase:
-    """A random function with example inputs; ``text`` says what it is."""
+    """A random function with example inputs; ``text`` describes it."""
 
     rng: random.Random
     text: list[str] = field(default_factory=list)
@@ -35,7 +35,7 @@ class LoopCase:
         return len(self.inputs) - 1
 
     def shape(self, rank: int, most: int = 1 << 14) -> list[int]:
-        """Random sizes of so many elements at most."""
+        """Return random sizes with at most ``most`` elements in total."""
         while True:
             shape = [self.rng.choice(_SIZES) for _ in range(rank)]
             if torch.Size(shape).numel() <= most:
@@ -59,7 +59,7 @@ def step(
     turns = rng.random() < 0.3
 
     def apply(state: Sequence[Tensor], part: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """One step."""
+        """The body of one step."""
         partners = [state[(index + turns) % carried] for index in range(carried)]
         following = [mix(partner, part) for mix, partner in zip(chosen, partners, strict=True)]
         against = [*following, *state, part]
@@ -84,7 +84,7 @@ def scan_case(case: LoopCase) -> Callable[..., Any]:
             return map_rows(lambda row: tuple(value.clone() for value in apply([], row)[1]), inputs[rows])
 
         def body(state: list[Tensor], row: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-            """One step, whose results are tensors of their own."""
+            """The body of one step, whose results do not alias its operands."""
             following, results = apply(state, row)
             return [value.clone() for value in following], [value.clone() for value in results]
 
@@ -107,7 +107,7 @@ def while_case(case: LoopCase) -> Callable[..., Any]:
         """The loop."""
 
         def body(i: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-            """One step."""
+            """The body of one step."""
             return i + width, apply([value], inputs[x])[0][0].clone()
 
         return while_loop(lambda i, value: i < last, body, (torch.tensor(first), inputs[y]))
@@ -132,7 +132,7 @@ def tile_case(case: LoopCase) -> Callable[..., Any]:
         """The loop."""
 
         def body(state: list[Tensor], part: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-            """One step: what is carried has the size 1 in the dim of the tiles."""
+            """The body of one step: iter_args have size 1 in the dim of the tiles."""
             following, _ = apply(state, part.amax(dim, keepdim=True))
             return following, [value.expand_as(part) + part for value in [*following, part]]
 

@@ -53,7 +53,7 @@ class _Writer:
         return f"%v{self.names}"
 
     def _initial(self, shape: tuple[int, int]) -> str:
-        """A tensor to begin with: an argument, or what is computed from one."""
+        """Return a first tensor: an argument, or a function of an argument."""
         source = next(name for name, other in self.known.items() if other == shape)
         return self._operation("tanh", [(source, "d0, d1")], shape) if self.rng.random() < 0.6 else source
 
@@ -75,7 +75,7 @@ class _Writer:
         return result
 
     def _tile(self, carried: str, shape: tuple[int, int], trips: int, variable: str) -> str:
-        """Computes one tile and puts it into the buffer; or all of it anew."""
+        """Compute one tile and insert it into the buffer, or compute the whole buffer again."""
         dim = self.rng.randrange(2)
         if shape[dim] % trips or self.rng.random() < 0.2:
             return self._compute(shape, [(carried, "d0, d1"), *self._whole(shape)])

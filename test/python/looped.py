@@ -76,7 +76,7 @@ def _tiled(
 
 
 def _over_keys(module: ir.Module) -> None:
-    """Four tiles along the dim over which the maximum of the scores is taken, which online-softmax makes possible."""
+    """Four tiles along the dim of the maximum of the scores, which online-softmax enables."""
     (func,) = module.operation.regions[0].blocks[0].operations
     tiled = list(Nests(func.operation.regions[0].blocks[0]).tiled.values())
     maximum = next(each for each in tiled if each.generic.opcode in ("max", "maxnonstick"))
@@ -105,7 +105,7 @@ def _automatic() -> Looped:
     return _of_model(lambda a, b, c: (a + b) * c, inputs, sencores=4, lx_frac_avail=0.97)
 
 
-#: Programs by name; those of ``tile_at_random`` have loops one in another, sums over tiles, and several in a row.
+#: Programs by name; programs of ``tile_at_random`` have nested loops, sums over tiles, and loops in sequence.
 LOOPED: dict[str, Callable[[], Looped]] = {
     "softmax in tiles": lambda: _at_random("softmax_dim_0_512x1024", 1, sencores=8),
     "mlp in tiles": lambda: _at_random("swiglu_mlp", 5, sencores=4),

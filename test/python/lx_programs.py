@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs whose buffers are put into LX by hand: after the division, before the bundle."""
+"""Programs whose buffers are placed in LX by hand: after the division, before the bundle."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def operations(module: ir.Module) -> list[Divided]:
 
 
 def able(module: ir.Module) -> dict[int, int]:
-    """The operations whose result may be in LX, by number, and the bytes that it takes on each core."""
+    """Return the operations whose result is eligible for LX, by index, and the bytes of the result on each core."""
     (func,) = functions(module.operation)
     memory, body = AliasAnalysis(func), all_ops(func)
     ops = divided_ops(memory, body)
@@ -106,7 +106,7 @@ def one_behind_the_other(sizes: Mapping[int, int]) -> dict[int, int]:
 
 
 def place(module: ir.Module, addresses: Mapping[int, int]) -> int:
-    """Put results of operations, by number, at addresses in LX; returns what they would move in device memory."""
+    """Place results of operations, by index, at addresses in LX; return the device memory traffic that this saves."""
     (func,) = functions(module.operation)
     memory, ops = AliasAnalysis(func), operations(module)
     with module.context:
@@ -122,7 +122,7 @@ def place(module: ir.Module, addresses: Mapping[int, int]) -> int:
 
 
 def executed(text: str, name: str, addresses: Mapping[int, int], checks: str = CHECKS) -> Executed:
-    """A program with results in LX, lowered and run; ``CompileError`` where a check or the simulator says no."""
+    """Lower and run a program with results in LX; ``CompileError`` if a check or the simulator refuses it."""
     module = ir.Module.parse(text, context())
     saved = place(module, addresses)
     run_pipeline(module, ",".join(filter(None, (checks, "convert-sdsc-to-sdscbundle"))))

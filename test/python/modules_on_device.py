@@ -28,7 +28,7 @@ import spyre_mlir
 
 @functools.cache
 def modules() -> dict[str, Any]:
-    """The modules of the database by name, but for those of quantised tensors."""
+    """Return the modules of the database by name, without modules of quantised tensors."""
     return {each.name: each for each in module_db if "quantiz" not in each.name}
 
 
@@ -38,7 +38,7 @@ def dtypes_of(name: str) -> set[str]:
 
 
 def judged(name: str, dtype: str, index: int, compiled: bool) -> tuple[str, str]:
-    """What became of a sample, and ``Facts`` as JSON."""
+    """Return the outcome of a sample, and ``Facts`` as JSON."""
     torch.manual_seed(0)
     kind = DTYPES[dtype]
     drawn: Iterator[Any] = iter(
@@ -105,7 +105,7 @@ def _input(x: Tensor, device: str) -> Tensor:
 
 
 def _weighted(x: Tensor) -> Tensor:
-    """A sum with a weight of its own for each element."""
+    """Return a sum of all elements with different weights."""
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
     weights = torch.linspace(-1, 1, x.numel(), dtype=dtype).reshape(x.shape).to(x.device)
     return (x.to(dtype) * weights).sum()

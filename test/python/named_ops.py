@@ -18,7 +18,7 @@ from spyre_mlir.errors import CompileError
 PAGE = Path(__file__).parents[2] / "docs" / "linalg.md"
 _BEGIN, _END = "<!-- operations -->\n", "<!-- end -->\n"
 
-#: By operation what accumulates: the number that the result begins with.
+#: Operations that accumulate, with the number that initialises the result.
 _MINUS_INFINITY, _INFINITY = "0xFC00", "0x7C00"
 
 
@@ -122,7 +122,7 @@ _ADD = "(%in: f16, %init: f16) { %s = arith.addf %in, %init : f16 linalg.yield %
 
 
 def _special() -> dict[str, str]:
-    """Operations with a form of their own."""
+    """Return programs of operations that need a special form."""
     square = ("16x64xf16",)
     texts = {
         "broadcast": "broadcast @INPUTS @OUTPUTS dimensions = [0]",
@@ -184,7 +184,7 @@ def _with_zero_points(name: str, inputs: Sequence[str], output: str) -> str:
 
 
 def programs() -> dict[str, str]:
-    """All of them by name, the form of an operation in brackets behind it."""
+    """Return all programs by name; the name is the operation, followed by its form in brackets."""
     found = {name: _program(name, ["16x64xf16"], "16x64xf16", None) for name in _UNARY}
     found |= {name: _program(name, ["16x64xf16"] * 2, "16x64xf16", None) for name in _BINARY}
     found["div_unsigned"] = _program("div_unsigned", ["16x64xi32"] * 2, "16x64xi32", None)
@@ -209,7 +209,7 @@ def compiled(text: str) -> spyre_mlir.Program:
 
 
 def where(text: str) -> str:
-    """Where the operation of a program runs: device, host, both, or what the compiler says."""
+    """Return where the operation of a program runs: device, host, both, or the diagnostic of the compiler."""
     try:
         program = compiled(text)
     except CompileError as error:

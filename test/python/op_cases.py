@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 CASES: dict[str, Callable[[], Program]] = {}
 
-#: An input: the shape of normal numbers, or what makes it.
+#: An input: the shape of normal numbers, or a function that makes the input.
 Input = tuple[int, ...] | Callable[[], Tensor]
 
 
 def program(name: str, make_model: Callable[[], Any], inputs: tuple[Input, ...]) -> Program:
-    """A seeded model in fp16 with its inputs; floating-point inputs are fp16, others as they are."""
+    """Return a seeded model in fp16 with its inputs; floating-point inputs are fp16, other inputs are unchanged."""
     torch.manual_seed(zlib.crc32(name.encode()))
     model = make_model()
     module = model if isinstance(model, nn.Module) else Apply(model)
@@ -196,7 +196,7 @@ def _mixtral_experts(implementation: str) -> nn.Module:
 
 
 class _InDoubleBatched(nn.Module):
-    """Experts whose reference in float64 takes the one implementation that PyTorch has for it."""
+    """Experts whose reference in float64 takes the only implementation that PyTorch has for it."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -501,7 +501,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet18(nn.Module):
-    """Of width 16, for 32 x 32 pixels."""
+    """A ResNet-18 of width 16, for 32 x 32 pixels."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ FLOORS = {"conv2d_depthwise": 2e-3}
 
 
 class Outcome(NamedTuple):
-    """Where a program runs, and why not on the device alone: what is first on the host, or the diagnostic."""
+    """Place of a program, and the reason if not on the device alone: its first host operation, or the diagnostic."""
 
     where: str
     reason: str = ""
@@ -69,16 +69,15 @@ exact.
 |---|---|---|
 {counts}
 
-What is no operation of the device is often several: `argmax`, `topk` up to 4, one slice of `index_copy` and a `scatter`
-of up to 4 per row are comparisons with a constant table of positions; interpolation is a matmul per dim with a constant
-matrix; what only moves data is slices and copies of up to 16 parts. Batch norms are folded into the convolutions before
-them, and complex numbers are pairs of real ones.
+Operations that the device does not have are often compiled to several device operations: `argmax`, `topk` up to 4, one
+slice of `index_copy` and a `scatter` of up to 4 per row become comparisons with a constant table of positions;
+interpolation becomes a matmul per dim with a constant matrix; operations that only move data become slices and copies
+of up to 16 parts. Batch norms are folded into the convolutions before them, and complex numbers are pairs of real ones.
 
-What writes through a view gives the numbers of the model, for the views of PyTorch one by one
-(`test/python/test_storage.py`). Where a view is not among them, model and functional form are run on the example inputs
-and compared when the model is compiled, and a difference is an error: two runs by PyTorch, only for such models.
-`as_strided` addresses the tensor that its storage was made for. Tensors without elements, and results that depend on
-nothing else, are known when the model is compiled.
+Writes through a view give the numbers of the model: `test/python/test_storage.py` tests each view of PyTorch. For any
+other view, PyTorch runs the model and its functional form on the example inputs when the model is compiled, and a
+difference is an error. `as_strided` addresses the tensor that its storage was allocated for. Tensors without elements,
+and results that depend on nothing else, are computed when the model is compiled.
 
 "Device and host" is the [fallback](host.md): bundles and host functions in turn. "In pieces" are models whose values
 decide shapes or branches ([a program for each piece](host.md#values-that-decide)). Tests run a part of this page, the
@@ -112,7 +111,7 @@ def _table(title: str, names: list[str], outcomes: Mapping[str, Outcome]) -> str
 
 
 def listed(text: str) -> dict[str, Outcome]:
-    """What a page says, the inverse of ``page``."""
+    """Return the outcomes that a page lists, the inverse of ``page``."""
     titles = {
         "What does not run": NOT,
         "What runs in pieces": PIECES,

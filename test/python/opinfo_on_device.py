@@ -68,7 +68,7 @@ class DeviceTicket(NamedTuple):
 
 @dataclass
 class _Places(Listener):
-    """Where the operations of a sample ran."""
+    """Recorder of the places of the operations of a sample."""
 
     device: int = 0
     host: int = 0
@@ -89,7 +89,7 @@ class _Places(Listener):
 def tickets(
     names: Sequence[str], dtypes: Sequence[str], count: int, way: str, kinds: Sequence[str]
 ) -> Iterator[DeviceTicket]:
-    """The first samples of operations of each kind in the types that each has; error inputs have types of their own."""
+    """Yield the first samples of operations of each kind, in the types of each; error inputs have other types."""
     known = opinfo_samples.operations()
     for kind, dtype, name in itertools.product(kinds, dtypes, names):
         if (kind == MODULE) != (name in modules_on_device.modules()):
@@ -115,7 +115,7 @@ def names() -> dict[str, Any]:
 
 
 def run(ticket: DeviceTicket) -> tuple[str, str]:
-    """What became of a sample, and ``Facts`` as JSON."""
+    """Return the outcome of a sample, and ``Facts`` as JSON."""
     torch._dynamo.reset()
     if ticket.kind == MODULE:
         return modules_on_device.judged(*ticket[:3], ticket.way == COMPILED)
@@ -188,14 +188,14 @@ def _with_out(sample: Sample) -> Sample:
     first, args, kwargs = pytree.tree_unflatten(list(sample.others), sample.structure)
     outputs = tuple(torch.zeros_like(x) for x in results)
     flat, structure = pytree.tree_flatten((first, (*args, tuple(Tensor for _ in outputs)), kwargs))
-    # Tensors come in the order of the flat arguments: positional ones, the outputs, those of keywords.
+    # Tensors are in the order of the flat arguments: positional ones, the outputs, keywords.
     positional = sum(x is Tensor for x in pytree.tree_leaves((first, args)))
     tensors = (*sample.tensors[:positional], *outputs, *sample.tensors[positional:])
     return replace(sample, function=into, tensors=tensors, others=tuple(flat), structure=structure)
 
 
 def _cpu_call(sample: Sample, inputs: Sequence[Tensor], way: str = "", device: str = "cpu") -> Any:
-    """What a sample returns for its tensors, on their device."""
+    """Return the result of a sample for its tensors, on their device."""
     rest = iter(inputs)
     flat = [next(rest) if other is Tensor else _on(device, other) for other in sample.others]
     first, args, kwargs = pytree.tree_unflatten(flat, sample.structure)
@@ -216,7 +216,7 @@ def _on(device: str, value: Any) -> Any:
 
 
 def _expected(sample: Sample) -> Oracle:
-    """PyTorch's results and inputs; NoSampleError where PyTorch has none or an accelerator does not have their type."""
+    """Return results and inputs of PyTorch; NoSampleError if PyTorch or accelerators do not support the sample."""
     inputs = sample.inputs()
     try:
         typed = _flat(_cpu_call(sample, inputs), inputs)
@@ -308,7 +308,7 @@ def _strides(x: Tensor) -> tuple[int, ...]:
 
 
 def _sharing(results: Sequence[tuple[Any, Any]], inputs: Sequence[tuple[Any, Any]]) -> str:
-    """What is wrong about the memory of results: for each that is filled, the others that change."""
+    """Return a wrong alias of results: for each result that is filled, the others that change."""
     both = [*results, *inputs]
     for index, (result, wanted) in enumerate(results):
         if not isinstance(wanted, Tensor) or not wanted.numel():

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Samples of PyTorch's operator database: each is drawn by name, run through ``compile`` and compared with PyTorch.
 
-A sample is a function of its tensors alone, those of lists and of keywords included; everything else is closed over.
-What does not count is told apart: a sample that PyTorch cannot run on the host in its type or whose results are
-random, one without a tensor, and tensors that are sparse, nested, quantised or on no device.
+A sample is a function of its tensors, also the tensors in lists and keywords; it closes over everything else. These
+samples are excluded and reported separately: PyTorch cannot run the sample on the host in its type, the results are
+random, there is no tensor, or tensors are sparse, nested, quantised or on no device.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DTYPES = {
     "f16": torch.float16, "f32": torch.float32, "bf16": torch.bfloat16, "i64": torch.int64, "bool": torch.bool,
 }  # fmt: skip
 
-#: Where a program runs of which no step is left: views of its inputs, and what is known when it is compiled.
+#: Place of a program without steps: results are views of its inputs, or known when it is compiled.
 NO_WORK = "no work"
 
 #: The error that is always allowed, of the largest value, by the coarsest type of inputs and results.
@@ -73,7 +73,7 @@ _STABLE: dict[str, Callable[..., Any]] = {
     "sort": _sorted, "argsort": _argsort, "topk": _topk, "kthvalue": _kthvalue,
 }  # fmt: skip
 
-#: Seeds of the two runs that tell random results.
+#: Seeds of the two runs that detect random results.
 _SEEDS = (0, 1)
 
 
@@ -83,13 +83,13 @@ class Ticket(NamedTuple):
     operation: str
     dtype: str
     index: int
-    #: "special" for special numbers among those of a pointwise operation or a reduction.
+    #: "special" mixes special numbers into the inputs of a pointwise operation or a reduction.
     values: str = ""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a worker tells of a sample: where the program ran, whether it computes floating-point numbers."""
+    """Facts that a worker reports of a sample: where the program ran, whether it computes floating-point numbers."""
 
     why: str = ""
     where: str = ""
@@ -131,7 +131,7 @@ class Sample:
 
 
 def _database() -> Any:
-    """PyTorch's operator database, whose import takes two seconds."""
+    """Import PyTorch's operator database, which takes two seconds."""
     from torch.testing._internal import common_methods_invocations
 
     return common_methods_invocations
@@ -139,7 +139,7 @@ def _database() -> Any:
 
 @functools.cache
 def operations() -> dict[str, Any]:
-    """The operations by name, variants behind a point, without those that write in place or leave memory as it was."""
+    """Return the operations by name, a variant as ``name.variant``, without in-place and nondeterministic ones."""
     return {each.full_name: each for each in _database().op_db if not _is_excluded(each)}
 
 
@@ -159,7 +159,7 @@ def tickets(names: Sequence[str], dtypes: Sequence[str], count: int, values: str
 
 
 def draw(ticket: Ticket, needs_tensors: bool = True) -> Sample:
-    """The sample of a ticket, the same in every process; NoSampleError where it is none."""
+    """Return the sample of a ticket, the same in every process; NoSampleError if it is excluded."""
     operation = operations()[ticket.operation]
     torch.manual_seed(zlib.crc32(f"{ticket.operation} {ticket.dtype}".encode()))
     drawn = operation.sample_inputs("cpu", DTYPES[ticket.dtype], requires_grad=False)
@@ -197,7 +197,7 @@ def _check_strided(values: Iterable[Any]) -> None:
 
 
 def expected(sample: Sample) -> Oracle:
-    """The results of PyTorch and the inputs after the call; NoSampleError where there are none to compare with."""
+    """Return the results of PyTorch and the inputs after the call; NoSampleError if there are none to compare with."""
     try:
         typed, again = (_called(sample.model(), sample.inputs(), seed) for seed in _SEEDS)
     except Exception as error:
@@ -222,14 +222,14 @@ def _exact(sample: Sample, typed: list[Any]) -> list[Any]:
 
 
 def _in_range(exact: Any, typed: Any) -> Any:
-    """Infinities for numbers that the type of the model has not: one such would allow errors of any size."""
+    """Replace numbers outside the range of the model's type by infinities: one such would allow errors of any size."""
     if not isinstance(exact, Tensor) or not exact.is_floating_point() or not typed.is_floating_point():
         return exact
     return torch.where(exact.abs() > torch.finfo(typed.dtype).max, exact.sign() * torch.inf, exact)
 
 
 def _called(model: Callable[..., Any], inputs: tuple[Tensor, ...], seed: int) -> list[Any]:
-    """What a model or a program returns, and then its inputs; complex numbers are pairs."""
+    """Return the results of a model or a program, and then its inputs; complex numbers are pairs."""
     torch.manual_seed(seed)
     with torch.no_grad():
         return [_real(x) for x in (*leaves(model(*inputs)), *inputs)]
@@ -248,7 +248,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def run(ticket: Ticket) -> tuple[str, str]:
-    """What became of a sample, and ``Facts`` as JSON."""
+    """Return the outcome of a sample, and ``Facts`` as JSON."""
     with mock.patch.object(_database(), "wrapper_set_seed", _without_seed):
         return _outcome(ticket)
 
@@ -274,7 +274,7 @@ def _outcome(ticket: Ticket) -> tuple[str, str]:
     kind, why = answer(functools.partial(_compare, sample, programs), truth)
     is_floating = any(isinstance(x, Tensor) and x.is_floating_point() for x in results)
     for program in programs:
-        # What only moves numbers, sorts or looks them up is no work on them.
+        # A program that only moves numbers, sorts or looks them up does not compute floating-point numbers.
         is_floating = is_floating and any(step.float_operations for step in program.steps)
     return kind, _facts(why, "".join(map(_where, programs)), is_floating)
 

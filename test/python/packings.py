@@ -11,7 +11,7 @@ from foreign_data import INSTANCES
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer
 
-#: That of all of MiniMalloc's instances.
+#: Capacity of all of MiniMalloc's instances.
 HARD_CAPACITY = 1_048_576
 
 #: All sizes of MiniMalloc's instances are multiples of it.
@@ -67,7 +67,7 @@ def _area(piece: Rectangle) -> int:
 
 
 def _cut(piece: Rectangle, way: int, rng: random.Random) -> Sequence[Rectangle]:
-    """Two pieces, one behind the other in time (way 0) or one above the other (way 2)."""
+    """Return two pieces, one after the other in time (way 0) or one above the other (way 2)."""
     begin, end, bottom, top = piece
     if way == 0:
         at = rng.randrange(begin + 1, end)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random programs that take tensors apart and put them together, and whose numbers are exact."""
+"""Random programs that extract and insert slices of tensors, and whose numbers are exact."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-#: Sizes of rows, of the dim before them and of columns: whole sticks, so that parts of columns are no copies.
+#: Sizes of the outer dim, of rows and of columns: whole sticks, so that slices of columns are not copies.
 _OUTER, _ROWS, _COLUMNS = (4, 6, 8), (8, 12, 16), (128, 192, 256)
 
 _UNARY: tuple[Callable[[Tensor], Tensor], ...] = (torch.neg, torch.abs, torch.relu)
@@ -52,7 +52,7 @@ class Parts(nn.Module):
         self.twice = rng.random() < 0.5
 
     def _window(self, rng: random.Random) -> _Slice | None:
-        """What is read of the padded tensor."""
+        """Return a random window of the padded tensor."""
         dim, step = rng.randrange(2), rng.choice((1, 1, 2))
         extent = self.shape[dim]
         count = rng.randint(1, extent // step)

@@ -38,7 +38,7 @@ func.func @main(%x: tensor<96x128xf16>, %sum: tensor<128xf16>) -> tensor<96x128x
 }
 """
 
-#: Whole numbers at and beyond the edges of what fields hold.
+#: Whole numbers at and beyond the limits of fields.
 _INTEGERS = (
     0, 1, -1, 2, 3, 7, 31, 32, 33, 64, 127, 128, 129, 1 << 20, (1 << 31) - 1, 1 << 31, (1 << 32) + 1, (1 << 53) + 1,
     (1 << 62), (1 << 63) - 1, 1 << 63, -(1 << 63), (1 << 64) + 128, 10**30, -(10**40), 10**400,
@@ -70,7 +70,7 @@ result,5,9,100,,,5 8,
 
 
 def plan_mutant(seed: int) -> tuple[str, str]:
-    """What was changed, and the text of a plan file of ``BASE``."""
+    """Return a description of the change, and the text of a plan file of ``BASE``."""
     rng = random.Random(seed)
     if rng.random() < 0.15:
         return _damaged(base_plan(), rng)
@@ -80,7 +80,7 @@ def plan_mutant(seed: int) -> tuple[str, str]:
 
 
 def table_mutant(seed: int) -> tuple[str, str]:
-    """What was changed, and the text of a table of buffers (CSV)."""
+    """Return a description of the change, and the text of a table of buffers (CSV)."""
     rng = random.Random(seed)
     if rng.random() < 0.15:
         return _damaged(_TABLE, rng)

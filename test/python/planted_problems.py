@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Models with one problem each, and the model as its first finding says that it should be."""
+"""Models with one problem each, and the same models with the change that their first finding suggests."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Decode(nn.Module):
 
 
 class Mixer(nn.Module):
-    """Rounds of a sum with what is, in every round, transposed."""
+    """Rounds of a sum with a product, which each round may transpose."""
 
     def __init__(self, is_transposed: bool) -> None:
         super().__init__()

@@ -218,7 +218,7 @@ def _constants_and_casts() -> None:
 
 
 def _rmsnorm_by_hand(x: Tensor, weight: Tensor) -> Tensor:
-    """As Hugging Face writes it: in float, rounded before the weight."""
+    """The RMS norm of Hugging Face: in float, rounded before the weight."""
     wide = x.float()
     return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
 
@@ -243,7 +243,7 @@ class _InDouble(torch.utils._python_dispatch.TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    # Dynamo never again compiles what it once skipped for a mode, here the body of torch.cond in later tests.
+    # Dynamo never compiles a function again that it has skipped for a mode, here the body of torch.cond in later tests.
     @classmethod
     def ignore_compile_internals(cls) -> bool:
         return True

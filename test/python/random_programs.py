@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random PyTorch programs whose numbers are exact: small integers, so that every 16-bit result is the integer.
 
-A program is a list of instructions over a growing list of tensors; running it on float64 tells the exact
-results, and while it is made that each value, and each partial sum, is an integer that fp16 can hold.
+A program is a list of instructions over a growing list of tensors. Its float64 run gives the exact results, and each
+value and each partial sum is checked, while the program is drawn, to be an integer that fp16 represents.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LARGEST = 2048.0  # all integers up to here are fp16 numbers
 
 @dataclass(frozen=True)
 class Drawing:
-    """What programs are drawn from: ``sizes`` of dims, the fewest ``elements`` of the first input and the most of any.
+    """Distribution of programs: ``sizes`` of dims, the fewest ``elements`` of the first input and the most of any.
 
     Inputs are uniform integers of at most ``largest_input``; there are 1 to ``steps`` of the named ``instructions``.
     """
@@ -55,7 +55,7 @@ LARGE = Drawing(
     ),
 )  # fmt: skip
 
-#: Some operations are the host's: between those of the device, before and after them, side by side.
+#: Programs with some host operations: before, between, after and in parallel with device operations.
 MIXED = Drawing(
     sizes=(1, 2, 3, 5, 31, 64, 65, 96),
     elements=(1, 6_000),
@@ -72,7 +72,7 @@ Instruction = tuple[Callable[..., Tensor], tuple[int, ...]]
 
 @dataclass
 class RandomProgram(nn.Module):
-    """``steps`` of a function and the tensors it takes; ``results`` are the tensors that are returned."""
+    """``steps`` of a function and its input tensors; ``results`` are the returned tensors."""
 
     seed: int
     drawing: Drawing = SMALL
@@ -138,7 +138,7 @@ class _Maker:
 
     def any(self, least_rank: int = 0) -> str | None:
         fit = [name for name, value in self.values if value.dim() >= least_rank]
-        # What was made last is taken more often: long chains find more than wide programs.
+        # Recent values are taken more often: long chains find more faults than wide programs.
         return fit[-1] if fit and self.rng.random() < 0.6 else self.rng.choice(fit) if fit else None
 
     def shape(self) -> list[int]:
@@ -178,7 +178,7 @@ class _Maker:
         self.step(text, function, self.any())
 
     def host(self) -> None:
-        """What the device has no operation for: positions of maxima, running sums, orders, rounding."""
+        """Append an operation that the device does not support: positions of maxima, running sums, orders, rounding."""
         name = self.any(1)
         if name is None:
             return

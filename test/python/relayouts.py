@@ -22,7 +22,7 @@ from spyre_mlir.target.formats import FORMATS, Numerics
 from spyre_mlir.target.target import packaged_target
 
 STICK_BYTES, CORES = 128, 32
-#: What the tests look at of each LX; all buffers lie inside.
+#: Bytes of each LX that the tests inspect; all buffers are inside.
 LX_BYTES = 1 << 18
 
 SOURCE, TARGET, OTHER = FIRST_BUFFER, FIRST_BUFFER + 1, FIRST_BUFFER + 2
@@ -46,7 +46,7 @@ _RULES = (
 
 
 def diagnostics(design: Design) -> list[str]:
-    """What the rules on one design say of it."""
+    """Return the messages of the rules on one design."""
     return [sentence for rule in _RULES for sentence in rule(design)]
 
 
@@ -117,7 +117,7 @@ def random_relayout(rng: random.Random) -> Design:
 
 
 def splits_of(rng: random.Random, units: dict[Dim, int], room: int) -> dict[Dim, int]:
-    """Slices of each dim, with something in each, for at most so many cores."""
+    """Return slices of each dim, none of them empty, for at most ``room`` cores."""
     splits = {}
     for dim in rng.sample([*units], len(units)):
         splits[dim] = _split(rng, units[dim], room)
@@ -139,7 +139,7 @@ def _random_held(rng: random.Random, units: dict[str, int], cores: int) -> HeldS
 
 
 def _over(held: HeldSlices, cores: int) -> HeldSlices:
-    """A distribution over so many cores, of which the last ones hold nothing."""
+    """Return a distribution over ``cores`` cores, of which the last ones hold nothing."""
     return HeldSlices(held.slices, held.core_slices + (None,) * (cores - len(held.core_slices)))
 
 
@@ -167,7 +167,7 @@ def held_sticks(design: Design, core: int) -> list[Stick]:
 
 
 def _valid_lanes(design: Design, stick: frozenset[tuple[str, int]]) -> int:
-    """How many leading elements of a stick are no padding."""
+    """Return the number of leading elements of a stick that are not padding."""
     at, operand = dict(stick), design.operands[0]
     ends = {dim: design.sizes[dim] - design.padding.get(dim, 0) for dim in at}
     if any(at[dim] >= ends[dim] for dim in at if dim != operand.stick_dim):
@@ -197,7 +197,7 @@ def memories(design: Design, rng: np.random.Generator) -> tuple[AddressSpace, Me
 
 
 def moved(design: Design, space: AddressSpace) -> int:
-    """Runs the relayout; the bytes that it says went over the ring."""
+    """Run the relayout; return the bytes that it reports for the ring."""
     statistics = ExecuteStatistics(0, design.filename, design.opcode, design.cores)
     regions = tuple(space.regions.values())
     plan = make_plan(design, tuple(region.name for region in regions))
@@ -231,7 +231,7 @@ def oracle(design: Design, before: Memories) -> tuple[Memories, int]:
 
 
 def _carried(tags: np.ndarray, width: int) -> list[int]:
-    """The tags of a stick where it comes to: what was not wholly written through the source is poison."""
+    """Return the tags of a stick at its target: sticks that are not wholly written through the source are poison."""
     carried = []
     for begin in range(0, len(tags), width):
         good = all(tag == SOURCE for tag in tags[begin : begin + width])

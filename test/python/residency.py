@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs that are cut into bundles, and what is asked of the bundles."""
+"""Programs that are cut into bundles, and checks of the bundles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spyre_mlir.simulator import BundleCall, Result, run, run_sequence
 
 Shapes = tuple[tuple[int, ...], ...]
 
-#: Name -> model and the shapes of its inputs; "tiles" are two loops and what is around them.
+#: Name -> model and the shapes of its inputs; "tiles" has two loops and operations around them.
 MODELS: dict[str, tuple[Callable, Shapes]] = {
     "softmax": (lambda x: torch.softmax(x, -1), ((512, 256),)),
     "layer norm": (lambda x, w, b: F.layer_norm(x, (128,), w, b), ((65, 128), (128,), (128,))),
@@ -98,7 +98,7 @@ def traffic(program: spyre_mlir.Program) -> int:
 
 
 def findings(parts: Sequence[Bundle]) -> list[str]:
-    """All that the validator says of a sequence."""
+    """Return all findings of the validator for a sequence."""
     alone = [str(each) for part in parts for each in validate(part)]
     return alone or [str(each) for each in validate_sequence([f"b{n}" for n in range(len(parts))], parts)]
 

@@ -54,7 +54,7 @@ class Stacked(nn.Module):
 
 
 class Batches(nn.Module):
-    """A row of each batch at a position of its own."""
+    """A row of each batch at a separate position."""
 
     def forward(self, cache, rows, index):
         cache[torch.arange(cache.shape[0]), :, index] = rows
@@ -68,7 +68,7 @@ def numbers(chosen, shape, dtype):
 
 
 def case(seed):
-    """The model of a case, and a function that gives inputs for a call of it."""
+    """Return the model of a case, and a function that returns inputs for a call of it."""
     chosen = random.Random(seed)
     dtype = chosen.choice([torch.float16, torch.float16, torch.float32, torch.int32])
     kind = chosen.choice(["copy", "put", "put", "pair", "batches", "two", "stacked"])
@@ -131,7 +131,7 @@ def case(seed):
 
 
 class ThroughAView(nn.Module):
-    """Rows written through a view of the cache: permuted, with dims in one, or with dims taken apart."""
+    """Rows written through a view of the cache: permuted, with merged dims, or with split dims."""
 
     def __init__(self, order, shape, dim, is_copy):
         super().__init__()
@@ -147,7 +147,7 @@ class ThroughAView(nn.Module):
 
 
 def viewed_case(seed):
-    """The model of a case of a view, and a function that gives inputs for a call of it."""
+    """Return the model of a case of a view, and a function that returns inputs for a call of it."""
     chosen = random.Random(seed)
     dtype = chosen.choice([torch.float16, torch.float16, torch.float32])
     shape = [chosen.choice([1, 2, 3, 5, 8]) for _ in range(chosen.choice([2, 3]))]

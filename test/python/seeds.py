@@ -41,7 +41,7 @@ def random_cases() -> int:
 
 
 def count(item: pytest.Item) -> int:
-    """Return the number of seeds that a test runs with; 1 if it has none."""
+    """Return the number of seeds of a test; 1 for a test without seeds."""
     seeds = getattr(getattr(item, "callspec", None), "params", {}).get(SEED)
     return len(seeds.values) if isinstance(seeds, Seeds) else 1
 
@@ -66,7 +66,7 @@ def _parameters(definition: pytest.Item, values: Sequence[Any]) -> list[Any]:
     combinations = math.prod(len(values) for values in others if isinstance(values, Sized))
 
     def first(count: int) -> list[Any]:
-        """Return so many seeds that all combinations have ``count`` cases, by a hash of their names."""
+        """Return the seeds, chosen by a hash of their names, for which all combinations have ``count`` cases."""
         names = {value: zlib.crc32(f"{definition.name}[{value}]".encode()) for value in values}
         chosen = set(sorted(names, key=names.__getitem__)[: -(-count // max(1, combinations))])
         return [value for value in values if value in chosen]

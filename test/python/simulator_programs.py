@@ -97,7 +97,7 @@ class Tensor:
         )
 
     def transfer(self) -> Transfer:
-        """One loop per dim of the device, outermost first, the stick dim in sticks; then the lanes."""
+        """Return one loop per dim of the device, outermost first, the stick dim in sticks; then the element slots."""
         labels, host, step = list(self.sizes), {}, 1
         for label in reversed(labels):
             host[label], step = step, step * self.sizes[label]
@@ -275,7 +275,7 @@ def _on_all_cores(*distributions: HeldSlices) -> tuple[HeldSlices, ...]:
 
 
 def _iterated(sizes: dict[str, int], result: HeldSlices) -> tuple[dict[str, int], ...]:
-    """Slices of the cores of a relayout: those of its result, the first ones where a core has none."""
+    """Return the slices of the cores of a relayout: slices of its result, or the first ones for a core without any."""
     return tuple(dict.fromkeys(sizes, 0) | (slices or {}) for slices in result.core_slices)
 
 

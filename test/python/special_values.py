@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 #: Shares of the numbers that are replaced where not all combinations fit: few, so that a sum of some stays a number.
 _SHARES = {"pointwise": 0.5, "reduction": 0.04}
 
-#: The largest difference from PyTorch beside that of its own types, of each number.
+#: The largest difference from PyTorch of each number, in addition to the rounding of its type.
 _RELATIVE = {torch.float16: 4e-3, torch.float32: 4e-4}
 
 #: Operations that compute a row from a row, or one number from several, and have no tag of PyTorch.
@@ -57,7 +57,7 @@ def _combinations(name: str, dtype: torch.dtype, count: int) -> list[Tensor]:
 
 
 class _Calls(TorchDispatchMode):
-    """Operations that a function calls, but for views."""
+    """Recorder of the operations that a function calls, except views."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class _Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-#: Operations that move numbers or make new ones, which may be among those of a pointwise function.
+#: Operations that move numbers or make new ones, which may occur in the program of a pointwise function.
 _NEUTRAL = frozenset(
     f"aten::{name}"
     for name in "clone _to_copy copy_ detach alias empty full full_like scalar_tensor zeros_like ones_like "
@@ -124,12 +124,12 @@ def _mixed(x: Tensor, special: Tensor, share: float, generator: torch.Generator)
 
 
 def spaced(tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """The same numbers in another layout: PyTorch's kernels for vectors and for single numbers differ."""
+    """Return the numbers with other strides: PyTorch's kernels for vectors and for single numbers differ."""
     return tuple(torch.stack([x, x], -1)[..., 0] for x in tensors)
 
 
 def complaint(name: str, kind: str, results: Sequence[Any], accepted: Sequence[Sequence[Any]]) -> str:
-    """Return what is wrong with results of an operation; each number is to be one of those that PyTorch gives."""
+    """Return the difference of an operation's results; each number must be one of the numbers that PyTorch may give."""
     is_sum = kind == "reduction" or name.startswith(_WITH_WIDER_STEPS)
     for index, result in enumerate(results):
         wanted = [each[index] for each in accepted]

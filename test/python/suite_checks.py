@@ -17,7 +17,7 @@ def floor(name: str) -> float:
 
 
 def check_traffic(made: spyre_mlir.Program) -> None:
-    """Assert that the last run of a program moved what was planned, operation by operation."""
+    """Assert that the traffic of the last run equals the plan, operation by operation."""
     assert made.last_run is not None
     found = made.last_run.statistics.executes
     simulated = [(found[at].read_bytes, found[at].write_bytes) for at in range(len(found))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random linalg programs with run-time sizes, and what they compute at a size by numpy in float64."""
+"""Random linalg programs with run-time sizes, and their results at a size by numpy in float64."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SymbolicProgramText:
         return f"tensor<{'x'.join(str(self.largest.get(dim, dim)) for dim in dims)}xf16>"
 
     def add(self, text: str, dims: Dims, evaluate: Callable[[dict], np.ndarray]) -> None:
-        """Add an operation, whose text has {r}, {e} and {t} for the result, its destination and its type."""
+        """Add an operation; its text has {r}, {e} and {t} for the result, its destination and its type."""
         name = f"v{len(self.evaluate)}"
         self.lines.append(f"%{name}_e = tensor.empty() : {self.type(dims)}")
         self.lines.append(text.format(r=f"%{name}", e=f"%{name}_e", t=self.type(dims)))
@@ -170,7 +170,7 @@ class SymbolicProgramText:
         product = self.evaluate[-1][0]
         body = f"%h = arith.constant {scale:.6f} : f16\n      %o = arith.mulf %a, %h : f16"
         self.generic([(product, dims)], dims, body, lambda env: env[product] * float(np.float16(scale)))
-        # The product itself may be large, so that later steps take what is scaled.
+        # The product itself may be large, so later steps read the scaled product.
         self.values = [value for value in self.values if value[0] != product]
 
     def reduction(self) -> None:

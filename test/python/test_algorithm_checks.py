@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The base test suite of algorithms: the compiler's own pass, and what it is there to see fails."""
+"""The base test suite of algorithms: algorithms of the compiler pass, and planted faults fail."""
 
 from __future__ import annotations
 

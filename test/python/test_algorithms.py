@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Algorithms of a user, from a file outside of the package: the whole pipeline uses them, and says what is wrong."""
+"""User-defined algorithms, from a file outside of the package: the pipeline uses them, and reports their errors."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ KINDS = {
 
 @pytest.fixture(autouse=True)
 def own_registries() -> Iterator[None]:
-    """What a test registers is gone behind it."""
+    """Remove the algorithms that a test registers."""
     yield
     for registry in REGISTRIES.values():
         for name in [name for name, cls in registry.classes.items() if cls.is_foreign()]:
@@ -225,7 +225,7 @@ def test_what_is_wrong_is_one_error_at_its_place(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """File and line of the user, no traceback, and no other way around: the host is not asked to run the program."""
+    """The error has file and line of the algorithm and no traceback, and the host does not run the program instead."""
     program, algorithm, option, others = KINDS[kind]
     assert change[0] in algorithm
     assert run(tmp_path, program, algorithm.replace(*change), f"{others} {option}") == 1
@@ -292,7 +292,7 @@ def test_entry_points_are_found_by_their_names(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_class_that_was_defined_again_decides(tmp_path: Path) -> None:
-    """As after an edit in a notebook: caches know algorithms by their names."""
+    """Caches know algorithms by their names, so a class that is defined again, as in a notebook, replaces the first."""
     plans = []
     for factor in ("500.0", "0.0"):
         assert run(tmp_path, MATMUL, COST_MODEL.replace("500.0", factor), "cost-model=test-cost") == 0
@@ -303,7 +303,7 @@ def test_a_class_that_was_defined_again_decides(tmp_path: Path) -> None:
 def test_the_code_of_an_algorithm_is_part_of_the_key(
     cache_log: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That of the modules that it imports, too; without a file there is no key."""
+    """The key includes the code of the modules that it imports; an algorithm without a file has no key."""
     import spyre_mlir
 
     (tmp_path / "spyre_test_helper.py").write_text("FACTOR = 500.0\n")

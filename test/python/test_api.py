@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The public names of the package: what ``compile`` takes, what a program gives, and how both refuse."""
+"""The public names of the package: arguments of ``compile``, results of a program, and errors of both."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def linear() -> Program:
     return spyre_mlir.compile(nn.Linear(64, 65).half(), (half(3, 64),), sencores=4)
 
 
-# -- what can be compiled -----------------------------------------------------------------------------
+# -- inputs of compile --------------------------------------------------------------------------------
 
 
 def test_mlir_in_three_forms(tmp_path):
-    """Text, a path (as a text and as a Path) and a module, which stays as it is, are one program."""
+    """Text, a path (as a text and as a Path) and a module give one program; the module is not changed."""
     (tmp_path / "add.mlir").write_text(ADD)
     module = ir.Module.parse(ADD, ir.Context())
     before = str(module)
@@ -59,7 +59,7 @@ def test_mlir_in_three_forms(tmp_path):
 
 
 def test_modules_and_functions_give_what_they_give(linear):
-    """Tensors for a tensor, of the type of the model; the structure of its result."""
+    """Tensors in give tensors out, of the type of the model; results have its structure."""
     result = linear(half(3, 64))
     assert isinstance(result, torch.Tensor) and result.dtype == torch.float16 and result.shape == (3, 65)
     program = spyre_mlir.compile(
@@ -87,7 +87,7 @@ def test_mlir_with_several_results_gives_a_tuple():
     np.testing.assert_array_equal(second, X)
 
 
-# -- what a program is --------------------------------------------------------------------------------
+# -- properties of a program --------------------------------------------------------------------------
 
 
 def test_sencores_is_32_unless_the_option_or_the_environment_says_so(monkeypatch):
@@ -118,7 +118,7 @@ def test_traffic_adds_up():
 
 
 def test_module_and_remarks(linear):
-    """The module is the IR at the bundle level; a remark says what was decided, by whom and why."""
+    """The module is the IR at the bundle level; a remark states a decision, its pass and its reason."""
     names = {op.operation.name for op in linear.module.body.operations[0].regions[0].blocks[0].operations}
     assert "sdscbundle.sdsc_execute" in names and not any(name.startswith("linalg") for name in names)
     assert {remark.pass_name for remark in linear.remarks} >= {"place-in-hbm"}
@@ -126,7 +126,7 @@ def test_module_and_remarks(linear):
 
 
 def test_summary_tells_the_facts(linear):
-    """One page; after a run it has the simulated traffic too."""
+    """The summary is one page; after a run it has the simulated traffic, too."""
     linear(half(3, 64))
     summary = linear.summary()
     assert "1 batchmatmul" in summary
@@ -159,7 +159,7 @@ def test_saving_twice_replaces(add, linear, tmp_path):
 
 
 def refused(action: Callable, words: str) -> CompileError:
-    """The action raises a CompileError, nothing else, whose message is one sentence with these words."""
+    """Assert that the action raises a CompileError whose message is one sentence with these words."""
     with pytest.raises(CompileError) as raised:
         action()
     message = raised.value.message
@@ -206,7 +206,7 @@ def test_wrong_inputs_of_a_model(linear, case):
 
 
 def test_tensors_that_numpy_takes_in_another_form_alone(add, linear):
-    """With a gradient, or with numbers that are negated when they are read, for a module and for a model."""
+    """Tensors with a gradient, or with lazily negated numbers, for a module and for a model."""
     x = torch.from_numpy(X.copy())
     for same in (x.clone().requires_grad_(), nn.Parameter(x), torch._neg_view(-x)):
         np.testing.assert_array_equal(add(same, X), 2 * X)
@@ -243,7 +243,7 @@ def test_wrong_options(case):
 
 
 def test_values_of_options_are_those_of_their_texts():
-    """A list where a tuple is declared, and a word for a flag: a program without the host refuses what it cannot do."""
+    """A list where a tuple is declared, and a word for a flag; a program without fallback refuses host operations."""
     assert spyre_mlir.compile(ADD, lx_ops=["add"], cache="false").is_one_bundle
     refused(lambda: spyre_mlir.compile(ADD.replace("f16", "f64"), fallback="false"), "no form on the device")
 
@@ -324,7 +324,7 @@ for name in ("llama_block_small", "sdpa_mask_bool", "cat_columns"):
 
 
 def test_fresh_processes_write_the_same_bytes(tmp_path):
-    """Whatever the seed of Python's hashes, every file of a bundle has the same bytes."""
+    """With any seed of Python's hashes, every file of a bundle has the same bytes."""
     here = Path(__file__).parent
     started = []
     for seed in ("0", "4242"):

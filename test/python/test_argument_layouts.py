@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Layouts that the caller chooses for the arguments of a program, by name, by position, by a tensor on the device."""
+"""User-defined layouts of the arguments of a program, by name, by index, by a tensor on the device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def sizes(program: Program) -> dict[str, tuple[int, ...]]:
 
 
 def test_by_name_and_by_position():
-    """Of a .mlir program; the results stay what they are."""
+    """Layouts of a .mlir program; the numbers do not change."""
     program = spyre_mlir.compile(VIEWS, layouts={0: {"stick_dims": [0]}, "arg1": {"dim_order": [1, 0]}})
     assert sizes(program) == {"arg0": (1, 128, 64), "arg1": (1, 128, 64)}
     first, second = program(X, 2 * X)
@@ -53,7 +53,7 @@ def test_by_name_and_by_position():
 
 
 def test_parameters_of_a_model():
-    """A weight by its name; the numbers are those of the model."""
+    """The layout of a weight, by name; the numbers equal the model."""
     model, x = nn.Linear(64, 192).half(), half(33, 64)
     program = spyre_mlir.compile(model, (x,), layouts={"weight": {"stick_dims": [0]}})
     assert sizes(program)["weight"] == (3, 64, 64)
@@ -89,7 +89,7 @@ def test_encodings_of_the_text_are_replaced():
 
 
 def test_types_of_arguments_have_the_encoding():
-    """Only that of the argument: what its readers see is as before."""
+    """Only the type of the argument has the encoding; the types of its readers do not change."""
     module = ir.Module.parse(VIEWS, context())
     set_layouts(module, default_target(), {"arg0": LayoutRequest((0,))})
     assert module.operation.verify()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One array of the host as two arguments in two layouts: a weight that two readers want with different sticks."""
+"""One array of the host as two arguments in two layouts: two readers need a weight with different sticks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_array_is_given_once():
     """Under the name of the source; the other argument is loaded by its own transfer."""
     np.testing.assert_array_equal(run(doubled(), {"x": X}).outputs["z"], 2 * X)
     first, second, third = doubled().manifest.arguments
-    # The first 64 of 128 rows, twice: enough to see which transfer moved what.
+    # The first 64 of 128 rows, twice: enough to identify the transfers.
     second = replace(second, transfer=Transfer((4, 2, 64, 64), (64, 0, 256, 1), (8192, 4096, 64, 1)))
     bundle = replace(doubled(), manifest=replace(doubled().manifest, arguments=(first, second, third)))
     expected = X + np.concatenate((X[:64], X[:64]))
@@ -59,7 +59,7 @@ def test_a_good_bundle():
 
 
 def test_checks_and_the_tool_give_the_source_alone(tmp_path):
-    """--check makes no array for it; the inputs by position are those that have an array."""
+    """--check makes no array for the second argument; inputs by index are the inputs with an array."""
     assert list(random_arguments([each for each in doubled().manifest.arguments if each.source is None])) == [
         "x"
     ]
@@ -71,7 +71,7 @@ def test_checks_and_the_tool_give_the_source_alone(tmp_path):
 
 
 def test_a_saved_weight_is_stored_once(tmp_path):
-    """Both operands of a product with its transpose want another stick: two arguments, no restickify, one array."""
+    """Operands of a product with its transpose need different sticks: two arguments, no restickify, one array."""
     torch.manual_seed(0)
     weight = torch.nn.Parameter(torch.randn(64, 64).half() / 8)
 

@@ -27,7 +27,7 @@ class Unpaid(NoEvaluator):
 
 
 def chain(length: int) -> str:
-    """Elementwise ops of which each adds the previous one and the one ``length / 2`` earlier: so many are alive."""
+    """Return elementwise ops that add the previous op and the op ``length / 2`` earlier: ``length / 2`` are live."""
     tensor = "tensor<1024x2048xf16>"
     lines = ["#id = affine_map<(d0, d1) -> (d0, d1)>", f"func.func @main(%v: {tensor}) -> {tensor} {{"]
     lines.append(f"  %e = tensor.empty() : {tensor}")
@@ -49,7 +49,7 @@ def chain(length: int) -> str:
 
 @pytest.mark.parametrize("length", [200, 400])
 def test_a_long_chain_of_live_values_tries_few_runs(length):
-    """Each operation lies in the inner half of a run that is tried, and two runs share half of their operations."""
+    """Each operation is in the inner half of a tried group, and two groups share half of their operations."""
     module = ir.Module.parse(chain(length), dialects.context())
     run_pipeline(module, SpyrePipeline().pipeline(to_level="device-ops"))
     evaluator = Unpaid()

@@ -25,7 +25,7 @@ DTYPES = (torch.float16, torch.bfloat16)
 
 
 class Products(nn.Module):
-    """What PyTorch lists, what is made of it, and what keeps the type that it is given."""
+    """Operations on the autocast lists of PyTorch, operations that decompose to them, and others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Layer(nn.Module):
 
 
 class Regions(nn.Module):
-    """Regions of the model under an autocast of their own, and under none."""
+    """Parts of the model under separate autocasts, and under none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,13 +102,13 @@ def of_pytorch(model: Callable, given: tuple[Tensor, ...], dtype: torch.dtype) -
 
 
 def assert_as_good(got: Any, wanted: Any, exact: Any) -> None:
-    """Of the same types, and at most four times as far from float64 as PyTorch's autocast, or ``FLOOR``."""
+    """Assert the same types, and an error against float64 of at most four times PyTorch's autocast, or ``FLOOR``."""
     leaves = zip(*map(pytree.tree_leaves, (got, wanted, exact)), strict=True)
     for mine, theirs, right in leaves:
         assert (mine.dtype, mine.shape) == (theirs.dtype, theirs.shape)
         largest = right.abs().max()
         error, allowed = (((each.double() - right).abs().max() / largest).item() for each in (mine, theirs))
-        # Of bfloat16 the rule takes its 8 bits of fraction for the 11 of fp16.
+        # For bfloat16 the rule uses 8 bits of fraction instead of the 11 of fp16.
         floor = FLOOR * (8 if theirs.dtype == torch.bfloat16 else 1)
         assert error <= max(4 * allowed, floor)
 
@@ -182,7 +182,7 @@ def test_the_autocast_of_the_caller_counts():
 
 
 def test_keys_of_the_cache_differ():
-    """Also where only parts of operations are cast."""
+    """Keys differ even if only parts of operations are cast."""
 
     def function(x: Tensor) -> Tensor:
         return torch.einsum("ij,kj->ik", x, x).sum()
@@ -192,7 +192,7 @@ def test_keys_of_the_cache_differ():
 
 
 def test_a_program_of_the_cache_casts_the_weights_at_hand(cache_log):
-    """A second checkpoint takes the program of the first one."""
+    """A second checkpoint reuses the program of the first one."""
     given = inputs((4, 64))
     for is_served in (False, True):
         model = nn.Linear(64, 64)
@@ -206,7 +206,7 @@ def test_a_program_of_the_cache_casts_the_weights_at_hand(cache_log):
 
 @pytest.mark.parametrize("is_option", (True, False))
 def test_torch_compile(is_option):
-    """By an option of the backend, or around the call."""
+    """Autocast with torch.compile: by an option of the backend, or around the call."""
     torch.manual_seed(0)
     model, given = Layer().eval(), inputs((1, 9, 64))
     options = {"autocast": torch.float16} if is_option else {}

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-#: In a process of its own: without the mechanism PyTorch ends it.
+#: Runs in a separate process, which PyTorch would end without the mechanism.
 PROGRAM = """
 import torch
 import torch.nn.functional as F

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Passes one by one, on IR that no other pass of ours has seen: written by hand, without attributes of arguments."""
+"""Single passes on handwritten IR that no other pass of ours has run on, without attributes of arguments."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ BEFORE = (
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("first", ["", '{spyre.name = "x"}'])
 def test_laid_out_ir_without_attributes_of_arguments(name, first, tmp_path, capsys):
-    """Each pass alone, and after division and planning: it works, or says what is missing in one sentence."""
+    """Each pass alone, and after division and planning: it works, or reports in one sentence which IR is missing."""
     program = tmp_path / "program.mlir"
     program.write_text(LAID_OUT.replace("FIRST", first))
     for before in BEFORE:
@@ -66,7 +66,7 @@ def test_laid_out_ir_without_attributes_of_arguments(name, first, tmp_path, caps
 
 @pytest.fixture(scope="module")
 def levels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """A program of host tensors, as it is at each level of the pipeline."""
+    """Return a program of host tensors at each level of the pipeline."""
     out = str(tmp_path_factory.mktemp("levels") / "out.mlir")
     texts = {}
     for level in LEVELS:
@@ -78,7 +78,7 @@ def levels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("level", LEVELS)
 def test_ir_of_every_level(level, name, levels, tmp_path, capsys):
-    """A pass that comes too early, too late or twice works, or says so."""
+    """A pass that runs too early, too late or twice works, or reports an error."""
     program = tmp_path / "program.mlir"
     program.write_text(levels[level])
     main([str(program), f"--{name}", "-o", str(tmp_path / "out")])
@@ -86,7 +86,7 @@ def test_ir_of_every_level(level, name, levels, tmp_path, capsys):
 
 
 def test_the_number_of_cores_comes_from_the_environment(monkeypatch, tmp_path):
-    """SENCORES is the default of each pass that divides, as it is of the pipeline."""
+    """SENCORES is the default of each pass that divides, and of the pipeline."""
     monkeypatch.setenv("SENCORES", "4")
     program, out = tmp_path / "program.mlir", tmp_path / "out.mlir"
     program.write_text(LAID_OUT.replace("FIRST", ""))
@@ -94,7 +94,7 @@ def test_the_number_of_cores_comes_from_the_environment(monkeypatch, tmp_path):
     assert f"{sdsc.DIVISION} = #sdsc.division<[4, 1]" in out.read_text()
 
 
-#: A program as it is divided and placed by hand, and what is wrong with an edit of it that a bare pass is given.
+#: A handwritten divided and placed program, and the error for an edit of it in a single pass.
 PLACED = """
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
@@ -142,14 +142,14 @@ WRONG = {
 
 
 def optimised(text: str, *flags: str, folder: Path) -> int:
-    """The exit status of spyre-opt for a program."""
+    """Return the exit status of spyre-opt for a program."""
     (folder / "program.mlir").write_text(text)
     return main([str(folder / "program.mlir"), *flags, "-o", str(folder / "out.mlir")])
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_enters_at_a_level_is_checked(name, tmp_path, capsys):
-    """A bare pass is one diagnostic for IR that breaks a rule of the level that it takes, and nothing is written."""
+    """A single pass reports one diagnostic for IR that breaks a rule of its input level, and writes nothing."""
     (old, new), flag, message = WRONG[name]
     assert optimised(PLACED.replace(old, new), flag, folder=tmp_path) == 1
     errors = capsys.readouterr().err
@@ -158,7 +158,7 @@ def test_what_enters_at_a_level_is_checked(name, tmp_path, capsys):
 
 
 def test_what_holds_is_lowered(tmp_path):
-    """The program that is edited above is right; without checks a wrong one goes through."""
+    """The unedited program of the test before is valid; without checks a wrong program is lowered."""
     assert optimised(PLACED, LOWER, folder=tmp_path) == 0
     wrong = PLACED.replace("65536", "32768")
     assert optimised(wrong, LOWER, "--verify-each=false", folder=tmp_path) == 0
@@ -174,7 +174,7 @@ def test_what_holds_is_lowered(tmp_path):
     ),
 )
 def test_checks_run_once_per_level(passes, checked):
-    """Before the first pass that takes it."""
+    """The check of a level runs once, before the first pass that reads it."""
     steps = [step.name for step in SpyrePipeline().with_checks(Pipeline.parse(passes)).steps]
     is_check = [name.startswith("verify-") for name in steps]
     checks = [check and not following for check, following in itertools.pairwise(is_check)]
@@ -182,6 +182,6 @@ def test_checks_run_once_per_level(passes, checked):
 
 
 def test_the_pipeline_has_no_more_checks():
-    """Neither in itself nor for a pass that goes on where it stops."""
+    """Checks are not repeated within the pipeline, nor for a pass that continues it."""
     whole = SpyrePipeline().pipeline("placed") + Pipeline.parse("convert-sdsc-to-sdscbundle")
     assert SpyrePipeline().with_checks(whole) == whole

@@ -15,7 +15,7 @@ from spyre_mlir.frontend import import_torch
 
 
 class Normed(nn.Module):
-    """A convolution, a batch norm with statistics of its own, and what comes after."""
+    """A convolution, a batch norm with separate statistics, and an operation after them."""
 
     def __init__(self, convolution: nn.Module, channels: int) -> None:
         super().__init__()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The benchmarks: listed, run, written; their measurements are those of ``make bench``."""
+"""The list, the runs and the files of the benchmarks; ``make bench`` measures."""
 
 import json
 import subprocess
@@ -108,7 +108,7 @@ def test_notes_are_listed_under_the_table(monkeypatch, capsys):
 
 
 def test_columns_are_a_table_of_their_own():
-    """A row of it is what stands before the last point of a metric; what a row lacks is left empty."""
+    """The part of a name before the last point is the row of the table; missing cells are empty."""
     noted = registry.Noted({"a.b.us": 1.5, "a.b.cores": 32, "all": 2, "c.us": 3}, [], ("us", "cores"))
     text = report.table(registry.Benchmark("one", lambda: noted, {"all": 4}), noted)
     columns, rest = (table.splitlines() for table in text.split("\n\n"))
@@ -132,14 +132,14 @@ def test_a_way_behind_the_best_is_told():
 
 
 def test_memory_is_that_of_the_process_alone():
-    """What this one holds is not counted, and what the other one holds is."""
+    """Memory of this process is not counted; memory of the other process is."""
     held = bytearray(2**28)
     assert measure.apart(held_bytes, 2**27) - measure.apart(held_bytes, 0) == pytest.approx(2**27, rel=0.2)
     assert measure.apart(held_bytes, 0) < len(held) < measure.peak_bytes()
 
 
 def held_bytes(size: int) -> int:
-    """The most memory of a process that takes so much."""
+    """Return the largest memory of this process after an allocation of ``size`` bytes."""
     bytearray(size)
     return measure.peak_bytes()
 
@@ -204,7 +204,7 @@ def test_a_division_tells_cores_and_balance():
 
 
 def test_fingerprints_of_another_commit(tmp_path):
-    """A file that differs, a program that is gone and one that is refused are told by name."""
+    """Report the name of a file that differs, a program that is absent and a program that is refused."""
     digests = {"suite/mlp": {"bundle.mlir": "1", "sdsc_0.json": "2"}, "zoo/vit": {"bundle.mlir": "3"}}
     lines = fingerprints.differences({**digests, "tests/add": {"bundle.mlir": "4"}}, digests)
     assert lines == ["tests/add: no longer among the programs"]

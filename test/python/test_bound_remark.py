@@ -35,7 +35,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_far_has_the_remark(name):
-    """It is there exactly where the figures of the program say so, and its numbers are theirs."""
+    """A program has the remark exactly if its figures are far from the bound, and the remark has these figures."""
     model, shapes = PROGRAMS[name]
     program = spyre_mlir.compile(model().half(), [torch.randn(shape).half() for shape in shapes])
     metrics, bound = program.metrics(), program.bound()

@@ -15,7 +15,7 @@ def test_a_value_is_built_once():
 
 
 def test_the_oldest_use_goes_first():
-    """What was asked for last stays when the sizes exceed the limit."""
+    """The cache keeps the last used entry when the sizes exceed the limit."""
     cache: BoundedCache[list[int]] = BoundedCache(4, len)
     first = cache.get("a", lambda: [1, 2])
     cache.get("b", lambda: [3, 4])
@@ -27,7 +27,7 @@ def test_the_oldest_use_goes_first():
 
 
 def test_a_value_beyond_the_limit_is_returned_but_not_kept():
-    """One value larger than all that the cache may have empties it."""
+    """One value larger than the limit empties the cache."""
     cache: BoundedCache[list[int]] = BoundedCache(2, len)
     assert cache.get("a", lambda: [1, 2, 3]) == [1, 2, 3]
     assert cache.total == 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which buffers to keep when the load is too high, addresses ignored."""
+"""Selection of buffers to keep when the load is too high, without addresses."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_bound_holds_without_search():
 
 @pytest.mark.parametrize("some", [chain(10_000), random_lives(10_000)], ids=["chain", "lives"])
 def test_ten_thousand_buffers_have_a_bound(some):
-    """At 60 % of the load; how long that takes is a matter of the benchmark `packing`."""
+    """The bound holds at 60 % of the load; the benchmark `packing` measures the time."""
     found = Instance.of(some, MemorySpace(1 << 40, 1))
     selected = select(found, int(found.load * 0.6), budget=0)
     assert 0 < selected.bound <= selected.lost
@@ -134,13 +134,13 @@ def test_multipliers_bound_every_choice():
 
 
 def test_a_matching_shares_the_heaviest_children():
-    """Two children of one parent share once; the heavier one gives way if it has another parent."""
+    """Two children of one parent share once; the heavier child yields if it has another parent."""
     assert most_shared([Child(2, 8, (0,)), Child(3, 5, (0,))]) == 8
     assert most_shared([Child(2, 8, (0, 1)), Child(3, 5, (0,))]) == 13
 
 
 def test_covers_bound_what_is_shared():
-    """Both covers give every pair at least the bytes of its child."""
+    """In both covers every pair has at least the bytes of its child."""
     children = [Child(3, 8, (0, 1)), Child(4, 5, (0,)), Child(5, 7, (2,)), Child(6, 6, (2,))]
     for cover in covers(children):
         assert all(cover.get(c.item, 0) + cover.get(p, 0) >= c.size for c in children for p in c.parents)

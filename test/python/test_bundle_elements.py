@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a core reads of its LX are the elements that its slices stand for: by the validator, and by the simulator."""
+"""A core reads from its LX the elements of its slices: checked by the validator, and by the simulator."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def check_refused(bundle: Bundle, text: str) -> None:
 
 
 def test_a_reader_on_other_cores_than_the_writer():
-    """Its result goes where its slices say, so only the elements in LX are wrong."""
+    """The slices give the addresses of the result, so only the elements in LX are wrong."""
     text = "reads Tensor0 in LX as the slice mb 1, but execute 0 wrote the slice mb 0 there"
     check_refused(turned(REDUCTION, 1), text)
 
 
 def test_writer_and_reader_on_other_cores_together():
-    """It is the same program: each core works on another half."""
+    """The program is valid: each core works on the other half."""
     bundle = turned(turned(REDUCTION, 0), 1)
     assert validate(bundle) == []
     expected, found = (run(each, inputs(each)).outputs["s"] for each in (REDUCTION, bundle))
@@ -66,7 +66,7 @@ def test_a_reader_of_a_relayout_on_other_cores():
 
 
 def problem(**changes) -> str | None:
-    """What is wrong with reading by other dims what two cores wrote: each 64 of 128 rows of 4 sticks."""
+    """Return the error of reading, by other dims, the rows that two cores wrote: each 64 of 128 rows of 4 sticks."""
     elements = Elements(REDUCTION.target)
     elements.write(0, REDUCTION.designs["sdsc_0.json"])
     source = bundles.operand(bundles.INPUT, changes.pop("dims"), (0, 0))
@@ -75,7 +75,7 @@ def problem(**changes) -> str | None:
 
 
 def test_a_view_of_the_rows_as_two_dims():
-    """The slices of the outer one are those of the rows; with the inner one divided they are not."""
+    """The slices of the outer dim equal the slices of the rows; if the inner dim is divided, they differ."""
     sizes = {"mb": 64, "x": 2, "out": 256}
     outer = {"slices": {"mb": 1, "x": 2, "out": 1}, "shares": {"mb": 64, "x": 1, "out": 256}}
     inner = {"slices": {"mb": 2, "x": 1, "out": 1}, "shares": {"mb": 32, "x": 2, "out": 256}}
@@ -94,7 +94,7 @@ def test_a_view_that_no_order_of_the_tensor_allows():
 
 @pytest.mark.parametrize("cores", (1, 2))
 def test_a_restickify_on_several_cores_reads_device_memory(cores):
-    """One core has the whole tensor in its LX; several have parts of its new sticks."""
+    """One core has the whole tensor in its LX; several cores have subviews of its new sticks."""
     bundle = bundles.restickify_bundle(cores)
     rules = [(finding.rule, finding.message) for finding in validate(bundle)]
     if cores == 1:

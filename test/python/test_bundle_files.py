@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def diagnostic(folder: Path, capsys, *options: str) -> str:
-    """The one line that spyre-run says."""
+    """Return the only line of output of spyre-run."""
     inputs = folder.with_name("in.npz")
     assert spyre_run.main([str(folder), "--inputs", str(inputs), *options]) == 1
     (line,) = capsys.readouterr().err.splitlines()
@@ -144,7 +144,7 @@ def test_a_map_that_nests(folder, capsys):
 
 
 def entry(shape: tuple[int, ...], dtype: str = "<f2", data: bytes = b"") -> bytes:
-    """The file of an array that says it has a shape and has some bytes."""
+    """Return the file of an array whose header has a shape, with some bytes."""
     stream = io.BytesIO()
     header = {"descr": dtype, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(stream, header)
@@ -197,7 +197,7 @@ def test_archives_with_nothing(folder, capsys, data):
 
 
 def test_what_is_not_valid_does_not_run(folder, capsys):
-    """Half of the result is not written: that is said before the run, or at its end without validation."""
+    """Half of the result is not written: an error before the run, or at its end without validation."""
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["arguments"][2]["transfer"]["ranges"] = [4, 64, 64]
     (folder / "manifest.json").write_text(json.dumps(manifest))

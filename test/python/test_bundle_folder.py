@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bundle folders: what is read is what was written, bytes do not change, damage is named."""
+"""Bundle folders: reading gives the written bundle, bytes do not change, damage is reported."""
 
 import json
 
@@ -138,7 +138,7 @@ def _change(path, change) -> None:
 
 
 def test_padding_of_dims_stands_in_the_manifest(tmp_path):
-    """By design and dim; the format of designs has a word for the padding of windows alone."""
+    """The manifest has the padding by design and dim, because the format of designs has padding of windows only."""
     write_bundle(bundles.reduction_bundle(), tmp_path / "padded")
     manifest = json.loads((tmp_path / "padded" / "manifest.json").read_text())
     assert manifest["padding"] == {"sdsc_0.json": {"out": 56}, "sdsc_1.json": {"out": 56}}
@@ -149,7 +149,7 @@ def test_padding_of_dims_stands_in_the_manifest(tmp_path):
 
 
 def test_a_folder_with_padding_in_its_designs_is_read(tmp_path):
-    """Folders of older versions have it there, and not in the manifest; said twice it is the same."""
+    """Folders of older versions have the padding in designs, and not in the manifest; having both is valid."""
     write_bundle(bundles.reduction_bundle(), tmp_path)
     for number in (0, 1):
         _change(tmp_path / f"sdsc_{number}.json", lambda value: bundles.say_padding(value, {"out": 56}))

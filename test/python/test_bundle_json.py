@@ -85,7 +85,7 @@ def test_names_and_addresses_of_the_public_format():
         "[0, 0, 0]": "-3",
         "[1, 0, 0]": "-4",
     }
-    # Sizes are padded; what of them is padding stands in the manifest alone.
+    # Sizes include padding; only the manifest has the sizes of the padding.
     assert dsc["N_"] == {"name_": "n", "mb_": 128, "out_": 256}
     assert dsc["coordinateMasking_"] == {"out": [[200, 56]]}
     assert dsc["labeledDs_"][1]["scale_"] == [1, -2]

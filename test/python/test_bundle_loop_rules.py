@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Rules on loops: what goes wrong in some iterations only, whether they are walked one by one or at once."""
+"""Rules on loops: errors in some iterations only, checked iteration by iteration or at once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_compiled_loops_are_valid(name, monkeypatch):
 
 @WALKS
 def test_the_last_iteration_is_inside_of_the_buffer(tiles):
-    """z a stick short: 4 x 128 bytes of each row lie ``tiles`` x 128 rows apart."""
+    """z is one stick too short: 4 x 128 bytes of each row are ``tiles`` x 128 rows apart."""
     bundle = bundles.loop_bundle(tiles)
     z = bundle.manifest.buffers[2]
     ((rule, message),) = findings(buffer(bundle, 2, bytes=z.bytes - 128))

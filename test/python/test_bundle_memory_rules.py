@@ -115,7 +115,7 @@ def test_a_pointwise_operation_may_work_in_place():
 
 
 def test_in_place_means_element_for_element():
-    """exp of what lies row by row, written column by column over it: the same bytes, other elements."""
+    """exp reads row by row, and writes column by column over its operand: the same bytes, other elements."""
     bundle = lx_chain((0, 0), CHAIN)
     source, result = bundle.designs["sdsc_1.json"].operands
     turned = replace(result, dim_order=tuple(reversed(result.dim_order)), role="KERNEL")

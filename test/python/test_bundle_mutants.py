@@ -69,7 +69,7 @@ def inputs(bundle: Bundle) -> dict[str, np.ndarray]:
 
 
 def outcome(bundle: Bundle) -> dict[str, np.ndarray] | None:
-    """The results; None for what is refused with a sentence."""
+    """Return the results; None if a sentence refuses the bundle."""
     try:
         return None if validate(bundle) else run(bundle, inputs(bundle)).outputs
     except CompileError:
@@ -104,7 +104,7 @@ def check_transfer(argument: KernelArgument) -> None:
 
 
 def check_is_a_program(mutant: Mutant, found: dict[str, np.ndarray]) -> bool:
-    """Whether it could be judged by its numbers: parts of LX have no form on whole tensors."""
+    """Return whether a bundle could be judged by its numbers: subviews in LX have no form on whole tensors."""
     for argument in mutant.bundle.manifest.arguments:
         check_transfer(argument)
     try:
@@ -124,7 +124,7 @@ def test_a_bundle_gives_the_numbers_of_its_whole_tensors(name):
 
 
 def counts(name: str, count: int, *kinds: str) -> Counter[str]:
-    """How many mutants are refused, the same, a part of LX or another program; wrong ones fail."""
+    """Return the numbers of mutants that are refused, equal, a subview in LX or another program; wrong ones fail."""
     good = GOOD[name]()
     expected, found = run(good, inputs(good)).outputs, Counter()
     for mutant in itertools.islice(mutants(good, SEED, kinds), count):
@@ -152,7 +152,7 @@ def test_what_is_valid_and_gives_other_numbers_is_another_program(name):
     ],
 )  # fmt: skip
 def test_mutants_of_a_kind_are_refused_or_programs(kind, name):
-    """The mutants are no idle ones: some are refused, and others run to other numbers."""
+    """Some mutants are refused, and others run to other numbers."""
     found = counts(name, COUNT // 2, kind)
     assert found["refused"] and found["other"]
 
@@ -189,7 +189,7 @@ def test_slices_of_cores_never_change_numbers_of_parts_in_lx():
 
 
 def test_changed_folders_are_read_or_refused(tmp_path: Path):
-    """Text, JSON and files of all sorts: a bundle or a CompileError, nothing else."""
+    """Text, JSON and files of all sorts give a bundle or a CompileError."""
     refused = 0
     for number, (_, change) in enumerate(itertools.islice(folder_mutants(SEED), 40)):
         folder = tmp_path / str(number)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The rules on relayouts over time and on random ones: what cores hold is what they wrote, and all of it is there."""
+"""The rules on relayouts over time and on random relayouts: cores read exactly the sticks that they wrote."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_random_relayouts_are_good(design):
 
 @pytest.mark.parametrize("design", RANDOM, ids=range(60))
 def test_the_source_of_a_relayout_lies_by_its_own_slices(design):
-    """Of each core the sticks, and the bytes that all of them reserve, against plain Python."""
+    """The sticks of each core, and the bytes that all cores reserve for them, compared with plain Python."""
     source, _ = design.operands
     assert list(holders(design, source)) == [
         core for core in range(design.cores) if held_sticks(design, core)
@@ -56,7 +56,7 @@ def test_the_last_stick_of_a_whole_slice_is_the_end_of_what_is_reserved():
 
 
 def test_what_a_core_is_said_to_hold_it_wrote():
-    """Core 1 holds nothing that exp wrote, if exp's result is said to be elsewhere in LX."""
+    """The relayout reads bytes that nothing wrote, if the result of exp is elsewhere in LX."""
     bundle = tensor(RELAYOUT, 0, 1, start=(65536, 65536))
     bundle = manifest(bundle, uses=(("x", "e"), ("u", "t"), ("t", "z")))
     bundle = manifest(bundle, buffers=(*bundle.manifest.buffers, Buffer("u", "lx", 65536, 32768)))
@@ -65,7 +65,7 @@ def test_what_a_core_is_said_to_hold_it_wrote():
 
 
 def test_a_core_that_holds_nothing_need_not_have_written_anything():
-    """exp runs on one core, which holds all that the relayout takes."""
+    """exp runs on one core, which has all sources of the relayout."""
     bundle = design(
         RELAYOUT,
         slices={"mb": 1, "out": 1},

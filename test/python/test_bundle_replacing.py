@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writing over a bundle: what is not of a bundle stays, the old bundle is never lost, nothing temporary stays."""
+"""Writing over a bundle: other files stay, the old bundle is never lost, temporary files are removed."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def held(slices, *core_slices):
     return tensor(RELAYOUT, 0, 1, held=HeldSlices(slices, core_slices))
 
 
-#: What each rule says: (rule, part of the sentence, broken bundle).
+#: Cases of the rules: (rule, part of the sentence, broken bundle).
 BROKEN = [
     ("opcode", "'fma' is not one of the device", design(ADD, opcode="fma")),
     ("arity", "exp takes 1 input and one output but has 2", design(ADD, opcode="exp")),

@@ -17,7 +17,7 @@ ON_IN = {"stick_dim": "in"}
 
 
 def sentences(opcode, *operands, sizes=None):
-    """What the rule says of an operation on operands given as (dims, changes)."""
+    """Return the messages of the rule on an operation with operands given as (dims, changes)."""
     roles = (INPUT, KERNEL, OUTPUT)[-len(operands) :]
     made = [
         bundles.operand(role, dims, (0, 0), **changes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Modules in bytecode: damage of any kind is one diagnostic, and what is read is what was written."""
+"""Modules in bytecode: any damage is one diagnostic, and reading gives the written module."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_cut_file_is_one_diagnostic(data, part):
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("seed", range(40))
 def test_damaged_bytes_end_no_process(data, seed):
-    """Some damage is another module, for bytecode has no checksum; what is no module is refused."""
+    """Damaged bytecode may be another module, because it has no checksum; bytes that are not a module are refused."""
     source, damaged = random.Random(seed), bytearray(data)
     for _ in range(source.randint(1, 4)):
         damaged[source.randrange(4, len(damaged))] = source.randrange(256)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The folder of the cache: private, bounded, shared by processes; an entry is whole, or it is none."""
+"""The folder of the cache: private, bounded, shared by processes; partly written entries are not entries."""
 
 from __future__ import annotations
 

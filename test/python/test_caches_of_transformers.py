@@ -108,7 +108,7 @@ def test_a_prompt_and_five_tokens(name):
 
 
 def test_a_static_cache_with_a_window_steps_on():
-    """One program is called with a cache whose length is a number of Python, which grows."""
+    """One program is called with a cache whose length is a Python number, which grows."""
     module = model("sliding")
     config = module.config
 

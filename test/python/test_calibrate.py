@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spyre-calibrate: measured beside predicted times, fitted constants that come back, one error for what is wrong."""
+"""spyre-calibrate: measured and predicted times, recovery of known constants, one error for a wrong input."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def table(tmp_path: Path, times: list[float] | None = None) -> Path:
 
 
 def synthetic(tmp_path: Path, device: Target) -> Path:
-    """A table whose times are what the model predicts for a device."""
+    """Return a table whose times are predictions of the model for a device."""
     groups = read_measurements(str(table(tmp_path)), device)
     times = np.concatenate([group.predicted_ns(device) for group in groups]) / 1000
     return table(tmp_path, times.tolist())
@@ -78,7 +78,7 @@ def test_known_constants_come_back(tmp_path: Path) -> None:
 
 
 def test_a_constant_that_no_row_depends_on_is_not_identified(tmp_path: Path) -> None:
-    """Matmuls say nothing about the vector unit: its constant keeps its value and says so."""
+    """Matmuls do not depend on the vector unit: its constant keeps its value, with a note."""
     device = packaged_target()
     measurements = read_measurements(str(synthetic(tmp_path, device)), device)
     result = fit(measurements, device, fitted_constants(marked("vector.sticks_per_ns"), "spyre.toml"))
@@ -87,7 +87,7 @@ def test_a_constant_that_no_row_depends_on_is_not_identified(tmp_path: Path) -> 
 
 
 def test_constants_that_change_together_are_not_identified(tmp_path: Path) -> None:
-    """One split of one compute-bound matmul: rate and slowdown of a split sum make one product."""
+    """One split of one compute-bound matmul: only the product of rate and slowdown of a split sum is known."""
     path = tmp_path / "one.csv"
     rows = [line((1, size, 4096, 4096), (1, 4, 4, 2), size * 4) for size in (512, 1024, 2048)]
     path.write_text("\n".join([HEAD, *rows]), encoding="utf-8")
@@ -253,10 +253,10 @@ ERRORS = (
     (
         f"{HEAD}\n{line(SHAPES[0], (1, 4, 8, 1), 300, 1.5)}",
         ":2:1",
-        "The column 'lx_backend_fraction' has parts of LX, 0 to 1, not 1.5.",
+        "The column 'lx_backend_fraction' has fractions of LX, 0 to 1, not 1.5.",
     ),
     (f"{HEAD},dtype\n{GOOD},f64", ":2:33", "The element type 'f64' is unknown; there are f16, bf16."),
-    ("bundle,measured_us\nnothing,3", ":2:1", "There is no folder 'nothing' beside the table."),
+    ("bundle,measured_us\nnothing,3", ":2:1", "There is no folder 'nothing' in the folder of the table."),
 )
 
 

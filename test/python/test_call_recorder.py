@@ -20,7 +20,7 @@ SIZE = 4
 
 
 class HostRunner:
-    """Runs pieces by PyTorch: what is tested is where they begin and end, and what they are given."""
+    """Run pieces by PyTorch: the tests check where pieces begin and end, and their arguments."""
 
     def __init__(self) -> None:
         self.pieces: list[ModelPiece] = []
@@ -83,7 +83,7 @@ def change(kind: str, tensor: Tensor, other: Tensor) -> None:
 
 
 def new(kind: str, tensor: Tensor) -> Tensor:
-    """A tensor from another one: a view, a result, or what a decision gives."""
+    """Return a tensor from another one: a view, a result, or a result of a decision."""
     flat = tensor.reshape(-1)
     if kind == "squeezed":
         return tensor.unsqueeze(0).squeeze_(0)
@@ -155,7 +155,7 @@ def test_random_models(seed: int) -> None:
 
 
 def test_pieces_end_where_a_number_is_needed() -> None:
-    """One piece until each decision and one to the end; equal ones have a key, and parameters their names."""
+    """One piece up to each decision, and one to the end; equal pieces share a key, and parameters have their names."""
     layers = nn.ModuleList(nn.Linear(SIZE, SIZE) for _ in range(3))
 
     def model(x: Tensor) -> Tensor:
@@ -186,7 +186,7 @@ class Failing(nn.Module):
 
 
 def test_an_error_of_the_model() -> None:
-    """What the model has changed before it raises is changed."""
+    """Changes of the model before it raises persist."""
     model = Failing()
     with pytest.raises(ValueError, match="long"):
         ModelCalls(model).call(HostRunner(), (torch.ones(3),), {})
@@ -194,7 +194,7 @@ def test_an_error_of_the_model() -> None:
 
 
 def test_an_error_of_a_piece() -> None:
-    """Attributes are then those of the call before."""
+    """The attributes keep the values from before the call."""
 
     class Refusing(HostRunner):
         def run_piece(self, piece: ModelPiece) -> Sequence[Tensor]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""--check: what it feeds a program, and what it accepts."""
+"""--check: the inputs of a program, and the allowed errors."""
 
 import math
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a comment, a docstring or a page cites is in the repository, or in the table of docs/sources.md."""
+"""Citations in comments, docstrings and pages are in the repository, or in the table of docs/sources.md."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_every_cited_file_is_in_the_repository() -> None:
 #: A Python file by its name or the end of its path, in quotes of code.
 MODULE = re.compile(r"`((?:\w+/)*\w+\.py)`")
 
-#: Files that are not of the repository: those of torch-spyre, and those that a reader of a page writes.
+#: Files outside of the repository: files of torch-spyre.
 FOREIGN = {
     "allocator.py", "codegen/compute_ops.py", "firstfit_bestfit_solver.py", "passes.py", "plan_solver.py",
     "spyre_kernel.py", "utils.py",
 }  # fmt: skip
-#: Files that a reader of the manual writes: those of its blocks, and two of its sentences.
+#: Files that a reader of the manual writes: files of its blocks, and two of its sentences.
 WRITTEN = {"foo_bar.py", "spyre_mlir/passes/cap_exponents.py"} | {
     name
     for page in ROOT.glob("docs/*.md")
@@ -93,7 +93,7 @@ def test_a_citation_is_found(text: str, suffix: str, lines: list[int]) -> None:
 
 # -- sources of others ------------------------------------------------------------------------------------
 
-#: Names by which docs/sources.md wants its sources cited, and authors and year of each publication.
+#: Names by which docs/sources.md cites its sources, and authors and year of each publication.
 SOURCES = [
     name.strip('"')
     for cell in cells("The device and its tool chain")
@@ -101,7 +101,7 @@ SOURCES = [
 ]
 PAPERS = cells("Algorithms")
 
-#: Such a name, or the page itself, which also has what could not be traced.
+#: A name of a source, or the page itself, which also lists untraced facts.
 NAMED = re.compile(
     "|".join(
         rf"(?<![\w-]){re.escape(name)}(?![\w-]| #)".replace(r"\ ", r"\s+")
@@ -110,7 +110,7 @@ NAMED = re.compile(
     + r"|\bsources\.md"
 )
 
-#: What says that somebody said it, where the same paragraph has to say who.
+#: Words that attribute a fact, so the same paragraph must name the source.
 HEARSAY = re.compile(
     r"\bRFCs?\b(?! \d{4}\b)|\bpublish(?:ed|es)\b|\bas (?:was )?measured\b"
     r"|\b(?:fitted|measured|divided|laid out) (?:by )?upstream\b"
@@ -120,7 +120,7 @@ HEARSAY = re.compile(
     r"|\b[\w/]+\.(?:cpp|hpp|cc)\b"
 )
 
-#: What has an article, where the head of the file or a heading may say which one.
+#: Words with an article, for which the head of the file or a heading may name the source.
 DEFINITE = re.compile(
     r"\b[Tt]he (?:public |reference |official |JSON )?(?:specification|schema|emitter|tool chain|front end)\b(?!\.)"
     r"|\bpublic (?:documents?|formats?|interfaces?|schema|interpreter|tool chain)\b"
@@ -133,7 +133,7 @@ DEFINITE = re.compile(
 #: A discussion by its number; the repository is part of its name in the table.
 NUMBERED = re.compile(r"([\w/-]+ #\d{3,5}|RFC \d{4})\b")
 
-#: A year behind which a citation ends.
+#: A year that ends a citation.
 YEAR = re.compile(r"(?<![#\d])((?:19[4-9]\d|20[0-2]\d))(?=[);.,])")
 MONTH = re.compile(
     r"(?:January|February|March|April|May|June|July|August|September|October|November|December) $"
@@ -170,7 +170,7 @@ def _unlisted(text: str) -> Iterator[str]:
 
 
 def test_what_is_cited_has_a_name_in_the_table_of_sources() -> None:
-    """docs/sources.md says what a reader can look up, and where; a fact of others is cited by a name of it."""
+    """Each cited fact of others has a name in docs/sources.md, with its address."""
     found = {
         str(path.relative_to(ROOT)): lost
         for path in sources()

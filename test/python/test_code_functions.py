@@ -13,7 +13,7 @@ from spyre_mlir.target.ops import DL16
 RNG = np.random.default_rng(5)
 FUNCTIONS = [np.add, np.subtract, np.multiply, np.divide]
 
-#: Codes below are numbers: infinities are behind those of fp16, NaN behind the last one of DL16.
+#: Codes below are numbers: infinities follow the fp16 numbers, NaN follows the last DL16 number.
 _INFINITY = 0x7C00
 
 

@@ -72,7 +72,7 @@ def test_a_mistake_is_one_diagnostic_and_leaves_no_file(
 
 
 def is_answer(tool: str, argv: list[str], printed: str) -> bool:
-    """Whether the status 1 is what a tool found out."""
+    """Return whether status 1 is the answer of a tool rather than a failure."""
     return bool(printed) and (tool in ("validate", "diff") or "--check" in argv)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``compile`` tells its options: to ``help``, to ``inspect``, and to type checkers and editors."""
+"""``compile`` exposes its options to ``help``, to ``inspect``, and to type checkers and editors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_every_option_is_documented(name: str) -> None:
     text = documentation_of(FIELDS[name])
     assert text and not text.endswith(".")
     shown = " ".join((spyre_mlir.compile.__doc__ or "").split())
-    # Those that have other types in Python are explained with the arguments that no pipeline has.
+    # Options with other types in Python are documented with the arguments of ``compile``.
     expected = f" {name}: " if name in EXPLICIT else f": {text}."
     assert expected in shown and (name in EXPLICIT or f"{name}: " in shown)
 
@@ -46,7 +46,7 @@ def test_there_are_no_other_keywords() -> None:
 
 
 def test_type_checkers_see_the_same_options() -> None:
-    """Names and types of the fields, but for those that ``compile`` takes in other forms too."""
+    """Names and types equal the fields, except options that ``compile`` accepts in other forms too."""
     types = typing.get_type_hints(PipelineOptions)
     keywords = typing.get_type_hints(PipelineKeywords)
     assert keywords == {name: type_ for name, type_ in types.items() if name not in EXPLICIT}
@@ -61,20 +61,20 @@ def test_a_misspelt_option_is_an_error() -> None:
 def test_the_defaults_of_the_environment_are_no_part_of_the_signature(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They are told as such, and hold when ``compile`` is called."""
+    """Defaults from the environment are documented as such, and apply when ``compile`` is called."""
     assert "LX_PLANNING of the environment" in (spyre_mlir.compile.__doc__ or "")
     monkeypatch.setenv("LX_PLANNING", "0")
     assert PARAMETERS["lx_planning"].default is True and PipelineOptions().lx_planning is False
 
 
 def test_types_are_in_the_package() -> None:
-    """``py.typed`` is beside the code, and what is packed into a wheel."""
+    """``py.typed`` is in the package, and in the files of a wheel."""
     package = Path(spyre_mlir.__file__).parent
     assert (package / "py.typed").is_file()
     assert '"py.typed"' in (package.parent / "pyproject.toml").read_text(encoding="utf-8")
 
 
 def test_dir_has_the_public_names() -> None:
-    """Also those that are imported on first use."""
+    """``dir`` has the public names, also names that are imported on first use."""
     assert set(spyre_mlir.__all__) <= set(dir(spyre_mlir))
     assert not {"annotations", "importlib", "TYPE_CHECKING", "sys"} & set(dir(spyre_mlir))

@@ -16,7 +16,7 @@ from spyre_mlir.tools import _completion
 
 
 def completions(line: str) -> list[str]:
-    """What argcomplete offers for the end of a command line."""
+    """Return the completions of argcomplete at the end of a command line."""
     pytest.importorskip("argcomplete")
     tool = line.split()[0].replace("-", "_")
     variables = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "_ARGCOMPLETE_STDOUT_FILENAME": "/dev/stdout"}
@@ -45,7 +45,7 @@ def test_the_end_of_a_line_is_completed(line, expected):
 
 
 def test_names_of_passes_are_those_of_the_package():
-    """They come from the names of files: a TAB is not to load the bindings."""
+    """Names of passes come from names of files, because completion must not import the bindings."""
     ours = {name for name, pass_ in passes.load_all().items() if is_ours(pass_)}
     assert ours == set(_completion.pass_names()) - set(upstream.names())
 

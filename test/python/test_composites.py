@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Composite operations while a program is decomposed, beside what PyTorch does to them for ``run_decompositions``."""
+"""Composite operations while a program is decomposed, compared with ``run_decompositions`` of PyTorch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPOSITION = torch._C.DispatchKey.CompositeImplicitAutograd
 
 @pytest.fixture(autouse=True)
 def rules() -> Iterator[None]:
-    """PyTorch's contexts of a test do not change what the next one finds."""
+    """Restore PyTorch's contexts after a test."""
     before = dict(fake_rules)
     yield
     fake_rules.clear()
@@ -37,7 +37,7 @@ def kernels(operation: OperatorBase) -> dict[Any, Any]:
 
 
 def named(kernel: Any) -> Any:
-    """Code and bound arguments of a kernel that is a function, and any other as it is."""
+    """Return code and bound arguments of a kernel that is a function, and any other kernel unchanged."""
     if hasattr(kernel, "func"):
         return named(kernel.func), kernel.args, {key: named(value) for key, value in kernel.keywords.items()}
     return getattr(kernel, "__code__", kernel)
@@ -106,7 +106,7 @@ def test_everything_is_as_before_after_an_error() -> None:
 
 
 def test_a_kernel_registered_in_between_is_called() -> None:
-    """The override of an operation is built anew once its kernels have changed."""
+    """The override of an operation is built again after a change of its kernels."""
     operation = aten.matmul.default
     with overriding({operation: unchanged}):
         pass
@@ -137,7 +137,7 @@ def test_a_form_is_called_and_only_inside() -> None:
 
 
 def test_a_rule_for_fake_tensors_outlives_a_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch would give ``item`` of a second program another rule than that of the first."""
+    """PyTorch would give ``item`` of a second program another rule than ``item`` of the first program."""
     monkeypatch.setitem(fake_rules, aten.item.default, unchanged)
     for _ in range(2):
         with overriding({aten.item.default: unchanged, aten.matmul.default: unchanged}):

@@ -74,7 +74,7 @@ def matmul(sizes=(4, 32, 128, 192), splits=(1, 4, 2, 1), starts=None) -> Design:
         views.append(BufferView.of(layout).rename(dims, 4, sizes))
         present.append(frozenset(dims))
     space = Space(sizes, tuple(views), tuple(present), frozenset({3}))
-    # Cores count the slices of the reduced dim fastest, then those of the others in order.
+    # Cores count the slices of the reduced dim fastest, then the slices of the other dims in order.
     division = Division.mixed_radix(splits, (3, 0, 1, 2))
     symbol = iter(range(-1, -1000, -1))
     starts = starts or (lambda operand, core, offset: next(symbol))
@@ -229,7 +229,7 @@ def coordinate_of(value: dict) -> dict:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_that_differs_is_found(form):
-    """By its rule, with file and field, how much it matters and where that is written; the form of now has nothing."""
+    """A finding names its rule, with file and field, its weight and its source; the current form has no finding."""
     build, change, rule, weight = FORMS[form]
     value = build()
     value = to_json(value) if isinstance(value, Design) else value
@@ -276,7 +276,7 @@ def test_the_tool_prints_differences_and_says_whether_they_matter(tmp_path, caps
     assert "[stage-names, may be misread; " in capsys.readouterr().out
 
 
-# -- restickifies of other numbers than those of 16 bits ---------------------------------------------------
+# -- restickifies of other numbers than 16-bit numbers -----------------------------------------------------
 
 
 def test_a_restickify_of_32_bits_is_avoided_where_other_layouts_are_possible(tmp_path):
@@ -285,7 +285,7 @@ def test_a_restickify_of_32_bits_is_avoided_where_other_layouts_are_possible(tmp
 
 
 def test_a_restickify_of_32_bits_that_cannot_be_avoided_is_a_warning(tmp_path):
-    """It still runs here; the check says that the back end likely refuses it."""
+    """The simulator runs it; the check reports that the back end likely refuses it."""
     with pytest.warns(
         spyre_mlir.PassWarning, match="a restickify of i32: the back end takes it of 16-bit numbers alone"
     ):
@@ -318,7 +318,7 @@ def leaves(value: Any, path: tuple = ()) -> list[tuple]:
 @needs_schema
 @pytest.mark.parametrize("seed", range(200))
 def test_the_schema_of_the_package_allows_what_the_public_one_does(seed):
-    """Both have the same verdict on a design with one field taken away, renamed, or of another value."""
+    """Both schemas have the same verdict on a design with one field removed, renamed, or of another value."""
     rng = random.Random(seed)
     value = copy.deepcopy(to_json(rng.choice([matmul, restickify, reduction])()))
     *path, last = rng.choice(leaves(value))
@@ -337,7 +337,7 @@ def test_the_schema_of_the_package_allows_what_the_public_one_does(seed):
 
 # -- field by field -------------------------------------------------------------------------------------
 
-#: Members of our designs that those of June 2026 lack, and why.
+#: Members of our designs that are absent from designs of June 2026, and the reason.
 ADDITIONS = {
     "debug_handle_": "provenance; upstream writes it since",
     "indirectAllocType_": "upstream writes it since",
@@ -377,7 +377,7 @@ def differences(ours: Any, theirs: Any, path: str = "") -> list[str]:
 @needs_designs
 @pytest.mark.parametrize("folder", DESIGN_FOLDERS, ids=lambda folder: folder.name)
 def test_a_matmul_is_that_of_the_other_front_end_field_by_field(folder):
-    """The same sizes, layouts, division and addresses: everything else follows, but for ``ADDITIONS``."""
+    """Equal sizes, layouts, division and addresses give equal fields, except ``ADDITIONS``."""
     theirs = json.loads((folder / "sdsc_0.json").read_text())
     (body,) = theirs.values()
     sizes, slices = dsc_of(theirs)["N_"], body["numWkSlicesPerDim_"]

@@ -28,7 +28,7 @@ def whole_numbers(model: nn.Module, *shape: int, seed: int = 0) -> tuple[nn.Modu
 
 
 def check_exact(model: nn.Module, x: Tensor, **options) -> spyre_mlir.Program:
-    """Compiles with all checks of the levels, validates, and runs: the numbers are those of float64."""
+    """Compile with all checks of the levels, validate, and run: the numbers equal the float64 numbers."""
     program = spyre_mlir.compile(model, (x,), verify_each=True, **options)
     assert not (findings := validate(program.bundle)), "\n".join(map(str, findings))
     result = program(x)
@@ -87,7 +87,7 @@ def test_convolutions_are_exact(name, native):
 @pytest.mark.parametrize("cores", (1, 32))
 @pytest.mark.parametrize("name", ("3x3", "batch", "groups_of_64", "depthwise"))
 def test_any_number_of_cores(name, cores):
-    """One core, and all of them."""
+    """The numbers are right on one core, and on all cores."""
     model, shape = CASES[name]
     check_exact(*whole_numbers(model, *shape), sencores=cores)
 
@@ -175,7 +175,7 @@ BLOCKS = {
     [*((name, 4) for name in BLOCKS), ("same", 1), ("same", 32), ("down", 32), ("stem", 32)],
 )
 def test_blocks_are_as_good_as_pytorch(name, cores):
-    """Partial sums that are rounded tap by tap stay within the one tolerance."""
+    """Partial sums that are rounded after each tap stay within the tolerance of other operations."""
     torch.manual_seed(0)
     make, shape = BLOCKS[name]
     model, x = make().half().eval(), torch.randn(shape).half()
@@ -202,7 +202,7 @@ def test_an_input_is_converted_once():
 
 
 def test_patches_are_one_matmul():
-    """As a vision transformer has them, also of a batch: the host cuts them out, nothing is converted or copied."""
+    """Patches of a vision transformer, also of a batch: the host cuts them out, and nothing is converted or copied."""
     for batch in (1, 2):
         program = check_exact(*whole_numbers(nn.Conv2d(3, 64, 16, stride=16, bias=False), batch, 3, 224, 32))
         assert [opcode for opcode, *_ in program.traffic().by_op] == ["batchmatmul"]
@@ -229,7 +229,7 @@ TRANSPOSED = {
 
 @pytest.mark.parametrize("name", TRANSPOSED)
 def test_transposed_convolutions_are_exact(name):
-    """As a matmul and pixels side by side, or over an image with zeros between its pixels."""
+    """A transposed convolution is a matmul with pixels side by side, or uses an image with zeros between its pixels."""
     model, shape = TRANSPOSED[name]
     program = check_exact(*whole_numbers(model, *shape), sencores=4)
     assert program.is_one_bundle
@@ -250,7 +250,7 @@ class WeightGradient(nn.Module):
 
 @pytest.mark.parametrize("shape", [(1, 8, 16, 10), (2, 5, 7, 9)], ids=str)
 def test_the_gradient_of_a_weight_is_a_matmul_per_position_of_the_weight(shape: tuple[int, ...]):
-    """And not one per position of the image, of which there are thousands; each sum is one of the device."""
+    """The number of matmuls does not depend on the thousands of positions of the image; each sum is one operation."""
     count, channels, features, size = shape
     generator = torch.Generator().manual_seed(1)
     shapes = (count, features, size, size), (count, channels, size, size), (features, channels, 3, 3)
@@ -264,7 +264,7 @@ def test_the_gradient_of_a_weight_is_a_matmul_per_position_of_the_weight(shape: 
 
 
 def test_a_window_of_thousands_of_positions_is_for_the_host():
-    """It would be as many operations; the remark says so."""
+    """A device form would need one operation per position; the remark reports this."""
     model, x = whole_numbers(nn.Conv2d(2, 2, 24, groups=2, bias=False), 1, 2, 50, 50)
     with pytest.warns(spyre_mlir.HostWorkWarning, match="a window of 576 positions"):
         program = spyre_mlir.compile(model, (x,), sencores=2, native_windows=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Convolutions in bands of rows: any of them is exact, and taps find what they read in LX."""
+"""Convolutions in bands of rows: the numbers of any division are exact, and taps read their rows from LX."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spyre_mlir.rewriting import halo_tiling
 
 
 def bands(program: spyre_mlir.Program) -> list[str]:
-    """What is said of each op with windows that is cut into bands."""
+    """Return the remarks on ops with windows that are cut into bands."""
     return [
         each.reason
         for each in program.remarks
@@ -27,7 +27,7 @@ def bands(program: spyre_mlir.Program) -> list[str]:
 
 
 def random_convolution(rng: random.Random) -> tuple[nn.Module, tuple[int, ...]]:
-    """Steps of one and padding for as many rows as there were; anything else is any."""
+    """Return a convolution with stride 1 and padding that keeps the number of rows; other parameters are random."""
     kernel = (rng.choice((1, 3, 3, 5)), rng.choice((1, 2, 3, 5)))
     dilation = (rng.choice((1, 1, 2)), rng.choice((1, 1, 2)))
     groups = rng.choice((1, 1, 2, 64))

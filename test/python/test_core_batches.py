@@ -32,7 +32,7 @@ def tensors(*shapes: tuple[int, ...]) -> tuple[torch.Tensor, ...]:
     return tuple(torch.from_numpy(half(*shape)) for shape in shapes)
 
 
-#: A function and the shapes of its inputs. Sizes are no multiples of cores or sticks, but for the first one.
+#: A function and the shapes of its inputs. Sizes are not multiples of cores or sticks, except in the first entry.
 FUNCTIONS = {
     "equal parts": (lambda x: torch.softmax(x, -1), (512, 1024)),
     "uneven rows": (lambda x: torch.softmax(x, -1), (500, 777)),
@@ -122,7 +122,7 @@ def test_the_first_task_that_fails_is_the_error():
 
 
 def test_the_first_core_that_fails_is_named_of_a_batch():
-    """Both cores read padding that nobody wrote: the message is that of the first, with the element."""
+    """Both cores read padding that nobody wrote: the message names the first core and the element."""
     bundle = reduction_bundle()
     bundle = change_design(bundle, padding={})
     with pytest.raises(
@@ -134,7 +134,7 @@ def test_the_first_core_that_fails_is_named_of_a_batch():
 
 @pytest.mark.parametrize("numerics", ["ieee", "dl16"])
 def test_a_copy_in_place_keeps_the_only_number_of_a_stick(numerics):
-    """What is behind the number in its stick becomes poison, after the copy has read it."""
+    """The other elements of a stick become poison after the copy has read its only number."""
     program, vector = Program(), {"mb": 128}
     program.tensor("x", {"mb": 128, "out": 256}, kind="input")
     program.tensor("largest", vector, lx=0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The prices of whole tensors, by which layouts are chosen, against the sentences and numbers they are made of."""
+"""Costs of whole tensors, by which layouts are chosen, compared with calculations by hand."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_conversion_reads_and_writes_all(shape):
 
 
 def test_converting_a_few_sticks_costs_what_the_waits_do():
-    """That is why padding of small tensors is no reason for a conversion: 64 KB take less than one wait."""
+    """Padding of small tensors is therefore not a reason for a conversion: moving 64 KB takes less than one wait."""
     rows, turned = (
         candidate_of(StickLayout.for_tensor(default_target(), (64, 64), "f16", order))
         for order in ((0, 1), (1, 0))
@@ -106,7 +106,7 @@ def test_a_copy_of_the_program_waits_only_if_the_stick_changes():
 
 
 def test_an_operand_whose_rows_lie_apart_is_slower_to_move():
-    """A batched product takes one matrix at a time: with the batch innermost each run is one stick."""
+    """A batched product reads one matrix at a time: with the batch innermost each run is one stick."""
     shapes = ((64, 128, 64), (64, 64, 64), (64, 128, 64))
     made = signature(
         default_target(), "batchmatmul", ((0, 1, 3), (0, 3, 2), (0, 1, 2)), shapes, ("f16",) * 3, (3,)

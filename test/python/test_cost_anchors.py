@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The cost model against the measured times of docs/sources.md: ranks and errors, and what no row decides alone."""
+"""The cost model against the measured times of docs/sources.md: ranks and errors, also over several rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.anchors import all_anchors, rank_correlation, ratios, rms_log_er
 
 
 def test_ranks_and_errors_are_within_the_limits():
-    """Rank correlation at least 0.95, RMS of log time at most 0.25, over every row that tells a time."""
+    """Rank correlation at least 0.95, RMS of log time at most 0.25, over all rows with a time."""
     rows = all_anchors()
     assert len(rows) == 12
     assert rank_correlation(rows) >= 0.95 and rms_log_error(rows) <= 0.25
@@ -45,7 +45,7 @@ def test_ratios_of_plans():
 
 
 def test_the_stages_of_softmax_rank_but_for_the_clone():
-    """Each stage of LX planning is cheaper than the one before; the last two differ by 1 % measured."""
+    """Each stage of LX planning is cheaper than the stage before; the last two differ by 1 % in measurements."""
     nothing, reductions, in_place, clone, *_ = (row.predicted_us for row in all_anchors())
     assert nothing > reductions > in_place and nothing > reductions > clone
 

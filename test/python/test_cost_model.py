@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The prices of the cost model: each factor against a calculation by hand, and what must never get cheaper."""
+"""Costs of the cost model: each factor against a calculation by hand, and monotonicity."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_operands_that_more_than_eight_cores_share_wait():
 
 
 def test_the_array_takes_its_operands_in_core_by_core():
-    """All bytes at the peak of 204.8, those of the busiest core at 40.5: hypot of both; 8 cores share, none waits."""
+    """All bytes at the peak of 204.8, bytes of the busiest core at 40.5: hypot of both; 8 cores share, none waits."""
     operand = replace(READ, fan_out=8)
     by_hand = math.hypot(MEGABYTE / 204.8, operand.core_bytes / 40.5)
     assert stream_ns(MATMUL, operand) == pytest.approx(by_hand)
@@ -125,7 +125,7 @@ def test_a_restickify_is_no_faster_than_a_copy():
 
 
 def test_many_divisions_have_the_prices_of_each():
-    """Numbers of a work may be arrays: entry by entry the price of a work with those numbers."""
+    """Numbers of a work may be arrays: each entry equals the cost of a work with its numbers."""
     parts, rows, shared = np.array([1, 2, 4]), np.array([128, 16, 1]), np.array([4, 16, 32])
     many = replace(
         MATMUL, cores=shared, parts=parts, rows_per_core=rows, operands=(replace(READ, fan_out=shared), WRITE)
@@ -172,7 +172,7 @@ def test_no_operation_is_faster_than_its_bytes_at_the_peak():
 
 
 def test_the_price_is_made_of_separable_parts():
-    """Without overlap: compute, an access each, the ring, and the turnaround that takes two operands."""
+    """Without overlap the cost is a sum: compute, an access each, the ring, and the turnaround between two operands."""
     parts = compute_ns(MATMUL) + sum(access_ns(MATMUL, each) for each in MATMUL.operands) + ring_ns(MATMUL)
     assert operation_cost(MATMUL).serial_ns == pytest.approx(parts + 0.00574 * MEGABYTE)
 

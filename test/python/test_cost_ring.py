@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What goes over the ring: loads of links by hand, against stick by stick at random, and the price of a relayout."""
+"""Traffic of the ring: loads of links by hand, against random relayouts stick by stick, and the cost of a relayout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KIB = 1024
 
 
 def loads(clockwise: dict[int, int], counterclockwise: dict[int, int]) -> LinkLoads:
-    """Loads by link, in sticks; 0 where nothing is said."""
+    """Return loads by link, in sticks; 0 for other links."""
     return LinkLoads(
         *(
             tuple(STICK * sticks.get(link, 0) for link in range(NODES))
@@ -34,7 +34,7 @@ def loads(clockwise: dict[int, int], counterclockwise: dict[int, int]) -> LinkLo
 
 
 def parts_of_one_dim(have: list[int | None], want: list[int | None], sticks: int = 1) -> Relayout:
-    """A dim in parts of so many sticks: those that each core has, and those that it wants."""
+    """Return a relayout of a dim in parts of ``sticks`` sticks, from parts that cores have to parts that they want."""
     count = 1 + max(part for part in (*have, *want) if part is not None)
 
     def held(parts: list[int | None]) -> Distribution:
@@ -48,13 +48,13 @@ def links_of(have: list[int | None], want: list[int | None]) -> LinkLoads:
 
 
 def distributed(splits: tuple[int, ...], order: tuple[int, ...], dims: int) -> Distribution:
-    """Slices mapped to cores, the first dim of the order fastest; dims behind the first ``dims`` are copies."""
+    """Return slices mapped to cores, the first dim of the order fastest; dims after the first ``dims`` are copies."""
     owners = Division.mixed_radix(splits, order).owners
     return Distribution(splits[:dims], tuple(own[:dims] for own in owners))
 
 
 def all_to_all(cores: int) -> Relayout:
-    """A square in rows, wanted in columns: each core has one stick of what each other one wants."""
+    """Return a relayout of a square from rows to columns: each core has one stick that each other core wants."""
     source, target = (distributed(splits, (0, 1), 2) for splits in ((cores, 1), (1, cores)))
     return Relayout((cores, cores), (0, 1), source, target, packaged_target())
 
@@ -63,35 +63,35 @@ def all_to_all(cores: int) -> Relayout:
 
 
 def test_two_cores_that_change_places():
-    """One stick each way over the link between them."""
+    """One stick is sent in each direction over the link between them."""
     assert links_of([0, 1], [1, 0]) == loads({0: 1}, {0: 1})
     assert relayout_traffic(all_to_all(2)).links == loads({0: 1}, {0: 1})
 
 
 def test_a_shift_by_one_loads_each_link_once():
-    """Core c wants what core c - 1 has; around the whole ring nothing goes the other way."""
+    """Core c wants the stick of core c - 1; around the whole ring nothing is sent in the other direction."""
     parts = list(range(NODES))
     assert links_of(parts, [parts[-1], *parts[:-1]]) == loads(dict.fromkeys(range(NODES), 1), {})
 
 
 def test_a_shift_of_four_cores_goes_back_over_three_links():
-    """Four of 32 cores are no ring by themselves: core 0 gets from core 3 over the links 2, 1, 0."""
+    """Four of 32 cores are not a ring: core 0 reads from core 3 over the links 2, 1, 0."""
     assert links_of([0, 1, 2, 3], [3, 0, 1, 2]) == loads({0: 1, 1: 1, 2: 1}, {0: 1, 1: 1, 2: 1})
 
 
 def test_all_to_all_of_four_cores():
-    """Over the middle link go the sticks of two cores for two; over the outer ones those of one core for three."""
+    """The middle link carries the sticks of two cores for two; each outer link the sticks of one core for three."""
     assert relayout_traffic(all_to_all(4)).links == loads({0: 3, 1: 4, 2: 3}, {0: 3, 1: 4, 2: 3})
 
 
 def test_all_to_all_of_eight_cores():
-    """Over link l go those of l + 1 cores for the 7 - l behind it."""
+    """Link l carries the sticks of the l + 1 cores before it for the 7 - l cores after it."""
     crossing = {link: (link + 1) * (7 - link) for link in range(7)}
     assert relayout_traffic(all_to_all(8)).links == loads(crossing, crossing)
 
 
 def test_all_to_all_of_all_cores():
-    """To the 16 ahead, 1 + 2 + .. + 16 links, and to the 15 behind: every link alike."""
+    """To the 16 next cores, 1 + 2 + .. + 16 links, and to the 15 previous cores: every link alike."""
     links = relayout_traffic(all_to_all(NODES)).links
     assert links == loads(dict.fromkeys(range(NODES), 136), dict.fromkeys(range(NODES), 120))
     assert links.total_bytes == NODES * (136 + 120) * STICK
@@ -105,12 +105,12 @@ def test_opposite_cores_are_reached_clockwise():
 
 
 def test_what_several_cores_want_crosses_a_link_once():
-    """Core 2 has it, cores 0 to 5 want it: once over each link to both ends."""
+    """Core 2 has the stick, cores 0 to 5 want it: it is sent once over each link to both ends."""
     assert links_of([None, None, 0], [0] * 6) == loads({2: 1, 3: 1, 4: 1}, {0: 1, 1: 1})
 
 
 def test_the_nearest_holder_gives():
-    """Core 3 takes from core 5, core 1, as far from 0 as from 2, from core 0; 0, 2 and 5 have it themselves."""
+    """Core 3 reads from core 5; core 1, as far from 0 as from 2, reads from core 0; 0, 2 and 5 have the part."""
     assert links_of([0, None, 0, None, None, 0], [0, 0, 0, None, 0, 0]) == loads({0: 1}, {4: 1})
 
 
@@ -134,7 +134,7 @@ NEIGHBOURS, APART = keys((1, 0, 2), (3, 1, 2, 0)), keys((0, 1, 2), (0, 1, 2, 3))
 
 
 def test_groups_of_neighbours_gather_in_their_own_links():
-    """Link l of a group carries the parts of the l + 1 cores before it one way, of the 7 - l behind the other way."""
+    """Link l of a group carries the parts of the l + 1 cores before it one way, of the 7 - l after it the other way."""
     part = 1024  # sticks
     within = [(8 * group + link, link) for group in range(4) for link in range(7)]
     up = {at: (link + 1) * part for at, link in within}
@@ -142,7 +142,7 @@ def test_groups_of_neighbours_gather_in_their_own_links():
 
 
 def test_groups_of_cores_apart_gather_over_all_links():
-    """Each part goes 16 links ahead, to four cores, and 12 back, to three: 16 and 12 parts over every link."""
+    """Each part goes 16 links ahead to four cores, and 12 links back to three: 16 and 12 parts over every link."""
     part = 1024
     every = range(NODES)
     assert relayout_traffic(APART).links == loads(
@@ -151,7 +151,7 @@ def test_groups_of_cores_apart_gather_over_all_links():
 
 
 def test_more_cores_than_nodes_are_refused():
-    with pytest.raises(ValueError, match="A ring of 32 nodes has no place for 33 cores"):
+    with pytest.raises(ValueError, match="A ring of 32 nodes does not have 33 cores"):
         relayout_traffic(parts_of_one_dim(list(range(33)), [0]))
 
 
@@ -178,7 +178,7 @@ def random_relayout(rng: random.Random) -> Relayout:
 
 
 def stick_addresses(moved: Relayout, held: Distribution, core: int) -> dict[tuple[int, ...], int]:
-    """Where a core has which stick, counted in sticks."""
+    """Return the address of each stick on each core, counted in sticks."""
     own = held.owners[core] if core < len(held.owners) else None
     if own is None:
         return {}
@@ -195,7 +195,7 @@ def stick_addresses(moved: Relayout, held: Distribution, core: int) -> dict[tupl
 
 
 def stick_by_stick(moved: Relayout) -> tuple[LinkLoads, int, int]:
-    """Loads, most runs of a core, most cores that one takes from."""
+    """Return loads, the most runs of a core, and the most cores that one core reads from."""
     have = [stick_addresses(moved, moved.source, core) for core in range(NODES)]
     want = [stick_addresses(moved, moved.target, core) for core in range(NODES)]
     up, down, runs, holders = Counter[int](), Counter[int](), [0], [0]
@@ -233,7 +233,7 @@ def test_traffic_is_that_of_every_stick_by_itself(seed: int):
 
 
 def test_the_fit_by_hand():
-    """32 runs of a stick from 32 cores, which count as 8; the busiest link, 136 sticks, takes 91 ns."""
+    """32 runs of a stick from 32 cores, which count as 8; the busiest link, with 136 sticks, takes 91 ns."""
     traffic = relayout_traffic(all_to_all(NODES))
     assert (traffic.bytes_per_core, traffic.runs_per_core, traffic.split) == (4096, 32, 32)
     assert relayout_ns(all_to_all(NODES)) == pytest.approx(32 * (-1.14 + 3.92 * 3) + 4096 * 8 / 547)
@@ -284,7 +284,7 @@ def test_more_sticks_never_cost_less(seed: int):
 
 
 def test_the_cheapest_order_of_cores():
-    """Of all orders of the target's slices the one that leaves groups of neighbours."""
+    """Of all orders of the target's slices, the cheapest keeps groups of neighbours."""
     orders = list(itertools.permutations((3, 0, 1)))
     choices = [keys((1, 0, 2), (*order, 2)) for order in orders]
     assert orders[cheapest(choices)][0] == 3
@@ -334,7 +334,7 @@ def shuffle_of(by_rows: int, by_columns: int):
 
 
 def test_a_shuffle_does_nothing_but_move_over_the_ring():
-    """No arithmetic, no byte of device memory, no wait."""
+    """A shuffle has no arithmetic, no traffic of device memory, and no wait."""
     space, division, moved = shuffle_of(32, 32)
     work = operation_work("shuffle", space, division, relayout=moved)
     cost = operation_cost(work)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What an operation does, taken from its space: small cases by hand, totals against the planner's traffic."""
+"""Work of an operation, computed from its space: small cases by hand, totals against the planner's traffic."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_broadcast_over_four_slices_of_rows():
 
 
 def test_slices_of_columns_are_contiguous():
-    """The default layout has columns of sticks one after the other: a slice of 4 is one run."""
+    """The default layout has columns of sticks one after the other: a slice of 4 columns is one run."""
     space = space_of((512, 1024), Operand((0, 1)), Operand((0, 1)))
     assert [each.run_bytes for each in divided("exp", space, 1, 4).operands] == [4 * 512 * 128] * 2
 
@@ -62,7 +62,7 @@ def test_a_product_by_hand():
 
 
 def test_the_array_takes_rows_of_one_stick():
-    """Where sticks of adjacent rows follow each other 16 rows are a run; row by row each stick is one of its own."""
+    """If sticks of adjacent rows are adjacent, 16 rows are a run; row by row each stick is a separate run."""
     good = matmul_of(64, 4096, 4096)
     layout = from_order(default_target(), (64, 4096), "f16", 1, (0, 1))
     bad = replace(good, views=(BufferView.of(layout).rename((0, 2), 3, good.sizes), *good.views[1:]))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Decomposition call by call beside PyTorch's of the whole program, and inference once beside that of each call."""
+"""Decomposition call by call and type inference once, compared with PyTorch: whole program, and every call."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.locations import recording_all_frames
 from spyre_mlir.frontend.storage import address_storages, storages_of
 
-#: A sample in so many: the others are of the same operations in other shapes, or of the same forms.
+#: Every eighth sample: the others are of the same operations in other shapes, or of the same forms.
 EVERY = 8
 
 COMPARED = ("stack_trace", "nn_module_stack", "torch_fn", "original_aten", "tensor_meta")
@@ -118,7 +118,7 @@ def through_a_view(x: Tensor) -> Tensor:
 
 
 def after_dropout(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Writes to what a dropout outside training returns, which is its operand, and to a view of that."""
+    """Writes to the result of a dropout outside training, which is its operand, and to a view of it."""
     y, z = x + 1, x + 2
     F.dropout(y, 0.5, training=False).neg_()
     F.dropout(z, 0.5, training=False)[1].neg_()
@@ -248,7 +248,7 @@ def settings(x: Tensor) -> list[Tensor]:
 
 
 def numbers(x: Tensor) -> list[Tensor]:
-    """Factories, constants and random numbers, each a node of its own."""
+    """Factories, constants and random numbers, each a separate node."""
     constants = [torch.tensor(3) + x, torch.tensor(4) + x]
     return [*constants, torch.arange(6) + torch.arange(6) + x, torch.rand(6) + torch.rand(6)]
 
@@ -268,7 +268,7 @@ def test_inferring_once_captures_layers_as_pytorch_does():
 
 
 def test_a_model_that_counts_its_calls_is_run_for_each():
-    """Python code runs in every layer: only what it calls of PyTorch is known from the first one."""
+    """Python code runs in every layer: only calls of PyTorch are known from the first layer."""
     layer = Function(lambda x: x * next(counter))
     counter = iter(range(2, 9))
     program = exported(nn.Sequential(layer, layer, layer), (half(4),))

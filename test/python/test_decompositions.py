@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The forms of PyTorch operations for the device, run by PyTorch itself and compared with the operation."""
+"""Device forms of PyTorch operations, run by PyTorch itself and compared with the operations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def images() -> list[Tensor]:
 
 
 def compare(operation, *arguments, tolerance: float = 0.0, **named) -> None:
-    """The form of an operation gives what the operation gives."""
+    """Assert that the form of an operation has the result of the operation."""
     got, expected = FORMS[operation](*arguments, **named), operation(*arguments, **named)
     assert got is not NotImplemented
     for mine, reference in zip(*map(_results, (got, expected)), strict=True):
@@ -262,7 +262,7 @@ QUOTIENTS = {
 
 @pytest.mark.parametrize("name", QUOTIENTS)
 def test_quotients_just_below_an_integer_are_not_that_integer(name: str) -> None:
-    """In fp16 some of these quotients are integers; the results are those of exact quotients, rounded once."""
+    """In fp16 some of these quotients are integers; the results equal exact quotients, rounded once."""
     operation, exact = QUOTIENTS[name]
     torch.manual_seed(5)
     x, y = (torch.randn(50, 70) * 20).half(), (torch.rand(50, 70) * 3 + 0.5).half()

@@ -74,7 +74,7 @@ def same(made: torch.Tensor, expected: torch.Tensor) -> None:
 
 
 def check(run: Callable[[torch.Tensor], Any], function: Callable[[torch.Tensor], Any], view: Any) -> None:
-    """Hold the results of ``run`` on the device, and writes through them, against those of the function on the host."""
+    """Compare the results of ``run`` on the device, and writes through them, with the function on the host."""
     x, host = numbers().to("spyre"), numbers()
     made, expected = leaves(run(x)), leaves(function(host))
     assert len(made) == len(expected)
@@ -120,7 +120,7 @@ def test_every_backend_computes_on_the_device(backend: str) -> None:
         z = torch.softmax(x.float(), -1).half() + 1
         return x[1:], z.transpose(0, 1)[2:], z, y[:, 1], torch.zeros(3, device=x.device)
 
-    # The second input is a view, which a compiler takes apart.
+    # The second input is a view, which a compiler decomposes.
     host, x = numbers(), numbers().to("spyre")
     changed, y = numbers()[:, 1:], numbers().to("spyre")[:, 1:]
     torch._dynamo.reset()

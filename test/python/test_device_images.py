@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Weights laid out ahead of time: the bytes, runs on them, files, and files that must not be taken."""
+"""Weights laid out ahead of time: the bytes, runs on them, files, and files that are refused."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_run_on_images_is_one_on_arrays(numerics):
 
 
 def test_padding_of_an_image_may_not_be_read():
-    """As that of an array: the sum takes 256 columns, of which the host gives 200."""
+    """Padding of an image is like padding of an array: the sum takes 256 columns, of which the host gives 200."""
     bundle = reduction_bundle()
     design = replace(bundle.designs["sdsc_0.json"], padding={})
     bundle = replace(bundle, designs={**bundle.designs, "sdsc_0.json": design})
@@ -122,7 +122,7 @@ def test_arrays_that_do_not_fit_are_refused():
 
 
 def test_files_give_the_images_back(tmp_path):
-    """By a map of the file; the same bytes every time."""
+    """A file is mapped, and gives the same bytes every time."""
     arguments = argument(with_weight(), 0, kind="constant").manifest.arguments
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -203,7 +203,7 @@ def test_an_index_that_is_wrong(tmp_path, change, message):
 
 
 def test_a_bundle_that_wants_another_layout_now(tmp_path):
-    """As large as before, so the sizes alone would not tell."""
+    """The new layout has the same size, so the sizes alone do not show the change."""
     write_images(tmp_path, with_weight().manifest.arguments, {"y": X})
     message = r"images\[0\].argument.transfer.host_strides\[0\] must be 1 but is 64"
     other = replace(TRANSPOSED, host_strides=(1, 256, 4))
@@ -226,7 +226,7 @@ func.func @main(%x: tensor<5x100xf16> {spyre.name = "x"},
 
 @pytest.mark.parametrize("numerics", ["ieee", "dl16"])
 def test_a_checked_bundle_with_images(tmp_path, capsys, numerics):
-    """spyre-compile writes them in the place of the arrays, for the numerics of the check, which runs the folder."""
+    """spyre-compile writes images instead of arrays, for the numerics of the check, which runs the folder."""
     (tmp_path / "linear.mlir").write_text(LINEAR)
     options = ["--check", "--lay-out-weights", "--numerics", numerics]
     assert spyre_compile([str(tmp_path / "linear.mlir"), "-o", str(tmp_path / "out"), *options]) == 0
@@ -251,7 +251,7 @@ def test_the_tool_runs_on_images(tmp_path, capsys):
 
 
 def test_weights_are_laid_out_once():
-    """A program that did so takes other arrays as before, but changes of those that it laid out are not seen."""
+    """A program with images accepts other arrays, but does not see changes of arrays that it has laid out."""
     program, x = spyre_mlir.compile(LINEAR), np.ones((5, 100), np.float16)
     program.arrays["w"] = np.ones((100, 70), np.float16)
     program.lay_out_weights()
@@ -274,7 +274,7 @@ def test_a_model_is_laid_out_once():
 
 
 def test_a_program_of_several_steps(tmp_path):
-    """Bundles have images of what they read of the weights; host functions have arrays."""
+    """Bundles have images of the weights that they read; host functions have arrays."""
     torch.manual_seed(0)
     weight, x = torch.nn.Parameter(torch.randn(100, 64).half() / 8), torch.randn(5, 100).half()
 

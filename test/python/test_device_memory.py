@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A program whose arguments and results are larger than device memory is refused, and none that fits."""
+"""A program is refused exactly if its arguments and results exceed device memory."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_table_of_which_a_part_is_read(tmp_path: Path) -> None:
 
 
 def test_arguments_that_fit_exactly(tmp_path: Path) -> None:
-    """A cache that is changed in place takes its bytes once, for the compiler and for the validator."""
+    """A cache that is changed in place counts once, for the compiler and for the validator."""
     row = torch.zeros(1, 64).half()
     memory = CACHE_BYTES + 2 * ROW_BYTES + CONSTANT_BYTES
     program = spyre_mlir.compile(Cache(), (row,), device=device(tmp_path, memory))

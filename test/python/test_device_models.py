@@ -114,7 +114,7 @@ def test_tokens(name: str, cache: str) -> None:
 
 @pytest.mark.parametrize("name", DEVICE_MODELS)
 def test_states_and_a_training_step(name: str) -> None:
-    """The weights after a step of SGD are those of the CPU, and so is the state that the device saves."""
+    """After a step of SGD, the weights and the state saved by the device equal the CPU."""
     case = case_of(name, torch.float32)
     models = [case.model, copy.deepcopy(case.model).to("spyre")]
     for model, inputs in zip(models, (case.inputs, moved(case.inputs)), strict=True):

@@ -53,7 +53,7 @@ TORCH = {
     "avgpoolfwd": lambda x: x.float().sum(1) * 0.25, "maxpoolfwd": lambda x: x.amax(1),
 }  # fmt: skip
 TORCH |= {name + "nonstick": TORCH[name] for name in ("sum", "max", "min", "absmax", "mean")}
-#: Operations that only move data are no generic ops.
+#: Operations that only move data are not generic ops.
 MOVING = {"ReStickifyOpHBM", "shuffle"}
 
 POSITIVE = {"log", "sqrt", "rsqrt", "reciprocal", "realdiv", "layernormscale"}
@@ -189,36 +189,36 @@ TOTAL = DeviceOp("total", Kind.REDUCE_STICK, ("x",), "x", combine="add", neutral
 INCOMPLETE = {
     "no expression": (
         replace(SQUARE, expression=None),
-        "'square' has no expression: state what it computes of x",
+        "'square' has no expression: state its result as a function of x",
     ),
     "unknown operand": (
         replace(SQUARE, expression=("mul", "x", "w")),
-        "'square' reads 'w' in ('mul', 'x', 'w'), which is none of its operands and constants (x)",
+        "'square' reads 'w' in ('mul', 'x', 'w'), which is not one of its operands and constants (x)",
     ),
     "unread operand": (
         replace(SQUARE, operands=("x", "y")),
-        "'square' does not say in ('mul', 'x', 'x') what 'y' is for",
+        "'square' does not use 'y' in ('mul', 'x', 'x')",
     ),
     "unread constant": (
         replace(SQUARE, constants=("alpha",)),
-        "'square' does not say in ('mul', 'x', 'x') what 'alpha' is for",
+        "'square' does not use 'alpha' in ('mul', 'x', 'x')",
     ),
     "unknown function": (
         replace(SQUARE, expression=("sin", "x")),
-        "'square' uses 'sin' in ('sin', 'x'), which is no scalar function and no operation before it",
+        "'square' uses 'sin' in ('sin', 'x'), which is not a scalar function or an earlier operation",
     ),
     "missing argument": (
         replace(SQUARE, expression=("mul", "x")),
-        "'square' gives 'mul' 1 arguments in ('mul', 'x'); it takes 2",
+        "'square' gives 'mul' 1 argument in ('mul', 'x'); it takes 2",
     ),
     "missing constant of another operation": (
         replace(SQUARE, expression=("leakyrelufwd", "x")),
-        "'square' gives 'leakyrelufwd' 1 arguments in ('leakyrelufwd', 'x'); it takes 2",
+        "'square' gives 'leakyrelufwd' 1 argument in ('leakyrelufwd', 'x'); it takes 2",
     ),
     "constant of a pattern": (
         DeviceOp("scaled", Kind.POINTWISE, ("x",), ("mul", ("neg", "x"), "by"), constants=("by",),
                  written=((("neg", ("neg", ("neg", "x"))), {}),)),
-        "'scaled' does not say in ('neg', ('neg', ('neg', 'x'))) what 'by' is for",
+        "'scaled' does not use 'by' in ('neg', ('neg', ('neg', 'x')))",
     ),
     "unknown format": (
         replace(SQUARE, formats=("FP64",)),
@@ -226,11 +226,11 @@ INCOMPLETE = {
     ),
     "no combination": (
         replace(TOTAL, combine=None),
-        "'total' does not state its combination (combine): the scalar function by which elements become one",
+        "'total' does not state its combination (combine): the scalar function that combines two elements",
     ),
     "unknown combination": (
         replace(TOTAL, combine="max"),
-        "'total' combines elements by 'max', which is no scalar function of two operands",
+        "'total' combines elements by 'max', which is not a scalar function of two operands",
     ),
     "no neutral element": (
         replace(TOTAL, neutral=None),
@@ -238,7 +238,7 @@ INCOMPLETE = {
     ),
     "wrong neutral element": (
         replace(TOTAL, neutral=1.0),
-        "'total' has the neutral element 1.0, which changes what it is combined with by 'add'",
+        "'total' has the neutral element 1.0, which is not neutral for 'add'",
     ),
     "pointwise with a neutral element": (
         replace(SQUARE, neutral=0.0),

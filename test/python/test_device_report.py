@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``device_report()``: what ran where, what was compiled and moved, and the predicted time, by counts made by hand."""
+"""``device_report()``: places, compilations, transfers and the predicted time, against counts by hand."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""to_device: the bytes are where docs/layouts.md says, and come back; what has no place there is refused."""
+"""to_device: the bytes have the layout of docs/layouts.md, and can be read back; other values are refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spyre_mlir import CompileError, DeviceTensor, to_device
 from spyre_mlir.bundle.model import Transfer
 from spyre_mlir.bundle.transfer import same_moves
 
-#: Host dtype, the element type that the device has for it, the numpy type of its bytes there.
+#: Host dtype, its element type on the device, and the numpy type of its bytes there.
 DTYPES = [
     ("float16", "f16", np.float16),
     ("float32", "f32", np.float32),
@@ -50,7 +50,7 @@ def test_bytes_are_where_the_dim_order_says_and_come_back(seed):
 
 
 def test_two_dims_in_a_stick_of_int8():
-    """The second operand of an int8 matmul: 64 columns of 2 rows in each stick, those of a column side by side."""
+    """The second operand of an int8 matmul: 64 columns of 2 rows in each stick, elements of a column adjacent."""
     host = numbers((5, 130), "int8")
     made = to_device(host, stick_dims=[1, 0])
     where, size = positions_by_sticks((5, 130), ((1, 64), (0, 2)), (1, 0), False)
@@ -79,7 +79,7 @@ def test_what_it_tells():
 
 
 def test_tensors_of_pytorch():
-    """Those with a gradient too; bfloat16, which numpy lacks, comes back as its numbers."""
+    """Tensors with a gradient, too; bfloat16, which numpy does not have, is read back as its numbers."""
     x = torch.randn(3, 70, requires_grad=True)
     np.testing.assert_array_equal(to_device(x).numpy(), x.detach().numpy())
     short = x.bfloat16()
@@ -89,7 +89,7 @@ def test_tensors_of_pytorch():
 
 
 def test_types_to_convert_to():
-    """By name, or numpy's, or PyTorch's; the bits of bfloat16 are taken for what they are."""
+    """Types given by name, by numpy, or by PyTorch; bits of bfloat16 are interpreted as bfloat16."""
     x = np.array([0.5, 1.0, -2.0])
     for dtype in ("float16", np.float16, np.dtype("float16"), torch.float16):
         assert to_device(x, dtype=dtype).numpy().tolist() == [0.5, 1.0, -2.0]
@@ -138,14 +138,14 @@ def laid_out(rng: random.Random, shape: tuple[int, ...]) -> DeviceTensor:
 
 
 def test_bounds_are_part_of_a_transfer():
-    """The same loops, but one stops in its last stick; a bound that ends nothing does not count."""
+    """The same loops, but one ends within its last stick; a bound without effect does not count."""
     loops = ((2, 64), (64, 1), (64, 1))
     assert not same_moves(Transfer(*loops), Transfer(*loops, (((0, 1), (64, 1), 70),)))
     assert same_moves(Transfer(*loops), Transfer(*loops, (((0, 1), (64, 1), 128),)))
 
 
 def test_an_array_leaves_arithmetic_to_the_tensor():
-    """Numpy made an array of one tensor per element, each by a program of its own; a scalar of numpy is a number."""
+    """Numpy would make an array of one tensor per element, each by a separate program; a numpy scalar is a number."""
     array, tensor = np.ones((2, 64), np.float16), to_device(np.ones((2, 64), np.float16))
     for action in (lambda: array * tensor, lambda: tensor * array, lambda: np.asarray(tensor)):
         with pytest.raises(CompileError, match=r"to_device|numpy\(\)"):
@@ -158,7 +158,7 @@ def test_an_array_leaves_arithmetic_to_the_tensor():
 
 @pytest.mark.parametrize("dtype", ["bool", "float16", "float32", "bfloat16", "int32", "int64", "int8"])
 def test_a_tensor_without_dims_comes_back_as_an_array(dtype):
-    """Not as a scalar of numpy, which cannot be written to."""
+    """The result is not a numpy scalar, which cannot be written to."""
     host = to_device(np.ones((), np.float32 if dtype == "bfloat16" else dtype), dtype=dtype).numpy()
     assert isinstance(host, np.ndarray) and host.shape == () and host == 1
 

@@ -35,7 +35,7 @@ def same(x: torch.Tensor, made: DeviceTensor) -> bool:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_chains_of_views_are_those_of_pytorch(seed):
-    """Random stick dims and chains of six views; every third one goes on through the simulator, and is viewed again."""
+    """Random stick dims and chains of six views; every third chain runs on the simulator and is viewed again."""
     rng = random.Random(seed)
     x = numbers(rng, rng.choice(SHAPES), rng.choice((torch.float16, torch.float32)))
     made = to_device(x, stick_dims=[rng.randrange(x.dim())] if rng.random() < 0.5 else None)
@@ -111,7 +111,7 @@ def test_what_a_view_tells():
 
 
 def test_a_program_reads_the_storage_of_a_view_where_it_lies():
-    """No copy: the traffic is that of the part that the operation reads, and the same storage is taken once."""
+    """No copy: the program reads only the elements of the views, and takes the storage once."""
     from spyre_mlir.frontend import eager
 
     made = to_device(np.ones((256, 128), np.float16))

@@ -67,7 +67,7 @@ def test_an_int8_layer_for_another_device_is_right(name: str, tmp_path: Path) ->
 def test_the_device_of_the_environment_decides_nothing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program for a device is the same program where SPYRE_DEVICE names a very different one."""
+    """The program for a device does not change if SPYRE_DEVICE names a very different device."""
     (tmp_path / "other").mkdir()
     path = device_file(tmp_path, **DEVICES[name])
     small = device_file(
@@ -119,7 +119,7 @@ def test_attach_target() -> None:
 
 
 def test_a_module_keeps_the_default_target_that_passes_ran_for() -> None:
-    """What spyre-opt --device prints is for that device in the next run, too."""
+    """The output of spyre-opt --device is for that device in the next run, too."""
     module = ir.Module.parse("module {}", context())
     run_pipeline(module, "canonicalize")
     assert TARGET not in module.operation.attributes
@@ -181,7 +181,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_device_file_with_a_fault(name: str, tmp_path: Path) -> None:
-    """One sentence with file and field, whoever wrote the file."""
+    """The error is one sentence with file and field, for any file."""
     sections, message = FAULTS[name]
     path = device_file(tmp_path, **sections).replace("Infinity", "inf")
     text = Path(path).read_text().replace("Infinity", "inf").replace("NaN", "nan")
@@ -218,7 +218,7 @@ def test_tables_of_a_target_give_it_back() -> None:
     assert packaged_target().overlaid(target.differences(), "here") == target
 
 
-#: Numbers of the packaged device that stand elsewhere, by file: how many, and what they are there.
+#: Numbers of the packaged device that occur elsewhere, by file: the count, and their meaning.
 OTHER_MEANINGS = {
     "bundle/replacing.py": (1, "the status of a process that a signal ended"),
     "dialects/parser_limits.py": (1, "characters of ASCII"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What differs between two bundles: totals against the simulator, what is matched with what, and the two reports."""
+"""Differences between two bundles: totals against the simulator, the matching, and the two reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MATRIX = 128 * 256 * 2
 
 
 def chained(*operations: tuple[str, int], cores: int = 1, lx: bool = False) -> Bundle:
-    """Operations of one input one behind the other, (opcode, source line) each; what they make is in LX or the pool."""
+    """Return a sequence of operations of one input, (opcode, source line) each; their results are in LX or the pool."""
     written = Program()
     written.tensor("x", {"mb": 128, "out": 256}, kind="input")
     names = ["x", *(f"t{number}" for number in range(len(operations) - 1)), "y"]
@@ -95,7 +95,7 @@ def test_the_totals_of_softmax_are_those_of_the_simulator(cores):
 
 
 def test_bytes_are_those_of_the_simulator_with_the_runs_of_a_loop():
-    """Of operations, and of the buffer that the first one writes whole and the second one reads in each run."""
+    """Bytes of operations, and of the buffer that one operation writes once and another reads in each run."""
     made = bundles.loop_bundle(tiles=8)
     ran = run(made, {"x": np.zeros((1024, 256), np.float16)}).statistics
     found = difference(made, made)
@@ -108,7 +108,7 @@ def test_bytes_are_those_of_the_simulator_with_the_runs_of_a_loop():
 
 
 def test_loops_are_told():
-    """All iterations of the loop of 8 tiles at once, beside it; and of 4 tiles."""
+    """The reports compare all iterations of the loop of 8 tiles with all iterations of the loop of 4 tiles."""
     before, after = bundles.loop_bundle(8), bundles.loop_bundle(4)
     found = difference(before, after)
     assert [change for change in found.totals if change.what == "loops"] == [Change("loops", 1, 1)]
@@ -144,7 +144,7 @@ def test_times_of_operations_add_up_to_the_total():
 
 
 def test_percent_of_a_total():
-    """LX takes the pool away; there is no percentage from nothing."""
+    """With LX the traffic of the pool is zero; a percentage of zero is not reported."""
     found = difference(chained(("exp", 1), ("abs", 2)), chained(("exp", 1), ("abs", 2), lx=True))
     percents = {change.what: change.percent for change in found.totals}
     assert (percents["operations"], percents["pool (bytes)"], percents["LX peak (bytes)"]) == (0, -100, None)
@@ -157,7 +157,7 @@ BASE = (("exp", 1), ("abs", 2), ("neg", 3))
 
 
 def test_an_operation_that_is_added():
-    """In the middle; what it writes is what only B has, although the names of B's buffers have moved on."""
+    """The operation is in the middle; only B has its result, although the names of B's buffers have shifted."""
     found = difference(chained(*BASE), chained(BASE[0], ("sqrt", 9), *BASE[1:]))
     assert matches(found) == [(0, 0), (None, 1), (1, 2), (2, 3)]
     names = {(pair.before and pair.before.name, pair.after and pair.after.name) for pair in found.buffers}
@@ -179,7 +179,7 @@ def test_repeated_operations_are_matched_in_order():
 
 
 def test_lines_that_moved_are_no_difference():
-    """Between what is where it was, the opcode decides."""
+    """Among operations at the same position, the opcode decides."""
     before = chained(("exp", 1), ("abs", 2), ("exp", 3))
     assert not difference(before, chained(("exp", 1), ("abs", 12), ("exp", 13)))
 
@@ -198,7 +198,7 @@ def test_folders_of_sources_do_not_count():
     assert matches(found) == [(0, None), (1, 0), (2, 1)]
 
 
-# -- what changed ------------------------------------------------------------------------------------------
+# -- changes -----------------------------------------------------------------------------------------------
 
 
 def test_a_division_that_changed():
@@ -218,7 +218,7 @@ def test_memory_and_address_of_operands_and_buffers():
 
 
 def test_a_part_of_a_buffer_is_told_by_where_it_begins():
-    """Where its buffer begins in the pool is told of the buffer only."""
+    """The fact of an operand has the byte offset in the buffer; only the buffer has its address in the pool."""
     before = bundles.add_bundle()
     later = (Extract("base", "arg0"), IndexConstant("skip", 256), Add("x_0", "base", "skip"))
     found = difference(before, program(before, "x_0", *later))
@@ -244,7 +244,7 @@ def test_an_order_of_dims_that_changed():
 
 
 def test_cores_that_change_places():
-    """The same slices on other cores; nothing is said of the map where the division says it."""
+    """The same slices on other cores; the map is not reported where the division reports it."""
     before = bundles.add_bundle()
     swapped = before.designs["sdsc_0.json"].core_slices[::-1]
     found = difference(before, design(before, core_slices=swapped))
@@ -259,7 +259,7 @@ def test_constants_of_an_operation():
 
 
 def test_an_operand_that_is_another_buffer_of_the_same_memory():
-    """t1 reads in the place of t0: both are in the pool, so only the name tells."""
+    """t1 replaces t0 as operand: both are in the pool, so only the name differs."""
     before = chained(*BASE)
     uses = (*before.manifest.uses[:2], ("t0", "y"))
     after = manifest(before, uses=uses)
@@ -291,7 +291,7 @@ def test_the_text_has_a_line_for_each_thing_that_changed():
 
 
 def test_the_page_says_what_the_text_says():
-    """It is XML without anything to load; each differing thing is a group of rows, each change one of them."""
+    """The page is XML without external references; each differing object is a group of rows, each change one row."""
     found = difference(softmax(32, False).bundle, softmax(32, True).bundle)
     made = page(found, "a<b", "on")
     root = ElementTree.fromstring(made.removeprefix("<!DOCTYPE html>"))

@@ -22,7 +22,7 @@ def flips(space: Space, *seed: int, blocked: frozenset[int] = frozenset(), cap: 
 
 
 def in_pieces(columns: int) -> Space:
-    """One tensor of 384 rows in 4 pieces of 96."""
+    """Return one tensor of 384 rows in 4 pieces of 96."""
     layout = StickLayout(
         default_target(),
         (384, columns),
@@ -39,7 +39,7 @@ def test_a_split_moves_to_the_other_dim():
 
 
 def test_slices_are_whole_sticks():
-    """1024 columns are 16 sticks, of which there are no 32 slices."""
+    """1024 columns are 16 sticks and cannot have 32 slices."""
     assert flips(space_of((512, 1024), Operand((0, 1)), Operand((0, 1))), 32, 1) == [(32, 1)]
 
 
@@ -50,12 +50,12 @@ def test_rows_and_columns_of_a_matmul_but_not_its_sum():
 
 @pytest.mark.parametrize("seed", ((2, 2, 1), (1, 1, 4), (2, 1, 2), (1, 1, 1)))
 def test_several_splits_and_split_sums_stay(seed: tuple[int, ...]):
-    """The variants of "Scratchpad (LX) optimization" are those of one split of the result."""
+    """ "Scratchpad (LX) optimization" flips only divisions with one split, of a dim of the result."""
     assert flips(matmul_of(512, 512, 512), *seed) == [seed]
 
 
 def test_blocked_dims_get_no_split_and_keep_their_own():
-    """A mask is for a whole dim; a pinned dim keeps its slices."""
+    """A mask requires a whole dim; a pinned dim keeps its slices."""
     space = space_of((64, 64, 64), Operand((0, 1, 2)), Operand((0, 1, 2)))
     assert flips(space, 4, 1, 1, blocked=frozenset({1})) == [(4, 1, 1)]
     assert flips(space_of((64, 64), Operand((0, 1)), Operand((0, 1))), 4, 1, blocked=frozenset({0})) == [
@@ -89,7 +89,7 @@ def test_at_most_six_variants():
 
 @pytest.mark.parametrize("number", range(40))
 def test_random_spaces_against_all_divisions(number: int):
-    """Of all legal divisions those with the seed's factor on one output dim, where regions allow them."""
+    """All legal divisions with the factor of the seed on one output dim, where regions allow them."""
     rng = random.Random(number)
     space = random_space(rng, [rng.choice((1, 4, 8, 64, 128, 256)) for _ in range(3)])
     factor, outputs = rng.choice((2, 4, 8)), [dim for dim in range(3) if dim not in space.reduced]

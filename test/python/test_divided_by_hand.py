@@ -77,7 +77,7 @@ def test_the_product_is_exact(name):
 
 @pytest.mark.parametrize("name", DIVISIONS)
 def test_the_core_of_the_last_slice_finishes(name):
-    """Depth is dim 'in' of the design; its last slice is that of the finishing cores and of no other."""
+    """Depth is dim 'in' of the design; the finishing cores, and no others, have its last slice."""
     division, finishers = DIVISIONS[name]
     (design,) = lowered(division).designs.values()
     last = design.slices["in"] - 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Work division: what is divided, by how much, and who owns what."""
+"""Work division: divided dims, numbers of slices, and owners."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_one_dim_takes_its_largest_divisor(size):
     ],
 )
 def test_the_largest_dim_comes_first(units, divisible, cores, splits):
-    """Each dim takes what it can of the cores that larger dims left; of equal dims the first one."""
+    """Each dim uses the cores that larger dims left; of equal dims the first has priority."""
     assert distribute(units, divisible, cores) == splits
 
 

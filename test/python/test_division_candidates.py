@@ -33,7 +33,7 @@ def test_parts_of_rows_are_divided_by_bands():
 
 
 def test_other_buffers_are_not_divided_so():
-    """Where all operations touch all of a buffer, each division suits it, and has a variant as before."""
+    """If all operations access the whole buffer, each division suits it, and the candidates do not change."""
     works = [copied(slice(0, 32), 1, 32, 1), copied(slice(0, 32), 7, 4, 1)]
     found = division_candidates(works, [SharedBuffer(((0, 0), (1, 0)))], 8)
     assert all((7, 1, 1) not in [each.division.splits for each in some] for some in found)

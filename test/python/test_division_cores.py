@@ -38,7 +38,7 @@ def test_without_a_split_reduction_every_core_finishes_its_own():
 
 
 def test_the_order_of_dims():
-    """Reductions that are split first, then the dims as they stand; a whole reduction has no place of its own."""
+    """Split reductions come first, then the dims in order; a whole reduction has no factor."""
     assert core_order((8, 1, 4), frozenset({K})) == (K, M, N)
     assert core_order((8, 4, 1), frozenset({K})) == (M, N, K)
     assert core_order((2, 2, 2, 2), frozenset({1, 3})) == (1, 3, 0, 2)
@@ -64,7 +64,7 @@ def test_slices_of_unequal_size_have_the_largest_share():
 
 @pytest.mark.parametrize("splits", list(itertools.product((1, 2, 3), (1, 4), (1, 2, 5))))
 def test_each_slice_has_one_core_whatever_the_order(splits):
-    """A bijection, and each slice is the digit that its step says."""
+    """The map is a bijection, and each slice is the digit of its step."""
     for order in itertools.permutations(range(3)):
         division = Division.mixed_radix(splits, order)
         assert sorted(division.owners) == sorted(itertools.product(*map(range, splits)))

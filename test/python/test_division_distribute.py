@@ -21,7 +21,7 @@ def _largest_share(units: tuple[int, ...], splits: tuple[int, ...]) -> int:
 
 
 def test_a_product_whose_reduction_is_split_for_its_span():
-    """A[8192, 32768] x W[32768, 4096] on 32 cores: K = 2 for the span, then M = 16, and N stays whole."""
+    """A[8192, 32768] x W[32768, 4096] on 32 cores: K = 2 for the span, then M = 16, and N is whole."""
     space = matmul_of(8192, 4096, 32768)
     committed = required_splits(space, 32)
     assert work_distribution(space.units, space.reduced, 32, committed) == (16, 1, 2)
@@ -61,13 +61,13 @@ def test_committed_splits_are_included(committed, splits):
 
 
 def test_a_committed_reduction_is_the_only_one():
-    """No output dim has a use for the cores left, and 4 would divide either reduction: the committed one grows."""
+    """Output dims cannot use the remaining cores, and 4 would divide either reduction: the committed one grows."""
     assert work_distribution((3, 4, 4), frozenset({1, 2}), 32) == (3, 4, 1)
     assert work_distribution((3, 4, 4), frozenset({1, 2}), 32, (1, 1, 2)) == (3, 1, 4)
 
 
 def test_blocked_dims_are_not_split_further():
-    """Neither output dims nor reductions, evenly or not; what is committed of them stays."""
+    """Neither output dims nor reductions are split further, evenly or not; committed splits stay."""
     for uneven in (False, True):
         blocked = {"blocked": frozenset({0, 2}), "uneven": uneven}
         assert work_distribution((64, 4, 64), frozenset({2}), 32, **blocked) == (1, 4, 1)
@@ -110,7 +110,7 @@ def test_even_slices_on_every_number_of_cores(cores):
 def _random_committed(
     rng: random.Random, units: tuple[int, ...], reduced: frozenset[int], cores: int
 ) -> tuple[int, ...]:
-    """One dim in two or three slices, if it can be."""
+    """Return one dim in two or three slices, if it has enough units."""
     dim, split = rng.randrange(len(units)), rng.choice((1, 2, 3))
     legal = units[dim] % split == 0 and split <= cores and (dim not in reduced or split > 1)
     return tuple(split if legal and at == dim else 1 for at in range(len(units)))
@@ -146,7 +146,7 @@ def test_uneven_slices_of_a_reduction():
 
 @pytest.mark.parametrize("seed", range(200))
 def test_uneven_slices_are_the_best_over_two_dims(seed):
-    """By trying all: the smallest largest share, then the fewest cores; equal slices where they reach it."""
+    """Exhaustive search: the smallest largest share, then the fewest cores; equal slices where possible."""
     rng = random.Random(seed)
     units = tuple(rng.choice((*COUNTS, rng.randint(1, 200))) for _ in range(rng.randint(1, 2)))
     cores = rng.randint(1, 32)
@@ -167,7 +167,7 @@ def test_uneven_slices_are_the_best_over_two_dims(seed):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_uneven_slices_of_three_dims_respect_what_is_committed(seed):
-    """By trying all from the committed splits on; never worse than the best over two dims."""
+    """Exhaustive search from the committed splits on; never worse than the best over two dims."""
     rng = random.Random(seed)
     units = tuple(rng.choice(COUNTS) for _ in range(3))
     cores = rng.randint(2, 24)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Which divisions a person may write down."""
+"""Legality of divisions that a user writes."""
 
 from __future__ import annotations
 

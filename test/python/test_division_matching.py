@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A division that follows another operation's: it owns the same regions, or there is none."""
+"""A division that follows another operation: it owns the same regions, or there is none."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def part_of_rows(first: int, rows: int) -> Space:
 
 
 def test_parts_are_sliced_alike_along_the_dims_that_they_share():
-    """Rows from 8 on: the slices of columns are those of the whole; rows cannot be divided by the same number."""
+    """Rows from 8 on: the slices of columns match the whole; rows cannot be divided by the same number."""
     whole, part = part_of_rows(0, 64), part_of_rows(8, 55)
     columns = Division.mixed_radix((1, 4))
     assert same_slices(part, 0, whole, 0, columns) == ((1, 4), (1, 0))

@@ -52,7 +52,7 @@ def test_decode_projections(columns):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_each_split_costs_what_its_division_does(seed):
-    """Random products: the price of many splits at once is that of each operation, in whole picoseconds."""
+    """Random products: the costs of many splits at once equal the costs of each operation, in whole picoseconds."""
     rng = random.Random(seed)
     sizes = [rng.choice((1, 3, 60, 64, 192, 1280)) for _ in range(4)]
     space = batched(*sizes, shared=rng.random() < 0.5)
@@ -98,7 +98,7 @@ def test_the_cheapest_of_all_legal_splits(seed):
 
 
 def test_the_larger_operand_is_cut_into_more_parts():
-    """m4 n8 or m8 n4: so that a core takes in fewer bytes. With 16 parts of 4096 rows none has more than 256."""
+    """m4 n8 or m8 n4, so that a core loads fewer bytes. With 16 parts of 4096 rows none has more than 256."""
     wide, tall = matmul_of(512, 4096, 4096), matmul_of(4096, 512, 4096)
     for space, best, of_all in ((wide, (4, 8, 1), (4, 8, 1)), (tall, (8, 4, 1), (16, 2, 1))):
         prices = dict(zip(((4, 8, 1), (8, 4, 1)), costs(space, (4, 8, 1), (8, 4, 1)), strict=True))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What each core owns of a buffer: against every element, and between operations with dims of their own."""
+"""The elements that each core owns: checked element by element, and between operations with different dims."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def divided(space: Space, *splits: int) -> Division:
 
 
 def last_view(space: Space, *splits: int) -> CoreView:
-    """What cores own of the result."""
+    """Return the elements of the result that each core owns."""
     return core_view(space, len(space.views) - 1, divided(space, *splits))
 
 
@@ -158,7 +158,7 @@ def test_sticks_of_float32_are_half_as_long():
 
 
 def test_lx_keeps_a_slice_without_what_is_between():
-    """Rows 16 to 31 of every column of sticks, one behind the other; a smaller last slice has the same strides."""
+    """Rows 16 to 31 of every column of sticks, without gaps; a smaller last slice has the same strides."""
     view = last_view(ROWS, 32, 1)
     assert view.image == ((512 * 64, 16), (64, 16))
     odd = space_of((65, 128), Operand((0, 1)))
@@ -194,7 +194,7 @@ def _sticks(view: CoreView, core: int, per_stick: int) -> set[int]:
 
 
 def _touched(space: Space, operand: int, division: Division) -> list[set[int]]:
-    """By definition: the sticks of all elements, padded ones too, whose index is in the slices of a core."""
+    """Return the sticks of all elements, padded ones too, whose index is in the slices of a core."""
     view, per_stick = space.views[operand], space.views[operand].elements_per_stick
     where = addresses(replace(view, shape=space.padded)) // per_stick
     index = np.indices(space.padded)
@@ -224,7 +224,7 @@ def _random_view(rng: random.Random) -> BufferView:
 
 @pytest.mark.parametrize("seed", range(300))
 def test_each_core_owns_the_sticks_of_its_elements(seed):
-    """Random views under random divisions, even and uneven, beside an operand with a stick of its own."""
+    """Random views under random divisions, even and uneven, with an operand that has another stick dim."""
     rng = random.Random(seed)
     view = _random_view(rng)
     rank = len(view.shape)
@@ -267,7 +267,7 @@ def test_equal_views_are_equal_ownership(seed):
 def test_a_reader_of_fewer_sticks():
     """A writer whose room is 4 sticks a row, a reader of 3: the first ones, at the same places of LX.
 
-    Fewer rows would be other places: the number of a stick goes by the count of rows.
+    Fewer rows would have other addresses: the number of rows determines the index of a stick.
     """
     layout = StickLayout.for_tensor(default_target(), (130, 256), "f16")
     whole = BufferView.of(layout)

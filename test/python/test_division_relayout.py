@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Relayouts and copies: what each core holds before and after, against all sticks told one by one."""
+"""Relayouts and copies: the sticks of each core before and after, compared with all sticks listed one by one."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_finishing_cores_hold_a_split_sum():
 
 
 def test_a_relayout_from_finishing_cores():
-    """What cores 3 and 7 hold goes to eight cores, each a slice of the columns."""
+    """The slices of cores 3 and 7 go to eight cores, each a slice of the columns."""
     division = Division.of((2, 1, 4), MATMUL.units, MATMUL.reduced)
     result = refined([MATMUL.views[2].rename((0, 1, None), 2, (512, 1024))] * 2)
     found = relayout(result, held_view(MATMUL, 2, division), Division.mixed_radix((1, 8)))
@@ -99,7 +99,7 @@ def test_a_relayout_from_finishing_cores():
 
 
 def test_cores_that_the_copy_does_not_run_on_hold_nothing():
-    """Of what 8 cores have 4 get all, and what 4 have goes to 8: both distributions are over the 8."""
+    """4 cores read all data of 8 cores, and 8 cores all data of 4: both distributions have 8 cores."""
     view = core_view(COPY, 1, Division.mixed_radix((8, 1, 1)))
     gathered = relayout(COPY, view, Division.mixed_radix((1, 4, 1)))
     assert gathered is not None and None not in gathered.source.owners
@@ -121,7 +121,7 @@ def test_what_is_not_whole_has_no_distribution():
 
 
 def test_the_innermost_dim_of_lx_is_first():
-    """The order is that of the strides: rows within a column of sticks, here."""
+    """The order follows the strides: rows within a column of sticks, here."""
     view = core_view(COPY, 1, Division.mixed_radix((8, 1, 1)))
     found = relayout(COPY, view, Division.mixed_radix((1, 8, 1)))
     assert found is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Span reduction: what one core spans of a tensor, and the fewest slices that keep it within the limit."""
+"""Span reduction: the span of one core in a tensor, and the fewest slices that keep it within the limit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRANSPOSED = space_of((131072, 5120), Operand((0, 1)), Operand((1, 0)))
 
 
 def test_a_span_is_from_the_first_to_the_last_stick():
-    """[512, 240] fp16 lies as [4, 512, 64]: 4 columns of sticks, then rows, then one stick."""
+    """[512, 240] fp16 has the device size [4, 512, 64]: 4 columns of sticks, then rows, then one stick."""
     space = space_of((512, 240), Operand((0, 1)))
     column = 512 * 128
     assert [span_bytes(space, 0, splits) for splits in ((1, 1), (1, 2), (2, 2))] == [
@@ -38,14 +38,14 @@ def test_a_span_is_from_the_first_to_the_last_stick():
 
 
 def test_a_part_of_a_tensor_has_the_strides_of_all_of_it():
-    """Rows 0 to 15 of 512: its columns are still 512 rows apart."""
+    """Rows 0 to 15 of 512: the columns are still 512 rows apart."""
     part = space_of((512, 240), Operand((0, 1))).views[0].slice((0, 0), (16, 240), (1, 1))
     space = Space((16, 240), (part,), (frozenset({0, 1}),))
     assert span_bytes(space, 0, (1, 1)) == (3 * 512 + 16) * 128 and span_bytes(space, 0, (1, 4)) == 16 * 128
 
 
 def _window() -> Space:
-    """A window of 3 over 64 places, 1280 bytes apart: both dims run through the same positions."""
+    """Return a window of 3 over 64 places, 1280 bytes apart: both dims iterate over the same positions."""
     axes = (Axis(0, 1, 64, 640), Axis(1, 1, 3, 640))
     view = BufferView((64, 3), "f16", axes, None, 64, target=default_target())
     return Space((64, 3), (view,), (frozenset({0, 1}),))
@@ -143,7 +143,7 @@ def test_a_dim_that_must_stay_whole_is_not_split():
 
 
 def test_a_prime_outermost_dim_cannot_be_split():
-    """8191 rows of 64 KiB: no divisor up to 32, and what lies further inside hardly helps."""
+    """8191 rows of 64 KiB: there is no divisor up to 32, and splits of inner dims hardly help."""
     space = space_of((8191, 32, 1024), Operand((0, 1, 2), (1, 0, 2)))
     assert space.views[0].layout.device_size == (8191, 16, 32, 64)
     with pytest.raises(SpanError, match=r"cannot be split legally: .* slices of \[8191, 32, 16\]"):
@@ -166,7 +166,7 @@ def test_two_reduction_dims_are_an_error():
 
 
 def test_types_of_two_sizes_share_a_stick_dim():
-    """f32 sticks are 32 elements, but what is divided are 64: 70 units, of which 5 slices of 14 fit."""
+    """f32 sticks have 32 elements, but division units have 64: 70 units, of which 5 slices of 14 fit."""
     space = space_of((1 << 16, 70 * 64), Operand((0, 1)), Operand((0, 1), dtype="f32"))
     assert space.units == (1 << 16, 70)
     assert span_bytes(space, 1, (1, 1)) == 2 * span_bytes(space, 0, (1, 1)) == 1120 * MEBIBYTE
@@ -175,7 +175,7 @@ def test_types_of_two_sizes_share_a_stick_dim():
 
 @pytest.mark.parametrize("seed", range(200))
 def test_the_fewest_slices_that_fit(seed):
-    """Random spaces: no legal splits that fit have fewer; an error if there are none."""
+    """Random spaces: legal splits with fewer slices do not fit; an error if no splits fit."""
     rng = random.Random(seed)
     sizes = [rng.choice((1, 2, 3, 4, 7, 12, 30, 64, 65, 192, 256)) for _ in range(rng.randint(1, 4))]
     space, cores = random_space(rng, sizes), rng.randint(2, 32)

@@ -20,7 +20,7 @@ STICK = 64
 
 
 def copy_of(view: BufferView) -> Space:
-    """A copy of what a view shows into a buffer of its own."""
+    """Return a copy of a view into a separate buffer."""
     made = BufferView.of(StickLayout.for_tensor(default_target(), view.shape, "f16"))
     every = frozenset(range(len(view.shape)))
     return Space(view.shape, (view, made), (every, every))
@@ -64,7 +64,7 @@ def lx_of(space: Space, division: Division, core: int) -> dict[int, int]:
 def constant_offset(
     held: Space, held_division: Division, touched: Space, division: Division
 ) -> tuple[int, dict[int, int]] | None:
-    """The one offset in LX at which all cores find what they touch, and the strides of its dims; None without one."""
+    """Return the only LX offset that suits all cores, and the strides of its dims; None without one."""
     offsets, strides = set(), dict[int, set[int]]()
     for core in range(division.cores):
         lx = lx_of(held, held_division, core)
@@ -124,7 +124,7 @@ def views(case: tuple[Space, Division, Space, Division]) -> tuple[CoreView, Core
 
 @pytest.mark.parametrize("seed", range(400))
 def test_a_part_is_where_its_sticks_are(seed):
-    """Offset and strides are those of the sticks, and there are none exactly where cores differ."""
+    """Offset and strides equal the positions of the sticks, and are None exactly where cores differ."""
     case = random_case(seed)
     held, touched = views(case)
     if len(held.regions) != len(touched.regions):
@@ -141,7 +141,7 @@ def test_a_part_is_where_its_sticks_are(seed):
 
 
 def test_the_cases_are_of_both_kinds():
-    """Some slices can be read in place, at the start and behind it, and some cannot."""
+    """Some slices can be read in place, at the start and after the start, and some cannot."""
     found = [views(random_case(seed)) for seed in range(400)]
     able = [pair for pair in found if subview_mismatch(*pair) is None]
     inside = [pair for pair in able if pair[0].regions != pair[1].regions and subview_of(*pair).offset]
@@ -165,7 +165,7 @@ def test_offsets_that_differ_are_told():
 
 
 def test_copies_are_written_everywhere():
-    """Two cores hold the same rows; a writer on one of them leaves the other with what was there before."""
+    """Two cores hold the same rows; a writer on one of them leaves old rows on the other."""
     whole = BufferView.of(StickLayout.for_tensor(default_target(), (8, STICK), "f16"))
     twice = copy_of(whole).repeated(2)
     held = core_view(twice, 0, Division.mixed_radix((1, 1, 2)))

@@ -91,7 +91,7 @@ def _moved(program: Program) -> int:
     return traffic.read_bytes + traffic.written_bytes
 
 
-#: Loops of 2 to 6 iterations; of a sum the first tile stands before the loop.
+#: Loops of 2 to 6 iterations; the first tile of a sum is before the loop.
 LOOPS = [
     *((scaled_weights, "N", count) for count in (2, 3, 4)),
     *((sum_over_tiles, "K", count) for count in (3, 6, 7)),
@@ -112,7 +112,7 @@ def test_results_are_the_same_in_less_time(model, dim, tiles):
 
 
 def test_loops_in_loops():
-    """The inner one begins anew in each iteration of the outer one."""
+    """The inner loop starts again in each iteration of the outer loop."""
     ahead, behind, inputs = _compiled(sum_of_rows, (1024, 640, 256), (("M", 2), ("K", 5)))
     assert _remark(ahead) == "double buffers"
     assert [len(step.loops) for step in sound_context(ahead.bundle).steps].count(2) > 4
@@ -121,7 +121,7 @@ def test_loops_in_loops():
 
 
 def test_the_load_that_is_left_of_two():
-    """Two operations stream, one product computes: the clone for the second stream of the two is taken back."""
+    """Two operations stream, one product computes: the clone for the second stream is removed again."""
     x, w, _, residual = _inputs(1024, 256, 256)
 
     def two_streams(scale, residual, x, w):
@@ -160,7 +160,7 @@ def test_the_two_buffers_lie_one_behind_the_other():
 
 
 def test_buffers_of_a_pair_that_overlap_are_an_error():
-    """By the check of IR, and by the rules of bundles."""
+    """Overlapping buffers are an error of the check of the IR, and of the rules of bundles."""
     module = _placed()
     first = re.findall(_address(0), module)[0]
     wrong = re.sub(_address(1), lambda found: found[0].replace(f"<{found[1]} ", f"<{first} "), module)
@@ -178,7 +178,7 @@ def test_buffers_of_a_pair_that_overlap_are_an_error():
 
 
 def _moved_in_lx(bundle, old: int, new: int):
-    """A bundle in which what lies at one address of LX lies at another."""
+    """Return a bundle in which the buffers at one address of LX are at another."""
 
     def operand(each):
         at_old = each.memory == "lx" and set(each.start) == {old}
@@ -224,7 +224,7 @@ def _placed_remarks() -> str:
 
 
 def test_a_device_that_loads_nothing_ahead_gains_nothing_by_double_buffers(monkeypatch, tmp_path):
-    """What the timeline takes the device for decides: 6 % where loads begin early are 0.2 % here.
+    """The assumption of the timeline about the device decides: 6 % where loads begin early are 0.2 % here.
 
     A copy streams faster than the operation in its place, which repeats an operand.
     """
@@ -246,7 +246,7 @@ def test_a_stream_that_waits_for_memory_alone_stays_as_it_is():
 
 
 def test_many_loops_are_read_as_often_as_one(monkeypatch):
-    """The function is read for the loads of each of two plans, and once for clones of streams."""
+    """The function is analysed for the loads of each of two plans, and once for clones of streams."""
     reads = []
     monkeypatch.setattr(double_buffer, "Usage", lambda func: reads.append(func) or Usage(func))
     inputs = _inputs(512, 256, 384)[:3]
@@ -267,7 +267,7 @@ def test_many_loops_are_read_as_often_as_one(monkeypatch):
 
 @pytest.mark.parametrize("name", LOOPED)
 def test_any_loop_is_right_with_its_loads_ahead(name, monkeypatch):
-    """Whether it pays or not: the prices say that what goes ahead is cheaper."""
+    """The numbers are right even where early loads do not pay: the cost model is told that they do."""
     each, time, slots = looped(name), DoubleBuffer._time, double_buffer.slots
     expected = _results(each.program(*each.inputs))  # which others share: as the compiler makes it
 

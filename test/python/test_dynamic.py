@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Dynamic dims: a program per multiple of the granularity, padded calls, and what is refused; numbers are PyTorch's."""
+"""Dynamic dims: a program per multiple of the granularity, padded calls, refusals; numbers equal PyTorch."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_program_per_multiple() -> None:
 
 
 def test_padded_calls() -> None:
-    """Rows that stay apart run in the program of the next multiple; results have the rows of the call."""
+    """Independent rows run in the program of the next multiple; results have the rows of the call."""
     model, program = linear(), compiled()
     for rows in (1, 3, 7):
         y = program(half(rows, HIDDEN))
@@ -130,7 +130,7 @@ def test_inputs_that_change_in_place() -> None:
 
 
 def test_programs_with_host_functions() -> None:
-    """What the host computes for each row by itself is padded and cut like the rest."""
+    """Results of host functions on each row are padded and cut like other results."""
 
     def model(x: torch.Tensor) -> torch.Tensor:
         return (x * 2).float().cumsum(1).half() + 1
@@ -164,13 +164,13 @@ def test_summary() -> None:
 
 
 def test_names_outside_stay() -> None:
-    """Compiling for another size declares nothing anew."""
+    """Compiling for another size does not declare dims again."""
     program = compiled()
     program(half(8, HIDDEN))
     spyre_mlir.declare_tensor_dim("B", 4)
 
 
-# -- what is refused ----------------------------------------------------------------------------------
+# -- refusals -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_sources_of_one_size() -> None:
 
 
 def test_programs_by_their_sizes() -> None:
-    """``program`` takes a multiple of each dim."""
+    """``program`` accepts a multiple of each dim."""
     program = compiled()
     assert program.program(B=4) is program.programs[(4,)]
     with pytest.raises(CompileError, match=r"The size 5 of dim 'B' is not a multiple of its granularity 4\."):

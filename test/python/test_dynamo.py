@@ -41,7 +41,7 @@ def test_examples_of_the_specification(example, is_flat):
 
 
 def test_results_are_those_of_pytorch():
-    """Structure, types and shapes are those of the model; what is no tensor comes from Python."""
+    """Structure, types and shapes equal the model; values that are not tensors come from Python."""
 
     def model(x):
         return {"sum": x.float() + 1, "pair": (x.bfloat16() * 2, None), "number": 3}
@@ -56,13 +56,13 @@ def test_results_are_those_of_pytorch():
 
 
 def test_parameters_are_parameters_of_the_program():
-    """What the host may prepare is known to the compiler, though Dynamo makes it an input."""
+    """The compiler knows the values that the host may prepare, although Dynamo makes them inputs."""
     (graph,) = compiled_graphs(nn.Linear(64, 64).half(), half(8, 64))
     assert sorted(argument.kind for argument in graph.arguments) == ["input", "parameter", "parameter"]
 
 
 def test_parameters_may_change():
-    """Each call takes the parameters as they are, changed in place or replaced."""
+    """Each call reads the current parameters, changed in place or replaced."""
     model, x = nn.Linear(64, 64, bias=False).half(), half(8, 64)
     program = compiled(model)
     with torch.no_grad():
@@ -121,7 +121,7 @@ def test_names_are_part_of_a_program(counted):
 
 
 def test_graph_break():
-    """What Dynamo cannot trace runs in Python, between two programs."""
+    """Code that Dynamo cannot trace runs in Python, between two programs."""
 
     def model(x):
         y = torch.exp(x)
@@ -172,7 +172,7 @@ def _segments(x):
 
 
 def test_an_operation_that_cannot_be_compiled():
-    """One error of the call, with the line of the model; nothing runs elsewhere in silence."""
+    """The call raises one error with the line of the model; no operation falls back silently."""
     with pytest.raises(CompileError, match=r"segment_reduce has no form in linalg") as caught:
         compiled(_segments)(half(8, 64))
     assert caught.value.location == f"{__file__}:{_segments.__code__.co_firstlineno + 2}:0"
@@ -227,7 +227,7 @@ def test_results_that_are_inputs():
 
 
 def test_naming_inside_a_model():
-    """Dynamo hands the sentence on, in an error of its own; it does not send the model back to Python."""
+    """Dynamo reports the message in its own error; the model does not fall back to Python."""
     declare_tensor_dim("M", 64)
 
     def model(x):
@@ -246,7 +246,7 @@ def test_a_compiled_model_is_copied() -> None:
 
 
 def test_gradients_where_a_result_is_a_view_of_another() -> None:
-    """AOTAutograd makes the view from the other result, whose strides are those of PyTorch."""
+    """AOTAutograd computes the view from the other result, whose strides equal PyTorch."""
 
     def model(x, index, rows):
         y = torch.scatter(x, 1, index.view(1, 3).expand(4, 3), rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Numbers of Python that change from call to call: one program takes all of them, with the results of constants."""
+"""Python numbers that change from call to call: one program accepts all of them, with the results of constants."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def outcome(operation: Operation, x: torch.Tensor, y: torch.Tensor) -> Any:
 
 
 def operation_for(rng: random.Random, x: torch.Tensor) -> Operation:
-    """A random operation for a tensor: a view more often than others, for it compiles nothing."""
+    """Return a random operation for a tensor: views are frequent, because they compile nothing."""
     kinds = rng.choices(("view", "computed", "host", "in place"), (8, 1, 3, 4))
     if kinds == ["view"] and x.numel():
         name, arguments = device_chains.random_view(rng, x)
@@ -139,7 +139,7 @@ class Programs(Listener):
 def test_operations_on_a_tensor_that_grows_with_each_call_are_compiled_for_two_sizes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each step adds a position to a cache; the host runs what reads it, and says so once for each operation."""
+    """Each step adds a position to a cache; host operations read it, with one warning for each operation."""
     monkeypatch.setattr(host_operations, "reasons", {})
     monkeypatch.setattr(eager, "growing", GrowingSizes())
     monkeypatch.setattr(eager, "programs", OrderedDict())

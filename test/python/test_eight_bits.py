@@ -33,7 +33,7 @@ def number_of(code: int) -> float:
 
 
 def wide_samples() -> Tensor:
-    """float32 numbers around all numbers of FP8: these, the middles between them, what is next to both; and others."""
+    """Return float32 numbers around all numbers of FP8: these, the midpoints, the neighbours of both; and others."""
     numbers = np.array([number_of(code) for code in range(0x7F)], np.float32)
     points = np.concatenate(
         [numbers, (numbers[1:] + numbers[:-1]) / 2, np.float32([1e-30, 464, 480, 1e5, 3e38, np.inf])]
@@ -62,7 +62,7 @@ def test_all_codes_become_16_bits():
 
 
 def test_all_16_bit_numbers_become_fp8():
-    """To nearest, ties to even; subnormals, zeros with their sign; what is too large, infinities too, saturates."""
+    """To nearest, ties to even; subnormals, zeros with their sign; numbers out of range, infinities too, saturate."""
     program = spyre_mlir.compile(lambda x: x.to(FP8), (HALVES,), sencores=4, fallback=False)
     assert opcodes(program) == ["qfp8ch"]
     assert torch.equal(program(HALVES).view(torch.uint8), HALVES.to(FP8).view(torch.uint8))
@@ -78,7 +78,7 @@ def test_float32_is_rounded_to_fp8_once():
 
 @pytest.mark.parametrize("scale", [1.0, 3.7])
 def test_16_bits_are_scaled_in_float32_and_rounded_once(scale):
-    """Nothing between x.float() and the cast to fp8 is folded to 16 bits."""
+    """Operations between x.float() and the cast to fp8 are not folded to 16 bits."""
 
     def quantise(x: Tensor) -> Tensor:
         return (x.float() / scale).clamp(-448, 448).to(FP8)
@@ -162,7 +162,7 @@ def check(program: spyre_mlir.Program, case: Case, layer: Layer, x: Tensor) -> N
 @pytest.mark.sampled(40)
 @pytest.mark.parametrize("seed", range(200))
 def test_random_layers(seed, monkeypatch):
-    """Weights and activations of 8 bits in all their forms; those of most seeds stay narrow whatever their size."""
+    """Weights and activations of 8 bits in all forms; with most seeds small weights keep 8 bits, too."""
     if seed % 4:
         monkeypatch.setattr(spyre_mlir.frontend.folding, "SMALLEST_ELEMENTS", 0)
     case = random_case(seed)
@@ -194,7 +194,7 @@ def test_weights_are_read_once_in_8_bits(weight, activations, late):
 
 
 def test_a_weight_that_others_read_too_is_widened_ahead_of_time():
-    """Rows of a table that is also the weight of the last layer: the whole table is not widened for a few of them."""
+    """Rows of a table that is also the weight of the last layer: the lookup does not widen the whole table."""
 
     class Tied(nn.Module):
         def __init__(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Element types that the device has not, or computes with as with others: f64, booleans, integers."""
+"""Element types that the device does not have, or computes in another type: f64, booleans, integers."""
 
 from __future__ import annotations
 

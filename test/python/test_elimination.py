@@ -76,7 +76,7 @@ def test_a_wide_beam_finds_the_smallest_sum():
 
 
 def test_what_cannot_be_costs_infinitely():
-    """A variable without a state that goes with its neighbour leaves no choice."""
+    """A variable without a state that is compatible with its neighbour has no choice."""
     made = Sum([2, 2])
     made.add((0, 1), np.array([[math.inf, math.inf], [math.inf, 1.0]]))
     made.add((1,), np.array([0.0, math.inf]))
@@ -85,7 +85,7 @@ def test_what_cannot_be_costs_infinitely():
 
 
 def test_a_beam_may_miss_what_can_be_but_not_its_bound():
-    """Where a beam finds nothing, the bound is still that of the tables."""
+    """If a beam finds no solution, the bound still equals the bound of the tables."""
     made = Sum([2, 2, 2])
     for pair in ((0, 1), (1, 2), (0, 2)):
         made.add(pair, np.array([[math.inf, 1.0], [1.0, math.inf]]))
@@ -94,7 +94,7 @@ def test_a_beam_may_miss_what_can_be_but_not_its_bound():
 
 
 def test_variables_of_one_state_cost_what_their_tables_say():
-    """They decide nothing, but their costs count, in the bound too."""
+    """Variables of one state have no choice, but their costs count, in the bound too."""
     made = Sum([1, 3, 1])
     made.add((0, 1), np.array([[5.0, 4.0, 6.0]]))
     made.add((0, 2), np.array([[7.0]]))
@@ -104,7 +104,7 @@ def test_variables_of_one_state_cost_what_their_tables_say():
 
 
 def test_a_variable_without_tables_takes_its_first_state():
-    """Nothing is known of it, so nothing is chosen."""
+    """A variable without tables has no costs, so there is no choice."""
     made = Sum([4, 2])
     made.add((1,), np.array([3.0, 2.0]))
     assert made.minimize().states == (0, 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""IR of a later level given to the whole pipeline: its operations are what they say, or it is refused."""
+"""IR of a later level as input of the whole pipeline: it keeps its meaning, or is refused."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The function that a module is compiled from: its name is free, and what it calls is private."""
+"""The entry function of a module: it may have any name, and its callees are private."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import spyre_mlir
 from spyre_mlir import CompileError
 
-#: A position in a body, which is for the host.
+#: A model with a position in a body, which runs on the host.
 POSITIONS = """func.func @{name}(%a: tensor<4x64xf16>) -> tensor<4x64xf16> {{
   %e = tensor.empty() : tensor<4x64xf16>
   %0 = linalg.generic {{indexing_maps = [affine_map<(i, j) -> (i, j)>, affine_map<(i, j) -> (i, j)>],
@@ -35,7 +35,7 @@ X = np.ones((4, 64), np.float16)
 POSITION = np.arange(64, dtype=np.float16)
 
 
-# The last three are names of what the compiler makes.
+# The last three are names that the compiler uses.
 @pytest.mark.parametrize("name", ["main", "forward", "host_0", "device_0", "loop_body_0"])
 @pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_the_host_helps_a_function_of_any_name(name):

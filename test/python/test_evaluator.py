@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Evaluations: choices cost what they cost in the rest of the pipeline, whatever that is; programs stay as they are."""
+"""Evaluations: costs of choices equal the costs in the rest of the pipeline; programs are not changed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_more_loops_than_needed_take_more_time():
 
 @pytest.mark.parametrize("tiles", [1, 2, 4])
 def test_an_evaluation_is_the_program(tiles):
-    """What the simulator plans for the whole program, which is the group here, is what the evaluation said."""
+    """The plan of the simulator for the whole program, which is the group here, equals the evaluation."""
     module = device_ops()
     for each in operations(module) if tiles > 1 else ():
         with module.context, ir.Location.unknown():
@@ -119,7 +119,7 @@ def test_what_cannot_be_compiled_has_no_price():
 
 
 def test_equal_groups_are_priced_once():
-    """So a stack of equal layers takes the time of one."""
+    """A stack of equal layers therefore takes the time of one layer."""
     evaluate = evaluator()
     first = cost(device_ops(), 2, evaluate=evaluate)
     assert cost(device_ops(), 2, evaluate=evaluate) is first and len(evaluate.costs) == 1
@@ -144,13 +144,13 @@ def test_equal_modules_are_placed_once(monkeypatch):
 
 @pytest.mark.parametrize("lx_frac_avail", [0.2, LITTLE])
 def test_what_is_read_outside_of_the_group_is_written(lx_frac_avail):
-    """Of the first operation alone the sum is a result: two tensors in, one out, room in LX or not."""
+    """The sum of the first operation alone is a result: two tensors in, one out, with or without capacity in LX."""
     found = cost(device_ops(lx_frac_avail), last=1)
     assert found is not None and found.bytes == 3 * MIB
 
 
 def test_hand_written_operations_have_a_price():
-    """Arguments need not say what the host makes of them."""
+    """Arguments do not need attributes of the host."""
     module = device_ops()
     del module.body.operations[0].operation.attributes["arg_attrs"]
     found = cost(module)
@@ -162,7 +162,7 @@ def test_hand_written_operations_have_a_price():
 #: Another name of the algorithms that decide by default.
 ALIAS = "alias"
 
-#: Options of the pipeline with another value than by default, and the passes behind auto-tiling that have them.
+#: Options of the pipeline with a non-default value, and the passes after auto-tiling that have them.
 OPTIONS: dict[str, tuple[object, str]] = {
     "uneven_splits": (True, "work-distribution{uneven=true}"),
     "matmul": ("specified", "joint-planning{matmul=specified}"),
@@ -189,8 +189,8 @@ LEFT_OUT = {
     "clone_outputs": "clone-outputs",
 }
 
-#: Options of what is in front of auto-tiling (the target among it, which the module carries), of passes that evaluate
-#: themselves, and of what follows the plan.
+#: Options of passes before auto-tiling (also of the target, which the module has), of passes that evaluate candidates,
+#: and of passes after the plan.
 ELSEWHERE = {
     "precision", "tile_attention", "tile_for_lx", "tile_for_span", "reorder", "moves", "double_buffer", "verify_each",
     "device", "sencores", "lx_frac_avail", "from_level", "use_plan", "save_plan", "bundle_operations", "non_terminal",
@@ -227,7 +227,7 @@ def test_passes_that_options_leave_out_are_in_no_evaluation(name):
 
 
 def test_evaluations_are_for_the_target_of_the_module():
-    """Whatever the default target is: what an evaluation is given carries that of the program."""
+    """Evaluations use the target of the program, and not the default target."""
     module = device_ops()
     ops = operations(module)
     with module.context, ir.Location.unknown():
@@ -237,7 +237,7 @@ def test_evaluations_are_for_the_target_of_the_module():
 
 
 def test_a_pipeline_up_to_a_level_is_evaluated_to_its_end():
-    """What auto-tiling decides does not depend on the level at which the run stops."""
+    """Decisions of auto-tiling do not depend on the level at which the run stops."""
     rest = [
         PipelineEvaluator.of_step(pipeline, [step.name for step in pipeline.steps].index("auto-tiling"), {})
         for pipeline in (SpyrePipeline(in_place=False).pipeline(level) for level in ("tiled", "placed", None))
@@ -246,7 +246,7 @@ def test_a_pipeline_up_to_a_level_is_evaluated_to_its_end():
 
 
 def test_the_order_of_passes_stands_once():
-    """No file but that of the pipeline names a planning pass and one that follows it, as an order does."""
+    """Only the file of the pipeline names a planning pass and a later pass, as an order does."""
     package = pathlib.Path(spyre_mlir.__file__).parent
     pairs = [
         ("work-distribution", "scratchpad-planning"), ("choose-layouts", "span-reduction"),
@@ -301,7 +301,7 @@ func.func @main(%x: {t}) -> {t} {
 
 
 def _tool(tmp_path: pathlib.Path, program: str, options: str) -> list[dict]:
-    """The remarks of spyre-opt on a program, with the passes of a user."""
+    """Return the remarks of spyre-opt on a program, with user-defined passes."""
     (tmp_path / "user.py").write_text(USER_PASS)
     (tmp_path / "program.mlir").write_text(program)
     load = ["--load", str(tmp_path / "user.py")]
@@ -326,7 +326,7 @@ def test_a_pass_of_the_user_changes_what_auto_tiling_decides(tmp_path):
 
 
 def test_a_pass_of_the_user_changes_what_joint_planning_decides(tmp_path):
-    """The best plan has two relayouts; where they are refused the best one without them is taken."""
+    """The best plan has two relayouts; if a pass refuses them, the best plan without relayouts is taken."""
     by_itself = _tool(tmp_path, SOFTMAX, "")
     refused = _tool(tmp_path, SOFTMAX, "insert=refuse-ring@joint-planning")
     kinds = [
@@ -342,7 +342,7 @@ def test_a_pass_behind_none_of_the_pipeline_is_an_error():
 
 
 def test_the_text_of_a_pipeline_is_a_pipeline(tmp_path):
-    """It has the same result, and evaluations see the same passes."""
+    """A pipeline as text has the same result, and evaluations run the same passes."""
     (tmp_path / "chain.mlir").write_text(CHAIN)
     command = [sys.executable, "-m", "spyre_mlir.tools.spyre_opt", str(tmp_path / "chain.mlir")]
     whole = [*command, "--spyre-pipeline=lx-frac-avail=0.99", "--dump-pass-pipeline"]

@@ -40,7 +40,7 @@ TESTED_APART = {"serve_llama"}
 
 @dataclass(frozen=True)
 class Output:
-    """What a script printed, and the folder that it ran in."""
+    """Output of a script, and the folder in which it ran."""
 
     text: str
     folder: Path
@@ -50,7 +50,7 @@ class Output:
         return [line for line in self.text.splitlines() if line.startswith(beginning)]
 
     def numbers(self, beginning: str) -> list[float]:
-        """Return the numbers in the first line that begins so, behind that."""
+        """Return the numbers in the first line that begins with ``beginning``, after ``beginning``."""
         rest = self.lines(beginning)[0].removeprefix(beginning)
         return [float(text.replace(",", "")) for text in re.findall(r"\d[\d,]*(?:\.\d+)?", rest)]
 
@@ -69,7 +69,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Output]:
     def run(name: str) -> Output:
         folder = tmp_path_factory.mktemp(name)
         script = str(ROOT / "examples" / f"{name}.py")
-        # As a reader starts it: what is imported on the way may warn, too.
+        # Run as a reader would, because imports may warn, too.
         fresh = [sys.executable, script]
         command = fresh if name == "first_program" else [*fork_server.command(server()), script]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -93,7 +93,7 @@ def outputs_of_page() -> dict[str, str]:
 
 
 def is_shown(expected: str, text: str) -> bool:
-    """Return whether a text is all that a block says; ``...`` stands for any lines, or for the rest of one."""
+    """Return whether a text is all output of a block; ``...`` stands for any lines, or for the rest of one."""
     parts = [re.escape(part) for part in re.split(r"^\.\.\.\n|\.\.\.$", expected, flags=re.MULTILINE)]
     # The rest of a line ends with it.
     kinds = re.findall(r"^\.\.\.\n|\.\.\.$", expected, flags=re.MULTILINE)
@@ -103,11 +103,11 @@ def is_shown(expected: str, text: str) -> bool:
     return re.fullmatch(pattern, text) is not None
 
 
-# -- what each script is about ------------------------------------------------------------------------
+# -- checks of each script ----------------------------------------------------------------------------
 
 
 def first_program(output: Output) -> None:
-    """The result is that of PyTorch but for rounding, and the folder is the program."""
+    """The result equals PyTorch except for rounding, and the folder is the program."""
     assert output.numbers("largest error: ")[0] < 0.002
     assert output.lines("the bundle on disk gives the same bits: True")
     program = Program.load(output.folder / "first_program.bundle")
@@ -147,7 +147,7 @@ def tuning(output: Output) -> None:
 
 
 def reading_a_report(output: Output) -> None:
-    """What a finding promises is what the next round has, until the bound is near; each round has its page."""
+    """Each round has the predicted time of the finding before, until the bound is near; each round has its page."""
     times, promises = (
         [[float(text) for text in re.findall(r"\d+\.\d+", line)] for line in output.lines(beginning)]
         for beginning in ("  time ", "  promise ")
@@ -161,11 +161,11 @@ def reading_a_report(output: Output) -> None:
 
 
 def foreign_bundle(output: Output) -> None:
-    """The folders are of no writer of ours, conform, and are told apart by what they move; the wrong one is refused."""
+    """The folders conform without a manifest of ours, and differ in traffic; the wrong folder is refused."""
     products, values = (
         [line.split() for line in output.lines(f"  {op}")] for op in ("batchmatmul", "gelufwd")
     )
-    # What the product is written and read with, in device memory and in LX.
+    # Traffic of the product, in device memory and in LX.
     assert [row[6] for row in products] == [row[3] for row in values] == ["262,144", "0"]
     assert all(float(line.split()[2]) < 0.002 for line in output.lines("  largest error"))
     (refusal,) = output.lines("  bundle.mlir, execute 1 of sdsc_1.json (gelufwd): Core 1 takes")
@@ -179,7 +179,7 @@ def foreign_bundle(output: Output) -> None:
 
 
 def new_device(output: Output) -> None:
-    """The device is another one; so are the division, the loop and the time, and the simulator has its cores."""
+    """Device, division, loop and time differ, and the simulator has the cores of the device."""
     small = Target.read(str(output.folder / "small.toml"))
     assert (small.cores, small.lx_bytes) == (8, packaged_target().lx_bytes // 2)
     assert output.lines("small: 9 operations in 2 tiles")
@@ -200,7 +200,7 @@ CHECKS: dict[str, Callable[[Output], None]] = {
 
 @pytest.mark.parametrize("name", [path.stem for path in SCRIPTS if path.stem not in TESTED_APART])
 def test_script(name: str, output: Callable[[str], Output]) -> None:
-    """It ends well and without a warning, prints what the page shows, and that is what it is about."""
+    """The script succeeds without a warning, prints the output on the page, and passes its check."""
     result = output(name)
     shown = outputs_of_page()[name]
     assert is_shown(shown, result.text), f"{PAGE} says\n{shown}\nbut it is\n{result.text}"
@@ -209,7 +209,7 @@ def test_script(name: str, output: Callable[[str], Output]) -> None:
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_docstring(path: Path) -> None:
-    """The first line says what a script is, in a sentence; the command follows."""
+    """The first line describes the script in a sentence; the command follows."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     first, blank, command, *_ = docstring.splitlines()
     assert first.endswith(".") and len(first.split()) > 4 and first[0].isupper() and blank == ""

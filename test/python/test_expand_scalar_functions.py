@@ -33,7 +33,7 @@ def test_every_number(name: str, numerics: str) -> None:
     program = spyre_mlir.compile(function, (NUMBERS,), numerics=numerics)
     assert [step.name for step in program.steps] == ["device_0"]
     result, exact = program(NUMBERS), function(NUMBERS.double()).half()
-    # DL16 has one bit less, and the numbers below its least are those of other tests.
+    # DL16 has one bit less; other tests cover the numbers below its smallest number.
     is_number = (NUMBERS.view(torch.int16) & 1 == 0) & (NUMBERS.abs() > 1e-3) & (exact.abs() > 1e-3)
     is_compared = exact.isfinite() & (is_number | (numerics == "ieee"))
     units = (_ordered(result) - _ordered(exact)).abs()[is_compared]
@@ -58,7 +58,7 @@ def test_a_fused_operation_comes_first() -> None:
 # A part of the program runs on the host; test_host_work_warning.py tests the warning.
 @pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_f32_stays_with_the_host() -> None:
-    """The device has no logarithm in f32, and steps of 16 bits would not be what was asked for."""
+    """The device does not have a logarithm in f32, and 16-bit steps would not have the requested precision."""
     program = spyre_mlir.compile(torch.log1p, (NUMBERS[:4].float(),))
     assert [step.name for step in program.steps] == ["host_0"]
 

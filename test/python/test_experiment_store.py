@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The store of results: refused as it is where it is damaged, foreign or of another version; rows are never lost."""
+"""The store of results: a damaged or foreign store, or another version, is refused; rows are never lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_rows_come_back_as_they_were(path: Path) -> None:
-    """Errors with any text too; the first result of a point stays, but for one whose workers died."""
+    """Errors may have any text; the first result of a point stays, unless its workers died."""
     refused = Outcome(error="no: 'ä\n\0'", kind=REFUSED)
     with ResultStore(path) as store:
         assert store.outcomes(["key000", "key001", "other"]) == {"key000": DONE, "key001": DONE}
@@ -48,7 +48,7 @@ def truncated(data: bytes) -> bytes:
 
 
 def flipped(data: bytes) -> bytes:
-    """One figure of one row is another one, which SQLite does not see."""
+    """Change one figure of one row, which SQLite does not detect."""
     assert data.count(b'"predicted_us": 1.25') > 1
     return data.replace(b'"predicted_us": 1.25', b'"predicted_us": 9.25', 1)
 
@@ -69,16 +69,16 @@ def other(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (truncated, "The store is damaged, and stays as it is"),
+        (truncated, "The store is damaged, and was not changed"),
         (
             flipped,
-            "The store is damaged, and stays as it is: the row of the point key... is not as it was written",
+            "The store is damaged, and was not changed: the digest of the row of the point key... is wrong",
         ),
-        (torn, "The store is damaged, and stays as it is"),
+        (torn, "The store is damaged, and was not changed"),
         (later, "The store is of version 99; this compiler has version 1"),
-        (other, "The file is not a store of results, and stays as it is"),
-        (lambda data: b"name,age\nx,3\n", "The file is not a store of results, and stays as it is"),
-        (lambda data: data[:40], "The file is not a store of results, and stays as it is"),
+        (other, "The file is not a store of results, and was not changed"),
+        (lambda data: b"name,age\nx,3\n", "The file is not a store of results, and was not changed"),
+        (lambda data: data[:40], "The file is not a store of results, and was not changed"),
     ],
 )
 def test_a_damaged_store_is_refused_and_stays(
@@ -109,7 +109,7 @@ def test_a_store_that_cannot_be_written_is_one_error(tmp_path: Path) -> None:
 
 
 def test_a_transaction_that_was_killed_is_rolled_back(path: Path) -> None:
-    """What another process has begun to write is no row, and no damage."""
+    """An open transaction of another process is not a row, and does not damage the store."""
     other_process = sqlite3.connect(path, isolation_level=None)
     other_process.execute("BEGIN IMMEDIATE")
     other_process.execute("DELETE FROM results")

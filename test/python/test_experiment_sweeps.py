@@ -54,7 +54,7 @@ def killer(folder: Path, name: str, once: bool) -> Path:
 
 
 def test_rows_are_the_product_in_order(reference: Results) -> None:
-    """The figures are those of compile, for the last axis the fastest."""
+    """The figures equal compile, and the last axis varies fastest."""
     points = [(row["program"], row["device.lx.bytes"], row["sencores"]) for row in reference]
     assert len(points) == reference.computed == 8 and points == sorted(points)
     assert points[:3] == [("chain", 1 << 18, 2), ("chain", 1 << 18, 32), ("chain", 1 << 21, 2)]
@@ -66,7 +66,7 @@ def test_rows_are_the_product_in_order(reference: Results) -> None:
 
 
 def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
-    """A smaller, a larger and an equal sweep take from the store what it has; defaults by name are equal points."""
+    """A smaller, a larger and an equal sweep reuse rows of the store; explicit defaults are equal points."""
     store = tmp_path / "store.sqlite"
     first = sweep([CHAIN], store=store, sencores=[2, 32], workers=1)
     assert first.computed == 2
@@ -81,7 +81,7 @@ def test_a_second_sweep_computes_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture(params=["local", "process pool", "threads", "dask"])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor | None]:
-    """Executors of each kind, of two workers; None is that of sweep."""
+    """Executors of each kind, of two workers; None is the executor of sweep."""
     if request.param == "local":
         yield None
     elif request.param == "process pool":
@@ -124,7 +124,7 @@ def test_rows_are_the_same_from_any_executor(
 def test_a_worker_that_dies_loses_its_point_only(
     executor: Executor | None, reference: Results, tmp_path: Path
 ) -> None:
-    """Its point is given to another worker: no row is missing, none differs."""
+    """Another worker computes its point: no row is missing or differs."""
     if isinstance(executor, ThreadPoolExecutor):
         pytest.skip("threads die together")
     file = killer(tmp_path, name := f"once-{tmp_path.name}", once=True)
@@ -143,7 +143,7 @@ def test_a_worker_that_dies_loses_its_point_only(
 
 
 def test_a_point_that_kills_every_worker_is_a_row(executor: Executor | None, tmp_path: Path) -> None:
-    """Others are not taken down with it, and it is computed again only where that is asked for."""
+    """Other points are computed, and the point is computed again only on request."""
     if isinstance(executor, ThreadPoolExecutor):
         pytest.skip("threads die together")
     store, file = tmp_path / "store.sqlite", killer(tmp_path, name := f"always-{tmp_path.name}", once=False)
@@ -159,7 +159,7 @@ def test_a_point_that_kills_every_worker_is_a_row(executor: Executor | None, tmp
 
 
 def test_a_sweep_that_is_killed_goes_on(reference: Results, tmp_path: Path) -> None:
-    """Rows that ended before SIGKILL are there; with the rest they are those of a sweep without faults."""
+    """Rows that ended before SIGKILL persist; the completed rows equal a sweep without faults."""
     script = tmp_path / "script.py"
     # Without a guard of its main module: workers do not run the script.
     script.write_text(
@@ -217,7 +217,7 @@ def test_two_sweeps_share_a_store(reference: Results, tmp_path: Path) -> None:
 
 
 def test_what_the_compiler_refuses_is_a_row(tmp_path: Path) -> None:
-    """Errors name the program; those of code of the user name its line."""
+    """Errors name the program; errors of user code name its line."""
     programs = {"chain": CHAIN, "text": "func.func @main() {\n oops }", "own": "experiment_programs:broken"}
     results = sweep(programs, store=tmp_path / "store.sqlite", sencores=[1, 64], workers=1)
     assert [bool(row["error"]) for row in results] == [False, True, True, True, True, True]
@@ -238,7 +238,7 @@ def test_a_device_that_does_not_fit_together_is_a_row(tmp_path: Path) -> None:
 
 
 def test_a_program_of_the_zoo(tmp_path: Path) -> None:
-    """By its name; the figures are those of a compilation by hand."""
+    """A program of the zoo by its name; the figures equal a compilation by hand."""
     (row,) = sweep(["zoo:linalg/softmax"], store=tmp_path / "s.sqlite", workers=1)
     program = spyre_mlir.compile(*zoo.load("linalg/softmax"))
     assert row["program"] == "zoo:linalg/softmax"
@@ -246,7 +246,7 @@ def test_a_program_of_the_zoo(tmp_path: Path) -> None:
 
 
 def test_algorithms_of_the_user_are_axes(tmp_path: Path) -> None:
-    """By a file of ``load``; another text of the file is another point."""
+    """An algorithm of a file of ``load`` is an axis; another text of the file is another point."""
     file = tmp_path / "own_division.py"
     text = (
         "from spyre_mlir.algorithms import register\n"
@@ -266,7 +266,7 @@ def test_algorithms_of_the_user_are_axes(tmp_path: Path) -> None:
 
 
 def test_algorithms_of_installed_packages_are_part_of_the_key(tmp_path: Path) -> None:
-    """What an entry point or an import registers: its code, not its name alone."""
+    """The key includes the code, not only the name, of an algorithm registered by an entry point or an import."""
     code = (
         "import sys; import own_package; from spyre_mlir.experiments import sweep\n"
         "options = {'division': 'one-core', 'co_optimizing_lx_planning': False}\n"
@@ -347,7 +347,7 @@ def test_what_cannot_be_swept_is_one_error(keywords: dict[str, Any], message: st
 
 
 def test_programs_are_known_by_their_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a function that is its module and what this imports; of a text the text, wherever it lies."""
+    """The key of a function has its module and the imports of the module; the key of a text is its content."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "swept_parts.py").write_text("SIZE = 64\n")
     (tmp_path / "swept_models.py").write_text(

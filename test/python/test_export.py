@@ -50,7 +50,7 @@ def test_the_text_of_a_module_is_the_whole_bundle(program):
 
 
 def test_names_are_those_of_the_format(program):
-    """Parameters arg_<i>_base_addr, the values taken from them, one pool."""
+    """Parameters arg_<i>_base_addr, the values extracted from them, one pool."""
     assert [each.name for each in program.bundle.parameters] == [f"arg_{i}_base_addr" for i in range(3)]
     extracts = [each for each in program.bundle.statements if isinstance(each, model.Extract)]
     assert extracts[0] == model.Extract("arg_0", "arg_0_base_addr")
@@ -122,7 +122,7 @@ uses = [], version = 1 : i64}} {}"
 
 @pytest.mark.parametrize("name", ["llama_block_small", "softmax_dim_0_512x1024", "batchnorm"])
 def test_the_bundle_without_attributes_is_the_same(name):
-    """What predictions take in the place of the module at the bundle level and its export."""
+    """Predictions use the bundle without attributes instead of the module at the bundle level and its export."""
     module = import_torch(*PROGRAMS[name](), context=context()).module
     run_pipeline(module, SpyrePipeline().pipeline("placed"))
     other = module.operation.clone()

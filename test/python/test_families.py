@@ -23,7 +23,7 @@ def test_there_are_enough_families():
 
 @pytest.mark.parametrize("name", families.all_families())
 def test_a_family_takes_no_memory(name):
-    """But for 8-bit weights, and for caches that are written in place, whose memory is there when it is touched."""
+    """Weights use no memory, except 8-bit weights, and caches that are written in place."""
     family = families.all_families()[name]
     model, inputs = family.program()
     tensors = [*model.parameters(), *model.buffers()]
@@ -39,7 +39,7 @@ def test_pairs_of_causal_attention():
 
 
 def test_groups_of_families_have_their_own_figures():
-    """Of decoding and of convolutions beside those of all."""
+    """Figures of decoding and of convolutions, in addition to the figures of all families."""
     ratios = {"decode_1": 1.0, "decode_2": 4.0, "resnet50": 9.0, "vit": 6.0}
     metrics = {f"{name}.time_over_bound": ratio for name, ratio in ratios.items()}
     found = benchmark.summary({**metrics, "vit.compile_s": 3.0, "not_compiled": 0})
@@ -50,7 +50,7 @@ def test_groups_of_families_have_their_own_figures():
 
 
 def test_a_program_that_is_refused_is_a_line(monkeypatch, capsys):
-    """The others are compiled nevertheless, each on a line of its own."""
+    """The other programs are compiled, and each has a line."""
     good = families.Family(lambda: (lambda x: x + x, ((64, 64),)), "One pass.", 2 * 2 * 64 * 64, 0)
     bad = families.Family(
         lambda: (lambda x: torch.segment_reduce(x, "sum", offsets=torch.tensor([0, 64])), ((64, 64),)),

@@ -29,7 +29,7 @@ MLIR = """func.func @main(%x: tensor<4x64xf16>) -> tensor<4x64xf16> {
 }
 """
 
-#: Parts of the compiler, and what a diagnostic says of a fault there.
+#: Parts of the compiler, and the diagnostic of a fault there.
 PARTS = {
     "a pass": ("spyre_mlir.passes.decompose_to_device_ops.DecomposeToDeviceOps.run", "in the pass"),
     "the layout search": (
@@ -59,7 +59,7 @@ def fail(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 def check_text(text: str) -> None:
-    """One line that says what to do."""
+    """Assert one line that names the remedy."""
     assert len(text.strip().splitlines()) == 1 and len(text) < 300
     assert "Internal error" in text and "KeyError: 'an arbitrary exception'" in text
     assert "Please report the program and the traceback that SPYRE_TRACEBACK=1 shows." in text
@@ -108,7 +108,7 @@ def test_the_exception_itself_with_a_traceback(fail, monkeypatch) -> None:
 
 @dataclass(frozen=True)
 class Mine(Pass):
-    """A pass of the user with a mistake."""
+    """A user-defined pass with a mistake."""
 
     name: ClassVar[str] = "test-faults-mine"
 

@@ -54,7 +54,7 @@ def test_a_name_may_be_as_long_as_the_system_takes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ("/dev/stdout", "/dev/fd/1"))
 def test_a_descriptor_is_written_in_place(tmp_path: Path, name: str) -> None:
-    """Of a redirected stdout neither the link in /dev nor the file of the shell is replaced."""
+    """For a redirected stdout neither the link in /dev nor the file of the shell is replaced."""
     code = f"from spyre_mlir.files import write_text; write_text({name!r}, 'new')"
     with open(tmp_path / "out", "wb") as file:
         subprocess.run([sys.executable, "-c", code], stdout=file, check=True)

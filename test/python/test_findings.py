@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Findings: the first one names a planted problem and its remedy, and promises what the remedy then saves."""
+"""Findings: the first finding names a planted problem and its remedy, and predicts the saved time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def device_us(program: spyre_mlir.Program) -> float:
 
 @pytest.mark.parametrize("plant", PROBLEMS, ids=lambda plant: plant.__name__)
 def test_a_planted_problem_is_the_first_finding(plant: Callable[[], Planted]) -> None:
-    """Problem, module and change are named; what the change saves by the timeline is as promised, within 10 %."""
+    """The finding names problem, module and change; the timeline of the change saves the predicted time within 10 %."""
     torch.manual_seed(0)
     planted = plant()
     program = planted.program()
@@ -38,7 +38,7 @@ def test_a_planted_problem_is_the_first_finding(plant: Callable[[], Planted]) ->
     assert planted.change in finding.change
     saved = device_us(program) - device_us(planted.changed()) / planted.samples
     if "Times count the host" in finding.problem:
-        # What the host takes at the assumed rates is known of both programs; the rest is the device's.
+        # The time of the host at the assumed rates is known for both programs; other time is device time.
         assert finding.before_us > device_us(program)
         assert saved == pytest.approx(finding.saved_us, rel=0.1) or saved < finding.saved_us
     else:
@@ -63,7 +63,7 @@ def test_no_finding_is_refuted(name: str) -> None:
 
 
 def test_options_that_cost_time_are_told() -> None:
-    """The default of an option is tried where the caller gave another value, for a module in MLIR too."""
+    """The compiler tries the default of an option that the caller changed, for a module in MLIR too."""
     text = """
     func.func @main(%x: tensor<512x512xf16>, %y: tensor<512x512xf16>) -> tensor<512x512xf16> {
       %zero = arith.constant 0.0 : f16
@@ -82,7 +82,7 @@ def test_options_that_cost_time_are_told() -> None:
 
 
 def test_padding_that_changes_numbers_is_no_change() -> None:
-    """Rows that all others read cannot be padded; nor is a change told that the model refuses."""
+    """Rows that all others read cannot be padded; a change that the model refuses is not reported."""
 
     class Centred(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -119,7 +119,7 @@ def test_a_program_that_was_read_has_none(tmp_path) -> None:
 
 
 def test_wide_types_are_told() -> None:
-    """What the device computes in float32 takes less time in float16, in a function too."""
+    """Float32 operations of the device take less time in float16, in a function too."""
     x = torch.randn(512, 1024)
     program = spyre_mlir.compile(lambda x: torch.relu(x + 1) * x, (x,))
     finding = program.findings[0]
@@ -129,7 +129,7 @@ def test_wide_types_are_told() -> None:
 
 
 def test_a_program_that_cannot_be_made_again_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trials in other surroundings than those of the program say nothing of it."""
+    """Trials under another target or other options than the program are not valid for it."""
     layer, x = nn.Linear(1024, 1024).half(), torch.randn(1, 1024).half()
     program = spyre_mlir.compile(layer, (x,))
     monkeypatch.setenv("SENCORES", "8")
@@ -140,7 +140,7 @@ def test_a_program_that_cannot_be_made_again_has_none(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("is_mapping", (True, False))
 def test_edits_find_their_inputs(is_mapping: bool) -> None:
-    """Numbers are no inputs of a program; a mapping may have another order than the model."""
+    """Numbers are not inputs of a program; a mapping may have another order than the model."""
 
     def model(x: torch.Tensor, scale: float, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         return x * scale + 2 * y + 3 * z

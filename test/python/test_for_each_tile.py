@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``for_each_tile``: eager it is a loop over slices, compiled a loop of the bundle with what it carries in LX."""
+"""``for_each_tile``: a loop over slices in eager mode, and a loop of the bundle with iter_args in LX if compiled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def half(*shape: int) -> Tensor:
 
 
 def sums(x: Tensor, tile: int = 3) -> Any:
-    """What is carried, a result of each tile, and one that is None."""
+    """Return the carried values, a result of each tile, and a result that is None."""
 
     def body(carried: dict[str, Tensor], part: Tensor) -> Any:
         total = carried["sum"] + part.sum(0)
@@ -29,7 +29,7 @@ def sums(x: Tensor, tile: int = 3) -> Any:
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """A product in tiles of rows; in each a loop over tiles of K, whose sum begins anew."""
+    """A product in tiles of rows; in each a loop over tiles of K, whose sum starts at zero again."""
 
     def rows(part: Tensor) -> Tensor:
         def add(total: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, None]:
@@ -64,13 +64,13 @@ def test_nested_loops_with_a_sum(rows):
     """Tiles of the result outside, tiles of the sum inside: the sum begins in each tile, and stays in LX."""
     program = check(product, [half(rows, 256), half(256, 128)], "product")
     assert len(program.steps) == 1
-    # A smaller last tile is put behind what the loop gives, which is copied.
+    # A smaller last tile is appended to the result of the loop, which is copied.
     copied = 0 if rows % 64 == 0 else rows // 64 * 64
     assert program.traffic().written_bytes <= (rows + copied + 32) * 128 * 2
 
 
 def test_carried_tensor_is_in_lx():
-    """Four layers of one loop: each weight is read once, and what goes on from one to the next never leaves LX."""
+    """Four layers of one loop: each weight is read once, and the iter_arg never leaves LX."""
 
     def layers(x: Tensor, w: Tensor) -> Tensor:
         return for_each_tile(lambda x, w: (torch.relu(x @ w[0]), None), w, tile=1, carried=x)[0]
@@ -82,7 +82,7 @@ def test_carried_tensor_is_in_lx():
 
 
 def test_what_the_device_refuses_is_unrolled():
-    """The host computes the cumulative sum of each step and nothing else."""
+    """The host computes only the cumulative sum of each step."""
 
     def model(x: Tensor) -> Tensor:
         return for_each_tile(lambda part: torch.exp(part.cumsum(1) * 0.1), x, tile=16)
@@ -120,7 +120,7 @@ def test_errors(message, call):
 
 
 def test_iterations_that_would_count_once():
-    """An iteration is traced once: what it changes around it, and its random numbers, are refused."""
+    """An iteration is traced once: side effects and random numbers are refused."""
 
     def changes(x: Tensor) -> Tensor:
         total = torch.zeros(16, 64).half()

@@ -29,7 +29,7 @@ from spyre_mlir.tools import spyre_diff, spyre_report, spyre_run, spyre_validate
 
 
 def random_inputs(bundle: Bundle, seed: int) -> dict[str, np.ndarray]:
-    """Random arrays for the inputs of a bundle; of integers, positions of a table of 16 rows."""
+    """Return random arrays for the inputs of a bundle; integers are positions in a table of 16 rows."""
     generator = np.random.default_rng(seed)
     return {
         argument.name: generator.integers(0, 16, argument.host_shape).astype(argument.host_dtype)
@@ -125,7 +125,7 @@ def test_padding_sparse_sticks_and_lx_without_manifest(tmp_path, is_said, column
 
 
 def test_loops_over_tiles_and_an_allocation_without_manifest(tmp_path):
-    """A tile with a gap behind its rows is a part of the whole array, which is what the host has."""
+    """A tile with a gap after its rows is a subview of the whole array, which is the argument of the host."""
     foreign = read_bundle(write_foreign(bundles.loop_bundle(), tmp_path / "foreign"))
     assert validate(foreign) == []
     x, z = foreign.manifest.arguments
@@ -168,7 +168,7 @@ def dsc_of(value: dict) -> dict:
 
 
 CORE_BYTES = 64 * 128
-#: Where the cores of an add have x, y and z, 1 MiB apart.
+#: Addresses of x, y and z on the cores of an add, 1 MiB apart.
 ADDRESSES = {-1 - 2 * k - core: (k << 20) + core * CORE_BYTES for k in range(3) for core in range(2)}
 
 
@@ -266,7 +266,7 @@ def test_forms_of_programs(size, tmp_path):
     foreign = read_bundle(tmp_path)
     (x,) = foreign.manifest.arguments
     assert (x.name, x.host_shape) == ("Tensor0", (256, 1024))
-    # Nothing is taken back from an allocation, which is all that the validator has to say.
+    # The validator reports only that results are not read from an allocation.
     assert {finding.rule for finding in validate(foreign)} == {"results"}
     run(foreign, random_inputs(foreign, 10))
 
@@ -306,12 +306,12 @@ DESIGNS = {
     for design in build().designs.values()
 }
 
-#: Facts that nothing else in the file tells: without them the design is another one, if still one.
+#: Facts that no other member of the file implies: without them the design has another meaning, or none.
 FACTS = {"debug_handle_", "coordinateMasking_", "maskingConstId_", "constantInfo_", "scale_"}
 
 
 def lacks(design, kind: str, key: str) -> bool:
-    """Return whether a fact of a design is lost with a field: masks, constants, broadcasts, what a shuffle holds."""
+    """Return whether removing a field loses a fact of a design: masks, constants, broadcasts, slices of a shuffle."""
     is_relayout = any(operand.held for operand in design.operands)
     return key in FACTS or (is_relayout and key in ("coordinates_", "dataStageParam_"))
 
@@ -349,7 +349,7 @@ def test_a_design_without_addresses_has_tensors_anywhere(tmp_path):
 
 
 def added(value: dict) -> dict:
-    """The JSON of a design with what other writers add: folds, links, empty maps, names of their own, another order."""
+    """Return the JSON of a design with additions of other writers: folds, links, empty maps, names, another order."""
     value = copy.deepcopy(value)
     (body,) = value.values()
     dsc = dsc_of(value)

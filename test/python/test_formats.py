@@ -175,7 +175,7 @@ def test_unknown_numerics_are_refused():
 
 
 def test_every_fp8_code_is_that_of_float8_e4m3fn():
-    """1 sign, 4 exponent, 3 mantissa bits, subnormals, and one code per sign that is no number."""
+    """1 sign, 4 exponent, 3 mantissa bits, subnormals, and one code per sign that is not a number."""
     codes = np.arange(256, dtype=np.uint8)
     expected = [_fp8_number(int(code)) for code in codes]
     np.testing.assert_array_equal(decode_fp8(codes), np.array(expected, np.float32))
@@ -191,7 +191,7 @@ def _fp8_number(code: int) -> float:
 
 
 def test_numbers_of_one_byte_have_constants():
-    """Those that a format has exactly: what masks need."""
+    """Constants that a format represents exactly, as masks need them."""
     assert [constant_bits(value, INT8) for value in (0.0, -1, 127)] == [0, 0xFF, 0x7F]
     assert [constant_bits(value, FP8) for value in (0.0, 448, -2.0)] == [0, 0x7E, 0xC0]
     assert [constant_value(bits, FP8) for bits in (0, 0x7E, 0xC0)] == [0.0, 448.0, -2.0]
@@ -199,7 +199,7 @@ def test_numbers_of_one_byte_have_constants():
 
 
 def float32_samples() -> np.ndarray:
-    """All fp16 and DL16 numbers, the ties between neighbours and what is beside them, and any bits."""
+    """All fp16 and DL16 numbers, the ties between neighbours, the numbers next to these, and random bits."""
     numbers = np.concatenate([CODES.view(np.float16).astype(np.float32), decode_dl16(CODES)])
     with np.errstate(all="ignore"):
         ties = np.concatenate([(numbers[1:] + numbers[:-1]) / 2, numbers])

@@ -74,7 +74,7 @@ def test_broadcast_constants_are_not_materialised():
 
 
 def test_uniform_constants_are_no_arguments():
-    """What has one value is a fill or a scalar, not data."""
+    """A constant with one value is a fill or a scalar, not data."""
     program = imported(lambda x: x * torch.full((65,), 0.5, dtype=torch.half), half(3, 65))
     assert [argument.name for argument in program.arguments] == ["x"]
     assert "dense" not in str(program.module)
@@ -119,7 +119,7 @@ def test_locations_name_line_module_and_operation():
 
 
 def test_hints_reach_linalg():
-    """What torch.fx.traceback.annotate says is in the metadata of the location."""
+    """Annotations of torch.fx.traceback.annotate are in the metadata of the location."""
 
     class Hinted(nn.Module):
         def forward(self, x):
@@ -156,7 +156,7 @@ def test_reciprocal_of_zero_is_infinite():
 
 
 def test_rows_that_see_nothing_are_zero():
-    """As in PyTorch, for boolean and for additive masks."""
+    """Rows without a visible key are zero, as in PyTorch, for boolean and for additive masks."""
     x = half(1, 1, 3, 64)
     mask = torch.tensor([[True, False, True], [False, False, False], [True, True, True]])
     for given in (mask, torch.zeros(3, 3).half().masked_fill(~mask, float("-inf"))):
@@ -166,7 +166,7 @@ def test_rows_that_see_nothing_are_zero():
 
 
 def _segments(x):
-    """What neither linalg nor a call of a kernel has: the kernel reads where its offsets say, unchecked."""
+    """An operation without a form in linalg or a kernel call: the kernel reads at its offsets, unchecked."""
     return torch.segment_reduce(x, "sum", offsets=torch.tensor([0, 2, 4]))
 
 
@@ -182,7 +182,7 @@ ERRORS = {
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_error(name, capfd):
-    """One sentence that names the culprit and its line; torch and MLIR print nothing themselves."""
+    """The error is one sentence that names the cause and its line; torch and MLIR print nothing."""
     model, message = ERRORS[name]
     with pytest.raises(CompileError, match=message) as caught:
         imported(model, half(4, 5))

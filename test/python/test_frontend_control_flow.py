@@ -20,7 +20,7 @@ from spyre_mlir.reference import CpuReference
 
 
 def check(model: Callable, *inputs: Tensor) -> None:
-    """The program, compiled for the first input, gives what the model gives for each."""
+    """Assert that the program, compiled for the first input, gives the results of the model for each input."""
     program = import_torch(model, inputs[:1], context=ir.Context())
     for x in inputs:
         call = program.bind(x)
@@ -54,7 +54,7 @@ def test_condition_in_a_condition():
 
 
 def test_condition_whose_reference_ran_under_a_dispatch_mode():
-    """What Dynamo did not compile once, under a mode, does not keep a later import from doing it."""
+    """A failed compilation by Dynamo, under a dispatch mode, does not prevent a later import."""
 
     def model(x):
         return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y * 2, (x,))
@@ -78,7 +78,7 @@ def test_scan():
 
 
 def test_map():
-    """Rows of what the body gives for each row; nothing is carried."""
+    """The results are rows, one for each row; there are no iter_args."""
     check(lambda x: map_rows(lambda row, w: torch.tanh(row) * w, x, torch.full((4,), 2.0)), torch.rand(5, 4))
 
 

@@ -70,7 +70,7 @@ def test_both_come_out_with_the_layout_that_was_asked_for(shape, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.bool, torch.int32, torch.int64])
 def test_other_types(dtype):
-    """The sticks are those of the device: 64 booleans or bfloat16, 32 integers."""
+    """The sticks are sticks of the device: 64 booleans or bfloat16, 32 integers."""
     program = imported(lambda x: spyre.pin(x.clone(), [0]), torch.ones(70, 3).to(dtype))
     ((_, layout),) = layouts(program)
     assert layout.digits[-1].modulus == (64 if dtype.itemsize < 4 else 32)
@@ -109,7 +109,7 @@ def test_parameters_buffers_and_new_tensors():
 
 
 def test_they_reach_the_device_and_change_no_number():
-    """The whole way: a result that is pinned lies as asked, and what is restickified is converted."""
+    """A pinned result has the requested layout on the device, and a restickified value is converted."""
     torch.manual_seed(0)
     model, x = Block().half(), torch.randn(3, 70).half()
     program = spyre_mlir.compile(model, (x,), verify_each=True)
@@ -159,7 +159,7 @@ def test_refusals_are_at_the_line_of_the_model(case):
 
 
 def test_eager_models_need_only_the_import():
-    """In a fresh process; what they return is a tensor of its own, as PyTorch wants of operators."""
+    """Eager models work in a fresh process; results are separate tensors, as PyTorch requires of operators."""
     code = (
         "import torch, spyre_mlir.frontend\nx = torch.ones(3)\n"
         "y = torch.ops.spyre.restickify(torch.ops.spyre.pin(x, [0]), [])\n"

@@ -28,7 +28,7 @@ def byte(*shape: int) -> torch.Tensor:
 
 
 def check(model, *inputs, tolerance: float = 2e-3) -> None:
-    """A compiled model gives what the model gives, and its types."""
+    """Assert that a compiled model gives the results and types of the model."""
     results, expected = spyre_mlir.compile(model, inputs)(*inputs), model(*inputs)
     pairs = zip(*(each if isinstance(each, tuple) else (each,) for each in (results, expected)), strict=True)
     for result, reference in pairs:
@@ -141,7 +141,7 @@ def test_a_pooling_of_one_image_is_that_of_a_batch_of_one(pool, dims):
 
 
 def test_a_pooling_of_volumes_of_integers_is_refused():
-    """It ends the process in torch-mlir."""
+    """torch-mlir would end the process for this pooling."""
     x = torch.ones(1, 2, 3, 6, 5, dtype=torch.int64)
     with pytest.raises(CompileError, match="max_pool3d of integers is not supported"):
         spyre_mlir.compile(lambda x: F.max_pool3d(x, 3, 2, 1), (x,))

@@ -48,7 +48,7 @@ def test_random_numbers_that_are_returned():
 
 
 def test_dropout_of_nothing_and_of_all():
-    """Nothing is drawn for the first, and the second one is 0."""
+    """A dropout of nothing draws no numbers, and a dropout of everything is 0."""
     x = torch.rand(4)
     assert [argument.name for argument in imported(lambda x: F.dropout(x, 0, True) + 1, x).arguments] == ["x"]
     assert not on_the_cpu(imported(lambda x: F.dropout(x, 1.0, True), x), x).any()

@@ -30,7 +30,7 @@ def on_the_cpu(program: Imported, *inputs: Any, **named: Any) -> Any:
 
 
 def same(got: Any, expected: Any) -> None:
-    """The same tensors and numbers in the same structure."""
+    """Assert the same tensors and numbers in the same structure."""
     values, tree = torch.utils._pytree.tree_flatten(got)
     expected_values, expected_tree = torch.utils._pytree.tree_flatten(expected)
     assert tree == expected_tree
@@ -72,7 +72,7 @@ def test_inputs_have_the_structure_of_the_model():
 
 
 def test_keyword_inputs_in_any_order():
-    """They are named in the program, too, and what is not given has its default."""
+    """Keyword inputs have names in the program, too, and omitted inputs have their defaults."""
 
     def model(x, *, scale=None, offset, shift=1.0):
         return x * scale - offset + shift
@@ -96,7 +96,7 @@ def test_integers_and_booleans():
 
 
 def test_numbers_are_those_of_the_example():
-    """A program is made for the numbers of its example; another one is an error, not a wrong result."""
+    """A program is specialised for the numbers of its example; another number is an error."""
 
     def model(x, n, *, name, flag=None):
         return x * n if name == "times" and flag is None else x + n
@@ -123,7 +123,7 @@ class _Module(nn.Module):
 
 
 def test_an_input_with_the_name_of_a_parameter():
-    """Both keep their data."""
+    """Input and parameter keep their data."""
 
     class Scaled(nn.Module):
         def __init__(self) -> None:
@@ -141,7 +141,7 @@ def test_an_input_with_the_name_of_a_parameter():
 
 
 def test_inputs_that_are_returned():
-    """They are the caller's tensors themselves, and views are views of them."""
+    """Such results are the tensors of the caller, and views are views of them."""
 
     def model(x, y):
         return x, y + 1, x.T, x[1:, None].expand(1, 4, 3)
@@ -157,7 +157,7 @@ def test_inputs_that_are_returned():
 
 
 def test_a_view_of_an_input_that_lies_in_another_way():
-    """What the model reshapes is a view of the example, and a copy of an input whose rows are columns."""
+    """The reshape is a view of the example, and a copy of an input whose rows are columns."""
 
     def model(x):
         return x.reshape(-1), x + 1
@@ -186,7 +186,7 @@ def test_results_that_share_memory():
 
 
 def test_state_that_is_returned():
-    """A parameter or a view of a buffer is that of the module; what is constant is new in each call."""
+    """A result is the parameter or the view of a buffer of the module itself; a constant is new in each call."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -224,7 +224,7 @@ class Counter(nn.Module):
 
 
 def test_buffers_that_change():
-    """Each call takes them as the last one left them, and the module has the new values, as in PyTorch."""
+    """Each call reads the buffers after the previous call, and the module has the new values, as in PyTorch."""
     model = Counter()
     eager, program = copy.deepcopy(model), imported(model, numbers(2, 3))
     for factor in (1, 2, 3):
@@ -235,7 +235,7 @@ def test_buffers_that_change():
 
 
 def test_buffers_that_change_are_inputs_behind_the_others():
-    """So the inputs of the model keep their positions, and the compiler knows that they are no weights."""
+    """The inputs of the model keep their positions, and the compiler knows that they are not weights."""
     program = imported(Counter(), numbers(2, 3))
     assert [(argument.name, argument.kind) for argument in program.arguments] == [
         ("x", "input"),
@@ -264,7 +264,7 @@ def test_inputs_that_change():
 
 
 def test_inputs_that_change_places():
-    """The new values are the old ones of the other, and what is kept of before is a tensor of its own."""
+    """The new value of each input is the old value of the other; a kept old value is a separate tensor."""
 
     def model(x, y, z):
         old = x.clone()
@@ -281,7 +281,7 @@ def test_inputs_that_change_places():
 
 
 def test_changes_of_what_lies_in_one_memory():
-    """The program has the arguments apart, so a change of one would not be seen in the other."""
+    """Arguments of the program are separate, so a change of one would not be visible in the other."""
     program = imported(lambda x, y: x.add_(y), numbers(3), numbers(3))
     x = numbers(3)
     with pytest.raises(CompileError, match="changes 'x' in place, but 'y' lies in the same memory"):
@@ -303,7 +303,7 @@ def test_nothing_to_compile():
 
 
 def test_results_of_one_operation():
-    """The parts of a split are views of what is split; the results of a norm are tensors of their own."""
+    """The parts of a split are views of its operand; the results of a norm are separate tensors."""
 
     def model(x):
         return (*torch.native_layer_norm(x, [4], None, None, 1e-5), *(x + 1).split(2))
@@ -315,7 +315,7 @@ def test_results_of_one_operation():
 
 
 def test_examples_that_are_one_tensor_are_two_inputs() -> None:
-    """torch.export takes the second one for both."""
+    """torch.export would use the second input for both."""
     x, y = torch.ones(4, 64).half(), torch.full((4, 64), 3.0).half()
     program = spyre_mlir.compile(lambda a, b: a - b, (x, x))
     assert torch.equal(program(x, y), x - y)

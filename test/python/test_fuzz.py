@@ -73,7 +73,7 @@ def _twice(x, y, z):
     return product.reshape(390)[:64].reshape(1, 64) + torch.cat((product, z))[:1, :1]
 
 
-#: What random programs found, made small: name -> function and shapes.
+#: Minimised findings of random programs: name -> function and shapes.
 FOUND = {
     "pieces smaller than a stick become the stick": (lambda y, x: y + x.flatten(0, 1).T, (128, 64), (4, 16, 128)),
     "pieces that do not fill a stick": (lambda y, x: y + x.flatten(0, 1).T, (128, 60), (5, 12, 128)),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The fuzzer: a few fixed cases of each kind are no faults, and planted faults are seen and made small."""
+"""The fuzzer: a few fixed cases of each kind find no fault, and planted faults are found and minimised."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def with_faults():
     ],
 )
 def test_a_planted_fault_is_seen(with_faults, operation, kind, why):
-    """And a worker that it has killed is replaced: the next case runs."""
+    """A worker that the fault has killed is replaced: the next case runs."""
     outcome = with_faults.one(planted(operation))
     assert outcome.kind == kind and why in outcome.why
     assert with_faults.one(planted("torch.square(")).kind == "right"
@@ -117,7 +117,7 @@ def test_a_planted_fault_is_seen(with_faults, operation, kind, why):
 
 @pytest.mark.parametrize("operation, kind", [("torch.exp(", "wrong"), ("torch.sigmoid(", "crash")])
 def test_a_planted_fault_is_made_small(with_faults, operation, kind):
-    """What stays is the statement with the fault, of an input, without options."""
+    """The minimised case has one input, no options, and only the statement with the fault."""
     small = minimise(planted(operation), smaller_programs, lambda case: with_faults.one(case).kind == kind)
     assert [each.text for each in small.statements] == [f"{operation}{{0}})"]
     assert len(small.inputs) == 1 and not small.options and small.structure == "tuple"
@@ -132,14 +132,14 @@ def test_lists_are_cut_down_to_what_fails():
 
 
 def outcomes(kind: str, count: int) -> list[tuple[str, str]]:
-    """What comes of the first cases of a kind, in this process."""
+    """Return the outcomes of the first cases of a kind, run in this process."""
     return [fuzz_kinds.run(fuzz_kinds.Ticket(kind, SEED, index)) for index in range(count)]
 
 
 @pytest.mark.sampled(20)
 @pytest.mark.parametrize("kind", fuzz_planted.OF_KINDS)
 def test_pytorch_as_a_compiler_is_right(kind):
-    """Every program of every kind: the rule finds no fault where there is none."""
+    """PyTorch in place of the compiler has no fault, for every program of every kind."""
     with fuzz_planted.compiler(fuzz_planted.Faithful):
         found = outcomes(kind, 30)
     assert {name for name, _ in found} <= {"right", "skipped"}, found
@@ -192,7 +192,7 @@ def test_other_bits_of_a_loaded_program_are_seen(monkeypatch):
     assert (kind, why) == ("wrong", "value 1: other bits instead of the same bits")
 
 
-# The rule of what is right.
+# The rule of right results.
 
 ADDED = Case((X,), (Statement("v0", "{0} + 1", ("x0",)),), ("v0",))
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import pytest
 from fuzz_named_dims import named_program, run
 
-#: What was wrong once: a view of a tile that an inner loop cuts again; a conversion of a buffer that is partly written,
-#: also in the outer of two loops; tiles of one element that come first in a dim.
+#: Seeds of past faults: a view of a tile that an inner loop cuts again; a conversion of a partly written buffer, also
+#: in the outer of two loops; tiles of one element that come first in a dim.
 FOUND = (1009, 1020, 1033, 10141, 10156)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Lookups on the device: numbers, traffic, the form of an access in the SuperDSC schema, and what is refused."""
+"""Lookups on the device: numbers, traffic, the form of an access in the SuperDSC schema, and refusals."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_every_level_can_be_executed() -> None:
 
 
 def test_a_known_position() -> None:
-    """The same row for all is a slice, no lookup: it is read once."""
+    """The same row for all positions is a slice, not a lookup: it is read once."""
     table, x = nn.Embedding(9, 65).half().requires_grad_(False), numbers(2, 5, 65).half()
     program = spyre_mlir.compile(lambda x: x - table(torch.full((2, 5), 3)), (x,), sencores=2, fallback=False)
     assert torch.equal(program(x), x - table.weight[3])
@@ -115,7 +115,7 @@ def test_a_known_position() -> None:
 
 
 def test_positions_of_two_lookups() -> None:
-    """They are read from device memory by both, and laid out by the host, for no integer gets another stick."""
+    """Both lookups read positions from device memory, laid out by the host: integers are not restickified."""
 
     def model(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x[i] * 2, torch.neg(y[i])
@@ -131,7 +131,7 @@ def test_positions_of_two_lookups() -> None:
     assert not [remark for remark in program.remarks if "readers of one buffer" in str(remark)]
 
 
-# -- what moves ---------------------------------------------------------------------------------------
+# -- traffic ------------------------------------------------------------------------------------------
 
 
 def test_only_the_rows_that_are_read_move() -> None:
@@ -161,7 +161,7 @@ def test_rows_are_contiguous() -> None:
 
 
 def test_a_table_beyond_the_span_of_a_core() -> None:
-    """Each row has an address of its own, so a table may be larger than what a core can span."""
+    """Each row has a separate address, so a table may be larger than the span of a core."""
     rows = default_target().span_bytes // (1024 * 2) + 1000
     text = f"""#i = affine_map<(d0, d1) -> (d0)>
     #id = affine_map<(d0, d1) -> (d0, d1)>
@@ -183,7 +183,7 @@ def test_a_table_beyond_the_span_of_a_core() -> None:
 
 
 def test_tables_and_positions_stay_in_device_memory() -> None:
-    """What is looked up, and where, is barred from the scratchpads, and the reason is told."""
+    """Tables and positions of lookups are not eligible for LX, and the reason is reported."""
     for name in ("a table that is computed", "positions that are computed"):
         program = compiled(name)
         reasons = [reason for each in program.bundle.manifest.buffers for reason in each.reasons]
@@ -231,7 +231,7 @@ def test_the_folder_runs_by_itself(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, compiled(name)(index).numpy())
 
 
-# -- what is refused ----------------------------------------------------------------------------------
+# -- refusals -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("wrong", [50, -1])

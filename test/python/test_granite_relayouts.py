@@ -58,7 +58,7 @@ def test_every_row_of_the_list_is_here():
 
 
 def test_a_row_has_the_pieces_of_the_list(row: ModelRelayout):
-    """And each piece of the target meets so many of the source, by the elements that both have."""
+    """Each piece of the target meets the listed number of pieces of the source, by their common elements."""
     *counts, bytes_ = PUBLISHED[row.name]
     sources = {
         sum(_meet(row, source, target) for source in _parts(row.source)) for target in _parts(row.target)
@@ -75,7 +75,7 @@ def _parts(pieces: Pieces) -> list[dict[str, int]]:
 
 
 def _meet(row: ModelRelayout, source: dict[str, int], target: dict[str, int]) -> bool:
-    """Whether two pieces have an element in common."""
+    """Return whether two pieces have a common element."""
 
     def ends(pieces: Pieces, part: dict[str, int], label: str) -> tuple[int, int]:
         share = row.sizes[label] // pieces.slices.get(label, 1)
@@ -142,7 +142,7 @@ def program_of(row: ModelRelayout) -> Program:
 
 
 def test_a_row_in_a_program(row: ModelRelayout):
-    """No rule of a bundle is broken, with cores that hold what the row says; the result is what came in."""
+    """The bundle is valid, with the cores of the row; the result equals the input."""
     bundle = program_of(row).bundle()
     assert validate(bundle) == []
     shape = [row.sizes[label] for label in row.labels]
@@ -213,7 +213,7 @@ def sticks_in_lx(relayout: Relayout, distribution: Distribution) -> dict[int, np
 
 
 def places(relayout: Relayout, distribution: Distribution, first: int, counts: np.ndarray) -> np.ndarray:
-    """Where the sticks of a transfer lie in LX on one side."""
+    """Return the addresses of the sticks of a transfer in LX on one side."""
     stride, strides = 1, dict[int, int]()
     for dim in relayout.order:
         strides[dim], stride = stride, stride * -(-relayout.units[dim] // distribution.splits[dim])
@@ -295,11 +295,11 @@ MAY_BE_IN_MEMORY = ("P03", "P04", "D3")
 
 
 def test_the_value_of_a_row_stays_on_chip(row: ModelRelayout):
-    """In a program of its shape, planned by the compiler; which takes no longer than through device memory."""
+    """A program of the row's shape keeps the value in LX, and takes no longer than through device memory."""
     program = PROGRAMS[row.name]
     result, apart = compiled(program), compiled(program, co_optimizing_lx_planning=False)
     reasons = residence(program, result).reasons
     assert not reasons or row.name in MAY_BE_IN_MEMORY, reasons
     assert validate(result.bundle) == []
-    # The cost model does not tell times within one percent apart.
+    # The cost model does not distinguish times within one percent.
     assert result.timeline().total_ns <= 1.01 * min(apart.timeline().total_ns, without_ring(program))

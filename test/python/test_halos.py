@@ -25,7 +25,7 @@ from spyre_mlir.layout.view import BufferView
 from spyre_mlir.layout.view_transforms import Slice
 from spyre_mlir.target.target import default_target, packaged_target
 
-#: A copy of 12 rows of 8 columns, each apart, and of two sticks of channels; the order of the dims is that of shapes.
+#: A copy of 12 rows of 8 columns and of two sticks of channels; the order of the dims is the order of the shape.
 IMAGE = refined([BufferView.of(StickLayout.for_tensor(default_target(), (12, 8, 128), "f16"))] * 2)
 SLIDING = ("conv2d", "depthwiseconv2dnative", "maxpoolfwd")
 
@@ -63,7 +63,7 @@ def test_what_cores_have_says_slices_and_halos(splits, halos):
 
 
 def test_halos_longer_than_slices_are_none():
-    """Several slices then begin with the first row, so that begins do not tell how many there are."""
+    """Several slices then begin with the first row, so the begins do not give the number of slices."""
     wanted = core_view(_with_halos((12, 4, 4)), 1, _rows_and_columns(6, 1))
     assert ring_division(IMAGE, wanted) is None
 
@@ -74,7 +74,7 @@ def test_slices_alone_have_no_halos():
 
 
 def test_a_copy_of_a_part_has_the_slices_of_its_readers():
-    """Readers see where the part lies in its buffer, not the copy, which begins at 0."""
+    """Readers see the position of the slice in its buffer, not in the copy, which begins at 0."""
     whole = BufferView.of(StickLayout.for_tensor(default_target(), (24, 8, 128), "f16"))
     part = Slice((12, 0, 0), (12, 8, 128), (1, 1, 1)).apply(whole)
     space = refined([part, BufferView.of(StickLayout.for_tensor(default_target(), (12, 8, 128), "f16"))])
@@ -85,7 +85,7 @@ def test_a_copy_of_a_part_has_the_slices_of_its_readers():
 
 @pytest.mark.parametrize("before, after", [(1, 1), (0, 2), (3, 0)])
 def test_transfers_bring_each_core_its_rows(before, after):
-    """A core takes its own slice from itself, the rows around it from those that have them; at the ends are none."""
+    """A core copies its own slice, and reads the rows around it from their owners; at the ends there are none."""
     space, division = _with_halos((12, before, after)), _rows_and_columns(4, 1)
     plan = relayout(space, core_view(IMAGE, 1, division), division)
     assert plan is not None
@@ -121,7 +121,7 @@ def _executions(program: spyre_mlir.Program) -> list:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_windows_with_padding_read_lx(name):
-    """The image between two convolutions never goes to device memory; numbers are exact."""
+    """The image between two convolutions is never in device memory; numbers are exact."""
     model, shape = PROGRAMS[name]
     program = check_exact(*whole_numbers(model, *shape), sencores=8)
     slid = [execution for execution in _executions(program) if execution.opcode in SLIDING]
@@ -164,7 +164,7 @@ def test_random_chains(seed):
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32])
 def test_images_that_no_layout_has(dtype: torch.dtype) -> None:
-    """Bands are for what lies in sticks: sums over windows of integers are for the host, and right there."""
+    """Bands require sticks: sums over windows of integers run on the host, with right numbers."""
     x = torch.randint(0, 9, (2, 4, 6, 6)).to(dtype)
     model = lambda x: torch.nn.functional.conv2d(x, torch.ones(4, 1, 3, 3, dtype=dtype), padding=1, groups=4)  # noqa: E731
     assert torch.equal(spyre_mlir.compile(model, (x,))(x), model(x))

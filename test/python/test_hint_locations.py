@@ -61,7 +61,7 @@ def test_hints_come_off_a_location(text: str) -> None:
 
 @pytest.mark.parametrize("text", LOCATIONS.values(), ids=LOCATIONS)
 def test_hints_do_not_move_a_location(text: str) -> None:
-    """File, line and column are those of the source."""
+    """File, line and column equal the source."""
     before = located(text)
     assert location_of(with_hints(before, hints_attr(HINTS))) == location_of(before)
 
@@ -79,7 +79,7 @@ def test_hints_are_found_inside_of_a_location(around: str) -> None:
 
 
 def test_other_metadata_stays() -> None:
-    """What else is in the dictionary that holds the hints is kept."""
+    """Other entries of the dictionary with the hints are kept."""
     both = located('loc(fused<{node = "mm", sdsc.hints = [{id = 3 : i64, tiles = []}]}>["a.py":3:1])')
     assert without_hints(both) == located('loc(fused<{node = "mm"}>["a.py":3:1])')
 

@@ -75,7 +75,7 @@ def test_a_hint_through_a_view(capture):
 
 @pytest.mark.parametrize("capturing", ["spyre_mlir.compile", "torch.compile"])
 def test_names_of_inputs(capturing):
-    """Inputs carry their names, those of a flat tensor too, and the function the sizes of all dims."""
+    """Inputs have their names, also of a flat tensor, and the function has the sizes of all dims."""
     program = CAPTURES[capturing](kernel_of_view, *kernel_inputs(is_flat=True))
     assert argument_dims(program) == {"x_1d": '["M", "K"]', "y": '["K", "N"]', "z": '["M", "N"]'}
     assert dim_sizes(program) == SIZES
@@ -106,7 +106,7 @@ class Layers(nn.Module):
 
 
 def test_hints_in_submodules(capture):
-    """Each layer that a loop runs has a hint of its own, inside of the one around the loop."""
+    """Each layer in a loop has a separate hint, nested in the hint around the loop."""
     assert hints(capture(Layers().half(), half(8, 64))) == [
         ("linear", (1, 2)), ("relu", (1, 2)), ("exp", (1,)),
         ("linear", (1, 3)), ("relu", (1, 3)), ("exp", (1,)),
@@ -122,7 +122,7 @@ def around_softmax(x):
 
 
 def test_every_step_of_a_composite_operation_has_its_hints(capture):
-    """Softmax is taken apart: its steps keep the hint, and its neighbours have none."""
+    """Softmax is decomposed: its steps keep the hint, and its neighbours have none."""
     program = capture(around_softmax, half(8, 64))
     assert hints(program) == [("exp", ()), ("softmax", (1,)), ("tanh", ())]
     assert len([op for op in computing(program) if "id = 1" in str(op.location)]) > 3
@@ -144,7 +144,7 @@ COMPOSITE = {
 
 @pytest.mark.parametrize("name", COMPOSITE)
 def test_no_step_loses_its_hint(name):
-    """Whatever the frontend makes of an operation has the hint around it."""
+    """All operations that the frontend makes of an operation have its hint."""
     function, x = COMPOSITE[name]
 
     def model(x):
@@ -172,7 +172,7 @@ def test_a_hint_ends(capture):
 
 
 def test_ids_do_not_depend_on_what_was_compiled_before():
-    """The same model is the same module, with locations, however many hints were there before."""
+    """The same model gives the same module, with locations, for any number of earlier hints."""
     inputs = kernel_inputs()
     first, second = (imported(kernel, *inputs).module for _ in range(2))
     assert first.operation.get_asm(enable_debug_info=True) == second.operation.get_asm(enable_debug_info=True)
@@ -197,7 +197,7 @@ class Weighted(nn.Module):
 
 
 def test_names_of_parameters_and_buffers(capture):
-    """What a model owns carries its names to the arguments, however it becomes one."""
+    """Names of parameters and buffers are on the arguments, however the parameter becomes an argument."""
     model, (x, _, _) = Weighted(), kernel_inputs()
     named(model.weight, "K", "N"), named(model.bias, "M", "N")
     dims = argument_dims(capture(model, x))
@@ -243,7 +243,7 @@ def test_names_of_another_shape():
 
 
 def test_a_dim_is_declared_twice():
-    """With the same size that is no contradiction."""
+    """A second declaration with the same size is valid."""
     declare_tensor_dim("M", 64)
     declare_tensor_dim("M", 64)
     with pytest.raises(CompileError, match="'M' is declared with size 64 already, so it cannot have size 32"):
@@ -313,7 +313,7 @@ def test_naming_inside_a_model():
 
 @pytest.mark.parametrize("count", [0, -2, 2.0, True, "2"])
 def test_number_of_tiles(count, capture):
-    """It is a positive integer: else an error at the line of an operation under the hint."""
+    """A number of tiles is a positive integer: else an error at the line of an operation under the hint."""
 
     class Model(nn.Module):
         def forward(self, x):

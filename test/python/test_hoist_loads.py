@@ -21,7 +21,7 @@ FILE = Path(__file__).parents[1] / "passes" / "hoist-loads.mlir"
     [(2, 1, True), (1, 1, False), (1, 2, False), (1, None, False), (None, 1, True)],
 )
 def test_loads_move_where_the_program_takes_less_time(before, after, is_moved) -> None:
-    """The pass evaluates the program as it is, then with the moves; a plan that does not exist takes no time."""
+    """The pass evaluates the unchanged program, then the moves; a plan that does not exist has no time."""
     times = [None if time is None else SimpleNamespace(nanoseconds=time) for time in (before, after)]
     evaluator = SimpleNamespace(time=lambda _: times.pop(0))
     module = ir.Module.parse(FILE.read_text(encoding="utf-8").split("// -----")[0], context())

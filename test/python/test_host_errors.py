@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a host function refuses to be, and what is an error of a run: never a dead process."""
+"""Operations that a host function refuses, and errors of a run, which never end the process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.tools.spyre_run import main as spyre_run
 from spyre_mlir.tools.spyre_validate import main as spyre_validate
 
-# -- what is refused ---------------------------------------------------------------------------------------
+# -- refusals ----------------------------------------------------------------------------------------------
 
 REFUSED = {
     "a call of LLVM": ("""llvm.func @system(!llvm.ptr) -> i32
@@ -82,7 +82,7 @@ def test_what_has_no_rule_is_refused_before_it_runs(name: str) -> None:
 
 
 def test_a_pad_without_its_operand_is_refused() -> None:
-    """-2^63 stands for an operand, which is not there."""
+    """-2^63 represents an operand that is absent."""
     text = """func.func @main(%x: tensor<2xf32>) -> tensor<4xf32> {
   %z = arith.constant 0.0 : f32
   %y = tensor.pad %x low[-9223372036854775808] high[1] {
@@ -151,7 +151,7 @@ INDEXED = {
 @pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 @pytest.mark.parametrize("name", INDEXED)
 def test_an_index_out_of_bounds_is_an_error_that_names_it(name: str) -> None:
-    """As in PyTorch, however far it is, and the program runs on after it."""
+    """The error names the index, as in PyTorch, for any index, and the program can run after it."""
     x, i = torch.arange(16.0).reshape(8, 2).half(), torch.tensor([0, 3, 2, 5, 1, 7])
     program = spyre_mlir.compile(INDEXED[name], (x, i))
     assert torch.equal(program(x, i).double(), INDEXED[name](x, i).double())

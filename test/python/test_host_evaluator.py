@@ -130,7 +130,7 @@ func.func @main(%x: tensor<6x11xf32>) -> (tensor<6xf32>, tensor<6xi64>) {
 
 @pytest.mark.parametrize("predicate", ["ogt", "oge", "ugt"])
 def test_the_index_of_a_maximum(predicate: str) -> None:
-    """The first or the last of equal ones, as the comparison says; NaN and rows of -inf as upstream."""
+    """The first or the last of equal maxima, by the comparison; NaN and rows of -inf as upstream."""
     x = np.random.default_rng(2).integers(-3, 4, (6, 11)).astype(np.float32)
     x[1], x[2, 4], x[3, 0] = -np.inf, np.nan, np.nan
     text = ARGMAX.replace("PREDICATE", predicate)
@@ -157,7 +157,7 @@ def test_large_ops_are_evaluated_in_parts(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_long_product_of_one_row_and_one_column_is_summed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its reduction loop alone is cut into parts, for the parallel ones have one point each."""
+    """Only its reduction loop is cut into parts, because the parallel loops have one iteration each."""
     from spyre_mlir.host import structured_ops
 
     monkeypatch.setattr(structured_ops, "_MATMUL_BLOCK", 8)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs that the device cannot run whole: numbers, folders, what is told of them, errors."""
+"""Programs that the device cannot run whole: numbers, folders, remarks, errors."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_64_bit_integers_do_not_overflow_unnoticed() -> None:
 
 
 def test_an_argument_can_be_for_the_host_alone_or_for_nobody() -> None:
-    """A tied weight is read by both; positions only by the host; an input without a use is taken."""
+    """Both read a tied weight; only the host reads positions; an input without a use is accepted."""
 
     class Model(torch.nn.Module):
         def __init__(self) -> None:
@@ -160,7 +160,7 @@ def test_a_program_of_several_steps_has_no_single_bundle() -> None:
 
 
 def test_a_model_that_computes_nothing_has_no_steps() -> None:
-    """What it returns are its inputs themselves, or what is known."""
+    """Its results are its inputs themselves, or constants."""
     x = torch.ones(3, 4).half()
     program = spyre_mlir.compile(lambda x: (x, x.T, torch.zeros(2), None), (x,))
     same, turned, zeros, nothing = program(x)
@@ -227,7 +227,7 @@ def names(arguments) -> list[str]:
 
 
 def test_a_value_stays_in_device_memory_over_a_host_call() -> None:
-    """device_0's result goes to the host, which reads it, but does not come back for device_1."""
+    """The host reads device_0's result, which is not copied back for device_1."""
     first, host, last = spyre_mlir.compile(sin_program()).transfers()
     assert (names(first.to_device), names(first.to_host), names(first.resident)) == (
         ["arg0"],
@@ -241,7 +241,7 @@ def test_a_value_stays_in_device_memory_over_a_host_call() -> None:
 
 
 def test_a_value_that_is_wanted_otherwise_goes_by_way_of_the_host() -> None:
-    """Made with its columns in sticks; the later bundle is told to take it with its rows there."""
+    """The value has its columns in sticks; the later bundle reads it with its rows in sticks."""
     program = spyre_mlir.compile(sin_program())
     (made,) = [each for each in program.bundles[0].bundle.manifest.arguments if each.kind == "result"]
     last = program.bundles[1]

@@ -53,7 +53,7 @@ INTEGERS = {
 
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integers_wrap_around_at_their_width(name: str) -> None:
-    """Also INT_MIN / -1, which is INT_MIN, and shifts beyond the width."""
+    """INT_MIN / -1 is INT_MIN, and shifts beyond the width have results, too."""
     (result,) = call(elementwise(["i8", "i8"], "i8", f"%r = arith.{name} %a0, %a1 : i8", len(_I8)), _I8, _J8)
     np.testing.assert_array_equal(result, INTEGERS[name])
 

@@ -46,7 +46,7 @@ def random_step(rng: random.Random, array: np.ndarray):
 
 
 def shown_by(view: HostView, array: np.ndarray) -> np.ndarray:
-    """What a view holds by its definition: the digits of each position times their strides."""
+    """Return the elements of a view by its definition: the digits of each position times their strides."""
     where = np.full(view.shape, view.offset)
     for at, pieces in enumerate(view.dims):
         digits = np.unravel_index(np.arange(view.shape[at]), [size for size, _ in pieces])
@@ -56,7 +56,7 @@ def shown_by(view: HostView, array: np.ndarray) -> np.ndarray:
 
 
 def test_views_address_what_numpy_shows():
-    """500 chains of view operations: the same elements; None only for a part of what numpy would copy, too."""
+    """500 chains of view operations: the same elements; None only where numpy would copy, too."""
     refused = in_pieces = 0
     for seed in range(500):
         rng = random.Random(seed)
@@ -79,7 +79,7 @@ def test_views_address_what_numpy_shows():
 
 
 def test_pieces_and_sticks():
-    """Patches of 16 x 16 fall on sticks of 64 elements, those of 14 x 14 do not."""
+    """Patches of 16 x 16 fall on sticks of 64 elements, patches of 14 x 14 do not."""
     for side, falls in ((16, True), (64, True), (14, False)):
         whole = HostView.whole((3, 4 * side, 4 * side))
         apart = whole.after(Expand(((0,), (1, 2), (3, 4)), (3, 4, side, 4, side)))
@@ -112,7 +112,7 @@ class Cut(torch.nn.Module):
 
 
 def test_weights_are_cut_by_the_host(tmp_path):
-    """No conversion, no copy; the numbers of PyTorch; the array of a weight cut twice is saved once."""
+    """No conversion, no copy; the numbers equal PyTorch; the array of a weight cut twice is saved once."""
     model = Cut().half()
     x = torch.randn(64, 96, generator=torch.Generator().manual_seed(1)).half()
     program = spyre_mlir.compile(model, (x,), verify_each=True, clone_inputs=False)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A program whose work is the host's says so, once, with the reasons."""
+"""A program with host operations gives one warning, with the reasons."""
 
 from __future__ import annotations
 

@@ -38,14 +38,14 @@ EVERYBODY = {
 }
 BINDINGS = {"mlir", "diagnostics"}
 ALGEBRA = {"layout", "division"}
-#: No IR. The searches stand above the cost model, which prices what the algebra says.
+#: Without IR. The searches are above the cost model, which reads the algebra.
 MATHEMATICS = {"optimization", *ALGEBRA, "scratchpad", "tiling", "cost", "layout_search", "division_search"}
 IR = {"target", *MATHEMATICS, *BINDINGS, "dialects"}
 #: IR, without passes.
 SHARED = {"analysis", "rewriting", "lowering"}
 COMPILER = {*IR, *SHARED, "bundle", "ktir", "host", "plans", "partition", "timeline", "passes", "pipelines"}
 
-#: What each folder and each loose file may import of spyre_mlir, besides itself and EVERYBODY.
+#: Imports of spyre_mlir that each folder and each single file may have, besides itself and EVERYBODY.
 ALLOWED = {
     **{part: set() for part in EVERYBODY},
     "target": set(),
@@ -155,7 +155,7 @@ def test_dataclasses_are_those_of_records() -> None:
 
 @pytest.mark.parametrize("by", ["file", "part"])
 def test_no_circles(by: str) -> None:
-    """No file imports itself through others, those for type checking alone included; nor does a folder."""
+    """No file imports itself through others, imports for type checking included; nor does a folder."""
     modules = {module_of(path): path for path in FILES}
     group = {module: module if by == "file" else part(path) for module, path in modules.items()}
     edges: dict[str, set[str]] = {name: set() for name in group.values()}

@@ -26,7 +26,7 @@ def instance(some: list[LifetimeBoundBuffer], alignment: int = 1) -> Instance:
 
 
 def is_packing(some: Instance, offsets: np.ndarray, capacity: int) -> bool:
-    """By all pairs: inside the capacity, and no two live at a time overlap unless they are a pair at one base."""
+    """Check all pairs: inside the capacity, and two live buffers overlap only if they are a pair at one base."""
     begin, end = offsets, offsets + some.sizes
     meet = (some.starts[:, None] <= some.ends) & (some.starts <= some.ends[:, None])
     overlap = meet & (begin[:, None] < end) & (begin < end[:, None])
@@ -38,7 +38,7 @@ def is_packing(some: Instance, offsets: np.ndarray, capacity: int) -> bool:
 
 
 def packable(some: Instance, capacity: int) -> bool:
-    """By trying every offset of every buffer."""
+    """Search every offset of every buffer."""
     order = np.argsort(-some.sizes, kind="stable").tolist()
     offsets = np.zeros(len(some), np.int64)
 
@@ -123,7 +123,7 @@ def test_packings_of_larger_sets_with_pairs_are_legal(seed):
 
 
 def test_neighbours_of_a_single_use_do_not_meet():
-    """b takes the place of a and c that of b, all at op 1; a and c are no pair, so both cannot be at b's base."""
+    """b is in place of a and c in place of b, all at op 1; a and c are not a pair, so only one may be at b's base."""
     some = buffers(
         buffer(2, 0, 1, name="a"),
         buffer(2, 1, name="b", parents=["a"]),
@@ -135,7 +135,7 @@ def test_neighbours_of_a_single_use_do_not_meet():
 
 
 def test_a_gap_may_be_left_below_a_buffer():
-    """One byte above LOAD these fit, but not if each floor that a buffer can begin at is used."""
+    """The buffers fit in LOAD plus one byte, but not at every floor where a buffer can begin."""
     rows = [
         (6, 1, 1), (10, 1, 2), (2, 2, 3), (4, 3, 3), (5, 2, 4),
         (11, 1, 4), (6, 3, 4), (8, 5, 5), (6, 4, 5), (13, 5, 6),
@@ -147,7 +147,7 @@ def test_a_gap_may_be_left_below_a_buffer():
 
 
 def test_a_chain_of_pairs_has_one_address():
-    """However long, at the size of its largest buffer."""
+    """A chain of any length has the size of its largest buffer."""
     some = [
         buffer(1000 - at, at, at + 1, name=f"b{at}", parents=[f"b{at - 1}"] * (at > 0)) for at in range(500)
     ]
@@ -166,7 +166,7 @@ def test_many_pairs_and_no_packing():
 
 
 def test_pairs_that_must_share_prove_nothing_if_they_may(monkeypatch):
-    """The proof without the parents' last operations is no proof for what shares them."""
+    """A proof without the last operations of the parents does not hold for buffers that share their addresses."""
     monkeypatch.setattr(packing, "_FIRST_ROUND", 10)
     parents = [buffer(40, 100 + 2 * at, 101 + 2 * at, name=f"p{at}") for at in range(20)]
     children = [buffer(40, each.last, name=f"c{each.name}", parents=[each.name]) for each in parents]
@@ -188,7 +188,7 @@ def test_public_hard_instances_are_placed(name):
 @needs_instances
 @pytest.mark.parametrize("name", "ABCDEFGH")
 def test_variants_of_the_hard_instances_are_placed(name):
-    """No order of the buffers or of time is needed, nor sizes just so: at most one of six gives up."""
+    """Variants in the order of buffers, in time and in sizes are placed: the search gives up at most one of six."""
     placed = 0
     for seed in range(6):
         some = instance(varied(name, seed))
@@ -211,7 +211,7 @@ def test_packings_without_slack_are_found(count, capacity, time):
 
 
 def test_the_same_instance_gives_the_same_packing():
-    """Also after other searches in the same process."""
+    """Other searches in the same process do not change the packing."""
     some = instance(guillotine(120, 0, 64, 60))
     first = pack(some, 64, 500_000)
     pack(instance(guillotine(60, 1)), 1 << 20, 1000)
@@ -222,7 +222,7 @@ def test_the_same_instance_gives_the_same_packing():
 
 
 def test_a_failed_part_is_not_blamed_on_others():
-    """100 sets behind each other in time, of which one does not fit, need about the nodes of all of them once."""
+    """100 sets one after the other in time, of which one does not fit, need about the nodes of all of them once."""
     rows = [
         (size, 6 * part + first, 6 * part + last)
         for part in range(100)
@@ -234,7 +234,7 @@ def test_a_failed_part_is_not_blamed_on_others():
 
 
 def test_the_budget_ends_a_search():
-    """Then nothing is claimed, and no more nodes are visited."""
+    """The search then claims nothing, and visits no more nodes."""
     some = instance(guillotine(120, 0, 64, 60))
     assert pack(some, 64, 50) == Packing(None, False, 50)
 
@@ -266,7 +266,7 @@ def test_the_solver_places_all_where_heuristics_need_not(seed):
 
 
 def test_the_solver_drops_what_saves_least():
-    """Of sets that do not fit, the buffer with the least saving per byte and time; the bound is that of any loss."""
+    """Of sets that do not fit, drop the buffer with the least saving per byte and time; the bound covers any drop."""
     rows = enumerate(TIGHT[0])
     some = [
         buffer(size, first, last, name=f"b{at}", spilled_traffic=90 + at) for at, (size, first, last) in rows

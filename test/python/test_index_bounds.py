@@ -51,7 +51,7 @@ USES = {
 
 @pytest.mark.parametrize("name", USES)
 def test_an_index_out_of_range_is_an_error_that_names_operation_index_and_bound(name):
-    """The last index is right; the one behind it, and a huge one, are no silent writes to nowhere."""
+    """The last index is valid; the next index, and a huge one, are errors instead of silent writes."""
     function, size = USES[name]
     program = spyre_mlir.compile(function, (X, torch.tensor([1])))
     last = torch.tensor([size - 1])
@@ -62,7 +62,7 @@ def test_an_index_out_of_range_is_an_error_that_names_operation_index_and_bound(
 
 
 def test_the_folder_of_a_program_keeps_the_bounds(tmp_path):
-    """What was saved is checked as the program itself is."""
+    """A loaded program has the checks of the program that was saved."""
     spyre_mlir.compile(_index_put, (X, torch.tensor([1]))).save(tmp_path / "p")
     program = Program.load(tmp_path / "p")
     with pytest.raises(CompileError, match="its element 8 is out of range"):
@@ -120,7 +120,7 @@ COMPUTED = {
 @pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 @pytest.mark.parametrize("name", COMPUTED)
 def test_a_computed_index_out_of_range_is_an_error(name):
-    """No bound on the argument is the operation's: the index itself is checked, on the host."""
+    """The bound of the argument does not apply to a computed index, so the host checks the index itself."""
     function, wrong = COMPUTED[name]
     program = spyre_mlir.compile(function, (-X if name == "argmax" else X, torch.tensor([1])))
     right = -X if name == "argmax" else X

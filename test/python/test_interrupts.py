@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Ctrl-C: every tool says that it was interrupted, ends with status 130, and leaves files as they were."""
+"""Ctrl-C: every tool reports the interrupt, ends with status 130, and does not change files."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ MUTANTS = 5
     "level", ["linalg", "device-ops", "tiled", "laid-out", "divided", "placed", "bundle"]
 )
 def test_a_mutant_is_right_or_refused(level):
-    """What enters at a level is a program with the meaning of its IR, or a diagnostic."""
+    """IR that enters at a level gives a program with the meaning of the IR, or a diagnostic."""
     calls, descriptions = [], []
     for number, (name, _) in enumerate(each for each in sources() if each[1] == level):
         changed = mutants(source(name, level), number)

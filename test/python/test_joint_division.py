@@ -40,7 +40,7 @@ UNARY = space_of(SHAPE, Operand((0, 1)), Operand((0, 1)))
 ROW_SUMS = space_of(SHAPE, Operand((0, 1)), Operand((0,), (0, -1)))
 ADD = space_of(SHAPE, Operand((0, 1)), Operand((0, 1)), Operand((0, 1)))
 PRODUCT = matmul_of(512, 1024, 1024)
-#: What the ring copies: a matrix, a row of it.
+#: Buffers of the ring: a matrix, a row of it.
 MATRIX, ROW = refined([UNARY.views[0]] * 2), refined([Operand((0,)).view(SHAPE[1:])] * 2)
 
 
@@ -55,7 +55,7 @@ def work(opcode: str, space: Space, *splits: int, blocked: frozenset[int] = froz
 
 
 def fixed(opcode: str, space: Space, *splits: int) -> DividedOp:
-    """Work whose division stays as it is."""
+    """Return an operation with a fixed division."""
     return replace(work(opcode, space, *splits), fixed=True)
 
 
@@ -64,7 +64,7 @@ def splits_of(found: JointDivision) -> list[tuple[int, ...]]:
 
 
 def relaid(found: JointDivision) -> list[bool]:
-    """Of each buffer, whether the ring carries it."""
+    """Return for each buffer whether the ring carries it."""
     return [home is not None and home.relayout_view is not None for home in found.placements]
 
 
@@ -81,14 +81,14 @@ def test_the_head_of_a_softmax_agrees_on_columns():
 
 
 def test_blocked_dims_keep_their_slices():
-    """A masked dim cannot be split, so the operation with the mask stays as it is and the others follow it."""
+    """A masked dim cannot be split, so the operation with the mask is unchanged and the others follow it."""
     works = [HEAD[0], work("sub", MINUS, 32, 1, blocked=frozenset({1})), HEAD[2]]
     found = divide_jointly(works, BUFFERS, LX)
     assert splits_of(found)[1:] == [(32, 1), (32, 1)]
 
 
 def test_what_does_not_fit_is_no_reason_to_agree():
-    """Without any room in LX pointwise operations stay as they are."""
+    """Without capacity in LX the divisions of pointwise operations do not change."""
     found = divide_jointly(HEAD[1:], [SharedBuffer(((0, 2), (1, 0)), space=MATRIX)], 0)
     assert splits_of(found) == [each.division.splits for each in HEAD[1:]]
     assert found.after == found.before
@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_no_reason_to_agree():
 
 
 def test_fixed_works_keep_their_divisions():
-    """What a plan file pins stays, and what reads it follows."""
+    """Divisions pinned by a plan file do not change, and readers follow them."""
     works = [fixed("exp", UNARY, 4, 8), work("exp", UNARY, 32, 1)]
     found = divide_jointly(works, [SharedBuffer(((0, 1), (1, 0)), space=MATRIX)], LX)
     assert splits_of(found) == [(4, 8), (4, 8)]
@@ -110,7 +110,7 @@ def pair(first: tuple[int, ...], second: tuple[int, ...]) -> list[DividedOp]:
 
 
 def test_a_relayout_is_taken_when_it_pays():
-    """Two divisions that cannot change: a megabyte goes over the ring in less time than through device memory."""
+    """Two fixed divisions: sending a megabyte over the ring takes less time than through device memory."""
     buffer = SharedBuffer(((0, 1), (1, 0)), space=MATRIX)
     found = divide_jointly(pair((32, 1), (2, 16)), [buffer], LX)
     without = divide_jointly(pair((32, 1), (2, 16)), [buffer], LX, relayouts=False)
@@ -119,7 +119,7 @@ def test_a_relayout_is_taken_when_it_pays():
 
 
 def test_no_relayout_is_taken_when_none_is_needed():
-    """Equal divisions find the buffer as it is."""
+    """With equal divisions the reader finds its slices in LX."""
     found = divide_jointly(pair((32, 1), (32, 1)), [SharedBuffer(((0, 1), (1, 0)), space=MATRIX)], LX)
     assert found.placements[0] is not None and relaid(found) == [False]
 
@@ -139,7 +139,7 @@ def test_what_the_ring_cannot_copy_goes_through_device_memory():
 
 
 def test_two_readers_pay_for_one_relayout():
-    """Both want the same view: the relayout is in the time once."""
+    """Both readers need the same view: the time of the relayout counts once."""
     writer, reader = pair((32, 1), (2, 16))
     found = divide_jointly(
         [writer, reader, reader], [SharedBuffer(((0, 1), (1, 0), (2, 0)), space=MATRIX)], LX
@@ -172,7 +172,7 @@ def _alone(works: Sequence[DividedOp], in_lx: Sequence[set[int]]) -> list[float]
 
 
 def test_a_split_sum_goes_over_the_ring():
-    """Of a matmul with K in 4 parts the finishing cores hold the result; a shuffle brings it to all others."""
+    """The finishing cores of a matmul with K in 4 parts have the result; a shuffle sends it to all others."""
     product = matmul_of(512, 1024, 4096)
     works = [fixed("batchmatmul", product, 8, 1, 4), fixed("exp", UNARY, 32, 1)]
     found = divide_jointly(works, [SharedBuffer(((0, 2), (1, 0)), space=MATRIX)], LX)
@@ -185,7 +185,7 @@ def test_a_split_sum_goes_over_the_ring():
 
 
 def layers(number: int, odd: int | None = None) -> tuple[list[DividedOp], list[SharedBuffer]]:
-    """A matrix through layers, one behind the other: rows, which stay, then the maximum of each column taken off.
+    """A matrix through a sequence of layers: rows, which are unchanged, then the maximum of each column subtracted.
 
     The ``odd`` one cannot slice the maximum of its columns in another way.
     """
@@ -216,7 +216,7 @@ def plans(
 
 
 def test_equal_layers_get_equal_plans():
-    """Six layers, one plan, which is not the one that they came with."""
+    """Six layers get one plan, which differs from the initial plan."""
     works, buffers = layers(6)
     found = divide_jointly(works, buffers, LX)
     assert len(set(plans(found))) == 1
@@ -225,7 +225,7 @@ def test_equal_layers_get_equal_plans():
 
 @pytest.mark.parametrize("odd", range(6))
 def test_a_layer_that_differs_changes_its_own_plan(odd: int):
-    """Where one layer cannot slice its maximum otherwise, the other five keep the plan that they had."""
+    """One layer has a fixed division of its maximum; the other five keep their joint plan."""
     same, other = plans(divide_jointly(*layers(6), LX)), plans(divide_jointly(*layers(6, odd), LX))
     assert [at for at in range(6) if same[at] != other[at]] == [odd]
 
@@ -243,7 +243,7 @@ class Use:
 
 Spot = tuple[
     CoreView, bool, CoreView | None
-]  # in LX: the view, whether a copy is in device memory, the view behind
+]  # in LX: the view, whether a copy is in device memory, the view afterwards
 
 
 def spots(
@@ -288,7 +288,7 @@ def use_of(
 
 
 def _copy_ns(buffer: SharedBuffer, view: CoreView) -> float:
-    """A clone between LX and device memory, whose cores have what the view says; ``inf`` if there is none."""
+    """Return the time of a clone between LX and device memory, with the slices of the view; ``inf`` if impossible."""
     assert buffer.space is not None
     made = copy_division(buffer.space, view)
     if made is None:
@@ -343,7 +343,7 @@ def _saved(op: DividedOp, operand: int, candidate: DivisionCandidate) -> float:
 def _options(
     works: Sequence[DividedOp], buffer: SharedBuffer, chosen: Sequence[DivisionCandidate], relayouts: bool
 ) -> list[Use]:
-    """Of all uses that put the same accesses into LX the cheapest."""
+    """Return the cheapest of all uses with the same accesses in LX."""
     found = (use_of(works, buffer, chosen, spot) for spot in spots(works, buffer, chosen, relayouts))
     able = [use for use in found if use is not None and _has_a_point(works, buffer, chosen, use)]
     cheapest: dict[frozenset[tuple[int, int]], Use] = {}

@@ -28,7 +28,7 @@ CORES = (4, 32)
 
 
 def _attention(x: torch.Tensor, qkv: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """A block of 4 heads of 64 over 256 tokens, with the norm before and the sum behind."""
+    """A block of 4 heads of 64 over 256 tokens, with the norm before and the sum after."""
     q, k, v = (F.layer_norm(x, (256,)) @ qkv).view(256, 3, 4, 64).permute(1, 2, 0, 3)
     scores = torch.softmax(q @ k.transpose(1, 2) * 0.125, -1)
     return x + (scores @ v).transpose(0, 1).reshape(256, 256) @ out
@@ -67,7 +67,7 @@ def compiled(name: str, cores: int, **options) -> spyre_mlir.Program:
 
 
 def shuffles(program: spyre_mlir.Program) -> int:
-    """How many relayouts a bundle has."""
+    """Return the number of relayouts of a bundle."""
     return sum(design.opcode == "shuffle" for design in program.bundle.designs.values())
 
 
@@ -76,7 +76,7 @@ def remarks(program: spyre_mlir.Program, pass_name: str, kind: str) -> list[Rema
 
 
 def check_runs(name: str, program: spyre_mlir.Program) -> None:
-    """No rule of a bundle is broken, the numbers are those of PyTorch, the traffic is the planned one."""
+    """The bundle is valid, the numbers equal PyTorch, and the traffic equals the plan."""
     assert not (findings := validate(program.bundle)), "\n".join(map(str, findings))
     inputs = inputs_of(name)
     check_close(name, program(*inputs), Apply(FUNCTIONS[name][0]).half(), inputs)
@@ -89,7 +89,7 @@ def check_runs(name: str, program: spyre_mlir.Program) -> None:
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_numbers_are_right(name: str, cores: int):
-    """On few cores and on all, with what goes over the ring."""
+    """The numbers are right on few cores and on all, with relayouts over the ring."""
     check_runs(name, compiled(name, cores))
 
 
@@ -104,14 +104,14 @@ def test_the_predicted_time_is_never_above_that_of_each_operation_by_itself(name
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_all_cores_hand_over_by_the_ring(name: str):
-    """Each program has a buffer that its readers want on other cores: a shuffle, less traffic and a shorter time."""
+    """Each program has a buffer that its readers need on other cores: a shuffle, less traffic and a shorter time."""
     program, alone = compiled(name, 32), compiled(name, 32, co_optimizing_lx_planning=False)
     assert shuffles(program)
     assert program.timeline().total_ns < alone.timeline().total_ns
 
 
 def test_a_split_sum_stays_on_chip():
-    """K in parts: the finishing cores hold the sums, a shuffle takes them to all, and the reader finds them there."""
+    """With K in parts the finishing cores have the sums, and a shuffle sends them to all cores for the reader."""
     program = compiled("sums over a long dim", 32)
     designs = program.bundle.designs.values()
     (relayout,) = [each for each in designs if each.opcode == "shuffle"]
@@ -133,7 +133,7 @@ def test_slices_that_differ():
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_one_core_has_no_relayout(name: str):
-    """There is nobody to hand over to."""
+    """A program on one core does not need relayouts."""
     program = compiled(name, 1)
     assert not shuffles(program)
     check_runs(name, program)
@@ -150,7 +150,7 @@ def test_little_lx(name: str, kept: float):
 
 
 def test_relayouts_without_room_go_through_device_memory():
-    """16 KiB per core hold some of the relayouts of attention; the others are taken away again, which is told."""
+    """16 KiB per core hold some of the relayouts of attention; the others are removed again, with a remark."""
     program = compiled("attention", 32, lx_frac_avail=0.992)
     planned, dropped = (
         remarks(program, *what)
@@ -161,7 +161,7 @@ def test_relayouts_without_room_go_through_device_memory():
 
 
 def test_plans_that_write_the_same_are_one():
-    """What stays in LX is planned later: divisions and relayouts alone make another program to evaluate."""
+    """A later pass plans LX: only divisions and relayouts make a different program to evaluate."""
     here, there = (CoreView((CoreRegion(start, ()),), False, (), ()) for start in (0, 64))
     kept, carried = BufferPlacement(here, False), BufferPlacement(here, False, 0.0, there, 1.0)
 
@@ -195,7 +195,7 @@ def test_no_lx_has_no_relayout():
 
 
 def files(program: spyre_mlir.Program, folder: Path) -> dict[str, bytes]:
-    """The bundle; the remarks beside it tell what passes did."""
+    """Return the files of the bundle without the remarks, which list decisions of passes."""
     program.save(folder)
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "remarks.jsonl"}
 
@@ -203,7 +203,7 @@ def files(program: spyre_mlir.Program, folder: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("cores", CORES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_plan_with_shuffles_gives_the_same_bundle(name: str, cores: int, tmp_path: Path):
-    """Byte for byte: divisions, copies and places of what the ring carries are in the plan."""
+    """The bytes are equal: the plan has divisions, copies and addresses of buffers that the ring carries."""
     program = compiled(name, cores)
     plan = program.plan()
     told = [each for each in plan["operations"] if "/shuffle." in each["name"]]
@@ -215,13 +215,13 @@ def test_a_plan_with_shuffles_gives_the_same_bundle(name: str, cores: int, tmp_p
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_plan_without_shuffles_gets_none(name: str):
-    """All operations are pinned, so the default compiler makes the bundle of the one without joint planning."""
+    """All operations are pinned, so the default compiler gives the bundle of the compiler without joint planning."""
     alone = compiled(name, 32, co_optimizing_lx_planning=False)
     assert spyre_mlir.compile(text_of(name), sencores=32, plan=alone.plan()).bundle == alone.bundle
 
 
 def test_a_plan_with_shuffles_needs_joint_planning():
-    """Which nobody else inserts: the error names them."""
+    """Only joint planning inserts shuffles: the error names them."""
     plan = compiled("softmax over rows", 32).plan()
     with pytest.raises(
         CompileError, match=r"does not insert 'max.0/shuffle.0', 'sum.0/shuffle.0' with these pins"

@@ -115,7 +115,7 @@ CHANGES: dict[str, Callable[[ir.Module], None]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_seen(module: ir.Module, name: str):
-    """After any change the usage is that of the function as it is now."""
+    """After any change the kept usage equals the usage of the changed function."""
     with usage_kept():
         before = usage_of(_function(module))
         CHANGES[name](module)
@@ -128,7 +128,7 @@ def test_a_change_is_seen(module: ir.Module, name: str):
 
 
 def test_another_function_of_the_same_text_is_another(module: ir.Module):
-    """A copy in the place of an erased function has a usage of its own."""
+    """A copy in place of an erased function has separate usage."""
     with usage_kept():
         before = usage_of(_function(module))
         func = before.func
@@ -141,7 +141,7 @@ def test_another_function_of_the_same_text_is_another(module: ir.Module):
 
 
 def test_a_large_constant_is_compared_and_never_written():
-    """Its numbers are not read for a state of the function; other numbers make another usage."""
+    """The state of a function does not contain the numbers of a constant; other numbers give other usage."""
     text = """
 func.func @main(%x: tensor<64x64xf16>) -> tensor<64x64xf16> {
   %w = arith.constant dense<"0xNUMBERS"> : tensor<64x64xf16>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs in KTIR on ktir-cpu, where that can be imported: their numbers, and what a wrong plan does."""
+"""Programs in KTIR on ktir-cpu, if it can be imported: their numbers, and the results of a wrong plan."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_work_for_the_host_is_refused() -> None:
 
 
 def test_bfloat16_is_refused() -> None:
-    """Its range is not that of f16: the numbers would be wrong without an error."""
+    """The range of bfloat16 differs from f16: the numbers would be wrong without an error."""
     with pytest.raises(CompileError, match="bfloat16 numbers"):
         spyre_mlir.compile(Apply(lambda x: x + 1), (torch.ones(4, 64).bfloat16(),), target="ktir")
 
@@ -224,7 +224,7 @@ def test_positions_of_a_call_are_arguments(addresses: bool, tmp_path: Path) -> N
 
 
 def test_a_larger_scratchpad_than_its_place_is_refused(tmp_path: Path) -> None:
-    """Its addresses would run into those of another type."""
+    """The addresses of LX would overlap the addresses of another memory."""
     device = device_file(tmp_path, lx={"bytes": 8388608})
     model, inputs = PROGRAMS["exp"]()
     with pytest.raises(CompileError, match="for an LX of 8388608 bytes; in KTIR it may have 4194304"):

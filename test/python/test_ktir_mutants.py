@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Texts of KTIR that are damaged at random: the parser takes them, or has one diagnostic with a line."""
+"""Randomly damaged texts of KTIR: the parser accepts them, or reports one diagnostic with a line."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Groups of programs in KTIR, in tensors and at addresses, on ktir-cpu as it is, with its LX of 2 MiB."""
+"""Groups of programs in KTIR, in tensors and at addresses, on unmodified ktir-cpu, with its LX of 2 MiB."""
 
 from __future__ import annotations
 

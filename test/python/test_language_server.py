@@ -23,7 +23,7 @@ URI = "file:///chain.mlir"
 
 
 def chain(count: int) -> str:
-    """A program of so many operations."""
+    """Return a program of ``count`` operations."""
     lines = [
         "func.func @main(%x: tensor<512x64xf16>) -> tensor<512x64xf16> {",
         "  %e = tensor.empty() : tensor<512x64xf16>",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the language server says about the names of a text, without a parse: the parser is the judge of it here."""
+"""Names that the language server finds in a text without a parse, compared with the parser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spyre_mlir.language_server.text_index import LEVELS, TextIndex, level_of, p
 from spyre_mlir.mlir import ir
 
 TESTS = Path(__file__).parents[1]
-# What lit has written lies in folders "Output", and is no input.
+# Folders "Output" contain outputs of lit, which are not inputs.
 INPUTS = [path for path in sorted(TESTS.rglob("*.mlir")) if "Output" not in path.parts]
 PASSES = [path for path in INPUTS if TESTS / "passes" in path.parents]
 FUNCTION = "func.func @f(%a: i32) {\n  return\n}\n"
@@ -29,7 +29,7 @@ def document(text: str, encoding: str = "utf-16") -> Document:
 
 
 def printed(text: str) -> list[str | None]:
-    """The programs of a text as the printer writes them, with names of its own; None for one with errors."""
+    """Return the programs of a text as printed, with new names; None for a program with errors."""
     found = []
     for _, part in parts(text):
         try:
@@ -62,7 +62,7 @@ def edited(found: Document, edit: types.Json) -> str:
         ("func.func @f() {\n %c = a.b\n}\nfunc.func @g() {\n %c = a.b\n c.d %c\n}", (5, 6), (4, 1)),
         ("^bb0(%in: f16):\n a.b %in // %in = 1", (1, 6), (0, 5)),
         ('x.y {a = "%b = "} {\n %b = c.d\n}\n e.f %b', (3, 6), None),
-        # Dictionaries of arguments, results and functions are in front of the body.
+        # Dictionaries of arguments, results and functions are before the body.
         ("func.func @f(%a: i32 {x.y}, %b: i32) attributes {z} {\n c.d %a, %b\n}", (1, 6), (0, 13)),
         ("func.func @f(%a: i32 {x.y}, %b: i32) -> (i32 {z}) {\n c.d %a, %b\n}", (1, 10), (0, 28)),
         # Arguments of the regions of loops and reductions.
@@ -72,7 +72,7 @@ def edited(found: Document, edit: types.Json) -> str:
         ("scf.forall (%i, %j) in (2, 2) shared_outs(%o = %x) -> (i32) {\n a.b %j, %o\n}", (1, 6), (0, 16)),
         ("%r = linalg.reduce ins(%x : i) dimensions = [2]\n (%in: f16, %acc: f16) {\n a.b %acc\n}", (2, 6), (1, 12)),
         ("cf.br ^bb1(%a : i32)\n^bb1(%a: i32):\n x.y %a", (2, 6), (1, 5)),
-        # Of a file with several programs, each has names of its own.
+        # Each of several programs in a file has separate names.
         ("#m = affine_map<() -> ()>\n// -----\n x.y {m = #m}", (2, 11), None),
         ('func.func @"a b"() {\n}\n call @"a b"()', (2, 7), (0, 10)),
         ("%-x = a.b\n c.d %-x", (1, 6), (0, 0)),
@@ -100,7 +100,7 @@ def test_every_name_of_every_test_file_has_its_definition():
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_program_with_another_name_is_the_same_program(seed):
-    """Where a rename leaves a use out, or takes one too many, the parser refuses the text or prints another one."""
+    """If a rename misses a use, or renames too many, the parser refuses the text or prints another program."""
     random_ = random.Random(seed)
     paths = [path for path in PASSES if path.stat().st_size < 8000]
     for path in random_.sample(paths, 12):

@@ -237,7 +237,7 @@ def test_the_bindings_stay_out_of_the_server():
 def test_the_processes_of_a_server_end_with_it_and_at_once():
     with client() as talk:
         talk.open(chain(3000))
-        # Texts wait for the process that compiles, more than a pipe holds.
+        # The texts for the busy compiler process exceed the buffer of a pipe.
         for version in range(2, 6):
             talk.change(chain(3000 + version), version)
             talk.at("hover", 2, 3)
@@ -261,7 +261,7 @@ def test_a_server_without_its_editor_leaves_no_process(end):
             talk.server.stdin.close()
         else:
             talk.tell("exit", None)
-        # It ended without being told that it was about to.
+        # The server ended without a shutdown request.
         assert talk.server.wait(HANG_SECONDS) == {"kill": -9, "close": 1, "exit": 1}[end]
         wait_for_the_end(processes)
 
@@ -307,7 +307,7 @@ def command_line(process: int) -> str:
 
 
 def is_running(process: int) -> bool:
-    """Whether a process has not ended: one that has is the last of its threads, and a zombie for its parent."""
+    """Return whether a process runs: an ended process is the last of its threads, and a zombie of its parent."""
     try:
         state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(") ")[2][0]
         return state != "Z" or len(os.listdir(f"/proc/{process}/task")) > 1

@@ -77,7 +77,7 @@ def test_projections_of_large_models(rows, depth, columns, cores):
 
 @pytest.fixture
 def small_spans(tmp_path):
-    """A device with a span of 128 KiB per core, so that its tilings and splits for it can be run."""
+    """Return a device with a span of 128 KiB per core, so that programs tiled and split for it can run."""
     return device_file(tmp_path, hbm={"span_bytes": 1 << 17})
 
 
@@ -123,7 +123,7 @@ class Decode(torch.nn.Module):
 
 @pytest.mark.parametrize(("batch", "heads", "keys"), [(16, 8, 256), (12, 6, 320)])
 def test_a_cache_that_no_division_brings_into_reach_is_converted_by_parts(small_spans, batch, heads, keys):
-    """Batches outermost for the host, heads outermost on the device: both would have to be split, on too many cores."""
+    """Batches outermost on the host, heads outermost on the device: splitting both would need too many cores."""
     torch.manual_seed(0)
     shapes = (batch, heads, 1, 64), (batch, heads, keys, 64), (batch, heads, keys, 64)
     q, k, v = (torch.randn(shape).half() for shape in shapes)

@@ -117,7 +117,7 @@ def test_digits_are_the_map_of_the_attribute():
 
 @pytest.mark.parametrize("seed", range(300))
 def test_dim_orders_place_by_padding_and_transposing(seed):
-    """Every element of a random tensor lies where the words of docs/layouts.md put it."""
+    """Every element of a random tensor has the position that docs/layouts.md describes."""
     rng = random.Random(seed)
     rank = seed % 6
     shape, dtype, outermost = random_shape(rng, rank), rng.choice(list(ELEMENTS)), rng.random() < 0.5
@@ -132,7 +132,7 @@ def test_dim_orders_place_by_padding_and_transposing(seed):
 
 @pytest.mark.parametrize("seed", range(200))
 def test_extent_is_the_room_that_the_device_array_has(seed):
-    """As far as ``extent`` every index has a place of its own; padding is what is beyond the shape."""
+    """Up to ``extent`` every index has a separate place; padding is beyond the shape."""
     rng = random.Random(seed)
     layout = random_layout(rng, 500)
     room = tuple(layout.extent(dim) for dim in range(len(layout.shape)))
@@ -148,7 +148,7 @@ def test_extent_is_the_room_that_the_device_array_has(seed):
 
 @pytest.mark.parametrize("seed", range(200))
 def test_padded_makes_room_in_one_dim_only(seed):
-    """The dim has room for a whole multiple and no more than needed; the order of elements stays."""
+    """The dim is padded to the next multiple; the order of elements does not change."""
     rng = random.Random(seed)
     layout = random_layout(rng, 500)
     for dim, multiple in ((dim, rng.choice((2, 32, 64, 128))) for dim in range(len(layout.shape))):
@@ -208,7 +208,7 @@ def test_an_order_names_each_dim_once(order, problem):
 
 
 def test_a_coordinate_and_back():
-    """Column 70 of row 2 lies in lane 6 of the second stick; column 130 of 130 is padding."""
+    """Column 70 of row 2 is in slot 6 of the second stick; column 130 of 130 is padding."""
     layout = StickLayout.for_tensor(default_target(), [3, 130], "f16")
     assert layout.to_device((2, 70)) == (1, 2, 6)
     assert layout.to_host((1, 2, 6)) == (2, 70)
@@ -237,7 +237,7 @@ OVERLAPPING = [(Digit(0, 32), Digit(0, 1, 64)), (Digit(0, 64), Digit(0, 2, 4), D
 
 @pytest.mark.parametrize("digits", OVERLAPPING)
 def test_digits_that_say_a_part_again(digits):
-    """d0 floordiv 32 beside d0 mod 64: the inverse takes each part of an index once."""
+    """d0 floordiv 32 with d0 mod 64: the inverse uses each part of an index once."""
     layout = StickLayout(default_target(), (100,), "f16", digits)
     assert [layout.to_host(layout.to_device((at,))) for at in range(100)] == [(at,) for at in range(100)]
 

@@ -70,7 +70,7 @@ def test_no_plan_of_a_random_graph_costs_less(seeds):
 
 @EACH_BLOCK
 def test_the_cost_is_that_of_the_decisions(seeds):
-    """What a plan reads somebody made, and all of it adds up to the cost that it names."""
+    """Every layout that a plan reads is produced, and the costs of its decisions add up to its cost."""
     for seed in seeds:
         graph, plan = _chosen(seed)
         assert price(graph, plan) == plan.cost, f"seed {seed}"
@@ -78,7 +78,7 @@ def test_the_cost_is_that_of_the_decisions(seeds):
 
 @EACH_BLOCK
 def test_never_more_than_a_conversion_for_each_edge(seeds):
-    """Nodes that decide one after the other, each with conversions of its own, are never cheaper."""
+    """Greedy decisions, each with separate conversions, are never cheaper."""
     for seed in seeds:
         graph, plan = _chosen(seed)
         assert plan.cost <= EdgeByEdge(graph).cost(), f"seed {seed}"
@@ -86,7 +86,7 @@ def test_never_more_than_a_conversion_for_each_edge(seeds):
 
 @EACH_BLOCK
 def test_the_beam_stays_between_bound_and_optimum(seeds):
-    """With tables of at most 64 entries, bound <= optimum <= cost, and the cost is that of a real plan."""
+    """With tables of at most 64 entries, bound <= optimum <= cost, and the cost is the cost of a real plan."""
     for seed in seeds:
         graph, exact = _chosen(seed)
         plan = choose(graph, limit_entries=64, width=200)
@@ -101,7 +101,7 @@ def test_a_beam_is_not_always_proven():
 
 @EACH_BLOCK
 def test_weights_are_never_converted(seeds):
-    """Neither is a transposed weight: a layout of the weight gives its readers any stick."""
+    """A transposed weight is not converted either: a layout of the weight gives its readers any stick."""
     for seed in seeds:
         graph, plan = _chosen(seed)
         for node, decision in zip(graph.nodes, plan.decisions, strict=True):
@@ -122,7 +122,7 @@ def test_a_plan_is_the_same_twice(seeds):
 
 
 def test_random_graphs_have_all_that_matters():
-    """Of each kind of node there are many, and most graphs have a tensor with several readers."""
+    """There are many nodes of each kind, and most graphs have a tensor with several readers."""
     graphs = [_random(seed) for seed in range(1000)]
     kinds = [type(node).__name__ for graph in graphs for node in graph.nodes]
     assert (
@@ -141,7 +141,7 @@ def test_conversions_equal_brute_force_over_forms(seed):
     """On matrices of one stick without views all transfers cost the same: the fewest conversions are the cheapest.
 
     The oracle knows two rules by heart: pointwise operations have one stick, a product a b has the contracted
-    dim in the stick of a, its columns in those of b and of the result; or the same of the transposed product.
+    dim in the stick of a, its columns in the sticks of b and the result; or the same of the transposed product.
     """
     operations = _square_program(random.Random(seed))
     graph = _square_graph(operations)
@@ -194,7 +194,7 @@ def _conversion_prices(graph: Graph, plan: LayoutPlan) -> float:
 
 
 def _fewest_conversions(program) -> int:
-    """Over all forms of all operations: (tensor, stick) that are wanted and not made, each as often as it is made."""
+    """Minimise over all layouts of all operations the (tensor, stick) pairs that are read but not made, times runs."""
     best = math.inf
     for chosen in itertools.product(*(_square_forms(opcode) for opcode, *_ in program)):
         made = {0: 1, 1: 1} | {index: lanes[-1] for index, lanes in enumerate(chosen, 2)}
@@ -239,7 +239,7 @@ def _given(graph: Graph, order: tuple[int, int] = ROWS, *, free: bool = False) -
 
 
 def test_two_readers_share_one_conversion():
-    """A tensor that two readers want with another stick is converted once."""
+    """A tensor that two readers need with another stick is converted once."""
     graph = Graph(default_target())
     rows, turned = _given(graph), _given(graph, TURNED)
     first = _matmul(graph, rows, turned)
@@ -274,7 +274,7 @@ def test_small_tensors_in_a_loop_are_not_packed(times, conversions):
 
 @pytest.mark.parametrize("times", [1, 100])
 def test_a_conversion_stands_outside_the_loop_of_its_readers(times):
-    """An input is converted as often as it is made, however often it is read."""
+    """A conversion of an input runs as often as its producer, however often it is read."""
     graph = Graph(default_target())
     rows, turned = _given(graph), _given(graph, TURNED)
     _matmul(graph, rows, turned, times)
@@ -283,7 +283,7 @@ def test_a_conversion_stands_outside_the_loop_of_its_readers(times):
 
 
 def test_a_conversion_runs_as_often_as_its_producer():
-    """What a loop makes is converted in each of its iterations, even for a reader outside."""
+    """A result of a loop is converted in each iteration, even for a reader outside of the loop."""
     graph = Graph(default_target())
     turned = StickLayout.for_tensor(default_target(), (128, 128), DTYPE, TURNED)
     source = _add(graph, (_given(graph, TURNED), _given(graph, TURNED)), times=7, pin=turned)
@@ -321,7 +321,7 @@ def test_a_part_with_a_pin_is_not_made_in_a_place_that_lies_differently():
 
 
 def test_a_pinned_view_is_still_a_view_of_something():
-    """A copy as the pin says is made of a view that the source's layout gives."""
+    """The pinned copy is made from a view that the layout of the source allows."""
     graph = Graph(default_target())
     source = _given(graph)
     pin = StickLayout.for_tensor(default_target(), (128, 64), DTYPE, TURNED)
@@ -335,7 +335,7 @@ def test_a_pinned_view_is_still_a_view_of_something():
 
 
 def test_a_pinned_view_is_converted_for_a_reader_that_cannot_take_it():
-    """A pin says how a tensor lies, not that its readers may use no other layout."""
+    """A pin states the layout of a tensor, but its readers may use another layout."""
     graph = Graph(default_target())
     pin = StickLayout.for_tensor(default_target(), (128, 128), DTYPE, TURNED)
     view = graph.add(ViewNode((128, 128), DTYPE, pin=pin, source=_given(graph, TURNED), step=Transpose(ROWS)))
@@ -401,7 +401,7 @@ class _NoView(ViewTransform):
 
 
 def test_a_view_without_device_form_is_an_error():
-    """The reason is that of the view itself."""
+    """The error has the reason of the view itself."""
     graph = Graph(default_target())
     view = graph.add(ViewNode((128, 128), DTYPE, source=_given(graph), step=_NoView()))
     with pytest.raises(
@@ -418,7 +418,7 @@ def test_a_view_without_device_form_is_an_error():
     "name", ["softmax_dim_0_64x64", "rmsnorm", "gelu_mlp", "sdpa_mask_bool", "rotary", "pad"]
 )
 def test_no_plan_of_a_program_costs_less(name):
-    """The plan of a program of the end-to-end tests is that of an exhaustive search."""
+    """The plan of an end-to-end program equals the plan of an exhaustive search."""
     from programs import PROGRAMS
 
     from spyre_mlir import dialects
@@ -437,7 +437,7 @@ def test_no_plan_of_a_program_costs_less(name):
 
 
 def test_there_is_one_object_per_layout_whatever_caches_forget():
-    """Candidates and produced layouts compare by identity, so what is in use is never made a second time."""
+    """Candidates and produced layouts compare by identity, so a layout in use is never made a second time."""
     layout = StickLayout.for_tensor(default_target(), (128, 256), "f16")
     first = candidate_of(layout)
     produced = produced_layout(first)

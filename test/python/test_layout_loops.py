@@ -26,7 +26,7 @@ def numbers(offsets: Offsets) -> set[int]:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_arithmetic_leaves_no_offset_out(seed: int) -> None:
-    """What an expression gives for any two offsets is among the offsets of the expression."""
+    """The value of an expression for any two offsets is one of the offsets of the expression."""
     rng = random.Random(seed)
     left, right = (Offsets(rng.randrange(20), rng.randrange(1, 9), rng.randrange(1, 9)) for _ in range(2))
     factor, divisor = rng.randrange(-4, 5), rng.randrange(1, 9)
@@ -47,13 +47,13 @@ def test_arithmetic_leaves_no_offset_out(seed: int) -> None:
     ],
 )
 def test_what_tiles_need_is_known_exactly(expression: Offsets, expected: Offsets) -> None:
-    """Multiples, sums of two loops, and a loop variable that stands for two of them lose nothing."""
+    """Multiples, sums of two loops, and a loop variable that represents two of them are exact."""
     assert expression == expected
 
 
 @pytest.mark.parametrize("seed", range(200))
 def test_a_moving_slice_is_a_view_if_it_lies_alike_everywhere(seed: int) -> None:
-    """It is one exactly if the slices at all its offsets are, and differ by where they begin alone."""
+    """The slice is a view exactly if the slices at all its offsets are views that differ only in their offset."""
     rng = random.Random(seed)
     view, dim = random_view(rng)
     size = rng.choice([s for s in (1, 16, 32, 64, 96, 128) if s <= view.shape[dim]])
@@ -96,7 +96,7 @@ def at_offset(view: BufferView, dim: int, offset: int, size: int) -> BufferView 
 
 @pytest.mark.parametrize("seed", range(60))
 def test_buffers_hold_what_their_readers_expect(seed: int) -> None:
-    """A random program of loops, with the memory that its laid-out form shares, computes what it says."""
+    """A random program of loops, with the memory shared as in its laid-out form, has the right results."""
     program, inputs = random_loop_program(random.Random(seed))
     module = ir.Module.parse(program, dialects.context())
     expected = CpuReference(module)(*inputs.values())

@@ -33,7 +33,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Drawn:
-    """A picture taken apart: {stick: (row, column, elements)} of each grid."""
+    """Parsed picture: {stick: (row, column, elements)} of each grid."""
 
     def __init__(self, layout: StickLayout, **options) -> None:
         self.root = ElementTree.fromstring(picture(layout, **options))
@@ -101,7 +101,7 @@ def test_several_dims_in_the_stick():
 
 @pytest.mark.parametrize("seed", range(100))
 def test_device_memory_is_drawn_in_order(seed):
-    """The id of a stick is its place row by row, and what its label says; both ends of memory are drawn."""
+    """The id and the label of a stick are its row-by-row index; both ends of memory are drawn."""
     layout = random_form(random.Random(seed))
     drawn = Drawn(layout)
     across = math.prod([digit.size(layout.shape) for digit in layout.outer_digits][-1:])
@@ -146,7 +146,7 @@ def test_a_big_tensor_is_drawn_with_gaps(order):
         (9, 4, (), [0, 1, 2, None, 8]),
         (100, 6, (), [0, 1, 2, 3, None, 98, 99]),
         (100, 5, (50, 51), [0, 1, None, 50, 51, None, 99]),
-        (6, 5, (), [0, 1, 2, 3, 4, 5]),  # a gap of one is no gap
+        (6, 5, (), [0, 1, 2, 3, 4, 5]),  # a gap of one position is shown
         (9, 5, (9,), [0, 1, 2, None, 7, 8]),  # there is no position 9
     ],
 )
@@ -182,7 +182,7 @@ def test_the_picture_can_be_read_without_seeing_it():
 
 
 def test_fills_have_contrast_in_greyscale_too():
-    """WCAG's luminance: 7 to 1 for the text on each; neighbouring rows differ by a tenth of full scale."""
+    """The luminance contrast of WCAG is 7 to 1 for text on each fill; adjacent rows differ by a tenth of the scale."""
     light = [[_luminance(fill) for fill in pair] for pair in _FILLS]
     assert all((each + 0.05) / (_luminance("#1a1a1a") + 0.05) >= 7 for pair in light for each in pair)
     neighbours = itertools.pairwise([*light, light[0]])
@@ -212,7 +212,7 @@ PICTURES = re.findall(r"^spyre-report (--layout .*?) -o (docs/.*\.svg)$", PAGE, 
 
 @pytest.mark.parametrize(("arguments", "path"), PICTURES)
 def test_the_pictures_of_the_page_are_up_to_date(arguments, path, capsys):
-    """The commands on the page make the files beside it."""
+    """The commands on the page write the pictures in its folder."""
     assert spyre_report.main(arguments.split()) == 0
     assert capsys.readouterr().out == (DOCS.parent / path).read_text(encoding="utf-8")
 

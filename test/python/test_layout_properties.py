@@ -17,7 +17,7 @@ from spyre_mlir.target.target import default_target
 
 
 def small_form(rng: random.Random, places: int) -> StickLayout:
-    """A layout of any form whose device array has at most so many places."""
+    """Return a random layout whose device array has at most ``places`` places."""
     while math.prod((layout := random_form(rng, 500)).device_size) > places:
         pass
     return layout
@@ -58,7 +58,7 @@ def test_1000_round_trips_are_exact():
 
 @pytest.mark.parametrize("seed", range(300))
 def test_sizes_strides_and_bytes(seed):
-    """Row-major strides, sticks of 128 bytes, one coordinate per digit, room for what the shape needs."""
+    """Row-major strides, sticks of 128 bytes, one coordinate per digit, padding for the shape."""
     layout = random_form(random.Random(seed))
     size, inside = layout.device_size, max(1, len(layout.stick_digits))
     assert len(size) == len(layout.digits) == len(layout.outer_digits) + inside
@@ -75,7 +75,7 @@ def test_sizes_strides_and_bytes(seed):
 
 @pytest.mark.parametrize("seed", range(200))
 def test_the_stride_map_is_the_step_on_the_host(seed):
-    """One step in a device dim, where the next place holds an element too, is so many host elements."""
+    """One step in a device dim, if the next place holds an element, equals its stride on the host."""
     layout = small_form(random.Random(seed), 50_000)
     host = np.full(layout.device_size, -1)
     host.ravel()[positions(layout)] = np.arange(math.prod(layout.shape)).reshape(layout.shape)
@@ -150,7 +150,7 @@ def another(rng: random.Random, layout: StickLayout) -> StickLayout:
 
 
 def with_a_one(rng: random.Random, layout: StickLayout) -> StickLayout:
-    """The same layout of a tensor with one more dim, of size 1, that a digit of size 1 shows."""
+    """Return the same layout of a tensor with one more dim, of size 1, with a digit of size 1."""
     at = rng.randint(0, len(layout.shape))
     shape = (*layout.shape[:at], 1, *layout.shape[at:])
     digits = [
@@ -164,7 +164,7 @@ def with_a_one(rng: random.Random, layout: StickLayout) -> StickLayout:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_equal_layouts_and_views_are_equal_keys(seed):
-    """What is made twice alike hashes alike and is found in a dictionary."""
+    """Equal layouts have equal hashes and are found in a dictionary."""
     first, second = (random_form(random.Random(seed)) for _ in range(2))
     backwards = list(reversed(range(len(first.shape))))
     for one, other in (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a user says about a layout: the conventions of docs/layouts.md, the sentences for what makes no sense."""
+"""User-defined layout constraints: the conventions of docs/layouts.md, and messages for invalid constraints."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_the_same_order_in_another_type(seed):
 
 
 def test_sticks_that_cannot_be_joined():
-    """Room for three sticks of 32 is none for whole sticks of 64; half sticks between other dims neither."""
+    """Padding for three sticks of 32 is not padding for whole sticks of 64; nor are half sticks between other dims."""
     padded = StickLayout(default_target(), (70,), "f32", (Digit(0, 32, 3), Digit(0, 1, 32)))
     pieces = StickLayout(
         default_target(), (128, 2), "f32", (Digit(0, 64), Digit(1), Digit(0, 32, 2), Digit(0, 1, 32))
@@ -128,7 +128,7 @@ def test_sticks_that_cannot_be_joined():
             with_element_type(layout, "f16")
 
 
-# -- what is a layout ---------------------------------------------------------------------------------
+# -- valid layouts ------------------------------------------------------------------------------------
 
 
 def test_maps_are_layouts_where_no_two_elements_share_a_place():

@@ -52,7 +52,7 @@ def random_tile(rng: random.Random, view: BufferView) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("seed", range(500))
 def test_no_run_is_shorter_than_promised(seed):
-    """Every tile has at least the promised run; exactly that where each dim lies in one piece."""
+    """Every tile has runs of at least the bound; of exactly the bound where each dim is in one piece."""
     rng = random.Random(seed)
     view = random_view(rng)
     tile = random_tile(rng, view)
@@ -97,7 +97,7 @@ RUNS = [
 
 @pytest.mark.parametrize(("tile", "sticks"), RUNS)
 def test_runs_grow_from_the_innermost_dim(tile, sticks):
-    """A run goes on into the next dim only where the tile has all of the one before, in whole sticks."""
+    """A run extends into the next dim only if the tile has the whole previous dim, in whole sticks."""
     assert (
         BufferView.of(StickLayout.for_tensor(default_target(), (4, 12, 200), "f16")).run_bytes(tile)
         == 128 * sticks
@@ -105,7 +105,7 @@ def test_runs_grow_from_the_innermost_dim(tile, sticks):
 
 
 def test_runs_end_at_gaps():
-    """A slice of the inner rows leaves gaps; room behind the rows is a gap as well; a sparse tensor has none."""
+    """A slice of the inner rows leaves gaps; padding after the rows is a gap as well; a sparse tensor has none."""
     view = BufferView.of(StickLayout.for_tensor(default_target(), (8, 128), "f16"))
     assert view.run_bytes((8, 128)) == 16 * 128
     assert view.slice([0, 0], [6, 128], [1, 1]).run_bytes((6, 128)) == 6 * 128
@@ -126,7 +126,7 @@ def test_runs_of_dims_in_pieces():
 
 
 def test_runs_of_several_stick_dims():
-    """int8 [K=8, N=128] in sticks of 2 x 64: four sticks of K follow each other; one K takes a stick as two do."""
+    """int8 [K=8, N=128] in sticks of 2 x 64: four sticks of K are adjacent; one K takes a stick as two do."""
     view = BufferView.of(StickLayout.for_tensor(default_target(), (8, 128), "i8", sticks=((0, 2), (1, 64))))
     runs = [view.run_bytes(tile) // 128 for tile in ((8, 128), (8, 64), (4, 128), (3, 64), (2, 64), (1, 1))]
     assert runs == [8, 4, 2, 2, 1, 1]

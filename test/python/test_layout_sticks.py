@@ -106,7 +106,7 @@ def test_wrong_sticks(sticks, order, text):
 
 @pytest.mark.parametrize("seed", range(200))
 def test_random_sticks_place_by_padding_and_transposing(seed):
-    """Every element lies where cutting each dim into its parts and transposing them puts it."""
+    """Cutting each dim into its parts and transposing the parts gives the position of every element."""
     rng = random.Random(seed)
     rank, dtype, outermost = rng.randint(1, 5), rng.choice(list(ALL_ELEMENTS)), rng.random() < 0.5
     shape, sticks = random_shape(rng, rank), random_sticks(rng, rank, ALL_ELEMENTS[dtype])
@@ -131,7 +131,7 @@ def weight(shape: tuple[int, ...] = (6, 128)) -> BufferView:
 
 
 def test_the_view_of_several_stick_dims():
-    """The lane is the innermost dim, the axes inside the stick are apart, each dim has one stride outside of it."""
+    """The element slot is innermost, axes inside the stick are separate, each dim has one stride outside of it."""
     view = weight()
     assert (view.stick_dim, view.stick_dims) == (1, (0, 1))
     assert view.axes == (Axis(1, 64, 2, 384), Axis(0, 2, 3, 128))
@@ -143,7 +143,7 @@ def test_the_view_of_several_stick_dims():
 
 
 def test_a_lane_of_one_element_stays_beside_other_dims():
-    """With N = 1 the stick still holds two of K, 64 lanes apart: it is not sparse."""
+    """With N = 1 the stick still holds two of K, 64 slots apart: it is not sparse."""
     view = weight((6, 1))
     assert view.stick_dim == 1 and view.layout.digits == (Digit(0, 2), Digit(0, 1, 2), Digit(1, 1, 64))
 
@@ -255,7 +255,7 @@ def test_a_space_counts_whole_sticks_of_every_stick_dim():
 
 
 def test_a_copy_of_sticks_in_pieces():
-    """[3, 4, 64] merged to 12 rows beside 12 rows in one piece: cut at 4, twos of K inside the cut."""
+    """[3, 4, 64] merged to 12 rows, with 12 rows of one dim: cut at 4, twos of K inside the cut."""
     views = [collapse(weight((3, 4, 64)), [[0, 1], [2]]), weight((12, 64))]
     space = refined(views)
     assert space.sizes == (3, 4, 64) and space.padded == (3, 4, 64)
@@ -273,7 +273,7 @@ def test_a_copy_whose_cuts_part_a_stick():
 
 
 def test_the_order_of_several_stick_dims_is_not_kept():
-    """A result with one stick dim takes the default order then."""
+    """A result with one stick dim has the default order."""
     like = BufferView.of(
         StickLayout.for_tensor(default_target(), (3, 6, 256), "i8", [1, 0, 2], sticks=((1, 2), (2, 64)))
     )

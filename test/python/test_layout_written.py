@@ -16,7 +16,7 @@ from spyre_mlir.target.target import default_target
 
 @pytest.mark.parametrize("seed", range(100))
 def test_a_dim_order_is_told_again(seed: int):
-    """What a request makes has a request, which makes the same memory."""
+    """The layout of a constraint has a constraint, which gives the same memory."""
     rng = random.Random(seed)
     shape, dtype = random_shape(rng, rng.randint(1, 4)), rng.choice(list(ELEMENTS))
     asked = LayoutRequest(dim_order=tuple(random_order(rng, len(shape))), stick_outermost=rng.random() < 0.5)
@@ -27,7 +27,7 @@ def test_a_dim_order_is_told_again(seed: int):
 
 @pytest.mark.parametrize("seed", range(100))
 def test_a_request_never_names_another_layout(seed: int):
-    """Any layout: if it has a request, every element is where that puts it, but for room."""
+    """If a layout has a request, the request gives the position of every element, except for padding."""
     layout = random_layout(random.Random(seed))
     told = request_of(layout)
     if told is not None:
@@ -49,7 +49,7 @@ def test_room_does_not_count(seed: int):
 
 
 def test_other_orders_are_others():
-    """The same stick, but other dims innermost."""
+    """The stick is the same, but other dims are innermost."""
     one, other = (
         StickLayout.for_tensor(default_target(), (4, 6, 128), "f16", order)
         for order in ([0, 1, 2], [1, 0, 2])
@@ -58,13 +58,13 @@ def test_other_orders_are_others():
 
 
 def test_the_natural_order_has_a_dim_order():
-    """The rows of each matrix together: what the layout choice offers besides the default."""
+    """Rows of each matrix are together: the natural order of the layout choice."""
     layout = natural_order(default_target(), (3, 4, 5, 128), "f16", 3)
     assert request_of(layout) == LayoutRequest(dim_order=(2, 0, 1, 3))
 
 
 def test_a_stick_count_innermost_is_told_by_its_map_alone():
-    """The sticks of one row after the other: no dim order says so."""
+    """The sticks of one row are adjacent, which a dim order cannot express."""
     assert request_of(from_order(default_target(), (4, 6, 128), "f16", 2, [0, 1, 2])) is None
 
 

@@ -15,7 +15,7 @@ torch.manual_seed(0)
 
 
 class Model(torch.nn.Module):
-    """A function as a model, as ``check_close`` takes it."""
+    """A function as a model, for ``check_close``."""
 
     def __init__(self, function):
         super().__init__()
@@ -49,7 +49,7 @@ def tensors(batch, heads, groups, positions, columns, *, is_rows_first=False):
 
 
 def sticks(program):
-    """The stick dim of each input, by the layout in which the program takes it."""
+    """Return the stick dim of each input, in the layout of the program."""
     return [
         program.to_device(each.name, np.zeros(each.host_shape, each.host_dtype)).layout.stick_dim
         for each in program.inputs
@@ -103,7 +103,7 @@ def test_small_inputs_stay():
 
 
 def test_masks_and_tensors_on_the_device():
-    """A cache that is laid out once is taken by every call; one in another layout is an error that says how."""
+    """All calls accept a cache that is laid out once; a cache in another layout is an error with the remedy."""
     inputs = [*tensors(*SHAPES["grouped"]), torch.zeros(2, 1, 1, 1024).half()]
     inputs[-1][..., 900:] = -60000
     program = spyre_mlir.compile(masked, inputs)
@@ -184,7 +184,7 @@ def test_no_layout_of_an_input_makes_a_program_slower(model, shapes):
 
 
 class Skip(torch.nn.Module):
-    """A coarse image twice as large, beside a fine one, through a convolution."""
+    """A coarse image of twice the size and a fine image, concatenated, through a convolution."""
 
     def __init__(self, coarse, fine):
         super().__init__()

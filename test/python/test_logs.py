@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the compiler tells while it works: levels, topics, the progress line."""
+"""Logs of the compiler: levels, topics, the progress line."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ func.func @main(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
 
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
-    """The log is one for the whole process."""
+    """Restore the log, which is shared by the whole process."""
     yield
     logs.configure("")
 
@@ -55,7 +55,7 @@ def test_a_level_shows_what_is_as_urgent(level: str, capsys: pytest.CaptureFixtu
 
 
 def test_a_topic_leaves_the_others_out(capsys: pytest.CaptureFixture[str]) -> None:
-    """All of its levels are shown, and of others what is urgent."""
+    """All levels of the topic are shown, and only warnings of other topics."""
     assert told("cse", capsys) == [
         *(f"{name}: {name} of cse" for name in logs.LEVELS),
         "error: error of inline",
@@ -64,20 +64,20 @@ def test_a_topic_leaves_the_others_out(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_level_and_a_topic(capsys: pytest.CaptureFixture[str]) -> None:
-    """Both have to hold, in any order of the words."""
+    """Both must match, in any order of the words."""
     expected = ["error: error of cse", "warning: warning of cse", "remark: remark of cse"]
     assert told("cse, remark", capsys)[:3] == expected
     assert told("remark,passes", capsys) == told("remark", capsys) == told("remark,laid-out", capsys)
 
 
 def test_a_topic_of_which_nothing_is_told_is_known(capsys: pytest.CaptureFixture[str]) -> None:
-    """So a tool can say that a name is misspelt."""
+    """A tool can therefore report a misspelt name."""
     told("debug,cse,csee", capsys)
     assert logs.silent_topics() == ["csee"]
 
 
 def test_a_record_has_its_place_in_the_source(capsys: pytest.CaptureFixture[str]) -> None:
-    """As a diagnostic has."""
+    """The log of a record has its source location, as a diagnostic has."""
     logs.configure("remark")
     logs.tell(logs.REMARK, "[cse] found: two", location="a.mlir:1:2")
     assert capsys.readouterr().err == "a.mlir:1:2: remark: [cse] found: two\n"
@@ -87,7 +87,7 @@ def test_a_record_has_its_place_in_the_source(capsys: pytest.CaptureFixture[str]
 def test_a_log_of_errors_hides_warnings(
     words: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The tools show those of passes in any other case, once."""
+    """The tools show warnings of passes in any other case, once."""
     logs.configure(words)
     show_warnings([Remark("cse", "a.mlir:1:2", "func.func", WARNING, "twice")])
     assert capsys.readouterr().err == expected
@@ -95,7 +95,7 @@ def test_a_log_of_errors_hides_warnings(
 
 @pytest.mark.parametrize("topic", ["choose-layouts", "laid-out", "layouts", "remarks"])
 def test_remarks_are_told_by_pass_stage_and_kind(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of a pipeline whose decisions somebody collects; no topic tells one twice."""
+    """Remarks of a pipeline with a collector are logged, by one topic each."""
     logs.configure(f"remark,{topic}")
     module = ir.Module.parse(PROGRAM, dialects.context())
     run_pipeline(module, SpyrePipeline().pipeline("laid-out"), remarks=Remarks())
@@ -111,7 +111,7 @@ def test_loggers_of_a_user_are_topics(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_without_a_request_records_are_python_s(caplog: pytest.LogCaptureFixture) -> None:
-    """A program that uses the library has handlers and levels of its own."""
+    """A program that uses the library has its own handlers and levels."""
     logs.configure("")
     with caplog.at_level(logging.DEBUG, logger="spyre_mlir.passes"), scope("cse", "passes"):
         pass
@@ -133,7 +133,7 @@ def test_progress_elsewhere_is_a_line_for_each_pass(capsys: pytest.CaptureFixtur
 def test_progress_on_a_terminal_is_one_line_and_leaves_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is written over, cut to the width of the terminal, gone for other lines, and gone at the end."""
+    """The line is overwritten, cut to the width of the terminal, removed for other lines, and removed at the end."""
     on_a_terminal(monkeypatch, columns=24)
     logs.configure("progress,remark")
     with scope("tiled", "stages"), scope("auto-tiling", "passes", place=(3, 7)):
@@ -159,7 +159,7 @@ def test_a_tool_shows_progress_where_it_is_alone(
 
 
 def test_a_tool_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
-    """On a real one, without being asked: what was written last is taken away."""
+    """On a terminal progress is shown by default, and removed at the end."""
     (tmp_path / "a.mlir").write_text(PROGRAM)
     ours, terminal = pty.openpty()
     command = [sys.executable, "-m", "spyre_mlir.tools.spyre_opt", "a.mlir", "--cse", "-o", "b.mlir"]

@@ -51,7 +51,7 @@ _ROWS, _TOKENS = torch.randn(8, 700).half(), torch.randint(0, 700, (8, 1))
     ],
 )
 def test_elements_are_looked_up_before_they_are_computed(function, inputs, limit):
-    """A gather behind pointwise operations is one of what they read."""
+    """A gather after pointwise operations becomes a gather of their operands."""
     program = spyre_mlir.compile(Apply(function), inputs)
     check_close("lookup", program(*inputs), Apply(function), inputs)
     assert sum(step.facts().traffic for step in program.bundles) < limit
@@ -69,7 +69,7 @@ def test_elements_are_looked_up_before_they_are_computed(function, inputs, limit
     ],
 )
 def test_lookups_that_stay_behind(function, inputs):
-    """They run, and the numbers are right."""
+    """Lookups after computed values run, and the numbers are right."""
     program = spyre_mlir.compile(Apply(function), inputs)
     check_close("lookup", program(*inputs), Apply(function), inputs)
     assert type(program.steps[-1]).__name__ == "HostStep"

@@ -48,7 +48,7 @@ def test_random_loops(seed):
 
 
 def test_a_result_of_a_loop_that_nobody_reads_is_not_computed():
-    """The tanh of float32 would be refused on the device, and nothing else of the program is for the host."""
+    """The tanh of float32 would be refused by the device, and no other operation needs the host."""
     x, begin = torch.randn(8, 16, 1), torch.randn(16, 1)
 
     def last_row(x, begin):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loops that a user writes: what they carry, in whatever order it is read and handed on, has the right numbers."""
+"""User-defined loops: iter_args that are read and yielded in any order have the right numbers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operands in LX, placed by hand: the numbers of device memory, and less traffic by exactly what they are."""
+"""Operands placed in LX by hand: the numbers of device memory, and less traffic by exactly their bytes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def in_device_memory(name: str, cores: int, uneven: bool = False) -> Executed:
 
 @functools.cache
 def in_lx(name: str, cores: int, uneven: bool = False) -> Executed:
-    """With everything in LX that may be there, one behind the other; only what all cores have room for."""
+    """Place all eligible buffers in LX one after the other; a buffer must fit on all cores."""
     text = divided(name, cores, uneven)
     sizes = able(ir.Module.parse(text, context()))
     fitting = {number: size for number, size in sizes.items() if size < 1 << 18}
@@ -60,7 +60,7 @@ def designs_of(program: Executed) -> list[Design]:
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_bits_are_those_of_device_memory(name, cores, uneven):
-    """Bit for bit, without a finding, and the bytes saved are those of the operands in LX."""
+    """The result is equal bit for bit, without a finding, and the saved bytes are the bytes of the operands in LX."""
     without, with_lx = in_device_memory(name, cores, uneven), in_lx(name, cores, uneven)
     assert with_lx.bits == without.bits
     assert not (findings := validate(with_lx.bundle)), "\n".join(map(str, findings))
@@ -69,7 +69,7 @@ def test_the_bits_are_those_of_device_memory(name, cores, uneven):
 
 @pytest.mark.exhaustive
 def test_most_programs_have_something_in_lx():
-    """So the comparison above is one: on one core all have, on more cores those whose operations slice alike."""
+    """The comparison is not empty: on one core all programs have buffers in LX, on more cores those sliced alike."""
     saved = {(name, each): in_lx(name, *each).saved_bytes for name in FUNCTIONS for each in DIVISIONS}
     assert all(saved[name, DIVISIONS[0]] for name in FUNCTIONS)
     assert sum(map(bool, saved.values())) > len(saved) * 2 / 3
@@ -78,9 +78,9 @@ def test_most_programs_have_something_in_lx():
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_an_operand_in_lx_is_a_slice(name, cores, uneven):
-    """One literal address for all cores, no gap, and as many bytes as its buffer has: whole sticks of a share.
+    """One literal address for all cores, no gap, and the bytes of its buffer: whole sticks of a share.
 
-    What was cast from fp16 has room for whole sticks of that, which are two of f32 each.
+    A value cast from fp16 is padded to whole sticks of fp16, which are two sticks of f32 each.
     """
     program = in_lx(name, cores, uneven)
     buffers = {buffer.name: buffer for buffer in program.bundle.manifest.buffers}
@@ -97,7 +97,7 @@ def test_an_operand_in_lx_is_a_slice(name, cores, uneven):
 
 # -- softmax, by hand ---------------------------------------------------------------------------------
 
-#: maxnonstick, sub, exp, sumnonstick, realdiv: what is in LX, and the bytes that are then left
+#: Bytes in LX during maxnonstick, sub, exp, sumnonstick and realdiv, and the remaining traffic in bytes
 #: ("Scratchpad (LX) optimization", optimizations on softmax).
 STAGES = {
     "all in device memory": ({}, 8 * MATRIX + 4 * VECTOR),
@@ -129,7 +129,7 @@ def test_the_folder_says_lx():
 
 
 def test_what_is_in_lx_is_no_operand_of_the_program():
-    """exp from LX to LX takes no address; sub takes the two of x and of the maxima."""
+    """exp from LX to LX has no address operand; sub has the two addresses of x and of the maxima."""
     program = executed(divided(SOFTMAX, 1), SOFTMAX, {1: 4096, 2: 4096})
     executes = [each for each in program.bundle.statements if isinstance(each, Execute)]
     assert [len(each.operands) for each in executes] == [2, 2, 0, 1, 2]
@@ -150,7 +150,7 @@ def test_a_smaller_last_slice_has_the_strides_of_a_full_one():
 
 @functools.cache
 def verdicts(name: str, cores: int, seed: int) -> tuple[bool, bool, bool]:
-    """Whether the pass, the validator and the simulator accept random addresses, some of them shared."""
+    """Return whether the pass, the validator and the simulator accept random addresses, some of them shared."""
     rng = random.Random(f"{name} {cores} {seed}")
     text = divided(name, cores)
     module = ir.Module.parse(text, context())
@@ -176,7 +176,7 @@ def verdicts(name: str, cores: int, seed: int) -> tuple[bool, bool, bool]:
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("name", OVERLAPPED)
 def test_three_checks_agree_on_who_overlaps(name, seed):
-    """The pass on the IR, the validator on the bundle and the simulator on the bytes, written apart."""
+    """The pass checks the IR, the validator the bundle and the simulator the bytes, with independent code."""
     accepted, valid, ran = verdicts(name, 4, seed)
     assert accepted == valid and (ran or not accepted)
 
@@ -203,7 +203,7 @@ def test_lx_ends_where_the_backend_begins():
 
 
 def test_a_program_runs_in_the_lx_that_it_was_planned_for():
-    """1,835,008 bytes fit LX only where the backend keeps nothing; the simulator is told so too."""
+    """1,835,008 bytes fit LX only if the backend reserves nothing; the simulator has the same capacity."""
     x = torch.ones(512, 1792, dtype=torch.float16)
     options = {"sencores": 1, "lx_planning": True, "verify_each": True, "tile_for_lx": False}
     program = spyre_mlir.compile(lambda x: torch.exp(x).abs(), (x,), lx_frac_avail=0.0, **options)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The map of the scratchpads: its numbers against bundles by hand and plans of the compiler, and its drawing."""
+"""The map of the scratchpads: its numbers against handwritten bundles and plans of the compiler, and its drawing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MATRIX = 128 * 256 * 2
 
 
 def by_hand() -> Bundle:
-    """Four operations on two cores: a is in LX at 0, b takes its place, r is above them, p in device memory."""
+    """Four operations on two cores: a is in LX at 0, b in place of a, r above them, p in device memory."""
     program = Program()
     rows, column = {"mb": 128, "out": 256}, {"mb": 128}
     program.tensor("x", rows, kind="input")
@@ -92,7 +92,7 @@ def test_what_takes_the_place_of_another_is_in_its_chain():
 
 
 def test_load_counts_a_pair_in_place_once():
-    """a and b share 32,768 bytes at step 2; r lies above a gap of as many."""
+    """a and b share 32,768 bytes at step 2; r is above a gap of the same size."""
     taken = lx_map(by_hand()).occupancy(1)
     assert taken.load == (32768, 32768 + 8192, 32768 + 8192, 32768, 0)
     assert taken.high_water == (32768, 65536 + 8192, 65536 + 8192, 32768, 0)
@@ -147,7 +147,7 @@ def test_what_a_loop_reads_lives_to_its_end():
 
 
 def test_nests_are_told_by_their_innermost_loops():
-    """Two loops in one that also has steps of its own, and a loop behind it."""
+    """Two loops in a loop that also has other steps, and a loop after it."""
     loops = (MapLoop(0, 5, 8, 0), MapLoop(1, 2, 3, 1), MapLoop(3, 4, 2, 1), MapLoop(6, 6, 5, 0))
     assert replace(lx_map(bundles.add_bundle()), loops=loops).nests() == [(8, 3), (8, 2), (5,)]
 
@@ -180,7 +180,7 @@ def test_traffic_is_what_the_simulator_counts(name, cores):
 
 @pytest.mark.parametrize("cores", [1, 32])
 def test_the_plan_of_softmax(cores):
-    """What the planner told and the simulator saw; exp is where sub was, and that where the clone was."""
+    """The report of the planner equals the simulator; exp is in place of sub, and sub in place of the clone."""
     program = softmax(cores)
     found = lx_map(program.bundle)
     ran = run(program.bundle, {"inputs_0": np.zeros((512, 1024), np.float16)}).statistics
@@ -193,7 +193,7 @@ def test_the_plan_of_softmax(cores):
 
 
 def test_the_reasons_are_those_of_the_planner():
-    """Where LX has no room: of all buffers but the result, which is no buffer of the program's own."""
+    """Without capacity in LX: reasons of all buffers except the result, which is not a buffer of the program."""
     model = Apply(lambda x: torch.softmax(x, -1)).half()
     program = spyre_mlir.compile(model, (torch.zeros(64, 64).half(),), lx_frac_avail=1.0)
     told = {remark.reason for remark in program.remarks if remark.kind == "spill"}
@@ -238,7 +238,7 @@ def boxes(root: ElementTree.Element) -> dict[str, tuple[float, float, float, flo
 
 
 def random_chain(seed: int, steps: int) -> Bundle:
-    """A chain whose buffers lie in random slots of their size, many of them in place of the one before."""
+    """Return a chain whose buffers are in random slots of their size, many in place of the buffer before."""
     rng = random.Random(seed)
     slot, buffers = 0, []
     for number in range(steps):
@@ -278,7 +278,7 @@ def test_each_buffer_is_one_box_and_each_chain_one_outline(name):
 
 
 def test_boxes_are_to_scale():
-    """Of the map by hand: a pair in place meets in the middle of step 2, a quarter of the bytes is a quarter high."""
+    """A handwritten map: a pair in place meets in the middle of step 2; a quarter of the bytes is a quarter high."""
     places = boxes(drawn(lx_map(by_hand())))
     (left, a_top, _, a_height), b, r = (places[name] for name in "abr")
     column = (b[0] - left) / 2.5
@@ -289,7 +289,7 @@ def test_boxes_are_to_scale():
 
 
 def extents(root: ElementTree.Element) -> list[tuple[str, float, float, float, float]]:
-    """Text, left, top, right and bottom of what is displayed; 6.2 pixels a character, 9 above the line."""
+    """Return text, left, top, right and bottom of displayed texts; 6.2 pixels a character, 9 above the line."""
     found = []
     for element in root.iter(f"{SVG}text"):
         text = element.text or ""
@@ -307,7 +307,7 @@ def extents(root: ElementTree.Element) -> list[tuple[str, float, float, float, f
 
 @pytest.mark.parametrize("name", MAPS)
 def test_the_load_lies_below_the_high_water(name):
-    """Of bundles in which nothing overlaps, as the validator says: fragmentation is never negative."""
+    """Fragmentation of valid bundles, in which no buffers overlap, is never negative."""
     assert list(lx_overlap(Context(MAPS[name]()))) == []
     assert min(map_of(name).occupancy(0).fragmentation) >= 0
 
@@ -323,7 +323,7 @@ def test_texts_do_not_overlap(name):
 
 @pytest.mark.parametrize("steps", [40, 60, 500])
 def test_labels_of_steps_thin_out(steps):
-    """As many as have room, at equal distances; the others have a tooltip."""
+    """As many labels as fit are shown, at equal distances; other steps have a tooltip."""
     root = drawn(map_of(f"chain of {steps}"))
     groups = [group for group in root.iter(f"{SVG}g") if group.get("class") == "step"]
     assert [group.findtext(f"{SVG}title") for group in groups] == [
@@ -352,7 +352,7 @@ def test_a_buffer_beyond_the_capacity_is_drawn_above_its_line():
 
 
 def test_fills_have_contrast():
-    """WCAG's 7 to 1 for the text on them, and neighbours of the legend differ in grey too."""
+    """The contrast of WCAG is 7 to 1 for texts on fills, and adjacent fills of the legend differ in grey too."""
     light = [_luminance(fill) for fill in FILLS.values()]
     assert all((each + 0.05) / (_luminance("#1a1a1a") + 0.05) >= 7 for each in light)
     assert all(abs(one - other) >= 0.04 for one, other in itertools.pairwise(light))
@@ -363,7 +363,7 @@ def test_fills_have_contrast():
 
 @pytest.mark.parametrize("name", MAPS)
 def test_the_page_is_one_file_of_well_formed_xml(name):
-    """Nothing is loaded: no source, no link to elsewhere, no address but the name of the language of the picture."""
+    """The page loads no files: it has no source and no link, except the name of the language of the picture."""
     text = page(MAPS[name]())
     root = ElementTree.fromstring(text)
     assert not any({"src", "{http://www.w3.org/1999/xlink}href"} & set(each.keys()) for each in root.iter())

@@ -39,7 +39,7 @@ def executes(bundle: Bundle) -> list[Execute]:
 
 
 def parts_in_lx(program: spyre_mlir.Program) -> int:
-    """How many operands in LX begin inside of their buffer, or have gaps."""
+    """Return the number of operands in LX that begin inside of their buffer, or have gaps."""
     bundle, found = program.bundle, 0
     buffers = {buffer.name: buffer for buffer in bundle.manifest.buffers}
     for statement, names in zip(executes(bundle), bundle.manifest.uses, strict=True):
@@ -69,7 +69,7 @@ def test_random_parts_are_exact(seed, cores):
 
 
 def shifted(program: spyre_mlir.Program, bytes_: int) -> Bundle:
-    """The bundle, but the first part that is written in LX begins so many bytes later."""
+    """Return the bundle with the first subview that is written in LX ``bytes_`` bytes later."""
     bundle = program.bundle
     buffers = {buffer.name: buffer for buffer in bundle.manifest.buffers}
     for statement, names in zip(executes(bundle), bundle.manifest.uses, strict=True):
@@ -83,7 +83,7 @@ def shifted(program: spyre_mlir.Program, bytes_: int) -> Bundle:
 
 
 def test_a_part_that_is_a_stick_off_is_found():
-    """It goes beyond the end of its buffer, or leaves a stick that nobody writes but another operation reads."""
+    """The shifted subview exceeds its buffer, or leaves an unwritten stick that another operation reads."""
     model = Halves().eval()
     x = torch.randn(64, 256).half()
     program = spyre_mlir.compile(model, (x,), sencores=4)
@@ -94,6 +94,6 @@ def test_a_part_that_is_a_stick_off_is_found():
 
 
 def test_many_programs_have_parts_in_lx():
-    """So the comparison above is one, on any number of cores."""
+    """The comparison is not empty, on any number of cores."""
     for cores in (4, 32):
         assert sum(parts_in_lx(ran(seed, cores)[0]) > 0 for seed in SEEDS) > len(SEEDS) / 3

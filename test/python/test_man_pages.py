@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Man pages of the tools: what their parsers say, in roff that a formatter takes."""
+"""Man pages of the tools: the texts of their parsers, in roff that a formatter accepts."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from spyre_mlir.tools import man_pages
 
 pytestmark = pytest.mark.documents
 
-#: Pages that name much of other projects; tests of their own hold what they say of ours.
+#: Pages with many names of other projects; other tests check their names of this project.
 FOREIGN = {
     f"docs/{name}.md"
     for name in (
@@ -41,7 +41,7 @@ FOREIGN = {
 }
 PAGES = sorted(set(ALL_PAGES) - FOREIGN - {"CHANGELOG.md", "CODE_OF_CONDUCT.md"})
 
-#: What pages say of other tools, and names that stand for those of a reader.
+#: Names of other tools, and example names that a reader replaces.
 ELSEWHERE = {
     "--no-deps", "mlir-opt", "torch-mlir", "mlir-python-bindings", "requires-python", "foo-bar", "some-name",
     "foo_bar.py", "test/passes/foo-bar.mlir", "model.py", "passes.py",
@@ -185,7 +185,7 @@ CHECKS: tuple[Callable[[str], Iterator[str]], ...] = (
 
 
 def wrong(text: str) -> list[str]:
-    """What a page names in backquotes, and there is not; a name that its own blocks make is known."""
+    """Return the names in backquotes that do not exist; names that blocks of the page define are valid."""
     made = "\n".join(BLOCK.findall(text))
     spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", BLOCK.sub("", text))]
     found = [name for span in dict.fromkeys(spans) for check in CHECKS for name in check(span)]
@@ -226,7 +226,7 @@ def by_default() -> dict[str, list[str]]:
 
 
 def test_the_table_of_levels_has_the_passes_that_run() -> None:
-    """In their order; what the options of a program add is named with those that run by default."""
+    """The passes are in order; passes that options add are listed with the default passes."""
     text = (ROOT / "docs/levels.md").read_text(encoding="utf-8")
     table = dict(
         re.findall(r"^\| `([\w-]+)` \|.*\| ([^|]+) \|$", text[text.index("## The levels") :], re.MULTILINE)

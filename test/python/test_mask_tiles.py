@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Masks as runs of equal numbers: the classes of their tiles are those of a look at each element."""
+"""Masks as runs of equal numbers: the classes of their tiles equal a check of each element."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_classes_are_those_of_all_elements(name):
 
 
 def test_share_of_a_causal_mask():
-    """Of three by three tiles three are hidden."""
+    """Three of three by three tiles are masked."""
     runs = RunLengths.of(np.tri(90, dtype=np.float32), 1000)
     assert runs is not None
     mask = MaskTiles(runs, lambda values: values == 0, lambda values: values == 1)

@@ -73,7 +73,7 @@ def test_each_mask_is_needed(name, host_padding):
 
 @pytest.mark.parametrize("name", MASKED)
 def test_no_mask_is_missing_where_the_host_writes_zeros(name):
-    """The numbers are those of PyTorch with fewer masks too."""
+    """The numbers with fewer masks equal PyTorch, too."""
     model, inputs = PROGRAMS[name]()
     results = list(run(*compiled(name, "zero")).outputs.values())
     check_close(name, imported(name).bind(*inputs).finish(results), model, inputs)

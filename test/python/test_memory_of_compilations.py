@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a compilation made is freed: a process that compiles thousands of programs stays as large as after a few."""
+"""Memory of a compilation is freed: a process does not grow from a few to thousands of compilations."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from bad_programs import BAD
 from spyre_mlir import compile
 from spyre_mlir.errors import LONGEST, CompileError, RangeWarning, brief, listed
 
-#: What a model in MLIR or PyTorch's own words have no place for in a sentence.
+#: Parts of MLIR models, or of messages of PyTorch, that must not occur in a sentence.
 RAW = re.compile(r"%\w+ =|%arg|<\{|!torch|torch\.export cannot|FakeTensor|OpOverload|\n")
 
 #: Refused before any code of the model runs, or because of the call.
@@ -30,12 +30,12 @@ WITHOUT_A_LINE = {
     "many parameters",
 }  # fmt: skip
 
-#: Those that compile and run, with a warning.
+#: Cases that compile and run, with a warning.
 WARNED = {"host work", "host work of many", "range", "scores", "tolist"}
 
 
 def messages_of(name: str) -> list[str]:
-    """What a program tells its user on stderr."""
+    """Return the messages that a program writes to stderr."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -83,7 +83,7 @@ def test_an_error_names_the_operation_and_the_module(name, words):
 
 
 def test_stderr_has_no_causes(tmp_path):
-    """Of an error that a script does not catch, Python shows the script's own line and the sentence."""
+    """For an error that a script does not catch, Python prints the line of the script and the message."""
     script = tmp_path / "script.py"
     script.write_text("from bad_programs import BAD\nBAD['raises']()\n")
     folder = Path(bad_programs.__file__).parent
@@ -136,7 +136,7 @@ def test_the_remedy_is_never_cut():
 
 @pytest.mark.parametrize("folder", ("", "/a" * 100))
 def test_a_message_is_the_same_in_every_folder(folder: str) -> None:
-    """The length of a location does not shorten what is behind it."""
+    """The length of a location does not shorten the message after it."""
     text = str(CompileError("word " * 100, f"{folder}/model.py:1:2"))
     assert text.removeprefix(folder) == str(CompileError("word " * 100, "/model.py:1:2"))
 
@@ -152,7 +152,7 @@ class Model(torch.nn.Module):
 
 X = torch.ones(4, 64)
 
-#: Mistakes of a user, and what the message says: the likely cause, and the remedy.
+#: User errors, and their messages: the likely cause, and the remedy.
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "onnx": (lambda: compile("model.onnx"), "is not MLIR; import it to linalg with torch-mlir"),
     "pt2": (lambda: compile("model.pt2"), "is not MLIR; give the exported program that torch.export.load"),

@@ -89,7 +89,7 @@ def test_figures_and_pages_need_none(program: spyre_mlir.Program, tmp_path: Path
 
 
 def test_an_exported_program() -> None:
-    """Its graph has the meta device in it, so that the module has to be given."""
+    """The graph of the program contains the meta device, so the module must be given."""
     with torch.device("meta"):
         exported = torch.export.export(nn.Linear(64, 64), (torch.zeros(32, 64),))
     with pytest.raises(spyre_mlir.CompileError, match="'weight' is on the meta device, without numbers"):

@@ -24,7 +24,7 @@ def linear():
 
 
 def test_the_figures_of_a_bundle(linear):
-    """Those of its timeline and of its summary, all of them numbers."""
+    """The figures equal the timeline and the summary, and all are numbers."""
     metrics = linear.metrics()
     assert list(metrics) == list(METRICS) == NAMES
     assert all(type(value) in (int, float) for value in metrics.values())
@@ -57,7 +57,7 @@ def test_what_a_folder_does_not_say_is_unknown(linear, tmp_path):
 
 @pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_steps_of_the_host_are_counted(tmp_path):
-    """Their operations and their part of the work; time and traffic are those of the bundles."""
+    """Host operations and their share of the work are counted; time and traffic are of the bundles."""
     program = spyre_mlir.compile(lambda x: torch.sin(x + x) * 2, (torch.zeros(64, 64).half(),))
     metrics = program.metrics()
     assert metrics["bundles"] == len(program.bundles) and metrics["host_operations"] > 0
@@ -87,7 +87,7 @@ def test_a_program_that_computes_nothing():
 
 
 def test_the_tool_writes_them(tmp_path):
-    """As JSON, those of the program in the folder; nothing was imported."""
+    """The tool writes the metrics of the program in the folder as JSON; nothing was imported."""
     text = """
     func.func @main(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
       %empty = tensor.empty() : tensor<64x128xf16>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The flags of mlir-opt: the table of the manual is that of upstream's driver and of our parser."""
+"""The flags of mlir-opt: the table of the manual equals the upstream driver and our parser."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ HOST = 0.05
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_model_runs(name):
-    """As good as eager fp16 against float32, up to a factor of 4; the work is the device's."""
+    """The error is at most 4 times the error of eager fp16 against float32; the device does the work."""
     module, inputs = model(name, REDUCED)
     program = spyre_mlir.compile(module, inputs, sencores=2)
     assert isinstance(program, Program)
@@ -53,7 +53,7 @@ def on_the_cpu(program: Imported, inputs: Inputs) -> Any:
 
 
 def test_masks_are_constants():
-    """What transformers computes of positions alone is data: sums and gathers of masks are not in the program."""
+    """Values that transformers computes from positions alone are data: the program has no sums and gathers of masks."""
     program = imported("llama")
     names = [op.name for op in operations(program.module.operation)]
     assert not [name for name in names if name.startswith("tm_tensor.")]
@@ -62,7 +62,7 @@ def test_masks_are_constants():
 
 
 def test_outputs_of_transformers():
-    """By name and by attribute, with a cache that the model takes again."""
+    """Outputs by name and by attribute, with a cache that the model accepts again."""
     module, inputs = model("llama", REDUCED)
     got, wanted = on_the_cpu(imported("llama"), inputs), call(module, inputs)
     assert type(got) is type(wanted) and list(got) == list(wanted)
@@ -75,7 +75,7 @@ def test_outputs_of_transformers():
 
 
 def test_a_cache_of_two_parts():
-    """That of an encoder and a decoder, with a flag per layer, comes out as it does of PyTorch."""
+    """The cache of an encoder and a decoder, with a flag per layer, equals the cache of PyTorch."""
     module, inputs = model("t5", REDUCED)
     got = on_the_cpu(imported("t5"), inputs).past_key_values
     wanted = call(module, inputs).past_key_values
@@ -85,7 +85,7 @@ def test_a_cache_of_two_parts():
 
 
 def test_a_cache_is_changed_in_place():
-    """Each step puts a token into the caller's cache, behind that of the step before."""
+    """Each step writes a token into the caller's cache, after the token of the step before."""
     program = imported("llama_decode")
     module, inputs = model("llama_decode", REDUCED)
     eager = copy.deepcopy(inputs)
@@ -129,7 +129,7 @@ class Experts(torch.nn.Module):
 @pytest.mark.parametrize("is_transposed", [False, True])
 @pytest.mark.parametrize("has_norm", [False, True])
 def test_dense_experts(has_gate, has_bias, is_transposed, has_norm):
-    """The numbers are those of transformers' experts, which take the weights of each token's experts."""
+    """The numbers equal transformers' experts, which take the weights of each token's experts."""
     torch.manual_seed(0)
     experts = Experts(has_gate=has_gate, has_bias=has_bias, is_transposed=is_transposed, has_norm=has_norm)
     chosen = torch.tensor([[0, 2], [1, 0], [2, 1], [2, 0], [1, 2]])
@@ -141,7 +141,7 @@ def test_dense_experts(has_gate, has_bias, is_transposed, has_norm):
 
 
 def test_experts_stay_dense_in_a_program():
-    """Nothing is gathered but embeddings, and no token is sorted by its expert."""
+    """Only embeddings are gathered, and tokens are not sorted by expert."""
     names = [op.name for op in operations(imported("mixtral").module.operation)]
     assert names.count("tensor.extract") == 1
 
@@ -164,7 +164,7 @@ def test_forms_of_sorted_tokens():
 
 
 def test_experts_in_a_graph_of_dynamo():
-    """There tokens are sorted, on the host, and the products of their groups are the device's."""
+    """With Dynamo the host sorts tokens, and the device computes the products of their groups."""
     torch.manual_seed(0)
     experts = Experts(has_gate=True, has_bias=False, is_transposed=True, has_norm=False).half()
     function = ALL_EXPERTS_FUNCTIONS.get_interface("grouped_mm", None)

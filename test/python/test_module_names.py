@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The model's own names: each operation has the path of its module, at every level and in all that tells of it."""
+"""Module names of the model: each operation has the path of its module, at every level and in all reports."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_a_function_has_no_modules():
 
 
 def test_equal_designs_have_an_origin_each():
-    """Layers share designs; the origin is that of the execute, by module, line and operation of PyTorch."""
+    """Layers share designs; the origin belongs to the execute, by module, line and operation of PyTorch."""
     shared = [operation for operation in operations(stack()) if operation.step.sharing > 1]
     by_design = itertools.groupby(
         sorted(shared, key=lambda each: each.design.filename), lambda each: each.design
@@ -294,7 +294,7 @@ def test_a_sequence_has_the_origins_of_the_whole():
 
 
 def test_the_cache_keeps_the_origins(cache_log):
-    """The program that is served is the one that was compiled, its remarks too."""
+    """A program of the cache equals the compiled program, with its remarks."""
     model = Stack(2).half().eval()
     first = spyre_mlir.compile(model, (rows(),))
     cache_log.clear()
@@ -304,7 +304,7 @@ def test_the_cache_keeps_the_origins(cache_log):
     assert list(second.remarks) == list(first.remarks) and any(remark.module for remark in second.remarks)
 
 
-# -- what tells of operations ------------------------------------------------------------------------------
+# -- reports of operations ---------------------------------------------------------------------------------
 
 
 def test_remarks_name_the_module():
@@ -350,13 +350,13 @@ def test_rows_have_each_operation_once():
         assert sum(row.work.bytes for row in rows) == sum(each.traffic for each in operations(stack()))
     whole = stack().steps[0].facts().timeline.shares.total
     assert root.work.picoseconds == whole
-    # More modules than rows: those that take least of the time are together.
+    # More modules than rows: modules with the least time are merged.
     lines = module_lines(operations(spyre_mlir.compile(Wide().half().eval(), (rows_of_wide(),))), 4)
     assert len(lines) == 5 and lines[-1].startswith("3 others")
 
 
 class Wide(nn.Module):
-    """Modules beside one another, none of which is like another."""
+    """Parallel modules, none of which equals another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -414,7 +414,7 @@ def test_the_trace_has_the_modules():
 
 
 def test_the_difference_has_the_modules():
-    """Operations of other modules are told with them, and equal ones are matched by them."""
+    """Operations of other modules are reported with their modules, and equal operations are matched by them."""
     found = difference(stack(3).bundle, stack(4).bundle)
     text = differences.text(found)
     assert "in layers.3.inner" in text

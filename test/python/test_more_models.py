@@ -30,7 +30,7 @@ def made(name: str) -> tuple[nn.Module, Any]:
 
 
 def tensors(function: Any, inputs: Any) -> list[Tensor]:
-    """What a call returns, whose inputs stay as they are."""
+    """Return the tensors that a call returns; the call does not change the inputs."""
     inputs = copy.deepcopy(inputs)
     with torch.no_grad():
         result = function(**inputs) if isinstance(inputs, dict) else function(*inputs)
@@ -45,7 +45,7 @@ def cast(inputs: Any, dtype: torch.dtype) -> Any:
 
 
 def assert_as_good(got: list[Tensor], own: list[Tensor], exact: list[Tensor]) -> None:
-    """Of the types of eager PyTorch, and at most four times as far from float64, or ``FLOOR``."""
+    """Assert the types of eager PyTorch, and at most four times its error against float64, or ``FLOOR``."""
     for mine, eager, right in zip(got, own, exact, strict=True):
         assert (mine.dtype, mine.shape) == (eager.dtype, eager.shape)
         if not mine.is_floating_point():
@@ -60,7 +60,7 @@ def assert_as_good(got: list[Tensor], own: list[Tensor], exact: list[Tensor]) ->
 @pytest.mark.parametrize("autocast", (None, torch.float16))
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_as_it_is(name: str, autocast: torch.dtype | None) -> None:
-    """As good as PyTorch in the same types, and the work is the device's."""
+    """The model is as accurate as PyTorch in the same types, and the device does the work."""
     model, inputs = made(name)
     # The grouped products of transformers' experts have no float64.
     wide = torch.float32 if name == "mixtral" else torch.float64

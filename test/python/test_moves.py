@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs that do not fit into LX at once, with moves and in other orders: the numbers, and what is saved."""
+"""Programs that exceed LX, with spills and reloads and in other orders: the numbers, and the savings."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from spyre_mlir.frontend import import_torch
 from spyre_mlir.passes.reorder_operations import Task, reorder, tasks_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 
-#: Of 2 MiB of LX passes may plan what is left by the backend's part: 31,744, 27,776, 23,808 and 7,936 bytes.
+#: Of 2 MiB of LX the passes may use the rest without the backend's part: 31,744, 27,776, 23,808 and 7,936 bytes.
 KIB_32, KIB_28, KIB_24, KIB_8 = (1 - kib / 2048 for kib in (32, 28, 24, 8))
 
 
 def late(x, weight):
-    """What is made first is needed once more at the end; between that the products of a matmul fill LX."""
+    """The first value is needed again at the end; between its uses the products of a matmul fill LX."""
     first = torch.exp(x * 0.1)
     inner = torch.relu(weight @ (torch.abs(first) + 1))
     gate = torch.tanh(inner)
@@ -49,7 +49,7 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def moved_bytes(function, lx_frac_avail: float, **options: Any) -> int:
-    """What a run of the bundle moves; its numbers are those of PyTorch."""
+    """Return the bytes that a run of the bundle moves, after a check that its numbers equal PyTorch."""
     program = spyre_mlir.compile(
         Apply(function).half(), inputs(), sencores=1, lx_frac_avail=lx_frac_avail, verify_each=True, **options
     )
@@ -61,12 +61,12 @@ def moved_bytes(function, lx_frac_avail: float, **options: Any) -> int:
 
 @pytest.mark.parametrize("lx_frac_avail", [KIB_32, KIB_28])
 def test_a_buffer_that_leaves_and_comes_back(lx_frac_avail):
-    """Less goes through device memory than where it stays there or in LX all the time."""
+    """A reload has less traffic than a buffer in device memory or a buffer in LX all the time."""
     assert moved_bytes(late, lx_frac_avail, moves=True) < moved_bytes(late, lx_frac_avail, moves=False)
 
 
 def test_branches_in_another_order():
-    """One branch behind the other: each keeps what it makes in LX."""
+    """One branch after the other: each keeps its values in LX."""
     assert 2 * moved_bytes(wide, KIB_32, reorder=True) < moved_bytes(wide, KIB_32, reorder=False)
 
 
@@ -115,7 +115,7 @@ def test_any_legal_order_computes_the_same(seed):
 
 
 def shuffled(tasks: Sequence[Task], rng: random.Random) -> list[int]:
-    """A random order in which each task is behind those that come before it."""
+    """Return a random order in which each task is after its predecessors."""
     order: list[int] = []
     while len(order) < len(tasks):
         done = set(order)

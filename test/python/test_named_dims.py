@@ -50,7 +50,7 @@ def test_names_of_size_one_are_skipped() -> None:
 
 
 def test_sizes_that_do_not_fall_on_names_lose_them() -> None:
-    """A dim of 96 elements neither holds nor cuts one of 64; what it would be called is remembered."""
+    """A dim of 96 elements is not a multiple or a divisor of a dim of 64; its name is remembered."""
     (outer,), (inner,) = split(whole([NamedDim("A", 96), NamedDim("B", 64)]), [64, 96])
     assert isinstance(outer.dim, UnnamedDim) and isinstance(inner.dim, UnnamedDim)
     assert (outer.size, inner.size) == (64, 96)
@@ -58,7 +58,7 @@ def test_sizes_that_do_not_fall_on_names_lose_them() -> None:
 
 
 def test_labels_end_at_the_first_part_without_a_name() -> None:
-    """What is inside of an unnamed part cannot be found by its name."""
+    """Names inside of an unnamed part cannot be found."""
     assert labels((*whole([M]), *unnamed(7), *whole([K]))) == ("M",)
 
 
@@ -93,7 +93,7 @@ class Indexed:
         return tuple(made)
 
     def counts(self, dim: int, parts: DigitRun) -> bool:
-        """Whether positions in ``dim`` count the digits of declared dims that ``parts`` say."""
+        """Return whether positions in ``dim`` are the digits of declared dims that ``parts`` lists."""
         position, weight, indices = (
             np.indices(self.shape)[dim],
             self.shape[dim],
@@ -179,7 +179,7 @@ def test_a_slice_that_begins_inside_loses_the_names() -> None:
 
 
 def test_the_operand_that_knows_all_names_wins() -> None:
-    """An iteration dim takes its names from the first operand that has one for all of it."""
+    """An iteration dim has the names of the first operand that names all of it."""
     partly: DigitRun = (*whole([M]), *unnamed(2))
     fully = whole([M, NamedDim("Two", 2)])
     assert best([unnamed(128), partly, fully, whole([N])]) == fully
@@ -208,7 +208,7 @@ def test_nested_hints_and_one_hint_ask_for_the_same_loops() -> None:
 
 
 def test_reduced_dims_are_inside_of_the_others() -> None:
-    """Also where an outer hint names them first; the order is kept among the others."""
+    """Reduced dims are innermost even if an outer hint names them first; the order of the others is kept."""
     loops = tiled_loops(
         [Hint(1, (("K", 4), ("N", 2))), Hint(2, (("M", 8),))], MATMUL, SIZES, packaged_target()
     )
@@ -223,7 +223,7 @@ def test_a_reduced_dim_gives_way_to_another_of_its_name() -> None:
 
 
 def test_a_count_of_one_is_no_loop() -> None:
-    """It is legal everywhere, also where a dim cannot be cut."""
+    """A count of one is legal for any dim, even for a dim that cannot be cut."""
     iteration = NamedIteration((("M", "K"),), (64 * 256,))
     assert tiled_loops([Hint(1, (("M", 1), ("K", 1)))], iteration, SIZES, packaged_target()) == ()
 

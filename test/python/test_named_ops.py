@@ -29,7 +29,7 @@ REFUSED = {
 
 
 def test_each_named_operation_of_the_bindings_is_here():
-    """What a new version of upstream adds is missed by name."""
+    """The test names operations that a new version of upstream adds."""
     from torch_mlir.dialects import linalg
 
     names = {
@@ -104,7 +104,7 @@ def test_softmax_over_each_dim(shape: str, numerics: str):
     ],
 )
 def test_operations_that_upstream_lowers_name_its_pass(op: str, advice: str, tmp_path):
-    """And after that pass they run."""
+    """The operations run after that pass."""
     type_ = "tensor<16x64xf16>"
     text = f"func.func @main(%x: {type_}) -> {type_} {{\n  %y = {op}\n  return %y : {type_}\n}}\n"
     with pytest.raises(CompileError, match=advice) as error:
@@ -121,12 +121,12 @@ def test_operations_that_upstream_lowers_name_its_pass(op: str, advice: str, tmp
 
 @pytest.mark.documents
 def test_the_page_is_up_to_date():
-    """docs/linalg.md says where each operation runs, as it is."""
+    """The table of docs/linalg.md is up to date."""
     assert named_ops.table() in named_ops.PAGE.read_text(encoding="utf-8")
 
 
 def test_programs_on_memrefs_are_refused():
-    """What comes after bufferization has no results that could be placed."""
+    """IR after bufferization does not have results that could be placed."""
     text = """func.func @main(%x: memref<16x64xf16>, %y: memref<16x64xf16>) {
   linalg.exp ins(%x : memref<16x64xf16>) outs(%y : memref<16x64xf16>)
   return

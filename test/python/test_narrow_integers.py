@@ -56,7 +56,7 @@ TYPES = (
 
 
 def in_all_types(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Bytes in each type and back, and beside tensors of each type."""
+    """Bytes in each type and back, and combined with tensors of each type."""
     alone = [each for dtype in TYPES for each in (x.to(dtype), x.to(dtype).to(x.dtype), x.to(dtype) > 100)]
     others = [torch.ones(4, 64, dtype=dtype) for dtype in TYPES]
     beside = [each for y in others for each in (torch.cat([x, y]), x * y, torch.where(x > 100, x, y), x >= y)]
@@ -78,7 +78,7 @@ SCANS = {"sum": torch.sum, "prod": torch.prod, "cumsum": torch.cumsum, "cumprod"
 
 @pytest.mark.parametrize("source", [torch.bool, torch.uint8, torch.int16, torch.float32])
 def test_sums_and_products_of_few_bits(source: torch.dtype) -> None:
-    """Results of 8 and 16 bits wrap around; those of one bit are or-ed and and-ed, as PyTorch has them."""
+    """Results of 8 and 16 bits wrap around; results of one bit are or-ed and and-ed, as in PyTorch."""
     types = (torch.uint8, torch.int8, torch.int16)
     # PyTorch has no cumsum and no cumprod of bool.
     one_bit = (torch.sum, torch.prod)
@@ -148,7 +148,7 @@ NUMBERS = {
     ],
 )
 def test_numbers_that_a_type_has_not_are_taken_into_it_as_pytorch_does(dtype: torch.dtype, number) -> None:
-    """The last bits of a negative number beside unsigned bytes, or of 300; tensors without dims likewise."""
+    """The last bits of a negative number combined with unsigned bytes, or of 300; tensors without dims likewise."""
     limits = torch.iinfo(dtype)
     x = torch.arange(max(limits.min, -300) + 1, min(limits.max, 300), 7).to(dtype)
 

@@ -41,7 +41,7 @@ FORMS = {
 
 @pytest.mark.parametrize("name", FORMS)
 def test_each_is_one_operation(name, tmp_path):
-    """No padded copy, no operation per position of the kernel; the JSON conforms to the SuperDSC specification."""
+    """There is no padded copy and only one operation; the JSON conforms to the SuperDSC specification."""
     model, shape = FORMS[name]
     program = check_exact(*whole_numbers(model, *shape), sencores=8)
     assert opcodes(program).count(name.split()[0]) == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What an iteration of an outer loop makes and reads stays in LX, also where inner loops touch slices of it."""
+"""Values of one iteration of an outer loop stay in LX, also where inner loops access slices of them."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_slices_of_an_outer_iteration_stay_in_lx(name):
 
 
 def test_more_slices_than_are_unrolled():
-    """They go through device memory, for an address in LX moves with no loop; a remark says why and for how much."""
+    """Addresses in LX do not depend on loops, so such slices go through device memory; a remark has the cost."""
     case = Nest(many_slices, {"R": 64, "C": 8192}, ("RC",), 2 * 2**20)
     program, inputs = compiled(case)
     assert check_run(case, program, inputs) > case.least

@@ -43,7 +43,7 @@ def test_a_program_is_one_line(model: object, text: str) -> None:
 
 @pytest.mark.parametrize("model", [torch.exp, with_host, lambda x: x])
 def test_a_notebook_shows_summary_and_timeline(model: object) -> None:
-    """Small, of one piece, and without styles, scripts or identifiers that would meet those of other cells."""
+    """Small, in one piece, and without styles, scripts or identifiers that could collide with other cells."""
     program = spyre_mlir.compile(model, (X,), sencores=2)
     text = program._repr_html_()
     root = ElementTree.fromstring(text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Results of any class: all tensors that can be reached from them have numbers, and what is one object stays one."""
+"""Results of any class: all tensors reachable from them have numbers, and shared objects are shared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ X = torch.arange(128.0).reshape(2, 64).half() / 64
 
 
 class Box:
-    """An object of the user."""
+    """A user-defined object."""
 
     me: Any
     pair: Any
@@ -179,7 +179,7 @@ def test_tensors_that_no_program_can_give_are_refused(form):
 
 
 def test_in_pieces():
-    """A branch on values makes pieces; the objects are those of the model."""
+    """A branch on values makes pieces; the objects are the objects of the model."""
 
     def f(x: Tensor) -> Any:
         box = Box(x * 2 if x.sum() > 0 else x * 3)

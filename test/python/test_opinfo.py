@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The operator database of PyTorch as a benchmark: what a sample is, what becomes of it, and the tables."""
+"""The operator database of PyTorch as a benchmark: samples, their outcomes, and the tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DYING = Ticket("abs", "f16", 0)
 
 
 def dying(ticket: Ticket) -> tuple[str, str]:
-    """What a worker runs instead of ``run``: one sample kills it."""
+    """Replacement for ``run`` in a worker: one sample kills the worker."""
     if ticket == DYING:
         os.kill(os.getpid(), signal.SIGSEGV)
     return run(ticket)
@@ -40,7 +40,7 @@ def dying(ticket: Ticket) -> tuple[str, str]:
 
 @pytest.mark.parametrize("operation, tensors", [("add", 2), ("cat", 2), ("nn.functional.linear", 3)])
 def test_a_sample_is_a_function_of_its_tensors(operation, tensors):
-    """Those of lists and keywords included: the module gives what the operation gives of its arguments."""
+    """Tensors in lists and keywords are inputs, too: the module has the results of the operation."""
     ticket = Ticket(operation, "f32", 0)
     sample = draw(ticket)
     torch.manual_seed(5)
@@ -89,7 +89,7 @@ def test_operations_are_those_that_do_not_write_in_place():
 
 
 def test_exact_results_are_in_float64():
-    """Also where a type is an argument; complex numbers are pairs."""
+    """Results are in float64 even where a type is an argument; complex numbers are pairs."""
     truth = expected(draw(Ticket("softmax.with_dtype", "f16", 0)))
     assert truth.exact[0].dtype == torch.float64
     truth = expected(draw(Ticket("fft.fft", "f32", 0)))
@@ -98,7 +98,7 @@ def test_exact_results_are_in_float64():
 
 
 def test_a_number_beyond_the_type_allows_no_error():
-    """As nan_to_num gives in float64; within the type numbers stay."""
+    """Such numbers occur as results of nan_to_num in float64; numbers within the range are unchanged."""
     one, huge = torch.ones(1).half(), torch.full((1,), 1e300, dtype=torch.float64)
     assert torch.equal(opinfo_samples._in_range(huge, one), torch.full_like(huge, torch.inf))
     assert torch.equal(opinfo_samples._in_range(one.double(), one), one.double())
@@ -212,7 +212,7 @@ def test_a_sample_that_kills_its_worker_is_a_crash_and_the_rest_goes_on(monkeypa
     ],
 )
 def test_a_stable_sort_has_the_arguments_of_the_operation(name, arguments, indices):
-    """And gives the values that PyTorch gives."""
+    """A stable sort has the values of PyTorch."""
     x = torch.tensor([1, 1, 2])
     stable, own = opinfo_samples._STABLE[name](x, *arguments), getattr(torch, name)(x, *arguments)
     if name != "argsort":
@@ -223,7 +223,7 @@ def test_a_stable_sort_has_the_arguments_of_the_operation(name, arguments, indic
 
 @pytest.mark.parametrize("indices, is_right", [((1, 0, 2), True), ((0, 1, 2), True), ((2, 0, 1), False)])
 def test_either_order_of_equal_values_is_right(indices, is_right):
-    """PyTorch's, here the other way round, and that of a stable sort; an index of another value is wrong."""
+    """PyTorch's order, here reversed, and the order of a stable sort; an index of another value is wrong."""
     x = torch.tensor([1, 1, 2])
     _, structure = pytree.tree_flatten((x, (), {}))
     sample = Sample("argsort", lambda x: torch.tensor([1, 0, 2]), (x,), (torch.Tensor,), structure)
@@ -246,7 +246,7 @@ ROWS = [
 
 
 def test_metrics_of_rows():
-    """What PyTorch cannot run is no sample, and what has no work says nothing of where work is done."""
+    """Samples that PyTorch cannot run do not count; samples without work do not count as device or host."""
     metrics = opinfo.summarised(ROWS)
     assert metrics["f16.samples"] == 5 and metrics["f16.right"] == 4 and metrics["f16.skipped"] == 1
     assert metrics["f16_not_right_ratio"] == pytest.approx(1 / 5)

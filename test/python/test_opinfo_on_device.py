@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The operator database on tensors of the device: what is judged, faults that are seen, and samples that are right."""
+"""The operator database on tensors of the device: comparisons, detected faults, and right samples."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_passes_refuse_numbers_that_the_device_cannot_have(option: str, values: 
 
 @pytest.mark.parametrize("option", ["sencores", "lx-frac-avail", "device"])
 def test_options_of_the_target_are_of_no_other_pass(option: str) -> None:
-    """One sentence says where they are."""
+    """The error is one sentence that names their pass."""
     names = {name for name, each in passes.load_all().items() if each.__module__.startswith("spyre_mlir.")}
     for name in names - {AttachTarget.name}:
         with pytest.raises(
@@ -94,7 +94,7 @@ def test_tools_refuse_them_too(
 
 @pytest.mark.parametrize("size", [64, 256])
 def test_a_layout_that_is_none_is_one_diagnostic(size: int, monkeypatch: pytest.MonkeyPatch):
-    """As int8 weights have none on a device of other sticks: the mathematics of layouts never escapes from a pass."""
+    """int8 weights have no layout on a device with other sticks: the error of the layout is one diagnostic."""
     error = ViewError(f"the last digit is not one stick of {size} elements")
 
     def refuse(*_: object) -> None:

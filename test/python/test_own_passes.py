@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Passes of the user: names that are refused, the method that runs them, and where ``compile`` puts them."""
+"""User-defined passes: names that are refused, the method that runs them, and their place in ``compile``."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_the_method_is_checked_at_the_class_statement(
 
 
 def test_a_class_without_the_decorator_has_a_hint() -> None:
-    """Its fields are no options, which is easily forgotten."""
+    """Fields of a class without the decorator are not options, which is a common mistake."""
     own = class_of("own-bare", run=run, limit=3, __annotations__={"limit": "int"})()
     with pytest.raises(
         CompileError, match=r"its class is no dataclass: write '@dataclass\(frozen=True\)' above it"
@@ -165,7 +165,7 @@ def test_a_class_without_the_decorator_has_a_hint() -> None:
 def test_an_error_of_a_file_ends_in_the_file(
     text: str, lines: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The traceback has the frames of the user, not those of the compiler around it nor of a library below."""
+    """The traceback has user frames, without frames of the compiler around them or of a library below."""
     (tmp_path / "own.py").write_text(text)
     assert spyre_opt.main(["--load", str(tmp_path / "own.py")]) == 1
     output = capsys.readouterr().err
@@ -185,7 +185,7 @@ def test_a_method_may_come_from_a_base() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_passes_run_behind_their_level(level: str) -> None:
-    """Instances keep their options, texts are those of a pipeline; a pass that only looks changes nothing."""
+    """Instances keep their options, texts are parsed as pipelines; a pass that only reads changes nothing."""
     passes = {level: [OwnLook("a b", (1, 2)), "own-look{note=c}, func.func(cse)"]}
     program = spyre_mlir.compile(PROGRAM, passes=passes)
     assert [entry[:2] for entry in RUNS[:2]] == [("a b", (1, 2)), ("c", ())]
@@ -196,7 +196,7 @@ def test_passes_run_behind_their_level(level: str) -> None:
 
 
 def test_the_text_of_the_option_is_read_back() -> None:
-    """Also with blanks, commas and braces: it is an option of the pipeline as all others."""
+    """The text may contain blanks, commas and braces, as for all options of the pipeline."""
     option = entries({"laid-out": [OwnLook("a b", (1, 2)), OwnLook()], "placed": "func.func(cse{x=1,y})"})
     assert option == (
         'laid-out=own-look{note="a b" numbers=1,2}', "laid-out=own-look", "placed=func.func(cse{x=1,y})"
@@ -227,7 +227,7 @@ def test_wrong_passes_are_sentences(passes: Any, sentence: str) -> None:
 
 
 def test_a_class_that_was_defined_again_is_no_silent_change() -> None:
-    """As in a notebook: an instance of the old class would run the code of the new one."""
+    """After a redefinition, as in a notebook, an instance of the old class would run the new code."""
     old = class_of("own-again", run=run)()
     new = class_of("own-again", run=run)()
     with pytest.raises(CompileError, match="is one of a class that was defined again"):
@@ -252,7 +252,7 @@ def test_a_level_above_the_program_is_refused() -> None:
 
 
 def test_programs_with_functions_of_the_host_and_loops() -> None:
-    """What the user's passes see is each bundle."""
+    """User-defined passes run on each bundle."""
     program = spyre_mlir.compile(
         lambda x: torch.sin(torch.exp(x)) @ x.t(),
         (torch.ones(64, 64).half(),),
@@ -299,7 +299,7 @@ def test_tools_take_passes_by_level(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_the_pipeline_is_listed(capsys: pytest.CaptureFixture) -> None:
-    """The passes in the order in which they run, each behind its level."""
+    """The passes in the order in which they run, each after its level."""
     assert spyre_opt.main(["--list-passes=spyre-pipeline"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     steps = [step for step in SpyrePipeline().pipeline().steps if step.stage in LEVELS]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What padding holds, against memory that is filled and looked at; what operations need of it."""
+"""Values in padding, against memory that is filled and inspected; padding that operations need."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def view_of(shape: tuple[int, ...], order: list[int] | None = None) -> BufferVie
     return BufferView.of(layout_of(shape, order))
 
 
-# -- what a view of a buffer finds behind its end -----------------------------------------------------
+# -- values after the end of a buffer, read by a view -------------------------------------------------
 
 
 def filled(layout: StickLayout) -> np.ndarray:
@@ -76,7 +76,7 @@ def behind(view: BufferView, dim: int) -> range:
 
 @dataclass(frozen=True)
 class Case:
-    """A padded dim of a random view, the steps to the view, and the positions behind its end."""
+    """A padded dim of a random view, the steps to the view, and the positions after its end."""
 
     layout: StickLayout
     view: BufferView
@@ -103,7 +103,7 @@ def cases(block: int) -> Iterator[Case]:
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_padding_holds_what_memory_holds(block):
-    """The fill exactly if no position behind the end, whatever the other dims, is an element."""
+    """The fill, exactly if no position after the end, for any position of the other dims, is an element."""
     for case in cases(block):
         end, shape = case.places.stop, case.view.shape
         longer = tuple(end if dim == case.dim else size for dim, size in enumerate(shape))
@@ -115,7 +115,7 @@ def test_padding_holds_what_memory_holds(block):
 
 @pytest.mark.parametrize("block", BLOCKS)
 def test_positions_of_padding_are_followed_through_views(block):
-    """By their logical index, as the verifier does: what is beyond the shape of the buffer holds the fill."""
+    """Positions beyond the shape of the buffer have the fill, by logical index, as in the verifier."""
     for case in cases(block):
         for place in case.places:
             index = tuple(place if dim == case.dim else 0 for dim in range(len(case.view.shape)))
@@ -142,7 +142,7 @@ def test_behind_the_end_of_a_slice_lie_elements():
 
 
 def test_each_dim_has_a_state_of_its_own():
-    """Rows 71 to 127 are undefined; where both dims are beyond, it takes both to agree."""
+    """Rows 71 to 127 are undefined; positions beyond both dims have a state only if both agree."""
     layout = layout_of((71, 100)).padded(0, 128)
     view = BufferView.of(layout)
     states = {0: UNDEFINED, 1: 0.0}

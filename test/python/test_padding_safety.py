@@ -61,7 +61,7 @@ APART = {
 @pytest.mark.parametrize("name", APART)
 @pytest.mark.parametrize("size", [1, SMALL])
 def test_rows_that_stay_apart(name: str, size: int) -> None:
-    """No row needs another one, so more rows change nothing; one row is a program of its own form."""
+    """Independent rows do not change with more rows; one row is a separate program."""
     assert refusal(APART[name], rows(), size=size) == ""
 
 
@@ -104,7 +104,7 @@ TOGETHER = {
 
 @pytest.mark.parametrize("name", TOGETHER)
 def test_rows_that_need_others(name: str) -> None:
-    """What padded rows would change is told by its reason."""
+    """Each operation whose result padded rows would change is refused with its reason."""
     program, reason = TOGETHER[name]
     assert refusal(program, rows()) == reason
 
@@ -115,7 +115,7 @@ def test_reversed_rows() -> None:
 
 
 def test_lookups_by_position() -> None:
-    """Padded positions are larger than those of a call, so a table may not have them."""
+    """Padded positions are larger than positions of a call, so a table may not contain them."""
     table = TABLE[:SMALL]
 
     def by_position(x: torch.Tensor) -> torch.Tensor:
@@ -126,7 +126,7 @@ def test_lookups_by_position() -> None:
 
 
 def test_the_reason_has_a_place() -> None:
-    """The error of a user's program names the line that needs all rows."""
+    """The error names the line of the user's program that needs all rows."""
     context = new_context()
     smaller, larger = (import_torch(lambda x: x.sum(0), (rows()[:n],), context=context) for n in (5, 8))
     with pytest.raises(DifferentPrograms) as caught:
@@ -173,7 +173,7 @@ def random_program(seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
 
 @pytest.mark.exhaustive
 def test_accepted_programs_are_right() -> None:
-    """Of 30 random programs, those accepted give the same first rows, whatever the other rows are."""
+    """Of 30 random programs, accepted ones give the same first rows for any other rows."""
     accepted = 0
     for seed in range(30):
         program = random_program(seed)

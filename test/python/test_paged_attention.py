@@ -49,7 +49,7 @@ class PagedAttention(nn.Module):
 
 
 def call(model, batch, pages, chosen):
-    """Inputs of a step with tables of so many pages, none of which two sequences share."""
+    """Return inputs of a step with tables of ``pages`` pages, none of which two sequences share."""
     count, slots, groups, columns = model.keys.shape
     generator = torch.Generator().manual_seed(chosen.randrange(1 << 30))
     table = torch.randperm(count, generator=generator)[: batch * pages].reshape(batch, pages)

@@ -41,5 +41,5 @@ def test_the_line_of_a_crash_is_found(line):
 
     lines = [f"line {number}" for number in range(1, 31)]
     lines[line - 1] += " ends here"
-    # What crashes with the last line alone may be the verifier, so the whole part is the place.
+    # A crash with the last line alone may come from the verifier, so the location is the whole part.
     assert line_of_crash("\n\n" + "\n".join(lines) + "\n", parse) == (3 if line == 30 else line + 2)

@@ -64,7 +64,7 @@ def test_short_and_empty_values() -> None:
     ],
 )
 def test_wrong_options_are_sentences(text: str, sentence: str) -> None:
-    """Each mistake in an option names the pass and what is known."""
+    """Each error of an option names the pass and the known options."""
     with pytest.raises(CompileError, match=sentence) as raised:
         PlanThings.parse(text)
     assert "test-plan-things" in raised.value.message
@@ -99,7 +99,7 @@ def test_remarks_go_to_the_current_collector() -> None:
 
 
 def test_a_file_is_a_pass() -> None:
-    """Every pass in the folder lies in the file of its name, has a docstring, and is found without a list."""
+    """Every pass of the folder is in the file of its name, has a docstring, and is found without a list."""
     ours = {name: p for name, p in load_all().items() if p.__module__.startswith("spyre_mlir.passes.")}
     for name, pass_ in ours.items():
         assert pass_.__module__ == f"spyre_mlir.passes.{name.replace('-', '_')}"

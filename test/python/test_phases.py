@@ -14,7 +14,7 @@ D, H, E = ExecutionSide.DEVICE, ExecutionSide.HOST, ExecutionSide.EITHER
 
 
 def chain(*sides: ExecutionSide) -> list[PhaseOp]:
-    """Each node reads the one before it."""
+    """Return a chain of nodes, each reading the one before."""
     return [PhaseOp(side, frozenset({at - 1} if at else ())) for at, side in enumerate(sides)]
 
 
@@ -60,7 +60,7 @@ def test_the_host_begins_if_that_saves_a_turn() -> None:
 
 
 def test_an_operation_moves_to_its_reader_where_less_crosses_then() -> None:
-    """Node 2 grows what it reads; only node 3, after the host, wants it."""
+    """Node 2 enlarges its operand; only node 3, after the host, reads the result."""
     small, large = 1, 100
     nodes = [
         PhaseOp(D, frozenset(), small), PhaseOp(H, frozenset({0}), small), PhaseOp(D, frozenset({0}), large),
@@ -95,7 +95,7 @@ def test_random_programs(seed: int) -> None:
 
 
 def fewest(nodes: list[PhaseOp]) -> int:
-    """By brute force: the least number of phases over all ways to give each node one."""
+    """Return the least number of phases by brute force over all assignments of nodes."""
     for count in range(1, len(nodes) + 1):
         for first in (D, H):
             order = [first if at % 2 == 0 else (H if first is D else D) for at in range(count)]
@@ -105,7 +105,7 @@ def fewest(nodes: list[PhaseOp]) -> int:
 
 
 def fits(nodes: list[PhaseOp], order: list[ExecutionSide], homes: list[int]) -> bool:
-    """Whether the nodes after those with homes can have one in the phases of ``order``."""
+    """Return whether the other nodes can be assigned to the phases of ``order``."""
     if len(homes) == len(nodes):
         return True
     node = nodes[len(homes)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Pipelines: their text, the named one, and what a run does with errors, times and remarks."""
+"""Pipelines: their text, the named pipeline, and errors, times and remarks of a run."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_mistakes_have_a_place_in_the_text(text: str, location: str, sentence: s
 
 
 def test_refusal_surfaces_as_it_was_raised() -> None:
-    """A CompileError of a pass is what the caller gets, location and all."""
+    """The caller receives the CompileError of the pass, with its location."""
     with pytest.raises(CompileError) as raised:
         run("test-misbehave{how=refuse}")
     assert str(raised.value) == "model.py:3:1: error: This cannot be compiled."
@@ -90,7 +90,7 @@ def test_crash_keeps_its_type_and_names_the_pass() -> None:
 
 
 def test_invalid_ir_is_reported_with_its_place() -> None:
-    """What upstream's verifier finds after a pass is a CompileError with file, line and column."""
+    """A finding of the upstream verifier after a pass is a CompileError with file, line and column."""
     with pytest.raises(CompileError) as raised:
         run("test-misbehave{how=break-ir}")
     assert raised.value.location == "-:1:1"
@@ -122,7 +122,7 @@ def test_named_pipeline_takes_its_cores_from_the_environment(monkeypatch: pytest
 
 
 def test_the_default_of_the_rfc_is_an_option_of_choose_layouts() -> None:
-    """It is passed on only where it is asked for."""
+    """The option is passed on only on request."""
     levels = [dict(SpyrePipeline.parse(text).stages()) for text in ("", "stick-outermost")]
     passes = [str(level["laid-out"].steps[0]) for level in levels]
     assert passes == ["choose-layouts", "choose-layouts{stick-outermost=true}"]
@@ -130,14 +130,14 @@ def test_the_default_of_the_rfc_is_an_option_of_choose_layouts() -> None:
 
 
 def test_what_the_host_does_to_padding_is_an_option_of_resolve_padding() -> None:
-    """It is passed on only where it is asked for."""
+    """The option is passed on only on request."""
     levels = [dict(SpyrePipeline.parse(text).stages()) for text in ("", "host-padding=zero")]
     passes = [str(level["laid-out"].steps[1]) for level in levels]
     assert passes == ["resolve-padding", "resolve-padding{host-padding=zero}"]
 
 
 def test_verify_each_only_adds_checks() -> None:
-    """With verify-each every level ends with its check, and nothing else changes."""
+    """With verify-each every level ends with its check, and the passes do not change."""
     plain, checked = SpyrePipeline().stages(), SpyrePipeline(verify_each=True).stages()
     for (level, passes), (_, more) in zip(plain, checked, strict=True):
         assert more.steps[-1].name.startswith("verify-"), level

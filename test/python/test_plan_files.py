@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Plan files: what they say, that they hold when given back, and what is wrong with bad ones."""
+"""Plan files: their contents, their effect on a compilation, and errors of bad files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def entry(plan: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def pinned(name: str, *, result: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-    """A plan that says something of one operation only."""
+    """Return a plan that pins one operation only."""
     return {"version": 1, "operations": [{"name": name, **fields, **({"result": result} if result else {})}]}
 
 
@@ -67,7 +67,7 @@ def loop(*, dim: int = 0, tiles: int = 4) -> dict[str, Any]:
 
 
 def files(program: spyre_mlir.Program, folder: Path) -> dict[str, bytes]:
-    """The bundle; the remarks beside it tell what passes did."""
+    """Return the files of the bundle without the remarks, which list decisions of passes."""
     program.save(folder)
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "remarks.jsonl"}
 
@@ -95,7 +95,7 @@ def test_an_unchanged_plan_of_other_options(options: dict[str, Any], tmp_path: P
 
 
 def test_an_unchanged_plan_of_a_tiled_program():
-    """Operations in loops, and several that were made of one, have names of their own and keep all they have."""
+    """Operations in loops, and several parts of one operation, have separate names and keep all fields."""
     x = [torch.randn(1, 2, 2048, 64, generator=torch.Generator().manual_seed(9)).half() for _ in range(3)]
     program = spyre_mlir.compile(torch.nn.functional.scaled_dot_product_attention, x, sencores=4)
     plan = program.plan()
@@ -110,14 +110,14 @@ def test_a_plan_without_entries_leaves_all_to_the_compiler(tmp_path: Path):
 
 
 def test_a_plan_makes_another_compiler_option_the_same(tmp_path: Path):
-    """What largest-first spills or moves, the plan of the portfolio brings back: pins are not defaults."""
+    """The plan of the portfolio restores buffers that largest-first spills or moves: pins are not defaults."""
     program, plan = planned()
     again = compiled(plan, layout_solver="largest-first", reorder=False)
     assert files(again, tmp_path / "again") == files(program, tmp_path / "free")
 
 
 def test_a_plan_file_is_the_same_as_its_value(tmp_path: Path):
-    """``save_plan`` writes what ``plan`` gives, and ``plan`` takes a path."""
+    """``save_plan`` writes the value of ``plan``, and ``plan`` accepts a path."""
     path = tmp_path / "plan.json"
     program = spyre_mlir.compile(*PROGRAMS[SOFTMAX](), save_plan=str(path))
     assert json.loads(path.read_text()) == program.plan() == planned()[1]
@@ -135,11 +135,11 @@ def test_an_unchanged_plan_gives_the_same_loops(name: str):
     assert (again.bundle, again.plan()) == (given.program.bundle, plan)
 
 
-# -- what it says --------------------------------------------------------------------------------------------
+# -- contents ------------------------------------------------------------------------------------------------
 
 
 def test_names_do_not_depend_on_what_is_inserted():
-    """A pin that inserts conversions changes the name of no other operation, and says what they copy."""
+    """A pin that inserts conversions does not change names of other operations; a conversion has its operand's name."""
     _, plan = planned()
     # With the argument in its default layout, else that is turned in place of an intermediate.
     pin = pinned("exp.0", result={"layout": {"dim_order": [1, 0]}})
@@ -153,7 +153,7 @@ def test_names_do_not_depend_on_what_is_inserted():
 
 
 def test_small_values_stand_on_one_line():
-    """As people write JSON."""
+    """Small values are on one line, as in handwritten JSON."""
     long = list(range(40))
     assert json_text({"a": [1, 2], "b": {"lx": 0}}) == '{"a": [1, 2], "b": {"lx": 0}}'
     assert json_text({"a": long, "b": 1}).splitlines()[0] == "{"
@@ -164,7 +164,7 @@ def test_small_values_stand_on_one_line():
 
 
 def holds(wanted: dict[str, Any], found: dict[str, Any]) -> bool:
-    """Whether all fields of an entry are as wanted; "hbm" is any place outside of LX."""
+    """Return whether all fields of an entry are as requested; "hbm" is any place outside of LX."""
     for field, value in wanted.items():
         if field == "result":
             if not holds(value, found["result"]):
@@ -195,7 +195,7 @@ def holds(wanted: dict[str, Any], found: dict[str, Any]) -> bool:
     ids=lambda plan: json.dumps(plan["operations"][0])[10:70],
 )
 def test_a_pin_holds_and_the_numbers_are_right(plan: dict[str, Any]):
-    """One field of one operation; the rest is the compiler's."""
+    """The plan pins one field of one operation; the compiler decides the rest."""
     program = compiled(plan)
     (wanted,) = plan["operations"]
     found = entry(program.plan(), wanted["name"])
@@ -216,7 +216,7 @@ def test_the_first_part_of_a_sum_keeps_the_name():
 
 
 def test_an_empty_list_keeps_an_operation_untiled():
-    """The compiler tiles both operations for LX; where one must not be, there is no run left."""
+    """The compiler tiles both operations for LX; if one must not be tiled, no group remains."""
     given = looped("tiled for LX")
     options = vars(given.options)
     free = spyre_mlir.compile(given.copy(), **options).plan()
@@ -234,7 +234,7 @@ def test_a_pin_goes_before_a_hint():
 
 
 def test_the_layout_of_an_argument():
-    """The program takes it as the plan says."""
+    """The program accepts the argument in the layout of the plan."""
     plan = {"version": 1, "arguments": [{"name": "inputs_0", "layout": {"dim_order": [1, 0]}}]}
     program = compiled(plan)
     assert program.bundle.manifest.arguments[0].device_size == (8, 1024, 64)
@@ -264,7 +264,7 @@ def layouts(program: spyre_mlir.Program) -> dict[str, list[int]]:
 
 
 def test_a_weight_in_several_layouts():
-    """Each layout has its entry, which names what it is once more; a plan can ask for one layout only."""
+    """Each layout has an entry, which names its argument; a plan can request only one layout."""
     program = spyre_mlir.compile(Halves(), (HALVES_INPUT,))
     plan = program.plan()
     assert [each["name"] for each in plan["arguments"] if each.get("source") == "w@1"] == ["w@2"]
@@ -376,7 +376,7 @@ def test_pinned_neighbours_in_the_same_bytes():
 
 
 def test_pinned_neighbours_in_the_same_part_of_the_pool():
-    """In device memory no result takes the place of an operand."""
+    """No result is in place of an operand in device memory."""
     plan = pinned("sub.0", result={"placement": {"pool": 0}})
     plan["operations"] += pinned("exp.0", result={"placement": {"pool": 0}})["operations"]
     with pytest.raises(
@@ -386,7 +386,7 @@ def test_pinned_neighbours_in_the_same_part_of_the_pool():
 
 
 def test_owners_that_differ():
-    """A buffer whose only reader wants other parts than its writer leaves is in LX with a relayout alone."""
+    """A buffer whose reader needs other slices than its writer has is in LX only with a relayout."""
     plan = pinned("sub.0", slices=[32, 1], result={"placement": {"lx": 0}})
     plan["operations"] += pinned("exp.0", slices=[1, 16])["operations"]
     found = compiled(plan).plan()
@@ -397,7 +397,7 @@ def test_owners_that_differ():
 
 
 def test_a_pinned_clone_that_nobody_needs():
-    """An entry of what the compiler does not insert any more is no silent no."""
+    """An entry for an operation that the compiler does not insert any more is reported."""
     _, plan = planned()
     clone = next(each["name"] for each in plan["operations"] if "clone" in each["name"])
     with pytest.raises(CompileError, match=f"does not insert '{clone}' with these pins"):
@@ -446,7 +446,7 @@ def _changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_a_bad_plan(change: Callable[[dict[str, Any]], object], message: str):
-    """One sentence with the path of the field."""
+    """The error is one sentence with the path of the field."""
     with pytest.raises(CompileError, match=message):
         compiled(_changed(change))
 

@@ -44,7 +44,7 @@ def test_a_mutated_table_is_planned_or_refused(
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_mutated_plan_holds_or_is_refused(seed: int, tmp_path: Path):
-    """One sentence; or every operation that the plan speaks of is one of the program."""
+    """The plan is refused with one sentence, or all its operations are operations of the program."""
     note, text = plan_mutant(seed)
     path = tmp_path / "plan.json"
     path.write_text(text, encoding="utf-8", newline="")
@@ -75,7 +75,7 @@ def test_values_that_json_takes_and_a_plan_does_not(value: str, reason: str):
 
 
 def test_the_unchanged_plan_holds():
-    """What the mutants are made of is right, or they would show nothing."""
+    """The base of the mutants is valid: otherwise they would test nothing."""
     assert spyre_mlir.compile(BASE, sencores=4, plan=json.loads(base_plan())).plan()
 
 
@@ -98,7 +98,7 @@ def test_times_far_apart_are_only_an_order():
 
 
 def test_long_chains_of_children_are_matched():
-    """A thousand children that must each give way to the next are no thousand calls deep."""
+    """A thousand children that must each give way to the next do not recurse a thousand calls deep."""
     count = 3000
     children = [Child(at, count - at, (at, at + 1)) for at in range(count)]
     forced = Child(count, 1, (0,))

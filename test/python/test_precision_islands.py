@@ -116,7 +116,7 @@ DISTANCES = {
 @pytest.mark.filterwarnings("ignore::spyre_mlir.RangeWarning")
 @pytest.mark.parametrize("name", DISTANCES)
 def test_distances_are_as_exact_as_pytorch_for_any_inputs(name: str) -> None:
-    """Differences of 0 beside an epsilon, and differences whose squares fp16 has not."""
+    """Differences of 0 with an epsilon, and differences whose squares fp16 cannot represent."""
     model = Apply(DISTANCES[name])
     ordinary = _inputs("ordinary")
     program = spyre_mlir.compile(model, (ordinary, ordinary))
@@ -151,7 +151,7 @@ def test_functions_whose_formula_cancels_are_exact_near_0(name: str) -> None:
 
 
 def test_a_sum_that_is_infinite_in_pytorch_too_is_a_warning() -> None:
-    """The program rounds it to fp16 itself, as it stands; what it goes on with in f32 is another matter."""
+    """The program itself rounds the sum to fp16, so the later float32 operations do not matter."""
     x = torch.full((4, 192), 20.0).half()
     program = spyre_mlir.compile(lambda x: (x * x).sum(-1), (x,))
     with pytest.warns(spyre_mlir.RangeWarning, match="76800 became inf"):

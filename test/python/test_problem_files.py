@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Problems of a compilation as files: written, read back as they were, and what is wrong with a file."""
+"""Problems of a compilation as files: written, read back unchanged, and errors of bad files."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_what_is_wrong_with_a_file_is_one_error(fields: object, sentence: str, t
 
 
 def test_buffers_are_read_back_as_they_were() -> None:
-    """With all that says what they move, which decides about them."""
+    """All attributes that determine their traffic are read back."""
     buffers = (
         LifetimeBoundBuffer("a", 128, (0, 2, 5), True, (), 2, 640, 128),
         LifetimeBoundBuffer("b", 256, (5, 6), in_place_parents=("a",), traffic_of_uses=(100, 300)),

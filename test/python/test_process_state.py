@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tests do not see what other tests of their process have done."""
+"""Tests are independent of other tests in their process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_each_test_has_dims_of_its_own(size: int) -> None:
 
 @pytest.mark.parametrize("run", [1, 2])
 def test_each_test_begins_in_the_same_place(run: int, tmp_path: Path) -> None:
-    """Neither the folder nor a variable of the environment is that of the test before."""
+    """The folder and the environment of the test before are restored."""
     assert "SPYRE_OF_A_TEST" not in os.environ and Path.cwd().name != "elsewhere"
     os.environ["SPYRE_OF_A_TEST"] = "1"
     folder = tmp_path / "elsewhere"
@@ -30,7 +30,7 @@ def test_each_test_begins_in_the_same_place(run: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("run", [1, 2])
 def test_each_test_has_loaded_no_file(run: int, tmp_path: Path) -> None:
-    """Tools hand the files of ``--load`` on to their workers."""
+    """Tools pass the files of ``--load`` to their workers."""
     assert loaded_files() == []
     file = tmp_path / "own.py"
     file.write_text("")

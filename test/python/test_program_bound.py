@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The least that programs need: of the families as by hand, of small programs in all details, never too much."""
+"""The bounds of programs: families by hand, small programs in all details, never more than the program needs."""
 
 import random
 
@@ -35,7 +35,7 @@ def half(*shape):
 
 @pytest.mark.parametrize("name", families.all_families())
 def test_families_are_as_by_hand(name):
-    """Bytes and multiply-adds within 2 %; a mask of 8192 x 8192 is computed, so this takes seconds."""
+    """Bytes and multiply-adds within 2 %; the mask of 8192 x 8192 takes seconds to compute."""
     family = families.all_families()[name]
     model, inputs = family.program()
     bound = bound_of(model, *inputs)
@@ -46,7 +46,7 @@ def test_families_are_as_by_hand(name):
 
 @pytest.mark.parametrize("name", list(PROGRAMS)[::5])
 def test_no_program_needs_more_than_it_has(name):
-    """Not more than its arguments and its results, and where all of it is linear just these."""
+    """The bound is at most the bytes of arguments and results, and equal if all operations are linear."""
     model, inputs = PROGRAMS[name]()
     imported = import_torch(model, inputs, context=context())
     if imported.module is None:
@@ -59,7 +59,7 @@ def test_no_program_needs_more_than_it_has(name):
 
 
 def test_a_mask_halves_the_work_and_is_not_read():
-    """That of ``is_causal``, a mask from positions, a mask that is added; one that a call brings is read."""
+    """``is_causal``, a mask from positions, an additive mask; a mask that is an argument is read."""
     q = half(1, 2, 96, 64)
     pairs = families.causal_pairs(96)
 
@@ -82,7 +82,7 @@ def test_a_mask_halves_the_work_and_is_not_read():
 
 
 def test_a_window_of_a_cache_is_read_alone():
-    """One query whose mask leaves the last 16 of 64 keys needs those, and as much work."""
+    """One query with a mask of the last 16 of 64 keys needs only these keys, and their work."""
     q, cache = half(1, 2, 1, 64), half(1, 2, 64, 64)
 
     def run(q, k, v):
@@ -149,7 +149,7 @@ def test_weights_that_the_import_widens_count_as_they_were():
 
 
 def test_time_is_that_of_bytes_or_of_work():
-    """By the rates of the device, where 8-bit factors are faster."""
+    """The rates are of the device, with faster 8-bit factors."""
     target = packaged_target()
     rate = target.cores * target.array.multiply_adds_per_ns
     assert ProgramBound(100, 50, {}).ns(target) == 150 / target.one_way_bytes_per_ns
@@ -178,7 +178,7 @@ def test_a_program_in_mlir_has_a_bound():
 
 
 def _moves(choice, x):
-    """A random chain of data movement; what it returns has elements of x alone, and zeros of padding."""
+    """Return a random chain of data movement, whose results have only elements of x and zeros of padding."""
     for _ in range(choice.randrange(2, 6)):
         dims = list(x.shape)
         kind = choice.choice(["slice", "step", "permute", "flatten", "split", "concat", "pad"])

@@ -41,7 +41,7 @@ def entries(tmp_path: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def served(cache_log: pytest.LogCaptureFixture, expected: bool = True) -> Iterator[None]:
-    """Check whether what is compiled inside is served, once."""
+    """Check whether one compilation inside uses the cache."""
     cache_log.clear()
     yield
     lines = [record.getMessage() for record in cache_log.records]
@@ -293,7 +293,7 @@ def test_hints_and_named_dims_are_part_of_the_key(cache_log: pytest.LogCaptureFi
 
 
 def test_contents_of_files_are_part_of_the_key(cache_log: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    """A program, a device file and a plan file by what is in them, not by their names."""
+    """Keys contain the contents of a program, a device file and a plan file, not their names."""
     source, device, plan = tmp_path / "exp.mlir", tmp_path / "device.toml", tmp_path / "plan.json"
     source.write_text(EXP)
     device.write_text(packaged_text())
@@ -412,7 +412,7 @@ def test_the_ir_of_a_program_whose_files_have_changed(
 
 
 def test_variables_that_the_package_reads_are_known() -> None:
-    """A variable that changes programs is part of the key; the others only say where, whether and what to tell."""
+    """A variable that changes programs is part of the key; other variables only set folders, use and logs."""
     without_effect = {
         "SPYRE_LOG", "SPYRE_TRACEBACK", "SPYRE_CACHE", "SPYRE_CACHE_DIR", "SPYRE_CACHE_SIZE", "XDG_CACHE_HOME",
         "SPYRE_REPORT_DIR",
@@ -430,7 +430,7 @@ def test_variables_that_the_package_reads_are_known() -> None:
 def test_who_reads_the_numbers_of_the_model_notes_it() -> None:
     """The data of an argument is used where reads are noted, where numbers are always part of the key, or in calls."""
     known = {
-        "folding.py", "complex_numbers.py",  # which note what they read, or cast parameters for calls
+        "folding.py", "complex_numbers.py",  # which note their reads, or cast parameters for calls
         "exported.py", "importer.py", "index_bounds.py",  # of buffers and constants alone
         "signature.py",
     }  # fmt: skip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs that pickle: what comes back runs as the program did, and says the same of itself."""
+"""Pickled programs: the loaded program has the results and the properties of the original."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def copied(program: Program) -> Program:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Whether two results have the same structure, types and numbers."""
+    """Return whether two results have the same structure, types and numbers."""
     pairs = zip(pytree.tree_leaves(one), pytree.tree_leaves(other), strict=True)
     return all(type(a) is type(b) and np.array_equal(np.asarray(a), np.asarray(b)) for a, b in pairs)
 
@@ -119,7 +119,7 @@ def test_what_does_not_pickle_is_one_error() -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_comes_back(error: Exception) -> None:
-    """A worker process hands its errors over as pickles, and its pool breaks at one that is none."""
+    """A worker process pickles its errors, and its pool breaks at an error that does not pickle."""
     for same in (pickle.loads(pickle.dumps(error)), copy.copy(error), copy.deepcopy(error)):
         assert (type(same), str(same), vars(same)) == (type(error), str(error), vars(error))
 

@@ -47,7 +47,7 @@ KINDS = ("host", "sequence", "one", "nothing")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ending", ["html", "json", "svg"])
 def test_the_path_is_what_is_written(kind: str, ending: str, tmp_path: Path) -> None:
-    """And nothing beside it; the same program gives the same bytes."""
+    """The report writes no other file; the same program gives the same bytes."""
     path = tmp_path / f"report.{ending}"
     assert program(kind).report(path) == path
     text = path.read_text(encoding="utf-8")
@@ -62,7 +62,7 @@ def test_the_path_is_what_is_written(kind: str, ending: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["report", "report.pdf", "report.html.gz", "html"])
 def test_other_endings_are_an_error(name: str, tmp_path: Path) -> None:
-    """Which names the three that there are."""
+    """The error names the three known endings."""
     with pytest.raises(CompileError, match=r"must end in \.html, \.json or \.svg"):
         program("one").report(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
@@ -101,7 +101,7 @@ def test_the_reasons_of_the_host_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_figures_are_those_of_the_program(kind: str, tmp_path: Path) -> None:
-    """The times of the steps are the predicted time, that of a sequence with what its bundles overlap."""
+    """The times of the steps add up to the predicted time, for a sequence reduced by the overlap of its bundles."""
     plain = json.loads(program(kind).report(tmp_path / "x.json").read_text(encoding="utf-8"))
     assert plain["metrics"] == program(kind).metrics()
     assert [step["name"] for step in plain["steps"]] == [step.name for step in program(kind).steps]
@@ -124,7 +124,7 @@ def boxes(root: ElementTree.Element, name: str) -> list[tuple[float, float]]:
 
 @pytest.mark.parametrize("kind", ["host", "sequence"])
 def test_steps_are_on_one_axis(kind: str, tmp_path: Path) -> None:
-    """From left to right without overlap, those of the host as gaps; bundles are as wide as they take time."""
+    """From left to right without overlap, host steps as gaps; the width of bundles is proportional to their time."""
     root = ElementTree.fromstring(program(kind).report(tmp_path / "x.svg").read_text(encoding="utf-8"))
     device, host = boxes(root, "step"), boxes(root, "host")
     assert (len(device), len(host)) == (len(program(kind).bundles), len(program(kind).steps) - len(device))
@@ -144,7 +144,7 @@ def test_steps_are_on_one_axis(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["host", "one"])
 def test_spyre_report_reads_folders(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """Of several steps too, by the same endings."""
+    """spyre-report also reads folders of several steps, with the same endings."""
     program(kind).save(tmp_path / "folder")
     for ending in ("html", "json", "svg"):
         assert spyre_report.main([str(tmp_path / "folder"), "-o", str(tmp_path / f"folder.{ending}")]) == 0
@@ -166,7 +166,7 @@ def test_spyre_compile_checks_the_ending_first(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_programs_of_many_sizes_have_one_page(tmp_path: Path) -> None:
-    """With the page of each size; what is no page is an error."""
+    """The page links the page of each size; a path that is not a page is an error."""
     model = torch.nn.Linear(64, 64).half()
     spyre_mlir.declare_tensor_dim("B", 4)
     spyre_mlir.declare_tensor_dim("C", 64)

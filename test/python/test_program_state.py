@@ -287,7 +287,7 @@ def test_dynamic_sizes_share_the_state():
 
 @pytest.mark.parametrize("seed", range(200))
 def test_random_rows_of_a_state(seed):
-    """Three calls in turn, of which each begins with what the last one left."""
+    """Three calls in sequence, each begins with the state after the previous call."""
     model, inputs = case(seed)
     example = inputs()
     leaves = len(pytree.tree_leaves(example[0]))

@@ -61,7 +61,7 @@ def imported(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...], Impo
 
 
 def compiled(name: str, **options) -> spyre_mlir.Program:
-    """A program of the linalg, on all cores unless told; the parameters of the model are its arrays."""
+    """Compile the linalg of a program, by default on all cores; the parameters of the model are its arrays."""
     _, inputs, program = imported(name)
     made = spyre_mlir.compile(program.module, **{"sencores": MOST, **options})
     operands = zip(program.arguments, program.operands(*inputs), strict=True)
@@ -77,7 +77,7 @@ def on_all_cores(name: str) -> spyre_mlir.Program:
 
 @dataclass(frozen=True)
 class Run:
-    """What a program was found to be, and its results, as arrays."""
+    """Findings of a program, and its results, as arrays."""
 
     findings: list[Finding]
     cores: int
@@ -102,14 +102,14 @@ def ran(name: str, **options) -> Run:
 
 
 def shares_sums(design: Design) -> bool:
-    """Whether cores split a dim that the output lacks, by other than a maximum or minimum."""
+    """Return whether cores split a reduced dim, except for a maximum or minimum."""
     scale = design.operands[-1].scale
     lacking = [label for label in design.sizes if scale.get(label, -1) < 0]
     return not design.opcode.startswith(("max", "min")) and any(design.slices[each] > 1 for each in lacking)
 
 
 def check(name: str, **options) -> None:
-    """No rule of a bundle is broken, no core is used that is not there, and the numbers are those of PyTorch."""
+    """The bundle is valid, it uses only cores of the device, and the numbers equal PyTorch."""
     model, inputs, program = imported(name)
     run = ran(name, **options)
     assert not run.findings, "\n".join(map(str, run.findings))
@@ -118,7 +118,7 @@ def check(name: str, **options) -> None:
 
 
 def check_same_bits(name: str, **options) -> None:
-    """The bits are those of one core, unless cores share a sum, which may round differently."""
+    """The bits equal a run on one core, unless cores share a sum, which may round differently."""
     run = ran(name, **options)
     for result, alone in zip(run.results, ran(name, sencores=1).results, strict=True):
         assert run.shares_sums or result.tobytes() == alone.tobytes()
@@ -167,7 +167,7 @@ def test_the_folder_is_the_bundle(name, tmp_path):
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize(("name", "sencores"), IN_TURN)
 def test_fewer_cores_equal_pytorch(name, sencores):
-    """1, 2, 4 and 7 cores: as on all cores, no check of the simulator says anything."""
+    """The results on 1, 2, 4 and 7 cores equal PyTorch, without findings of the simulator."""
     check(name, sencores=sencores)
 
 
@@ -189,21 +189,21 @@ def test_uneven_slices_give_the_same_numbers(name, sencores):
 
 @pytest.mark.exhaustive
 def test_few_programs_share_sums():
-    """So the comparison of bits is one for most programs."""
+    """The comparison of bits therefore covers most programs."""
     names = NAMES[::8]
     assert len([name for name in names if ran(name).shares_sums]) < len(names) / 3
 
 
 @pytest.mark.parametrize("name", SHARING)
 def test_cores_share_sums(name):
-    """Each operation divided for itself, so that cores add up parts of sums; what is in LX or not follows that."""
+    """Separate divisions, so that cores add up parts of sums; the eligibility for LX follows from them."""
     check(name, co_optimizing_lx_planning=False)
     assert ran(name, co_optimizing_lx_planning=False).shares_sums
 
 
 @pytest.mark.parametrize("name", SHARING)
 def test_in_device_memory_equals_pytorch(name):
-    """Without planning of LX everything goes through device memory."""
+    """Without planning of LX all values are in device memory."""
     check(name, lx_planning=False)
 
 

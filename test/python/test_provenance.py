@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where device operations come from: the lines of the levels, and the panes of the page that follow each other."""
+"""Provenance of device operations: their lines at each level, and the linked panes of the page."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ func.func @main(%x: tensor<64x64xf16>) -> tensor<64x64xf16> {
 
 
 def test_a_line_is_an_operation_with_what_is_inside():
-    """Without maps, types of regions and what is empty; the place is the innermost of the calls."""
+    """The line omits maps, types of regions and empty members; its location is the innermost call."""
     lines = level_lines(parsed(MODULE, context()).operation)
     assert lines[0] == LevelLine(
         Origin("a model.py", 3, 4, "aten.exp", "layers.0"),
@@ -56,7 +56,7 @@ def test_levels_are_the_same_behind_json():
 
 
 def test_each_device_operation_has_a_line_at_each_level():
-    """That of the first of equal modules, where it is in one."""
+    """An operation of equal modules has the line of the first."""
     data = page_data(stack().facts(), stack().bundle)
     first, line = (data["fields"]["operation"].index(name) for name in ("$first", "line"))
     places = {(row[line], data["texts"][row[first]]) for row in data["operations"]}
@@ -90,7 +90,7 @@ def matmul(facts) -> int:
 @needs_browser
 @pytest.mark.parametrize("level", ["input", "device-ops", "placed", "bundle.mlir"])
 def test_the_panes_follow_a_device_operation(window, tmp_path, level):
-    """Its line of the source, its lines at the level, and what the bundle says of it."""
+    """The panes show its source line, its lines at the level, and its entry in the bundle."""
     facts = stack().facts()
     position = matmul(facts)
     opened = show(window, tmp_path, stack_page())
@@ -137,7 +137,7 @@ def test_an_operation_that_is_opened_is_chosen(window, tmp_path):
 
 
 def test_a_page_without_levels_says_so():
-    """As of a folder: the source, the text of the program and the operations are there."""
+    """A page of a folder has only the source, the text of the program and the operations."""
     program = stack()
     text = page(program_facts(program.bundle, program.remarks), program.bundle)
     assert "The other levels are known if the report is written right after the compilation." in text

@@ -73,7 +73,7 @@ def imported(text: str) -> Iterator[tuple[str, str]]:
 
 
 def unlisted(module: str, name: str) -> bool:
-    """Whether no page has a name that a reader imports; a module is on a page if a name of it is."""
+    """Return whether no page has a public name; a page has a module if it has one of its names."""
     whole = f"{module}.{name}"
     if any(
         listed == whole or listed.startswith(f"{whole}.") for listed in (entry.name for entry in entries())
@@ -101,7 +101,7 @@ def test_what_the_manual_imports_is_on_a_page() -> None:
 
 
 def problems(obj: griffe.Object, owner: griffe.Object | None) -> list[str]:
-    """What the documentation of a public object lacks."""
+    """Return the gaps in the documentation of a public object."""
     found = [] if is_documented(obj, owner) else ["no docstring"]
     found += [f"no type of {name}" for name in unannotated(obj)]
     found += [f"nothing about {name}" for name in unnamed_parameters(obj, owner)]
@@ -191,7 +191,7 @@ def test_a_directive_is_read_with_its_options() -> None:
 
 
 def test_every_extra_is_on_a_page() -> None:
-    """Those of a user; the others are for who works on the compiler."""
+    """Extras for users; other extras are for developers of the compiler."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
         "optional-dependencies"
     ]
@@ -207,12 +207,12 @@ def test_every_extra_is_on_a_page() -> None:
     assert extras.keys() - named == {"docs", "dev"} and named <= extras.keys()
 
 
-# -- types, as those see them who install the package --------------------------------------------------
+# -- types, as seen by users of the installed package --------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel; what else it needs comes from that of the tests."""
+    """A virtual environment with the wheel; other packages come from the environment of the tests."""
     folder = tmp_path_factory.mktemp("installed")
     sources = folder / "sources"
     shutil.copytree(ROOT / "spyre_mlir", sources / "spyre_mlir", ignore=shutil.ignore_patterns("__pycache__"))
@@ -234,7 +234,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = next((folder / "env").rglob("site-packages"))
     (archive,) = folder.glob("*.whl")
     shutil.unpack_archive(archive, site, "zip")
-    # Behind the wheel; files of editable installs are not read in a folder that a .pth file names.
+    # After the wheel in sys.path; a .pth file does not make Python read editable installs of the named folder.
     (site / "shared.pth").write_text(f"{Path(pytest.__file__).parents[1]}\n")
     for script in TYPING.glob("*.py"):
         shutil.copy(script, folder)
@@ -252,7 +252,7 @@ def wrong_lines() -> set[int]:
 
 
 def check_findings(findings: list[tuple[str, int, str]]) -> None:
-    """The user's script is right, and of the wrong uses each is found, and nothing else."""
+    """Assert that the user's script has no findings, and that each wrong use has one."""
     assert [finding for finding in findings if finding[0] == "user_script.py"] == []
     wrong = {line for name, line, _ in findings if name == "wrong_uses.py"}
     assert wrong == wrong_lines(), findings

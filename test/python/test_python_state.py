@@ -23,7 +23,7 @@ X = torch.arange(128.0).reshape(2, 64).half() / 64
 
 
 class Model(nn.Module):
-    """A model with state of several kinds; ``step`` is what a call does."""
+    """A model with state of several kinds; ``step`` is the body of a call."""
 
     def __init__(self, step: Callable[[Model, Tensor], Any]) -> None:
         super().__init__()

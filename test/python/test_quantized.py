@@ -75,7 +75,7 @@ func.func @main(%x: tensor<{x}x{element}>, %w: tensor<{w}x{element}>) -> tensor<
 
 
 def _ending(shape: str, wide: str, result: str, rank: int) -> tuple[str, str]:
-    """What follows the sum, and its value."""
+    """Return the statements after the sum, and their value."""
     if result == wide:
         return "", "%s"
     body = [f"%f = arith.constant {SCALE} : f32", "%v = arith.mulf %i, %f : f32"]
@@ -119,7 +119,7 @@ def opcodes(program: spyre_mlir.Program) -> list[list[str]]:
 
 
 def _case(seed: int) -> dict:
-    """No product of two vectors, which is no matmul."""
+    """Return a random case without a product of two vectors, which is not a matmul."""
     choice = random.Random(seed)
     rows = choice.choice([1, 3, 33, 65, 130])
     return {
@@ -134,7 +134,7 @@ def _case(seed: int) -> dict:
 
 @pytest.mark.parametrize("seed", range(16))
 def test_random_matmuls(seed):
-    """Of any size, orientation and number of cores: each sum is rounded to DL16 once, in the planned traffic."""
+    """Any size, orientation and number of cores: each sum is rounded to DL16 once, and the traffic equals the plan."""
     case, choice = _case(seed), random.Random(seed + 1000)
     numerics = choice.choice(["ieee", "dl16"])
     program = spyre_mlir.compile(
@@ -156,7 +156,7 @@ def test_random_matmuls(seed):
     ("shape", "frac"), [((256, 384, 512), 0.95), ((512, 256, 2048), 0.8), ((512, 256, 2048), 0.9)]
 )
 def test_a_matmul_in_tiles(shape, frac):
-    """Where loops take an int8 matmul in parts, the parts of its operands are whole sticks."""
+    """Tiles of the operands of an int8 matmul are whole sticks."""
     rows, inner, columns = shape
     program = spyre_mlir.compile(
         matmul(*shape, "i8"), sencores=2, lx_frac_avail=frac, numerics="dl16", verify_each=True
@@ -224,7 +224,7 @@ def test_an_fp8_layer_of_pytorch(numerics, tmp_path):
 
 
 def test_weights_of_fp8_beside_fp16_are_cast_ahead_of_time():
-    """No matmul takes both; what is known is data, in fp16."""
+    """A matmul does not accept both types; the constant weight is cast to fp16 data."""
 
     class Layer(Scaled):
         def forward(self, x: Tensor) -> Tensor:
@@ -294,7 +294,7 @@ def test_unwritten_padding_of_pairs_is_found():
 
 
 def test_tags_of_buffers_share_no_byte_with_others():
-    """A shadow of one byte says who wrote it, whatever buffer's tag lies there."""
+    """A shadow of one byte identifies the writer, for the tag of any buffer."""
     tags = [buffer_tag(number) for number in range(3000)]
     assert len(set(tags)) == 3000 and max(tags) <= 0xFFFF
     for tag in tags:
@@ -302,7 +302,7 @@ def test_tags_of_buffers_share_no_byte_with_others():
 
 
 def test_the_design_of_an_int8_matmul():
-    """As the interface has it: 128 of K in a stick, 2 of K with 64 columns, innermost first; and it reads back."""
+    """The design follows the interface: 128 of K in a stick, 2 of K with 64 columns, innermost first; read back."""
     program = spyre_mlir.compile(matmul(64, 200, 64, "i8"), sencores=1)
     design = next(iter(program.bundle.designs.values()))
     json = to_json(design)
@@ -338,7 +338,7 @@ def test_other_sticks_are_findings(beside, sentence):
 
 
 def test_rates_of_the_array():
-    """fp8 twice, int8 four times those of fp16 (``spyre.toml``, speedup)."""
+    """fp8 at twice, int8 at four times the rate of fp16 (``spyre.toml``, speedup)."""
     base = multiply_adds_per_ns(packaged_target(), "batchmatmul")
     rates = [
         multiply_adds_per_ns(packaged_target(), name) / base for name in ("batchmatmulfp8", "batchmatmulint8")

@@ -12,7 +12,7 @@ import pytest
 from random_programs import LARGE, RandomProgram
 from test_fuzz import check
 
-#: Parts of LX that the backend keeps: of the whole, or of what leaves 20 to 6 KB, less than many programs want.
+#: Fractions of LX that the backend keeps, so that 20 to 6 KB remain, less than many programs need.
 ROOMS = (0.2, 0.99, 0.997)
 
 

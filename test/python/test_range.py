@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Infinities and numbers outside the range of the 16-bit format: right, or said; never silent."""
+"""Infinities and numbers outside the range of the 16-bit format: right results, or a warning."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INF = math.inf
 
 
 def ran(model, *inputs: torch.Tensor, **options) -> torch.Tensor:
-    """What the program of a function gives; any warning is an error."""
+    """Return the result of the program of a function; any warning is an error."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", RangeWarning)
         return spyre_mlir.compile(model, inputs, sencores=2, **options)(*inputs)
@@ -73,7 +73,7 @@ def test_an_infinity_that_dl16_hands_over_in_float32_is_said():
 
 
 def test_an_infinity_that_is_multiplied_in_float32_is_said():
-    """Of one column: the matmul is a product and a sum in float32, where the largest number of DL16 is any number."""
+    """The matmul of one column is a product and a sum in float32, where DL16's largest number is an ordinary number."""
     x = torch.tensor([[0.5], [float("inf")]], dtype=torch.bfloat16)
     y = torch.tensor([[0.25, -0.5]], dtype=torch.bfloat16)
     program = spyre_mlir.compile(lambda x, y: x @ y, (x, y))
@@ -246,7 +246,7 @@ def _attention(q, k, v):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_scores_whose_rounding_an_exponential_amplifies_are_said(dtype):
-    """Scores of 400 have steps of a quarter; those of normal numbers are small enough."""
+    """Scores of 400 have steps of a quarter; scores of normal numbers are small enough."""
     torch.manual_seed(3)
     q, k, v = (torch.randn(2, 33, 16).to(dtype) for _ in range(3))
     program = spyre_mlir.compile(_attention, (q, k, v))
@@ -259,7 +259,7 @@ def test_scores_whose_rounding_an_exponential_amplifies_are_said(dtype):
 
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_scores_of_attention_in_tiles_are_said_too(is_causal, tmp_path):
-    """The rewritten softmax keeps what is known of its matmul."""
+    """The rewritten softmax keeps the range facts of its matmul."""
     torch.manual_seed(3)
     q, k, v = (torch.randn(1, 2, 256, 64).half() for _ in range(3))
 

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.documents
 ROOT = Path(__file__).parents[2]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 
-#: Modules that blocks wait for when they start: those of others, and the package.
+#: Modules that are imported before a block starts: third-party modules, and the package.
 FOREIGN = ("numpy", "numba", "torch", "torch.export", "torch_mlir.fx")
 PACKAGE = (
     "filecheck.main", "spyre_mlir.driver.compilation", "spyre_mlir.frontend",
@@ -78,8 +78,8 @@ def blocks(page: str) -> list[Block]:
     ]
 
 
-#: A tool. On import the package takes a request for its log, and the time after which no file may have changed that
-#: the cache serves, so a call with either imports it anew.
+#: A tool. The package reads SPYRE_LOG, and the time up to which the cache trusts files, on import, so a call with
+#: either imports it again.
 TOOL = """#!/bin/sh
 if [ "$SPYRE_LOG" ] || [ "$SPYRE_CACHE" = 1 ]; then exec {new} {arguments} "$@"; fi
 exec {imported} {arguments} "$@"
@@ -119,7 +119,7 @@ def matches(expected: str, output: str) -> bool:
 
 
 def is_run(block: Block) -> bool:
-    """Whether a block is a command or a script that runs in the folder of its page, or in the checkout."""
+    """Return whether a block is a command or a script that runs in the folder of its page, or in the checkout."""
     return block.kind in ("sh", "python") and block.mark in ("", "in the checkout")
 
 
@@ -164,7 +164,7 @@ def test_the_make_targets_of_the_pages_exist(target: str) -> None:
 
 
 def test_the_first_page_links_every_page() -> None:
-    """So a page is found: docs/index.md is where the reader begins, and API pages have an index of their own."""
+    """Every page can be found from docs/index.md; API pages have a separate index."""
     for folder in (ROOT / "docs", ROOT / "docs/api"):
         text = (folder / "index.md").read_text(encoding="utf-8")
         assert [page.name for page in sorted(folder.glob("*.md")) if f"({page.name})" not in text] == [
@@ -173,12 +173,12 @@ def test_the_first_page_links_every_page() -> None:
 
 
 def test_the_readme_is_two_screens() -> None:
-    """What it is, a picture, two commands, an example, links: the rest is the manual's."""
+    """Summary, picture, two commands, an example, links: the manual has the rest."""
     assert (ROOT / "README.md").read_text(encoding="utf-8").count("\n") <= 100
 
 
 def statement(block: Block) -> str:
-    """What is wrong with a block that is not run, empty for one that is as its mark or its kind says."""
+    """Return the error of a block that is not run; empty if it agrees with its mark and its kind."""
     if block.mark == "picture":
         missing = [path for path in re.findall(r"[\w/]+\.py\b", block.text) if not _is_in_the_tree(path)]
         return f"it names {missing}" if missing else ""
@@ -205,7 +205,7 @@ def _is_in_the_tree(path: str) -> bool:
 
 
 def _parsed(block: Block) -> str:
-    """What is wrong with data, by its parser."""
+    """Return the error of the parser of some data."""
     from spyre_mlir import dialects
     from spyre_mlir.mlir import ir
 
@@ -251,7 +251,7 @@ def test_a_wrong_block_is_seen(block: Block) -> None:
 
 
 def test_the_comparison_has_its_sources() -> None:
-    """Each code that the page cites stands in its list, and each of the list is cited."""
+    """Each source that the page cites is in its list, and each entry of the list is cited."""
     (listed,) = (block.text for block in blocks("docs/comparison.md") if block.mark == "sources")
     cited = re.findall(r"[\[ ]([A-Z]\d+)(?=[,\]])", _prose("docs/comparison.md"))
     assert set(cited) == set(re.findall(r"\b([A-Z]\d+)\b", listed))
@@ -262,6 +262,14 @@ def test_every_fence_is_a_block(page: str) -> None:
     """A block without a kind, or indented, would be neither run nor checked."""
     fences = re.findall(r"^\s*```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
     assert len(fences) == 2 * len(blocks(page))
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_the_name_of_a_file_is_visible(page: str) -> None:
+    """The paragraph before a file names it, because readers of the Markdown on GitHub do not see the mark."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for mark in re.finditer(r"^<!-- file: (\S+) -->$", text, re.MULTILINE):
+        assert mark[1] in text[: mark.start()].rstrip().rpartition("\n\n")[2]
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)
@@ -287,7 +295,7 @@ def _prose(page: str) -> str:
 
 
 def _anchors(file: Path) -> set[str]:
-    """The anchors of the headings, as they are made of their words."""
+    """Return the anchors of the headings."""
     headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", file.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

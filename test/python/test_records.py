@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``spyre_mlir.records.dataclass`` does what the ``dataclass`` of the standard library does."""
+"""``spyre_mlir.records.dataclass`` equals the ``dataclass`` of the standard library."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_matmul_accumulates_in_the_format_of_its_result():
 
 @pytest.mark.parametrize("function", ["exp", "tanh", "erf", "sqrt", "log"])
 def test_mathematics_of_16_bits_is_rounded_once(function):
-    """No polynomial in f16 stands in for a function of libm."""
+    """Functions of libm are not replaced by polynomials in f16."""
     from math import erf
 
     x = np.linspace(0.1, 3, 64).astype(np.float16)
@@ -117,7 +117,7 @@ def test_nothing_computes_in_bfloat16():
 
 
 def test_layouts_change_no_number():
-    """Pins and restickifies are their operand, also of an argument with a layout; the module stays as it is."""
+    """Pins and restickifies equal their operand, also for an argument with a layout; the module is not changed."""
     text = """
 #s = affine_map<(d0) -> (d0, 0)>
 func.func @main(%x: tensor<4xf16, #stick.layout<#s>>) -> tensor<4xf16> {

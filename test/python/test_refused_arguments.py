@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Arguments of public functions that there is nothing for are a ``CompileError``, as their documentation says."""
+"""Invalid arguments of public functions are a ``CompileError``, as documented."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_the_fill_of_a_pad_comes_before_what_is_padded() -> None:
 
 
 def test_a_slice_with_steps_gets_room_for_whole_steps() -> None:
-    """33 rows by steps of 2 end in a half step: the strides of the outer dims were no multiple."""
+    """33 rows by steps of 2 end in a half step: the strides of the outer dims were not multiples of the step."""
     check(lambda a: a[::2] * 2, tensor(33, 65))
 
 
@@ -57,7 +57,7 @@ def test_one_argument_returned_twice_is_two_results() -> None:
 
 
 def test_rms_norm_takes_the_epsilon_of_float32() -> None:
-    """PyTorch's default epsilon is that of the type it computes in."""
+    """PyTorch's default epsilon is the epsilon of the type in which it computes."""
     check(lambda a: torch.nn.functional.rms_norm(a, (70,)), tensor(65, 70) * 0.02)
 
 
@@ -82,7 +82,7 @@ def test_a_design_names_the_source_line_and_the_aten_op() -> None:
 
 
 def test_a_mask_computed_from_indices_is_folded_away() -> None:
-    """The folded op stayed behind, dead, and was refused for its linalg.index."""
+    """The folded op was not erased, and was refused for its linalg.index."""
     text = """
     #m = affine_map<(a, b) -> (a, b)>
     func.func @main(%x: tensor<33x65xf16>) -> tensor<33x65xf16> {
@@ -152,7 +152,7 @@ def test_an_island_with_a_constant_beyond_fp16_stays_f32() -> None:
 
 @pytest.mark.parametrize("lx_planning", (True, False))
 def test_integers_can_be_copied(lx_planning: bool) -> None:
-    """The validator had copies of integers for an operation that the device has not; two other checks did not."""
+    """The validator refused copies of integers as an unsupported operation; two other checks accepted them."""
     x = torch.arange(4 * 65, dtype=torch.int32).reshape(4, 65)
     program = spyre_mlir.compile(lambda a: (a, a + a, a * a), (x,), lx_planning=lx_planning)
     assert not validate(program.bundle)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The design of a shuffle from its space and divisions: its source lies where the operation before left it."""
+"""The design of a shuffle from its space and divisions: its source has the slices of the operation before."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def with_copies(space: Space, copies: int) -> Space:
 
 
 def designs(seed: int) -> tuple[Design, Design]:
-    """A copy of a random tensor into LX, on some cores, and a shuffle of what it leaves to other slices."""
+    """Return a copy of a random tensor into LX, on some cores, and a shuffle of its result to other slices."""
     rng = random.Random(seed)
     shape = [rng.randrange(1, 7) for _ in range(rng.randrange(3))] + [rng.randrange(1, 300)]
     order = rng.sample(range(len(shape)), len(shape)) + [-1] * (rng.random() < 0.2)
@@ -83,7 +83,7 @@ def test_the_design_is_a_good_one(seed):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_the_design_comes_back_from_its_attribute(seed):
-    """As plain data and as an attribute of a module, cores without a part included."""
+    """The design survives as plain data and as an attribute of a module, also for cores without a slice."""
     _, shuffle = designs(seed)
     with context():
         attribute = to_attribute(to_plain(shuffle))

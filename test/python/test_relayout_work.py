@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The work of a shuffle: what is taken from divided IR, and from the design that is made of it."""
+"""The work of a shuffle, computed from divided IR, and from its design."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def module_of(name: str) -> ir.Module:
 
 
 def of_space(module: ir.Module) -> OperationWork:
-    """The work of the shuffle, which takes what the first operation has left."""
+    """Return the work of a shuffle of the result of the first operation."""
     (func,) = functions(module.operation)
     usage = Usage(func)
     _, shuffle, _ = usage.ops
@@ -88,7 +88,7 @@ def of_space(module: ir.Module) -> OperationWork:
 
 
 def of_design(module: ir.Module) -> OperationWork:
-    """The same from the design that the module becomes."""
+    """Return the work from the design in the bundle of the module."""
     run_pipeline(module, "convert-sdsc-to-sdscbundle")
     designs = [step.design for step in Context(export(module)[0]).steps]
     (design,) = (each for each in designs if each.opcode == "shuffle")
@@ -124,7 +124,7 @@ def test_two_cores_that_exchange_halves():
 
 @pytest.mark.parametrize("seed", range(60))
 def test_bytes_that_change_the_core_are_those_of_the_simulator(seed: int):
-    """Uneven slices, padding, cores that hold nothing or the same: what it sends over the ring for each core."""
+    """Uneven slices, padding, cores without or with equal slices: the bytes that each core sends over the ring."""
     design = relayouts.random_relayout(random.Random(seed))
     space, _ = relayouts.memories(design, np.random.default_rng(seed))
     moved = DesignWork(design).work.relayout
@@ -133,7 +133,7 @@ def test_bytes_that_change_the_core_are_those_of_the_simulator(seed: int):
 
 
 def test_a_shuffle_is_on_the_ring_behind_its_writer():
-    """Exp, the shuffle, abs: the second has no body, and what it takes is time of the ring."""
+    """Exp, the shuffle, abs: the shuffle has no body, and its time is time of the ring."""
     found = timeline(relayout_bundle())
     before, event, after = found.run.events
     price = operation_cost(found.executions[1].work).ring_ns

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Equal layers: which are left out, that copies are what planning each gives, and what the whole program computes."""
+"""Equal layers: the layers that are left out, copies equal planned layers, and results of whole programs."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class EncoderAndDecoder(nn.Module):
         self.decoder = nn.ModuleList([Layer(inner=384) for _ in range(count)])
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return what the last layer makes of both inputs."""
+        """Return the result of the last layer for both inputs."""
         (encoded,) = self.encoder(x)
         for layer in self.decoder:
             y = layer(y + encoded)[0]
@@ -80,7 +80,7 @@ class EncoderAndDecoder(nn.Module):
 
 
 class CachedLayers(nn.Module):
-    """Layers of which each writes rows into a cache of its own and reads all of it."""
+    """Layers that each write rows into a separate cache and read all of it."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -97,21 +97,21 @@ class CachedLayers(nn.Module):
 
 
 class Shared(nn.Module):
-    """One layer many times."""
+    """One layer, called many times."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
         self.layer, self.count = Layer(), count
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the last pass through the layer gives."""
+        """Return the result of the last call of the layer."""
         for _ in range(self.count):
             x = self.layer(x)[0]
         return x
 
 
 def _layers(count: int, **odd: Layer) -> list[nn.Module]:
-    """Equal layers but for those of ``odd``, by number (``at_6``)."""
+    """Equal layers except for the layers of ``odd``, by number (``at_6``)."""
     layers: list[nn.Module] = [Layer() for _ in range(count)]
     for name, layer in odd.items():
         layers[int(name.removeprefix("at_"))] = layer
@@ -170,7 +170,7 @@ def _digest(program: spyre_mlir.Program, folder: Path) -> str:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_whole_programs(name: str) -> None:
-    """Layers are copies where there are enough equal ones, and the program computes what the model does."""
+    """Layers are copies if there are enough equal ones, and the program has the results of the model."""
     model, inputs = _model(name)
     program = spyre_mlir.compile(model, inputs)
     least = MODELS[name][2]
@@ -196,7 +196,7 @@ def test_reuse(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("failures", "copies"), [(1, 8), (9, 0)])
 def test_more_layers_stay(failures: int, copies: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no two of 3 layers are planned alike, 4 stay; where that never is so, all do."""
+    """If no two of 3 layers have equal plans, 4 layers stay; if that never happens, all layers stay."""
     unfolding, unfoldings = LayerUnfolding.of, list[object]()
 
     def of(*arguments: Any) -> LayerUnfolding | None:
@@ -240,7 +240,7 @@ def test_plan() -> None:
 
 
 def test_locations() -> None:
-    """Each copy has the source lines of its own layer, so the products of each layer follow those of the one before."""
+    """Each copy has the source lines of its own layer, so products of a layer follow products of the layer before."""
     model, inputs = _model("plain")
     module = import_torch(model, inputs, context=context()).module
     assert module is not None

@@ -58,12 +58,12 @@ def facts_of(program: spyre_mlir.Program) -> tuple[ProgramFacts, Bundle]:
 
 
 def facts_alone(bundle: Bundle) -> tuple[ProgramFacts, Bundle]:
-    """Of a bundle of which nothing else is known."""
+    """Return the facts of a bundle without other information."""
     return program_facts(bundle), bundle
 
 
 def chain(operations: int) -> Bundle:
-    """Operations one behind the other on one core; half of what they make is in LX."""
+    """A sequence of operations on one core; half of their results are in LX."""
     rng, program = random.Random(operations), Program()
     names = ["x", *(f"t{number}" for number in range(operations))]
     program.tensor("x", {"mb": 64, "out": 64}, kind="input")
@@ -97,7 +97,7 @@ def parsed(text: str) -> ElementTree.Element:
 
 
 def data_of(root: ElementTree.Element) -> dict[str, Any]:
-    """What the script of the page draws."""
+    """Return the data that the script of the page draws."""
     (found,) = (each for each in root.iter("script") if each.get("id") == "data")
     return json.loads(found.text or "")
 
@@ -185,7 +185,7 @@ def test_loops_are_on_the_page():
 
 
 def test_a_loop_of_thousands_of_iterations_is_a_small_page():
-    """What repeats is told once: 65,000 iterations need no more than 100 but for longer numbers."""
+    """Repeated iterations are shown once: 65,000 iterations take the space of 100, except for longer numbers."""
     short, long = (page(*facts_alone(bundles.loop_bundle(tiles))) for tiles in (100, 65_000))
     assert len(long) < len(short) + 1000
 
@@ -214,7 +214,7 @@ def test_the_table_of_operations_begins_with_what_takes_longest():
 
 
 def test_lanes_of_a_program_by_hand():
-    """y is written while x is still read, z after it; its lane is free again for z, and that of z for w."""
+    """y is written while x is still read, z after it; the lane of x is free again for z, and the lane of z for w."""
     found = {each.buffer: each for each in buffer_columns((("x", "y"), ("x", "y", "z"), ("z", "w")))}
     assert {name: (lane.number, lane.first, lane.last) for name, lane in found.items()} == {
         "x": (0, 0, 2), "y": (1, 1, 2), "z": (0, 3, 4), "w": (0, 5, 5),
@@ -259,7 +259,7 @@ def test_cores_that_split_a_reduced_dim_share_a_part():
 
 @pytest.mark.parametrize("least", [1, 10**5, 10**6, 10**9])
 def test_bars_that_are_put_together_lose_nothing(least):
-    """Neither time nor bars, whatever the resolution; and no short one is too close to the one before."""
+    """Merged bars keep all time and all bars, for any resolution; no short bar is too close to the bar before."""
     found = timeline(llama_block().bundle)
     exact, merged = (tracks(found, width) for width in (0, least))
     assert exact.keys() == merged.keys() and "compute" in exact
@@ -278,7 +278,7 @@ def test_bars_that_are_put_together_lose_nothing(least):
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_page_is_one_file_of_well_formed_xml(name):
-    """Nothing is loaded: links go to the page itself; identifiers are unique, no panel is empty."""
+    """The page loads no files: links are internal; identifiers are unique, no panel is empty."""
     facts, text = made(name)
     root = parsed(text)
     assert all(each.get("href", "#").startswith("#") and each.get("src") is None for each in root.iter())
@@ -299,11 +299,11 @@ def test_the_page_is_one_file_of_well_formed_xml(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("panel", ["graph", "division", "ring", "roofline"])
 def test_texts_of_a_picture_do_not_overlap(name, panel):
-    """As far as widths can be guessed here; a browser measures those of all pictures."""
+    """Checked with estimated widths of texts; a browser measures the texts of all pictures."""
     facts, text = made(name)
     if panel == "ring" and not facts.timeline.links:
         return
-    # What the script draws has no width yet.
+    # Pictures that the script draws do not have a width yet.
     pictures = [each for each in section(parsed(text), panel).iter(f"{SVG}svg") if each.get("width")]
     for picture in pictures:
         for one, other in itertools.combinations(extents(picture), 2):
@@ -324,7 +324,7 @@ def test_the_graph_has_each_operation_and_each_buffer_once(name):
 
 
 def test_the_links_of_the_ring_say_what_they_carry():
-    """Two cores that exchange a quarter of a tensor of 64 KiB; nothing goes over the other links."""
+    """Two cores exchange a quarter of a tensor of 64 KiB; other links carry nothing."""
     facts, text = made("relayout")
     panel = section(parsed(text), "ring")
     told = [title.text or "" for title in panel.iter(f"{SVG}title")]
@@ -365,7 +365,7 @@ def test_the_same_program_gives_the_same_page():
 
 
 def test_a_program_of_5000_operations_is_small():
-    """No graph, and bars put together; benchmarks/pages.py measures seconds."""
+    """The page has no graph, and merged bars; benchmarks/pages.py measures seconds."""
     bundle = chain(5000)
     text = page(program_facts(bundle), bundle)
     assert len(text.encode()) < 5_000_000
@@ -437,7 +437,7 @@ HOSTILE = '</script><script>alert(1)</script><img src=x onerror="alert(2)">\'&am
 
 @functools.cache
 def hostile() -> spyre_mlir.Program:
-    """A program whose argument and file are called what a browser would run."""
+    """Return a program whose argument and file have names that a browser would run."""
     name = json.dumps(HOSTILE)
     text = f"""func.func @main(%x: tensor<64x64xf16> {{spyre.name = {_mlir(name)}}}) -> tensor<64x64xf16> {{
   %e = tensor.empty() : tensor<64x64xf16>

@@ -123,7 +123,7 @@ def test_the_ground_is_that_of_the_system(window, tmp_path, scheme):
     ],
 )  # fmt: skip
 def test_faults_are_seen(window, tmp_path, edit, fault):
-    """Of the checks themselves: each finds what was broken on purpose."""
+    """Each check finds a planted fault."""
     show(window, tmp_path, "llama_block", 800, "light")
     window.evaluate(
         "(() => { const main = document.querySelector('main'), all = s => document.querySelectorAll(s);"
@@ -148,7 +148,7 @@ def test_axe_finds_nothing(window, tmp_path, name, anchor, scheme):
 
 
 def test_findings_come_first_and_their_change_is_copied(window, tmp_path):
-    """In order of what they save; where the clipboard is closed, the text is selected."""
+    """Findings are in the order of their savings; without access to the clipboard, the text is selected."""
     show(window, tmp_path, "findings", 1440, "light")
     assert window.evaluate("document.querySelector('main section').id") == "findings"
     told = window.evaluate("[...document.querySelectorAll('.findings li')].map(each => each.innerText)")

@@ -22,10 +22,10 @@ pytestmark = [
 ]
 
 NAMES = ["softmax", "llama_block"]
-#: Programs for what each picture has to hold, with one that uses the ring.
+#: Programs that together have all pictures, with one that uses the ring.
 PICTURES = [*NAMES, "relayout"]
 
-#: Texts of a picture that lie over one another or beyond its edge, by the boxes that the browser gives them.
+#: Script: texts of a picture that overlap or exceed its edge, by the boxes of the browser.
 COLLISIONS = """(() => {
   const found = [];
   for (const picture of document.querySelectorAll("svg")) {
@@ -49,7 +49,7 @@ TIMELINE, LX = "#timeline-chart svg", "#lx-chart svg"
 
 @pytest.fixture(scope="module")
 def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One browser for all tests; each opens a page of its own."""
+    """One browser for all tests; each test opens a separate page."""
     with Browser(tmp_path_factory.mktemp("browser") / "profile") as opened:
         yield opened
 
@@ -90,7 +90,7 @@ def is_hidden(opened: Browser, identifier: str) -> bool:
 
 
 def across(opened: Browser, chart: str, part: float) -> float:
-    """Where such a part of the plot of a chart is, in its own pixels."""
+    """Return the pixels of a relative position of the plot of a chart."""
     left, right = map(float, opened.evaluate(f"document.querySelector('{chart}').dataset.plot").split())
     return left + part * (right - left)
 
@@ -114,13 +114,13 @@ def longest(name: str) -> int:
 
 
 def middle_of_body(facts: ProgramFacts, position: int) -> float:
-    """Where the bar of an operation on the compute track has its middle, as a part of the plot."""
+    """Return the relative position of the middle of an operation's bar on the compute track."""
     event = next(each for each in facts.timeline.run.events if each.job.position == position)
     middle = event.body_begin + facts.operations[position].execution.core_ps[0] / 2
     return middle / facts.timeline.run.total
 
 
-# -- what is there -----------------------------------------------------------------------------------------
+# -- contents ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -151,7 +151,7 @@ def test_no_text_of_a_picture_lies_over_another(shown, name, keys):
 
 
 def test_texts_that_do_lie_over_one_another_are_found(shown):
-    """Of the check above: a text that is put twice in one place."""
+    """The check above finds a text that occurs twice in one place."""
     opened, _ = shown("softmax")
     opened.evaluate(
         "(() => { const t = document.querySelector('#graph .walk text'); t.after(t.cloneNode(true)); })()"
@@ -176,7 +176,7 @@ def press_head(opened: Browser, column: int) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_table_sorts(shown, name):
-    """By time: it comes with the largest first, a click puts the smallest first; by step it is the program."""
+    """By time the largest is first, and a click puts the smallest first; by step rows are in program order."""
     opened, facts = shown(name)
     slowest = sorted(facts.operations, key=lambda each: -round(each.execution.total_ns))
     column = "[...document.querySelectorAll('#operations-table tbody tr')].map(r => r.cells[{}].textContent)"
@@ -196,7 +196,7 @@ def test_a_table_sorts(shown, name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_slash_leads_to_the_filter(shown, name):
-    """What is typed behind it filters; Escape empties the box."""
+    """Typing after the slash filters; Escape empties the box."""
     opened, facts = shown(name)
     opened.press("/")
     opcode = facts.operations[-1].opcode
@@ -223,7 +223,7 @@ def test_remarks_are_filtered_by_pass(shown, name):
 
 
 def test_a_large_table_is_shown_in_parts(window, tmp_path):
-    """Of 600 rows the first 500; a button shows the rest and goes."""
+    """The first 500 of 600 rows are shown; a button shows the rest and disappears."""
     (tmp_path / "page.html").write_text(page(*facts_alone(chain(600))), encoding="utf-8")
     rows = (
         "[...document.querySelectorAll('#operations-table tbody tr')].filter(r => r.offsetHeight > 0).length"
@@ -252,7 +252,7 @@ def test_arrow_keys_go_from_row_to_row(shown):
 
 @pytest.mark.parametrize("chart", [TIMELINE, LX])
 def test_keys_zoom_and_move(shown, chart):
-    """Plus halves what is shown around its middle, the arrow moves a quarter of it, 0 shows all again."""
+    """Plus halves the shown interval around its middle, the arrow moves it by a quarter, 0 shows all again."""
     opened, _ = shown("llama_block")
     first, last = view(opened, chart)
     focus(opened, chart)
@@ -270,7 +270,7 @@ def test_keys_zoom_and_move(shown, chart):
 
 
 def test_the_wheel_zooms_where_the_pointer_is(shown):
-    """What is under the pointer stays there."""
+    """The position under the pointer does not move."""
     opened, facts = shown("llama_block")
     x, y = place(opened, TIMELINE, across(opened, TIMELINE, 0.25), 50)
     opened.turn(x, y, -80)
@@ -281,7 +281,7 @@ def test_the_wheel_zooms_where_the_pointer_is(shown):
 
 
 def test_a_drag_moves_what_is_shown(shown):
-    """By a tenth of the width to the right: what is shown begins a tenth earlier, and no operation is opened."""
+    """A drag by a tenth of the width to the right moves the interval a tenth earlier, and opens no operation."""
     opened, _ = shown("llama_block")
     focus(opened, TIMELINE)
     opened.press("+")
@@ -294,7 +294,7 @@ def test_a_drag_moves_what_is_shown(shown):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_pointer_tells_a_bar_and_a_click_opens_it(shown, name):
-    """Its name, times, bytes and source; computing is the third track, behind modules and load."""
+    """Its name, times, bytes and source; computing is the third track, after modules and load."""
     opened, facts = shown(name)
     operation = facts.operations[longest(name)]
     middle = across(opened, TIMELINE, middle_of_body(facts, operation.position))
@@ -309,7 +309,7 @@ def test_the_pointer_tells_a_bar_and_a_click_opens_it(shown, name):
 
 
 def test_keys_go_from_buffer_to_buffer(shown):
-    """In the map: N goes to the first one in LX, which is told below; Enter opens what writes it."""
+    """In the map: N goes to the first buffer in LX and shows its details; Enter opens the operation that writes it."""
     opened, facts = shown("llama_block")
     focus(opened, LX)
     opened.press("n")
@@ -339,7 +339,7 @@ def test_one_choice_of_a_core_is_that_of_all_pictures(shown, name, is_used):
 
 
 def test_a_chart_of_many_operations_draws_few_elements(window, tmp_path):
-    """Of 3000 bars and boxes only what can be seen; zoomed in, single ones are there."""
+    """Of 3000 bars and boxes only visible ones are drawn; zoomed in, single ones are there."""
     (tmp_path / "page.html").write_text(page(*facts_alone(chain(3000))), encoding="utf-8")
     window.open(tmp_path / "page.html")
     count = "document.querySelector('{}').childElementCount"
@@ -393,7 +393,7 @@ def test_operations_are_reached_from_everywhere(shown, selector):
 
 
 def test_an_address_with_an_operation_opens_it(shown):
-    """As it was shared; its division is the one that is shown."""
+    """A shared address opens the operation, with its division."""
     opened, facts = shown("llama_block", "#op-3")
     assert text(opened, "#pane h2") == facts.operations[3].name
     assert opened.evaluate("document.getElementById('divided').value") == "3"
@@ -436,7 +436,7 @@ def test_the_focus_is_in_the_pane_and_returns(shown):
 
 
 def test_a_source_that_is_gone_is_said_so(window, tmp_path):
-    """And of a bundle without remarks no line is told; the page is otherwise the same."""
+    """For a bundle without remarks no line is reported; the page is otherwise the same."""
     (tmp_path / "page.html").write_text(made("add")[1], encoding="utf-8")
     window.open(tmp_path / "page.html", "#op-0")
     told = text(window, "#pane")
@@ -485,7 +485,7 @@ def test_tab_goes_down_the_page_and_shows_where_it_is(shown):
 
 
 def test_arrow_keys_go_from_point_to_point(shown):
-    """In the roofline: the arrow goes to the first point, whose tooltip is shown; Escape leaves."""
+    """In the roofline the arrow selects the first point and shows its tooltip; Escape leaves."""
     opened, _ = shown("softmax")
     focus(opened, "#roofline svg")
     opened.press("ArrowDown")

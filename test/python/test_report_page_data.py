@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the script of the page is given: lines of the bundle and of sources, remarks by operation, owners, bars."""
+"""Data for the script of the page: lines of the bundle and of sources, remarks by operation, owners, bars."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def rows(data, kind: str, name: str | None = None) -> list[dict]:
 
 @pytest.mark.parametrize("make", [*bundles.GOOD.values(), lambda: softmax().bundle])
 def test_lines_of_executes_are_those_of_the_file(tmp_path, make):
-    """Each is the line of its execute; the lines from the first on are addresses; no line is told twice."""
+    """Each is the line of its execute; the lines before it are addresses; no line occurs twice."""
     bundle = make()
     write_bundle(bundle, tmp_path / "a")
     lines = (tmp_path / "a" / "bundle.mlir").read_text(encoding="utf-8").splitlines()
@@ -56,7 +56,7 @@ def test_lines_around_a_place_are_those_of_the_source(tmp_path):
 
 
 def test_lines_end_where_an_editor_ends_them(tmp_path):
-    """Not at a form feed, and at the two characters of Windows once; what is no text is told as far as it is."""
+    """A form feed does not end a line, and a Windows line end counts once; bytes that are not text are replaced."""
     (tmp_path / "a.py").write_bytes(b"one\x0c\r\ntwo \xff\r\nthree\n")
     (found,) = source_lines([(str(tmp_path / "a.py"), 2)]).values()
     assert found == {1: "one\x0c", 2: "two \N{REPLACEMENT CHARACTER}", 3: "three", 4: ""}
@@ -92,7 +92,7 @@ def test_remarks_are_about_the_operations_of_their_line():
 
 
 def test_remarks_are_about_the_operations_of_their_module():
-    """Of two executes of one line, as of a layer that is called twice, each has the remark of its own module."""
+    """Two executes of one line, as of a layer that is called twice, have the remarks of their own modules."""
     bundle = bundles.add_bundle()
     (execute,) = (each for each in bundle.statements if hasattr(each, "filename"))
     twice = replace(
@@ -110,7 +110,7 @@ def test_remarks_are_about_the_operations_of_their_module():
 
 
 def test_owners_of_operands_say_what_cores_share():
-    """Of a matmul in 2 slices of rows and 4 of what is added up, on 8 cores."""
+    """A matmul in 2 slices of rows and 4 of the reduced dim, on 8 cores."""
     program = Program()
     program.tensor("a", {"mb": 128, "in": 256}, stick="in", kind="input")
     program.tensor("b", {"in": 256, "out": 128}, kind="input")
@@ -130,7 +130,7 @@ def test_owners_of_operands_say_what_cores_share():
 
 
 def test_owners_of_what_a_shuffle_takes_are_those_that_hold_it():
-    """Exp has left rows, abs wants columns; beside it what each link carries, from core to core."""
+    """exp writes rows, abs reads columns; the data also has the load of each link, from core to core."""
     bundle = bundles.relayout_bundle()
     data = page_data(program_facts(bundle), bundle)
     shuffle = rows(data, "operation")[1]
@@ -148,7 +148,7 @@ def _facts(name: str) -> tuple[ProgramFacts, dict]:
 
 @pytest.mark.parametrize("name", ["softmax", "llama_block"])
 def test_bars_are_those_of_the_events(name):
-    """Of the first core: what it computes when, summed up from differences again."""
+    """The bars of the first core: its times of computation, restored from differences."""
     facts, data = _facts(name)
     found = dict(data["timeline"]["tracks"][0])["compute"]
     begins = [*itertools.accumulate(gap for gap, *_ in found)]
@@ -161,8 +161,8 @@ def test_bars_are_those_of_the_events(name):
 
 
 def test_a_core_has_tracks_of_what_it_runs_only():
-    """The first operation is on four cores, the second on two. The memory is that of all: it reads and writes for both,
-    for a core has not what another one wrote."""
+    """The first operation is on four cores, the second on two. The memory has one track for all cores: it reads and
+    writes for both, because a core does not have the results of another."""
     program = Program()
     program.tensor("x", {"mb": 128, "out": 256}, kind="input")
     program.tensor("y", {"mb": 128, "out": 256})

@@ -85,7 +85,7 @@ ROWS = "[...document.querySelectorAll('#modules-table tbody tr')].map(each => ea
 
 
 def test_the_rows_of_modules_have_each_operation_once():
-    """As one of the first of equal modules or as one of its copies, of which the graph shows the first."""
+    """Each operation is one of the first of equal modules or one of its copies, of which the graph shows the first."""
     facts = stack().facts()
     rows = [dict(zip(MODULE, row, strict=True)) for row in module_rows_of(facts.operations)]
     assert rows[0]["$path"] == "(model)" and rows[0]["parent"] == -1
@@ -121,7 +121,7 @@ def test_a_click_opens_a_module_everywhere(opened):
 
 @needs_browser
 def test_keys_walk_through_the_graph(opened):
-    """The right arrow opens a module and goes into it, the left one back; Enter opens an operation."""
+    """The right arrow opens a module and enters it, the left one goes back; Enter opens an operation."""
     opened.evaluate("document.querySelector('.graph .node[tabindex=\"0\"]').focus()")
     here = "document.activeElement.querySelector('text').textContent"
     outer = opened.evaluate(here)
@@ -145,7 +145,7 @@ def test_keys_walk_through_the_graph(opened):
 
 @needs_browser
 def test_a_search_opens_what_it_finds(opened):
-    """Enter goes from match to match and opens the modules around it."""
+    """Enter selects match by match and opens the modules around it."""
     opened.evaluate("document.querySelector('.graph input').focus()")
     for letter in "down":
         opened.press(letter)
@@ -172,7 +172,7 @@ def test_the_graph_zooms_and_fits(opened):
 
 @needs_browser
 def test_a_program_without_modules_has_a_graph_of_parts(window, tmp_path):
-    """Of 3000 operations in a row, which no one wants to see at once; a search opens the part of one."""
+    """A sequence of 3000 operations is grouped; a search opens the group of its match."""
     (tmp_path / "page.html").write_text(page(*facts_alone(chain(3000))), encoding="utf-8")
     window.errors.clear()
     window.open(tmp_path / "page.html")

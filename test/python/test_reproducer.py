@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reproducers: what a run leaves of which nothing else is left, and pipelines whose text has to be escaped."""
+"""Reproducers: files of a run that has crashed, and pipelines whose text must be escaped."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Layouts that a batched matmul requests of the operations in front of it, through views."""
+"""Layouts that a batched matmul requests of its producers, through views."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _transform(rng: random.Random, view: BufferView) -> ViewTransform:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_the_inverse_goes_back(seed: int):
-    """Each element of the source is where it was; a slice has no inverse, for it has forgotten the rest."""
+    """Each element of the source is at its old position; a slice has no inverse, because it loses the rest."""
     rng = random.Random(seed)
     view = random_view(rng)
     if not view.shape:
@@ -59,7 +59,7 @@ def _states(write: torch.Tensor, decay: torch.Tensor, x: torch.Tensor) -> torch.
 
 
 def _gated(x: torch.Tensor, gate: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Two pointwise operations and two views in front of a product per batch and head."""
+    """Two pointwise operations and two views before a product per batch and head."""
     return (F.silu(x * gate).permute(0, 2, 1, 3) + 1) @ weight
 
 
@@ -71,7 +71,7 @@ PROGRAMS = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_computed_for_a_matmul_needs_no_copy(name: str):
-    """Copies are of arguments alone, whose layouts are those of the host."""
+    """Only arguments are copied, because they have the layouts of the host."""
     function, shapes = PROGRAMS[name]
     generator = torch.Generator().manual_seed(7)
     inputs = tuple(torch.randn(shape, generator=generator).half() for shape in shapes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What stays in LX from one bundle to the next: numbers and traffic, with the hint and without it."""
+"""Buffers in LX across bundles: numbers and traffic, with the hint and without it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from spyre_mlir.driver.steps import HostStep, sequences
 from spyre_mlir.errors import CompileError
 from spyre_mlir.simulator import SimulationError, run
 
-#: exp is read before the sine, which is the host's, and three times behind it.
+#: exp is read before the sine, which is a host step, and three times after it.
 OVER_A_HOST_STEP = """
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<64x128xf16>
@@ -112,7 +112,7 @@ def test_softmax_of_the_document_in_bundles_moves_2mn(operations: int) -> None:
 
 
 def test_softmax_of_one_operation_per_bundle_without_the_hint_is_the_baseline() -> None:
-    """Nothing can stay in LX: 8MN + 4N."""
+    """No value stays in LX: 8MN + 4N."""
     program = spyre_mlir.compile(SOFTMAX, sencores=1, bundle_operations=1, non_terminal=False)
     program(np.ones((512, 1024), np.float16))
     assert traffic(program) == 8 * MN + 4 * 1024 * 2
@@ -174,7 +174,7 @@ def test_a_loop_is_never_cut() -> None:
 
 
 def test_bit_true_numbers_stay_as_they_are() -> None:
-    """What the bundles share is bytes of the device: DL16 is not rounded to fp16 on the way."""
+    """The bundles share bytes of the device: DL16 is not rounded to fp16 between them."""
     x = (torch.randn(64, 128, generator=torch.Generator().manual_seed(1)) * 1e4).bfloat16()
 
     def model(x: torch.Tensor) -> torch.Tensor:
@@ -224,7 +224,7 @@ def test_another_address_is_another_place() -> None:
 # A part of the program runs on the host; test_host_work_warning.py tests the warning.
 @pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_a_value_over_a_host_step_is_saved_once_and_restored_once() -> None:
-    """The bundle before has two uses of it, the one behind three: it is written once and read once."""
+    """The bundle before the host step has two uses of it, the bundle after it three: it is written and read once."""
     program = spyre_mlir.compile(OVER_A_HOST_STEP, sencores=1)
     x = np.linspace(-1, 1, 64 * 128, dtype=np.float16).reshape(64, 128)
     e = np.exp(x.astype(float))
@@ -233,7 +233,7 @@ def test_a_value_over_a_host_step_is_saved_once_and_restored_once() -> None:
     assert [step.name for step in program.steps] == ["device_0", "host_0", "device_1"]
     size = 64 * 128 * 2
     assert before.last_run and after.last_run
-    # x is read; exp is saved, and its absolute value is for the host.
+    # x is read; exp is saved, and its absolute value is a host operation.
     assert (before.last_run.statistics.read_bytes, before.last_run.statistics.write_bytes) == (size, 2 * size)
     # The sine and exp are read, once, and the result is written.
     assert (after.last_run.statistics.read_bytes, after.last_run.statistics.write_bytes) == (2 * size, size)
@@ -244,7 +244,7 @@ def test_a_value_over_a_host_step_is_saved_once_and_restored_once() -> None:
 # A part of the program runs on the host; test_host_work_warning.py tests the warning.
 @pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_where_it_does_not_pay_it_is_read_as_it_is() -> None:
-    """Without clones, or with one reader behind the host, nothing is restored."""
+    """Without clones, or with one reader after the host step, nothing is restored."""
     plain = spyre_mlir.compile(OVER_A_HOST_STEP, sencores=1, clone_inputs=False, clone_outputs=False)
     plain(np.zeros((64, 128), np.float16))
     after = plain.bundles[1].last_run

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A program of several bundles as a folder: what it says of LX, and what is wrong when it says something else."""
+"""A program of several bundles as a folder: its annotations of LX, and errors of wrong annotations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spyre_mlir.tools import spyre_compile, spyre_report, spyre_run, spyre_valid
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Softmax in three bundles, as spyre-compile writes it, with its inputs beside it."""
+    """Softmax in three bundles, as spyre-compile writes it, with its inputs in the same folder."""
     place = tmp_path_factory.mktemp("residency")
     (place / "softmax.mlir").write_text(SOFTMAX)
     arguments = [str(place / "softmax.mlir"), "-o", str(place / "program"), "--sencores=1"]
@@ -94,7 +94,7 @@ def test_weights_are_laid_out_for_each_bundle(tmp_path: Path) -> None:
 
 
 def test_one_of_the_bundles_alone(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
-    """It is valid and has a page, but what it expects nobody leaves."""
+    """The bundle is valid and has a page, but no bundle leaves the buffers that it expects."""
     alone = str(folder / "program" / "device_0_1")
     assert spyre_validate.main([alone]) == 0
     assert spyre_report.main([alone, "-o", str(tmp_path / "page.html")]) == 0
@@ -136,7 +136,7 @@ def _both(*edits: Callable[[Path], None]) -> Callable[[Path], None]:
 
 
 def _host_step(folder: Path) -> None:
-    """A function of the host between the first two bundles, of what is brought to the first."""
+    """Insert a host function of the input of the first bundle between the first two bundles."""
     text = "func.func @main(%x: tensor<512x1024xf16>) -> tensor<512x1024xf16> {\n  return %x : tensor<512x1024xf16>\n}"
     (folder / "host_0.mlir").write_text(text)
     step = {
@@ -150,7 +150,7 @@ def _host_step(folder: Path) -> None:
 
 
 def _another_address(folder: Path) -> None:
-    """Where the second bundle takes the maximum from, in its manifest and its designs."""
+    """Change the address from which the second bundle reads the maximum, in its manifest and its designs."""
     _manifest("device_0_1", lambda m: m["buffers"][1].update(offset=1179648))(folder)
     for path in (folder / "device_0_1").glob("sdsc_*.json"):
         path.write_text(path.read_text().replace('"1048576"', '"1179648"'))
@@ -160,7 +160,7 @@ def _terminal(manifest: Any) -> None:
     del manifest["non_terminal"]
 
 
-#: What is wrong, how, and what is said of it.
+#: Name -> edit and error.
 WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "another address": (
         _manifest("device_0_1", lambda m: m["buffers"][1].update(offset=1179648)),
@@ -269,8 +269,8 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_a_wrong_annotation_is_refused(
     wrong: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By spyre-validate, and by spyre-run with one error."""
-    # The folder of a test is most of what a message has room for.
+    """spyre-validate refuses it, and spyre-run with one error."""
+    # The folder of a test uses most of the length of a message.
     monkeypatch.setenv("SPYRE_TRACEBACK", "1")
     edit, expected = WRONG[wrong]
     shutil.copytree(folder / "program", tmp_path / "program")
@@ -286,7 +286,7 @@ def test_a_wrong_annotation_is_refused(
 
 
 def test_random_changes_of_the_annotation(folder: Path, tmp_path: Path) -> None:
-    """What is changed at random is refused, or says the same."""
+    """A random change is refused, or has the same meaning."""
     program = spyre_mlir.Program.load(folder / "program")
     parts = [step.bundle for step in program.bundles]
     rng = random.Random(5)

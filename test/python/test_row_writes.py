@@ -130,7 +130,7 @@ def slots(cache, rows, index):
 
 
 def computed_slots(cache, rows, index):
-    """Slots that the host computes, so that it can check them behind that alone."""
+    """Slots that the host computes, so that it can check them only after computing them."""
     cache.flatten(0, 1)[index - 1] = rows[0]
     return torch.relu(cache)
 
@@ -143,7 +143,7 @@ def scattered(cache, rows, index):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_scatters(seed):
-    """Of whole rows, of parts of them, and by an index of each element, which only looks like one that is repeated."""
+    """Scatters of whole rows, of parts of rows, and with an index per element that only looks repeated."""
     chosen = random.Random(seed)
     sizes, dim = [3, 5, 2, 64], chosen.randrange(3)
     rows = [2 if d == dim else size for d, size in enumerate(sizes)]
@@ -289,7 +289,7 @@ def test_layers_with_a_cache_each(options):
         np.testing.assert_allclose(got.float(), expected.float(), atol=0.01, rtol=0.05)
         for name, cache in model.named_buffers():
             np.testing.assert_allclose(cache.float(), reference.get_buffer(name).float(), atol=0.02)
-    # One row is 256 bytes; that of the first layer is written from what was computed in LX.
+    # One row is 256 bytes; the row of the first layer is written from values in LX.
     assert writes(program, dict(model.named_buffers()))[1] == 4 * 256
 
 
@@ -367,7 +367,7 @@ func.func @main(%x: tensor<64x128xf16>, %p: tensor<2xi64> {{spyre.name = "p"}}) 
 
 
 def test_slices_of_what_the_program_computes():
-    """They are read and written at positions of the call, where LX could hold the whole otherwise."""
+    """Slices at run-time positions of a computed value, which would otherwise fit LX as a whole."""
     program = spyre_mlir.compile(SLICES, verify_each=True)
     # Squares, whose roots are exact.
     x = (np.random.default_rng(0).integers(-8, 8, (64, 128)) ** 2).astype(np.float16)

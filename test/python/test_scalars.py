@@ -103,7 +103,7 @@ def test_results_that_no_operation_computes(form: str, dtype: torch.dtype) -> No
 
 
 class Holder(nn.Module):
-    """Returns what it has."""
+    """A model that returns its attribute."""
 
     table: Tensor
 

@@ -28,7 +28,7 @@ def test_never_worse_than_the_orders_it_begins_with():
 
 
 def test_the_same_seed_gives_the_same_plan():
-    """And another one another plan somewhere, so the seed is used."""
+    """Another seed gives another plan for some set, so the seed is used."""
     sets = [random_set(seed, most=25) for seed in range(20)]
     one, two, other = (
         [AnnealingSolver(seed, 3000).plan(some, space).addresses for some, space in sets]
@@ -72,5 +72,5 @@ def test_published_patterns_with_eviction(name, spilled):
 
 
 def test_no_buffers():
-    """Nothing to place is a plan."""
+    """A problem without buffers has a plan."""
     assert solver("annealing").plan([], MemorySpace(0)).peak == 0

@@ -48,7 +48,7 @@ def test_times_that_make_no_sense(given: dict, message: str) -> None:
 
 @pytest.mark.parametrize("solver", [GreedyLayoutSolver, FirstFitLayoutSolver, BestFitLayoutSolver])
 def test_a_list_of_the_document_is_planned(solver: type) -> None:
-    """A child that begins where its parent is read for the last time takes its place: both fit 512 bytes."""
+    """A child that begins at the last read of its parent is in place of it: both fit 512 bytes."""
     parent = LifetimeBoundBuffer("parent", 512, start_time=0, end_time=2)
     child = LifetimeBoundBuffer("child", 512, start_time=1, end_time=3, in_place_parents=["parent"])
     assert solver().plan([parent, child], MemorySpace(512)).addresses == {"parent": 0, "child": 0}

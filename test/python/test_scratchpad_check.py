@@ -35,12 +35,12 @@ def moved(**addresses: int) -> MemoryPlan:
 
 
 def test_a_right_plan():
-    """A child in place and a stranger above the parent, whose bytes are still taken at operation 1."""
+    """A child is in place, and a stranger above the parent, whose bytes are still in use at operation 1."""
     check_plan(SOME, SPACE, RIGHT)
 
 
 def test_an_overlap():
-    """The stranger lies beside the child but on the parent: both are named with their bytes."""
+    """The stranger is next to the child but on the parent: both are named with their bytes."""
     refused(
         moved(stranger=128),
         "Buffers 'parent' (bytes 0 to 256, operations 0 to 1) and 'stranger' (bytes 128 to",
@@ -64,7 +64,7 @@ def test_a_child_at_another_base():
     ids=["no parent", "before the last use", "two copies", "larger"],
 )
 def test_no_legal_hand_over(child):
-    """The same base is not enough."""
+    """An equal base is not enough for a pair."""
     some = [PARENT, child]
     plan = MemoryPlan("hand", {"parent": 0, "child": 0}, {}, traffic=0, bound=0, peak=384, load=0)
     refused(plan, "overlap.", some)
@@ -85,7 +85,7 @@ def test_the_memory():
 
 
 def test_every_buffer_has_an_address_or_a_reason():
-    """Not both, not neither, and no buffer that nobody asked for."""
+    """Exactly one of both, and no unknown buffers."""
     reason = {"stranger": "it lost"}
     refused(replace(RIGHT, spilled=reason), "'stranger' has an address and a reason")
     refused(replace(RIGHT, addresses={"parent": 0, "child": 0}), "'stranger' has neither")
@@ -97,7 +97,7 @@ def test_every_buffer_has_an_address_or_a_reason():
 
 
 def test_the_numbers():
-    """Traffic and peak are those of the addresses; the bounds are below them."""
+    """Traffic and peak are computed from the addresses; the bounds are below them."""
     refused(replace(RIGHT, traffic=1), "claims 1 bytes of traffic; its buffers move 0")
     spilled = replace(
         RIGHT, addresses={"parent": 0, "child": 0}, spilled={"stranger": "it lost"}, peak=256, load=0
@@ -110,7 +110,7 @@ def test_the_numbers():
 
 
 def test_moved_buffers_in_random_plans():
-    """A random address for one buffer: refused exactly if the definition says so."""
+    """One buffer has a random address: the plan is refused exactly if the definition is violated."""
     wrong = 0
     for seed in range(1000):
         some, space = random_set(seed)

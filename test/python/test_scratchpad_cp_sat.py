@@ -84,7 +84,7 @@ def test_a_place_is_handed_on_at_one_operation(ortools):
 
 
 def test_the_same_plan_again(ortools):
-    """One worker, one seed, no clock; also where the search does not end."""
+    """One worker, one seed, no clock; also for a search that does not end."""
     some, space = random_lives(60), MemorySpace(10_000, 1)
     plans = [CpSatSolver(deterministic_time=0.02).plan(some, space) for _ in range(2)]
     assert plans[0] == plans[1] and not plans[0].proven
@@ -110,7 +110,7 @@ def test_published_patterns(ortools, name, spilled):
 
 
 def test_without_ortools(monkeypatch):
-    """A sentence says what to install."""
+    """The message names the package to install."""
     for module in ("ortools", "ortools.sat", "ortools.sat.python"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(PlanError, match="needs OR-Tools, which is not installed; the extra 'cp-sat'"):

@@ -43,7 +43,7 @@ def test_three_that_fit_exactly(solver):
 
 @every_solver
 def test_one_of_three_is_left_out(solver):
-    """7, 4 and 3 bytes in 10: the second does not fit beside the first, the third does."""
+    """7, 4 and 3 bytes in 10: the second does not fit next to the first, the third does."""
     assert planned(solver, buffers(buffer(7, 0, 1), buffer(4, 0, 1), buffer(3, 0, 1)), 10) == [0, None, 7]
 
 
@@ -55,7 +55,7 @@ def test_dead_bytes_are_free(solver):
 
 @every_solver
 def test_all_four_find_a_place_over_their_whole_lives(solver):
-    """Three sizes of 3 beside one that lives throughout, in 10 bytes."""
+    """Three buffers of 3 bytes, and one that is live throughout, in 10 bytes."""
     some = buffers(buffer(3, 0, 3), buffer(3, 1, 2), buffer(3, 2, 3), buffer(3, 3))
     assert planned(solver, some, 10) == ([0, 3, 6, 3] if solver is LargestFirstSolver else [6, 0, 3, 0])
 
@@ -70,7 +70,7 @@ def test_sizes_are_rounded_to_the_alignment(solver):
 
 @every_solver
 def test_a_child_takes_the_place_of_its_parent(solver):
-    """Of equal size, smaller, and in a chain of three, where only one of them fits at a time."""
+    """Children of equal and smaller size, and a chain of three, of which only one fits at a time."""
     same = [buffer(512, 0, 3, name="p"), buffer(512, 3, name="c", parents=["p"])]
     assert planned(solver, same, 513) == [0, 0]
     smaller = [buffer(20, 0, 1, 2, 3, 4, name="p"), buffer(15, 4, 8, name="c", parents=["p"])]
@@ -82,7 +82,7 @@ def test_a_child_takes_the_place_of_its_parent(solver):
 
 @every_solver
 def test_no_stranger_beside_the_child_at_the_hand_over(solver):
-    """At operation 1 the parent's 40 bytes are taken, although its child has only 5 of them."""
+    """At operation 1 the parent's 40 bytes are in use, although its child has only 5 of them."""
     parent, child = buffer(40, 0, 1, name="p"), buffer(5, 1, 3, name="c", parents=["p"])
     stranger = buffer(20, 1, 2, name="s")
     addresses = planned(solver, [parent, child, stranger], 120)
@@ -93,7 +93,7 @@ def test_no_stranger_beside_the_child_at_the_hand_over(solver):
 
 @every_solver
 def test_a_child_that_is_too_large_is_a_stranger(solver):
-    """So is one whose parent is read later: in 512 bytes one of the two is left out."""
+    """A child whose parent is read later is a stranger, too: in 512 bytes one of the two is left out."""
     larger = [buffer(256, 0, 1, name="p"), buffer(384, 1, 2, name="c", parents=["p"])]
     read_later = [buffer(512, 0, 2, name="p"), buffer(512, 1, 2, name="c", parents=["p"])]
     assert planned(solver, larger, 512).count(None) == 1
@@ -108,13 +108,13 @@ def test_copies_stay_together():
 
 
 def test_largest_first_without_need():
-    """Where all fit side by side the largest is at 0 too, and equal sizes keep their order."""
+    """If all fit next to each other the largest is at 0 too, and equal sizes keep their order."""
     some = buffers(buffer(16, 0, 1), buffer(32, 0, 1), buffer(16, 0, 1))
     assert planned(LargestFirstSolver, some, 1000) == [32, 0, 48]
 
 
 def test_best_fit_takes_the_tightest_gap():
-    """Gaps of 5 at address 2 and of 3 at 9: for 3 bytes first fit takes the former, best fit the latter."""
+    """Gaps of 5 at address 2 and of 3 at 9: for 3 bytes first fit uses the former, best fit the latter."""
     walls = [buffer(2, 0, 9), buffer(5, 5), buffer(2, 0, 9), buffer(3, 5), buffer(2, 0, 9)]
     instance = Instance.of(buffers(*walls, buffer(3, 7)), MemorySpace(14, 1))
     index = {each.name: at for at, each in enumerate(instance.buffers)}
@@ -132,7 +132,7 @@ def test_published_patterns_without_eviction(solver, name):
 
 
 def test_largest_first_fails_a_pattern():
-    """It is not better in general: the downward staircase fits by lifetime and not by size."""
+    """Largest-first is not better in general: the downward staircase fits by lifetime and not by size."""
     some, space = pattern("downward_staircase")
     assert list(LargestFirstSolver().plan(some, space).spilled) == ["Z"]
     assert FirstFitLayoutSolver().plan(some, space).spilled == {}
@@ -142,7 +142,7 @@ def test_largest_first_fails_a_pattern():
 @pytest.mark.parametrize("name", ["simple_eviction", "eviction_reallocation"])
 @every_solver
 def test_published_patterns_with_eviction(solver, name):
-    """No plan with one address per buffer holds them: the load is above the capacity."""
+    """No plan with one address per buffer fits: the load is above the capacity."""
     some, space = pattern(name)
     plan = solver().plan(some, space)
     assert Instance.of(some, space).load > space.capacity

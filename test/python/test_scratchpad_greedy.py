@@ -29,14 +29,14 @@ def test_the_dead_are_freed_first():
 
 
 def test_above_the_high_water_before_gaps():
-    """The last of four takes the gap only because there is no room above; with 12 bytes it goes there."""
+    """The last of four takes the gap only if there is no capacity above; with 12 bytes it is placed above."""
     some = buffers(buffer(3, 0, 3), buffer(3, 1, 2), buffer(3, 2, 3), buffer(3, 3))
     assert planned(some, 10) == [0, 3, 6, 3]
     assert planned(some, 12) == [0, 3, 6, 9]
 
 
 def test_address_0_before_the_high_water():
-    """Once the first one is dead its bytes are taken before those above."""
+    """The bytes of the first buffer, once dead, are used before the bytes above."""
     assert planned(buffers(buffer(3, 0, 1), buffer(3, 0, 2), buffer(3, 2)), 100) == [0, 3, 0]
 
 

@@ -79,7 +79,7 @@ def written_out(
 
 
 def needed(program: Sequence[OpAccesses | LoopAccesses]) -> Iterator[tuple[str, int]]:
-    """Every buffer with every position at which its contents are still wanted: since they were written, or loaded."""
+    """Yield every buffer with every position at which its contents are still needed, since a write or a load."""
     trace = written_out(program)
     for at, (position, step) in enumerate(trace):
         for name in (*step.reads, *step.writes):
@@ -103,7 +103,7 @@ def random_body(rng: random.Random, names: Sequence[str], depth: int) -> list[Op
 
 @pytest.mark.parametrize("seed", range(200))
 def test_no_life_is_too_short(seed: int):
-    """Random nests: where the written-out program still wants a buffer, it is live."""
+    """Random nests: a buffer that the unrolled program needs is live."""
     rng = random.Random(seed)
     program = random_body(rng, "abcdef", 2)
     lives = live_ranges(program)

@@ -23,7 +23,7 @@ BRANCHED = buffers(
 
 
 def is_legal(order: Sequence[int], tasks: Sequence[Task]) -> bool:
-    """Whether an order has all tasks, each behind those that come before it."""
+    """Return whether an order has all tasks, each after its predecessors."""
     place = {task: at for at, task in enumerate(order)}
     return sorted(order) == list(range(len(tasks))) and all(
         place[before] < place[at] for at, task in enumerate(tasks) for before in task.after
@@ -54,7 +54,7 @@ def test_the_given_order_where_it_loses_nothing():
 
 
 def test_a_chain_has_one_order():
-    """Where each task needs the one before, the order stays whatever is lost."""
+    """If each task needs the one before, the order does not change for any costs."""
     tasks = [Task((at - 1,) if at else ()) for at in range(9)]
     assert better_order(tasks, BRANCHED, MemorySpace(140, 1)) is None
 

@@ -39,14 +39,14 @@ def found_conflict(some: list, space: MemorySpace, pins: dict[str, int]) -> bool
 
 @pytest.mark.parametrize("seed", range(150))
 def test_conflicts_are_those_of_the_definition(seed: int):
-    """Two live buffers share bytes, and neither takes over from the other."""
+    """Two live buffers conflict if they share bytes and are not a pair in place."""
     some, space, pins = random_pins(seed)
     assert found_conflict(some, space, pins) == any(conflicts(some, space, as_plan(pins)))
 
 
 @pytest.mark.parametrize("seed", range(150))
 def test_pins_hold_and_the_plan_is_right(seed: int):
-    """Whatever can be pinned: the plan is one by all rules, with these addresses in it."""
+    """For all valid pins: the plan is valid, with these addresses."""
     some, space, pins = random_pins(seed)
     while found_conflict(some, space, pins):
         pins.popitem()
@@ -56,14 +56,14 @@ def test_pins_hold_and_the_plan_is_right(seed: int):
 
 
 def test_others_go_around():
-    """5 bytes pinned in the middle of 10: only what fits beside it is placed."""
+    """5 bytes pinned in the middle of 10: only buffers that fit around them are placed."""
     some = buffers(buffer(5, 0, 1), buffer(2, 0, 1), buffer(3, 0, 1), buffer(3, 0, 1))
     plan = PinnedSolver(pinned={"b0": 3}).plan(some, MemorySpace(10, 1))
     assert plan.addresses["b0"] == 3 and sorted(plan.addresses.values()) == [0, 3, 8]
 
 
 def test_a_pinned_buffer_need_not_pay():
-    """It has its address though that saves nothing."""
+    """A pinned buffer has its address even if this saves no traffic."""
     some = buffers(buffer(4, 0, 1, spilled_traffic=0))
     assert PinnedSolver().plan(some, MemorySpace(8, 1)).addresses == {}
     assert PinnedSolver(pinned={"b0": 4}).plan(some, MemorySpace(8, 1)).addresses == {"b0": 4}

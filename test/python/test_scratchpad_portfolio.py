@@ -64,7 +64,7 @@ def small_set(seed: int) -> tuple[list[LifetimeBoundBuffer], MemorySpace]:
 
 
 def packs(some: list[LifetimeBoundBuffer], space: MemorySpace, placed: dict[str, int] | None = None) -> bool:
-    """Whether all have an address: every address is tried for one after the other."""
+    """Return whether all buffers can have an address, by trying every address in sequence."""
     placed = placed or {}
     if len(placed) == len(some):
         return True
@@ -143,7 +143,7 @@ def test_no_other_solver_moves_less(block):
     "name", ["simple_fragmentation", "staircase", "downward_staircase", "gqattention", "moe_mlp"]
 )
 def test_the_placeable_patterns_are_placed(name):
-    """No traffic is left, which is proven, and the plan is legal."""
+    """The plan is legal and proven to have no traffic."""
     some, space = pattern(name)
     plan = PortfolioSolver().plan(some, space)
     check_plan(some, space, plan)
@@ -151,7 +151,7 @@ def test_the_placeable_patterns_are_placed(name):
 
 
 def test_a_reason_names_the_op_and_the_competitors():
-    """At op 3 the three need 30 bytes; the one with the least traffic has to go."""
+    """At op 3 the three need 30 bytes; the buffer with the least traffic is spilled."""
     some = buffers(
         buffer(10, 0, 4, name="a"), buffer(10, 3, 5, name="b"), buffer(10, 1, 3, name="c", spilled_traffic=7)
     )
@@ -176,7 +176,7 @@ def test_a_reason_counts_shared_bytes_once():
 
 
 def unpackable() -> tuple[list[LifetimeBoundBuffer], MemorySpace]:
-    """The first small set of which the plan says that addresses, not bytes, are missing."""
+    """Return the first small set whose plan reports missing addresses rather than missing bytes."""
     for seed in itertools.count():
         some, space = small_set(seed)
         plan = PortfolioSolver().plan(some, space)
@@ -194,12 +194,12 @@ def test_where_the_load_fits_but_no_packing_exists_it_is_said_so():
 
 
 def test_a_core_is_what_cannot_be_left_out():
-    """Of 20 members 4, 5 and 17 are to blame."""
+    """Of 20 members 4, 5 and 17 form the core."""
     assert infeasible_subset(list(range(20)), lambda rest: {4, 5, 17} <= set(rest)) == [4, 5, 17]
 
 
 def test_least_peak_tries_more_orders():
-    """Where everything fits, LX plans stop at once; with ``least_peak`` the peak is LOAD."""
+    """If all buffers fit, LX plans stop at once; with ``least_peak`` the peak is LOAD."""
     some = chain(200)
     roomy = MemorySpace(1 << 40)
     lowest = PortfolioSolver(least_peak=True).plan(some, roomy)
@@ -223,7 +223,7 @@ def test_the_same_buffers_give_the_same_plan():
 
 
 def test_small_plans_do_not_load_numba():
-    """Neither what fits nor what is decided by the bound needs the exact search."""
+    """Plans that fit, or that the bound decides, do not need the exact search."""
     code = (
         "import sys; from buffer_sets import chain; from spyre_mlir.scratchpad.buffers import MemorySpace;"
         "from spyre_mlir.scratchpad.portfolio import PortfolioSolver; some = chain(40);"

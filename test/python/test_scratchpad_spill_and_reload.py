@@ -35,7 +35,7 @@ def traffic(each: LifetimeBoundBuffer, kept: Kept) -> int:
 
 
 def load(some: list[LifetimeBoundBuffer], kept: list[Kept], space: MemorySpace, op: int) -> int:
-    """Bytes at an op; each child that can takes over one parent, a parent has one child."""
+    """Return the bytes at an op; each child takes over at most one parent, and a parent has one child."""
     live = [
         each for each, gaps in zip(some, kept, strict=True)
         if any(stays and begin <= op <= end for stays, (begin, end) in zip(gaps, intervals(each), strict=True))
@@ -58,14 +58,14 @@ def load(some: list[LifetimeBoundBuffer], kept: list[Kept], space: MemorySpace, 
 
 
 def _leaves(each: LifetimeBoundBuffer, kept: Kept, op: int) -> bool:
-    """Whether a buffer is kept up to an op and not behind it."""
+    """Return whether a buffer is kept up to an op and not after it."""
     inside = [gap for stays, gap in zip(kept, intervals(each), strict=True) if stays]
     after = any(begin == op and end > op for begin, end in inside)
     return any(end == op for _, end in inside) and not after
 
 
 def _replaces(child: LifetimeBoundBuffer, parent: LifetimeBoundBuffer, space: MemorySpace) -> bool:
-    """Whether a child may have the place of a parent that leaves at its first use."""
+    """Return whether a child may have the address of a parent that is spilled at its first use."""
     return hands_over(replace(parent, uses=(child.first,)), child, space)
 
 
@@ -103,7 +103,7 @@ def test_a_buffer_that_comes_back():
 
 
 def test_a_search_cut_short_still_bounds():
-    """With a budget of nothing the bound of a hard set is no higher than with a large one."""
+    """With a budget of 0 the bound of a hard set is at most the bound with the default budget."""
     for seed in range(40):
         some, space = random_set(seed, 10)
         assert (
@@ -127,7 +127,7 @@ def test_the_eviction_patterns(name, moving, one_address):
 
 
 def test_the_place_of_a_buffer_that_is_read_later():
-    """b takes the place of a, which is in device memory from then on: written and read once more."""
+    """b has the address of a, which is spilled and reloaded once."""
     some = buffers(buffer(10, 0, 1, 5, name="a"), buffer(10, 1, 2, 3, name="b", parents=["a"]))
     assert spill_and_reload_bound(some, MemorySpace(10, 1)).traffic == 20
     assert planned(some, MemorySpace(10, 1)).traffic == 20
@@ -155,7 +155,7 @@ def test_the_eviction_patterns_reach_the_minimum(name, moved):
     "name", ["simple_fragmentation", "staircase", "downward_staircase", "gqattention", "moe_mlp"]
 )
 def test_patterns_that_need_no_moves(name):
-    """Each buffer stays where it is, and nothing goes through device memory."""
+    """Buffers keep their addresses, and there is no traffic of device memory."""
     some, space = pattern(name)
     plan = planned(some, space)
     assert plan.traffic == 0 == PortfolioSolver().plan(some, space).traffic
@@ -163,7 +163,7 @@ def test_patterns_that_need_no_moves(name):
 
 
 def test_a_buffer_comes_back_elsewhere():
-    """c is beside b, so where a was first, until the end; a comes back to where b was."""
+    """c is next to b, so at the first address of a, until the end; a is reloaded to the address of b."""
     some = buffers(
         buffer(4, 0, 1, 8, 9, name="a"), buffer(6, 0, 1, 2, 3, name="b"), buffer(4, 2, 3, 9, 10, spilled_traffic=80)
     )  # fmt: skip
@@ -209,7 +209,7 @@ def parts(each: LifetimeBoundBuffer, kept: Kept) -> list[LifetimeBoundBuffer]:
 
 
 def packs(some: list[LifetimeBoundBuffer], space: MemorySpace, placed: tuple[int, ...] = ()) -> bool:
-    """Whether all have an address: every address is tried for one after the other."""
+    """Return whether all buffers can have an address, by trying every address in sequence."""
     if len(placed) == len(some):
         return True
     each = some[len(placed)]
@@ -229,7 +229,7 @@ def _may_be(
 
 
 def cost(each: LifetimeBoundBuffer, kept: Kept) -> int:
-    """The first use, unless all gaps are kept, and the uses behind gaps that are not kept."""
+    """Return the traffic of the first use, unless all gaps are kept, and of the uses after gaps that are not kept."""
     first, *others = each.traffic_of_each_use
     return sum(moved for moved, stays in zip(others, kept, strict=True) if not stays) + first * (
         not all(kept)
@@ -277,7 +277,7 @@ def residing(*some: tuple[str, int, int, int]) -> SpillAndReloadPlan:
 
 
 def test_what_a_residency_is():
-    """It belongs to a buffer and goes from one of its uses to another."""
+    """A residency belongs to a buffer and lasts from one of its uses to another."""
     refused(residing(("c", 0, 1, 0)), "The plan has 'c', which is no buffer.")
     refused(residing(("a", 0, 2, 0)), "'a' is kept from 0 to 2, but used at [0, 1, 4, 5]")
     refused(residing(("a", 1, 1, 0)), "'a' is kept from 1 to 1, which is no gap between uses")
@@ -285,7 +285,7 @@ def test_what_a_residency_is():
 
 
 def test_residencies_of_one_buffer_are_apart():
-    """One that begins where the other ends would be a move on the chip."""
+    """A residency that begins at the end of another would be a move within LX."""
     refused(
         residing(("a", 0, 4, 0), ("a", 4, 5, 256)),
         "'a' (bytes 0 to 256, operations 0 to 4) is kept once more",
@@ -293,19 +293,19 @@ def test_residencies_of_one_buffer_are_apart():
 
 
 def test_residencies_do_not_overlap():
-    """Those of different buffers share no byte while both last."""
+    """Residencies of different buffers share no byte at the same time."""
     refused(residing(("a", 0, 5, 0), ("b", 2, 3, 0)), "overlap.")
     refused(residing(("b", 2, 3, 384)), "not inside the memory of 512 bytes")
 
 
 def test_only_a_first_residency_takes_a_place():
-    """What is read back is not written by the operation that reads the parent last."""
+    """A reloaded buffer is not written by the last reader of its parent."""
     parent, child = buffer(256, 0, 5, name="p"), buffer(256, 1, 5, 6, name="c", parents=["p"])
     refused(residing(("p", 0, 5, 0), ("c", 5, 6, 0)), "overlap.", (parent, child))
 
 
 def test_the_numbers_of_a_moving_plan():
-    """Traffic and peak are those of the residencies; the bound is not above the traffic."""
+    """Traffic and peak are computed from the residencies; the bound is not above the traffic."""
     refused(replace(RIGHT, traffic=256), "claims 256 bytes of traffic; its buffers move 512")
     refused(replace(RIGHT, bound=513), "claims that 513 bytes of traffic are the least")
     refused(replace(RIGHT, peak=512), "a peak of 512 bytes; its highest buffer ends at 256")

@@ -73,7 +73,7 @@ def test_stages_of_softmax(stage: str, cores: int):
     "name", ("softmax_dim_0_512x1024", "softmax_dim_last_512x1024", "layernorm", "rmsnorm")
 )
 def test_inputs_once_and_outputs_once(name: str, cores: int):
-    """By default these read each argument once and write each result once, on any number of cores."""
+    """By default each argument is read once and each result written once, on any number of cores."""
     program = compiled(name, sencores=cores)
     moved, _ = traffic(program)
     assert moved == sum(each.bytes for each in program.bundle.manifest.arguments)

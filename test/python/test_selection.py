@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What ``make check`` leaves out, and which tests run in one process."""
+"""Tests that ``make check`` leaves out, and tests that run in one process."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def checkout(folder: Path, tests: str) -> None:
 
 @pytest.mark.parametrize("processes", [[], ["-n", "2", "--dist", "loadfile"]], ids=["one", "two"])
 def test_what_is_left_out_is_counted(processes: list[str], tmp_path: Path) -> None:
-    """By any number of processes; without the mark all run."""
+    """The count is right for any number of processes; without the mark all tests run."""
     checkout(tmp_path, TESTS)
 
     def seeds() -> list[str]:
@@ -143,7 +143,7 @@ def test_slow_tests_are_left_out_and_the_order_can_be_random(tmp_path: Path) -> 
 
 
 def test_a_program_is_the_sample_of_all_its_tests() -> None:
-    """The programs of two files of ``BY_PROGRAM`` are taken in one order."""
+    """The programs of two files of ``BY_PROGRAM`` are sampled in one order."""
     names = [f"program{number}" for number in range(20)]
 
     def ranked(path: str) -> list[str]:

@@ -22,7 +22,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "serve_llama.py"
 def example():
     spec = importlib.util.spec_from_file_location("serve_llama", EXAMPLE)
     module = importlib.util.module_from_spec(spec)
-    # Where dataclasses look for the types of their fields.
+    # Dataclasses look up the types of their fields here.
     sys.modules["serve_llama"] = module
     spec.loader.exec_module(module)
     yield module
@@ -88,7 +88,7 @@ def test_a_page_that_is_not_there(server):
 
 
 def test_ties(example):
-    """A tie is two equal logits, or a random number at the bound between two tokens, and nothing else."""
+    """A tie is two equal logits, or a random number at the bound between two tokens."""
     logits = torch.tensor([1.0, 0.9999, 0.5, 0.0])
     assert example.is_tie(0, 1, logits, 1, 0.5) and not example.is_tie(0, 2, logits, 1, 0.5)
     chosen = random.Random(0)

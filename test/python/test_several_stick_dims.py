@@ -86,7 +86,7 @@ SHAPES = (
 
 @pytest.mark.parametrize(("case", "of"), [*itertools.product(MODELS, SHAPES)], ids=str)
 def test_operations_take_them_or_a_copy(case, of):
-    """On the device alone, and without a copy where the bytes are those of one stick dim."""
+    """On the device alone, and without a copy where the bytes equal a layout of one stick dim."""
     shape, dtype = of
     x = numbers(shape, dtype)
     for stick_dims in ([-2, -1],):

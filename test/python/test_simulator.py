@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whole programs on the simulator: numbers against numpy, and the traffic that they are said to cause."""
+"""Whole programs on the simulator: numbers against numpy, and traffic against the plan."""
 
 import numpy as np
 import pytest

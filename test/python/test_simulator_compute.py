@@ -78,7 +78,7 @@ for _name in ("sum", "max", "min", "absmax", "mean"):
 INTEGER = ("addi32toi32", "muli32toi32", "fp32toint32", "int32tofp32")
 MATMULS = ("batchmatmul", "batchmatmulint8", "batchmatmulfp8")
 WINDOWS = ("conv2d", "depthwiseconv2dnative", "avgpoolfwd", "maxpoolfwd")
-# Casts, whose numbers are those of their operand: the format of the result rounds them.
+# Casts, whose numbers equal their operand: the format of the result rounds them.
 EIGHT_BITS = ("fp8todl16", "qfp8ch", "csqint8ch")
 OTHER = ("where3", *MATMULS, "gather", *INTEGER, *EIGHT_BITS, *WINDOWS)
 COMPUTING = {name for name, op in DEVICE_OPS.items() if op.kind is not Kind.RELAYOUT}
@@ -216,7 +216,7 @@ ONE_OPERAND = [
 
 @pytest.mark.parametrize("op", ONE_OPERAND, ids=lambda op: op.name)
 def test_a_result_depends_on_its_own_element_alone(op):
-    """What allows the simulator to look results up by the 16-bit code of the operand, and asks nothing of its shape."""
+    """The simulator may therefore look results up by the 16-bit code of the operand, for any shape."""
     numerics, work = Numerics(), Work(constants=dict.fromkeys(op.constants, 1.5))
     codes = np.arange(1 << 16, dtype=np.uint16)
     table = numerics.store(compute(op.name, [numerics.load(codes, DL16)], work), DL16)

@@ -169,7 +169,7 @@ def test_a_result_that_is_not_written_whole():
     assert f"{128 * 256} elements" in error.message
 
 
-# Places outside what was allocated.
+# Addresses outside of the allocations.
 
 
 def test_a_buffer_outside_its_allocation():

@@ -154,7 +154,7 @@ def test_a_mask_value_is_a_constant_of_the_design():
     ],
 )
 def test_arguments_that_cannot_be_moved(changes, message):
-    """Also of a result, before anything runs."""
+    """The error is also raised for a result, before the run."""
     for number in (0, 2):
         assert message in failure(argument(add_bundle(), number, **changes), ADD).message
 

@@ -88,7 +88,7 @@ def test_tags_of_elements_stand_beside_those_of_sticks():
 
 
 def test_an_argument_is_laid_out_when_it_is_read_and_given_back_behind_its_last_use(monkeypatch):
-    """Of ``z = x + |x|``, in two executes of which the first reads x alone, only the result is left."""
+    """Of ``z = x + |x|``, in two executes of which the first reads only x, only the result remains."""
     allocations: dict[str, list[str]] = {"before": [], "behind": []}
     block, results = Machine.block, Machine.results
 

@@ -30,7 +30,7 @@ def checked(program: Program, arrays: dict[str, np.ndarray]):
 
 
 def test_all_to_all():
-    """Four cores hold rows and want columns: a quarter of what each wants is its own, the rest goes over the ring."""
+    """Four cores have rows and need columns: a quarter of each is on its own core, the rest is sent over the ring."""
     program = Program()
     program.tensor("x", {"mb": 64, "out": 256}, kind="input")
     program.tensor("e", {"mb": 64, "out": 256}, lx=0)
@@ -46,7 +46,7 @@ def test_all_to_all():
 
 
 def test_grouped_all_gather():
-    """K of attention, produced by heads and keys, goes to all cores of its head: each gets the keys of seven others."""
+    """K of attention, produced by heads and keys, is sent to all cores of its head: each receives seven slices."""
     program, keys = Program(), {"x": 4, "mb": 64, "out": 128}
     program.tensor("k", keys, kind="input")
     program.tensor("s1", keys, lx=0)
@@ -100,14 +100,14 @@ INTEGERS = RNG.integers(-8, 8, (16, 64, 64)).astype(np.float16)
 
 
 def test_sources_on_a_few_finishing_cores():
-    """A sum that four cores share is on the last of them; from there it goes to all sixteen."""
+    """The last of four cores has a shared sum, which is sent to all sixteen."""
     result = checked(sums(), {"x": INTEGERS})
     np.testing.assert_array_equal(result.outputs["z"], INTEGERS.sum(1))
-    assert result.statistics.relayout_bytes == 15 * 128  # the last sum is where it is wanted
+    assert result.statistics.relayout_bytes == 15 * 128  # the last sum is on its target core
 
 
 def test_a_sparse_tensor():
-    """One value per stick: the row sums of 8 cores, gathered by all of them."""
+    """One value per stick: the row sums of 8 cores, gathered by all cores."""
     program = Program()
     program.tensor("x", {"mb": 20, "out": 64}, kind="input")
     program.tensor("s", {"mb": 20}, lx=0)
@@ -132,7 +132,7 @@ def test_random_relayouts_byte_by_byte(seed):
         np.testing.assert_array_equal(space.lx(core).shadow[:LX_BYTES].view(np.uint16), tags)
 
 
-# What a relayout must not do; the simulator takes the bundles as they are, also where the validator would not.
+# Errors of a relayout; the simulator runs the bundles unchanged, even if the validator would refuse them.
 
 
 def held(*core_slices: dict[str, int] | None, slices: dict[str, int] | None = None, **changes) -> Bundle:
@@ -142,7 +142,7 @@ def held(*core_slices: dict[str, int] | None, slices: dict[str, int] | None = No
 
 
 def test_a_part_that_nobody_wrote():
-    """exp runs on core 0 alone. The error is where the source is: the first element that core 0 wants of core 1."""
+    """exp runs on core 0 only. The error is at the source: the first element that core 0 reads of core 1."""
     bundle = relayout_bundle()
     source, result = bundle.designs["sdsc_0.json"].operands
     bundle = change_design(
@@ -161,7 +161,7 @@ def test_a_part_that_nobody_wrote():
 
 
 def test_a_part_that_was_overwritten():
-    """Two buffers in one place: what the relayout takes from core 0 was written through the other one."""
+    """Two buffers at one address: the relayout reads bytes of core 0 that were written through the other buffer."""
     program = Program()
     program.tensor("x", {"mb": 128, "out": 256}, kind="input")
     for name, address in (("e", 0), ("other", 0), ("t", 65536)):
@@ -203,7 +203,7 @@ def test_a_split_sum_is_in_the_lx_of_the_finishing_core_only():
 
 
 def test_cores_that_do_not_finish_a_sum_need_its_place_too():
-    """Of 7 rows core 0 has 4 and the finishing core 3; the sum lies where core 0 has its last row."""
+    """Core 0 has 4 of 7 rows and the finishing core 3; the sum has the address of the last row of core 0."""
     program = Program()
     program.tensor("x", {"mb": 7, "out": 64}, kind="input")
     program.tensor("e", {"mb": 7, "out": 64}, lx=0)
@@ -215,7 +215,7 @@ def test_cores_that_do_not_finish_a_sum_need_its_place_too():
 
 
 def test_poison_stays_poison():
-    """The lanes that exp left as padding are none that a sum may read after the relayout either."""
+    """A sum may not read the padding slots of exp, after the relayout either."""
     program = Program()
     program.tensor("x", {"mb": 64, "out": 200}, kind="input")
     program.tensor("e", {"mb": 64, "out": 200}, lx=0)
@@ -240,7 +240,7 @@ def test_no_core_holds_anything():
 
 
 def test_source_and_result_overlap():
-    """By the last stick of the source; it is an error although a core that has read everything could write there."""
+    """The last stick of the source overlaps; it is an error even if a core has read everything before."""
     bundle = change_operand(relayout_bundle(), 1, "sdsc_1.json", start=(32640, 32640))
     bundle = change_buffer(bundle, "t", offset=32640)
     error = failure(bundle, {"x": X})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs that are repeated: results, counters, losses and errors are those of an ordinary run."""
+"""Repeated runs: results, counters, losses and errors equal an ordinary run."""
 
 from __future__ import annotations
 

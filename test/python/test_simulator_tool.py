@@ -54,7 +54,7 @@ def test_the_table_of_traffic(tmp_path, capsys):
 
 
 def test_the_table_says_what_went_over_the_ring(tmp_path, capsys):
-    """Half of what two cores hold, in rows, goes to the other one, which wants columns."""
+    """Half of the rows of two cores are sent to the other core, which needs columns."""
     write_bundle(relayout_bundle(), tmp_path / "add")
     assert run_tool(tmp_path, "--stats", x=X) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "Sent over the ring: 32,768 bytes"
@@ -73,7 +73,7 @@ def test_bit_true_numbers_lose_a_bit(folder):
         ({"x": X}, "error: tensor 'y': no array was given for this input.\n"),
         ({"x": X, "y": X, "w": X}, "error: tensor 'w': there is no such input; the inputs are x, y.\n"),
         ({"x": X, "arr_0": X}, "error: Input 'x' is given twice, by name and by position.\n"),
-        ({"arr_2": X}, "error: Array 'arr_2' has no argument: there are 2 inputs.\n"),
+        ({"arr_2": X}, "error: Array 'arr_2' has no argument: the program has 2 inputs.\n"),
         (
             {"x": X, "y": X[:1]},
             "error: tensor 'y': the array has shape [1, 256], but the argument has [128, 256].\n",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.documents
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "generate"))
 
 check_site: Any = importlib.import_module("check_site")
+hooks: Any = importlib.import_module("hooks")
 references: Any = importlib.import_module("references")
 
 
@@ -52,6 +54,13 @@ def test_a_cell_of_a_table_is_one_line() -> None:
     assert list(references.table(("a",), [("x|y\nz `p | q`",)]))[2] == r"| x\|y z `p | q` |"
 
 
+def test_a_file_has_its_name_as_title() -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="cost.md"), meta={})
+    text = "Write `a.mlir`:\n\n<!-- file: a.mlir -->\n```mlir\nmodule {}\n```\n"
+    expected = 'Write `a.mlir`:\n\n```mlir title="a.mlir"\nmodule {}\n```\n'
+    assert hooks.on_page_markdown(text, page) == expected
+
+
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
@@ -59,14 +68,14 @@ def test_a_cell_of_a_table_is_one_line() -> None:
         ('<a href="https://example.org/">elsewhere</a>', ""),
         ('<img src="data:image/png;base64,AA==">', ""),
         ('<a href="c.html">c</a>', "not in the site"),
-        ('<a href="b.html#gone">b</a>', "no heading there"),
+        ('<a href="b.html#gone">b</a>', "not a heading there"),
         ('<a href="../outside.html">up</a>', "not in the site"),
         ('<script src="https://example.org/x.js"></script>', "from the network"),
         ('<link href="//example.org/x.css">', "from the network"),
         ('<iframe src="gone.html"></iframe>', "not in the site"),
         (r"<table><tr><td>a</td><td><code>int \| None</code></td></tr></table>", "a backslash"),
         ("<h1>a</h1><h2>b</h2><h3>c</h3><h2>d</h2>", ""),
-        ("<h1>a</h1><h3>c</h3>", "leaves a level out"),
+        ("<h1>a</h1><h3>c</h3>", "skips a level"),
         ("<table><tr><td><code>int | None</code></td></tr></table>", ""),
     ],
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Source files of a user's program: those of namespace packages, in which modules lie without an ``__init__.py``."""
+"""Source files of a user's program, also in namespace packages, whose folders have no ``__init__.py``."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def test_refining_keeps_every_address(seed):
 
 
 def _cuts(views: list[BufferView], dim: int) -> list[int]:
-    """Where the pieces of a dim begin, the innermost first; sticks are no pieces."""
+    """Return the begins of the pieces of a dim, the innermost first; sticks are not pieces."""
     cuts = {1}
     for view in views:
         stick = view.elements_per_stick if view.stick_dim == dim else 1

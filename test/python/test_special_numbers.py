@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""NaN, infinities and zeros of both signs: comparisons, choices and extremes keep what the program says of them."""
+"""NaN, infinities and zeros of both signs: comparisons, selections and extremes have the semantics of the program."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_written_form_of_the_table_is_to_agree_for_nan_and_infinities(written)
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 def test_the_norm_of_one_number_is_its_size(dtype):
-    """Its square overflows."""
+    """The square of the number overflows."""
     largest = torch.finfo(dtype).max
     x = torch.tensor([[largest], [-largest], [INF], [NAN], [-0.0], [1e-7]]).to(dtype)
 

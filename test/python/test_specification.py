@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""docs/specification.md: what it names exists, what has a number has a test; and numbers that no other test checks."""
+"""docs/specification.md: its names exist, its numbers have tests; and numbers that no other test checks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Row:
 
 
 def cells(heading: str) -> list[list[str]]:
-    """The lines of all tables below a heading, without those of their heads."""
+    """Return the lines of all tables below a heading, without the heads of the tables."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split(" |")] for line in lines[2:]]
@@ -63,7 +63,7 @@ def rows(heading: str) -> list[Row]:
 
 
 def options() -> set[str]:
-    """Options of the pipeline and of all passes, as they are written in text."""
+    """Return options of the pipeline and of all passes, as written in text."""
     owners = [SpyrePipeline, *passes.load_all().values()]
     return {name.replace("_", "-") for owner in owners for name in owner.__dataclass_fields__}
 
@@ -77,7 +77,7 @@ OPTIONS = options()
 
 
 def is_there(name: str) -> bool:
-    """Whether what the page names is a file of the compiler, a pass, an option, a public name, or in the source."""
+    """Return whether a name is a file of the compiler, a pass, an option, a public name, or in the source."""
     if name.endswith((".py", ".toml")):
         return (ROOT / name).is_file() or (ROOT / "spyre_mlir" / name).is_file()
     if name.startswith("spyre_mlir."):
@@ -88,7 +88,7 @@ def is_there(name: str) -> bool:
 
 
 def is_test(name: str) -> bool:
-    """Whether a test of pytest or of lit is there, ``file::function`` or a path in test/."""
+    """Return whether a test of pytest or of lit exists, ``file::function`` or a path in test/."""
     path, _, function = name.partition("::")
     if path.startswith("test_"):
         text = (ROOT / "test" / "python" / path).read_text(encoding="utf-8")
@@ -111,7 +111,7 @@ def test_what_the_page_names_exists(document: str) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_each_statement_is_shown_or_said_not_to_be_met(document: str) -> None:
-    """Only what is not ours has no test; what has a number has one in any case."""
+    """Only statements that are not ours have no test; statements with a number always have one."""
     table = rows(document)
     assert len(table) >= 15
     for row in table:
@@ -122,7 +122,7 @@ def test_each_statement_is_shown_or_said_not_to_be_met(document: str) -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_a_number_stands_in_a_test_that_is_named(document: str) -> None:
-    """One of two digits or more, as it is or without its commas."""
+    """A number of two digits or more, with or without its commas."""
     for row in rows(document):
         numbers = re.findall(r"\d[\d,.]*\d", CODE.sub("", row.statement))
         if numbers and not row.differs.startswith("*Not ours*"):
@@ -187,7 +187,7 @@ STAGES: tuple[tuple[dict[str, Any], float], ...] = (
 
 
 def test_speedups_of_softmax() -> None:
-    """By bytes of (512, 1024) along dim 0 on one core; stage 3 moves 62 % less, stage 4 a quarter."""
+    """Bytes of (512, 1024) along dim 0 on one core; stage 3 moves 62 % less, stage 4 a quarter."""
     x = torch.empty(512, 1024, dtype=torch.float16)
     moved = [
         moved_bytes(spyre_mlir.compile(lambda x: torch.softmax(x, 0), (x,), sencores=1, **options))
@@ -231,14 +231,14 @@ Lives = dict[str, tuple[int, int, int]]
 
 
 def staircase(sizes: Sequence[int]) -> Lives:
-    """Of each step a copy that dies as its result is made, and the results, which live to the end."""
+    """Return a copy of each step that dies when its result is made, and the results, which live to the end."""
     end = 2 * len(sizes) + 2
     copies = {f"copy{at}": (size, 2 * at, 2 * at + 2) for at, size in enumerate(sizes)}
     return copies | {f"result{at}": (size, 2 * at + 1, end) for at, size in enumerate(sizes)}
 
 
 def experts(sizes: Sequence[int]) -> Lives:
-    """One expert after the other: its tokens, two projections, their product; the hidden state lives throughout."""
+    """Return experts in sequence: tokens, two projections, their product; the hidden state is live throughout."""
     lives = {"hidden": (60, 0, 4 * len(sizes) + 1)}
     for at, size in enumerate(sizes):
         lives[f"tokens{at}"] = (2 * size, 4 * at, 4 * at + 3)
@@ -307,7 +307,7 @@ def test_the_order_of_passes() -> None:
     ],
 )
 def test_variables_of_the_environment(monkeypatch, variable, field, text, value, default) -> None:
-    """Those of torch-spyre, with our defaults: scratchpads and co-optimisation are on."""
+    """The variables of torch-spyre, with our defaults: scratchpads and co-optimisation are on."""
     holder = default_target if hasattr(default_target(), field) else SpyrePipeline
     monkeypatch.delenv(variable, raising=False)
     assert getattr(holder(), field) == default

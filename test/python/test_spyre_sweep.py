@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""spyre-sweep: a sweep from a file, resumed, drawn, and one diagnostic with its line for what is wrong."""
+"""spyre-sweep: a sweep from a file, continued, drawn, and one diagnostic with its line for an error."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_table_a_csv_and_a_plot(spec: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_point_that_fails_is_the_exit_status(spec: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Files of --load are those of the workers too; their errors name file and line."""
+    """Workers import the files of --load, too; errors in them name file and line."""
     text = KILLER.format(name="fails", flag="", once=False).replace("os.kill", "1 // 0, os.kill")
     (spec.parent / "own.py").write_text(text)
     spec.write_text(SPEC.replace('["greedy", "portfolio"]', '["fails"]').replace("[2, 64]", "2"))
@@ -68,7 +68,7 @@ def test_a_point_that_fails_is_the_exit_status(spec: Path, capsys: pytest.Captur
         )
         == 1
     )
-    assert capsys.readouterr().out.splitlines()[-1] == "1 points, 1 computed, 0 refused, 1 failed"
+    assert capsys.readouterr().out.splitlines()[-1] == "1 point, 1 computed, 0 refused, 1 failed"
     error = "own.py:15:13: error: The solver 'fails' fails for 2 buffers"
     assert error in (spec.parent / "rows.csv").read_text()
 
@@ -124,7 +124,7 @@ RESULTS = Results(ROWS, ("program", "sencores"))
 
 @pytest.mark.parametrize("kind", ["line", "scatter", "pareto"])
 def test_plots(kind: str, tmp_path: Path) -> None:
-    """The same rows are the same bytes."""
+    """Equal rows give equal bytes."""
     pytest.importorskip("matplotlib")
     pictures = []
     for name in ("a.svg", "b.svg"):
@@ -188,7 +188,7 @@ def test_an_extra_that_is_missing_is_named(package: str, monkeypatch: pytest.Mon
 
 
 def test_columns_and_table() -> None:
-    """The columns are the same whatever the points say; what a point has not is empty."""
+    """The columns do not depend on the points; missing values are empty."""
     refused = {"program": "c", "sencores": 1, "error": "no", "wall_s": 0.0}
     results = Results((*ROWS, refused), ("program", "sencores"))
     names = ("program", "sencores", "predicted_us")

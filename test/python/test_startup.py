@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Imports of a short process: what a small program does not need is not loaded, and is there once it is asked for."""
+"""Imports of a short process: modules that a small program does not need are imported on first use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOFTMAX = Path(__file__).parents[2] / "spyre_mlir" / "zoo" / "linalg" / "softmax
 
 
 def output_of(code: str) -> str:
-    """What a new process prints."""
+    """Return the output of a new process."""
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
@@ -29,7 +29,7 @@ def test_importing_the_package_imports_no_large_library(module):
 
 
 def test_a_small_pipeline_imports_what_it_needs():
-    """No search, no rules of bundles, no torch, no language of linalg, no masked arrays, no archives, no evaluator."""
+    """It imports no search, rules of bundles, torch, linalg dialect, masked arrays, archives, or evaluator."""
     large = (
         "torch",
         "scipy",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Norms that update their running statistics, in operations whose schema says nothing of it."""
+"""Norms that update their running statistics, in operations whose schema does not declare it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Every form of the stick rules runs: laid out as it says, an operation computes the right numbers."""
+"""Every assignment of the stick rules runs: with its layouts, an operation computes the right numbers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PIPELINE = (
     "place-in-hbm,verify-placed,convert-sdsc-to-sdscbundle,verify-bundle)"
 )
 
-#: Operation, iteration, what it computes of arrays with all dims (size 1 where an operand lacks one).
+#: Operation, iteration, its numpy function of arrays with all dims (size 1 for missing dims).
 RUNS = {
     "add": (iteration((3, 65, 70), "012", "2", "012"), np.add),
     "add of a column": (iteration((65, 70), "01", "0", "01"), np.add),
@@ -49,7 +49,7 @@ RUNS = {
 
 @pytest.mark.parametrize("name", RUNS)
 def test_every_form_runs(name: str) -> None:
-    """Laid out as a form says, an operation passes all later checks and computes the right numbers."""
+    """With the layouts of an assignment, an operation passes all later checks and computes the right numbers."""
     it, function = RUNS[name]
     found = stick_assignments(name.split()[0], it)
     assert found
@@ -109,7 +109,7 @@ def _function(it: Iteration) -> str:
 
 
 def _layout(it: Iteration, form: StickAssignment, at: int) -> StickLayout:
-    """The default order of the other dims, and room where the form wants it."""
+    """Return the layout with the default order of the other dims, padded for the assignment."""
     dims = sorted(it.present[at])
     lane = form.stick_dims[at]
     others = [k for k, dim in enumerate(dims) if dim != lane]

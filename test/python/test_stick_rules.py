@@ -33,7 +33,7 @@ Lanes = tuple[int | None, ...]
 
 # -- the table against predicates ---------------------------------------------------------------------
 
-#: What each dim of an operation may be: the operands that have it (r: the result), then R reduced, W window.
+#: Kinds of dims of an operation: the operands that have it (r: the result), then R reduced, W window.
 DIMS = {
     Kind.POINTWISE: ("0r", "1r", "01r", "01r", "0R"),
     Kind.CAST: ("0r", "0r", "0R"),
@@ -65,7 +65,7 @@ OPCODES = {
 
 
 def random_iteration(rng: random.Random, kind: Kind) -> Iteration:
-    """Up to five dims of random sizes, each one of what the kind has."""
+    """Return an iteration with up to five dims of random sizes, for operations of a kind."""
     dims = [rng.choice(DIMS[kind]) for _ in range(rng.randrange(1, 6))]
     arity = max(int(mark) for text in DIMS[kind] for mark in text if mark.isdigit()) + 1
     having = [{d for d, text in enumerate(dims) if mark in text} for mark in (*"012"[:arity], "r")]
@@ -90,7 +90,7 @@ def is_pointwise(it: Iteration, lanes: Lanes) -> bool:
 
 
 def is_reduction_over_stick(it: Iteration, lanes: Lanes) -> bool:
-    """The reduced dim is the only stick dim; the result is sparse. A dim of size 1 is no stick."""
+    """The reduced dim is the only stick dim; the result is sparse. A dim of size 1 is not a stick dim."""
     sized = [d for d in it.reduced if it.sizes[d] > 1]
     return bool(it.reduced) and lanes in [(d, None) for d in sized or [None]] and len(sized) < 2
 
@@ -112,14 +112,14 @@ def is_product(it: Iteration, lanes: Lanes) -> bool:
 
 
 def is_matmul(it: Iteration, lanes: Lanes) -> bool:
-    """At most 2 rows and 2 batch dims beside; nothing else is reduced."""
+    """In addition at most 2 rows and 2 batch dims; nothing else is reduced."""
     left, right, result = it.present
     few = len((left & result) - right) <= 2 and len(left & right & result) <= 2
     return is_product(it, lanes) and few and len(it.reduced) == 1
 
 
 def is_normalisation(it: Iteration, lanes: Lanes) -> bool:
-    """Only the normalised dim in the stick: the one that the statistics have not."""
+    """Only the normalised dim in the stick, which is the dim that the statistics do not have."""
     normalised = it.present[0] - it.present[1]
     dim = next((d for d in normalised if it.sizes[d] > 1), None)
     return not it.reduced and len(normalised) == 1 and follows(it, lanes, dim)
@@ -131,7 +131,7 @@ def is_pooling(it: Iteration, lanes: Lanes) -> bool:
 
 
 def is_top_k(it: Iteration, lanes: Lanes) -> bool:
-    """Neither the reduced dim nor k in the stick."""
+    """Neither the reduced dim nor k is in the stick."""
     k = it.present[1] - it.present[0]
     return bool(it.reduced) and not (it.reduced | k) & set(lanes) and lanes[0] == lanes[1]
 
@@ -206,7 +206,7 @@ def test_several_reduced_dims_keep_the_stick() -> None:
 
 
 def test_lanes_are_normalised() -> None:
-    """A stick dim of size 1, or one that the operand has not, is no stick."""
+    """A stick dim of size 1, or a dim that is missing from the operand, is not a stick dim."""
     assert violation("add", iteration((1, 70), "01", "1", "01"), (0, None, 0)) is None
     assert violation("add", iteration((5, 70), "01", "1", "01"), (0, 0, 0)) is None
 
@@ -255,7 +255,7 @@ PRODUCT = product("batchmatmul")
 
 
 def test_sticks_of_one_dim() -> None:
-    """A cast: 64 elements of fp16 beside 32 of fp32, so that the shorter side needs more room."""
+    """A cast: 64 elements of fp16 with 32 of fp32, so the shorter side needs more padding."""
     (form, *_) = stick_assignments("dl16tofp32", iteration((3, 70), "01", "01", dtypes="f16 f32"))
     assert stick_digits(iteration((3, 70), "01", "01", dtypes="f16 f32"), form) == (((1, 64),), ((1, 32),))
     assert form.padded_dims == ((1, 1),)
@@ -291,7 +291,7 @@ def test_room_for_sticks_of_several_digits() -> None:
 
 
 def test_a_stick_of_several_digits_keeps_its_places() -> None:
-    """One row or no row dim at all: it is still a stick of 8 x 2 x 16."""
+    """With one row or no row dim the stick is still 8 x 2 x 16."""
     one_row = product("batchmatmulint4", (1, 192, 256))
     assert stick_digits(one_row, stick_assignments("batchmatmulint4", one_row)[0])[0] == (
         (2, 8),
@@ -307,7 +307,7 @@ def test_a_stick_of_several_digits_keeps_its_places() -> None:
 
 
 def test_sticks_are_those_of_a_layout() -> None:
-    """``StickLayout.for_tensor`` takes them, by the operand's own dims."""
+    """``StickLayout.for_tensor`` accepts them, by the dims of the operand."""
     sticks = stick_digits(
         product("batchmatmulint8"), stick_assignments("batchmatmulint8", product("batchmatmulint8"))[0]
     )
@@ -318,7 +318,7 @@ def test_sticks_are_those_of_a_layout() -> None:
 
 
 def test_sticks_of_several_dims_are_checked() -> None:
-    """An operand whose stick holds other dims than its operation wants is named, with both."""
+    """The error names the dims in the stick of the operand, and the dims that the operation requires."""
     right = ((), ((1, 64), (2, 2)), ())
     assert stick_violation("batchmatmulint8", product("batchmatmulint8"), right) is None
     wrong = stick_violation("batchmatmulint8", product("batchmatmulint8"), ((), ((2, 2), (1, 64)), ()))
@@ -347,7 +347,7 @@ def test_neutral_padding() -> None:
 
 
 def test_every_kind_has_a_rule() -> None:
-    """And what reduces into padding has a neutral value."""
+    """Operations that reduce into padding have a neutral value."""
     assert set(RULES) == set(Kind)
     assert set(OPCODES.values()) <= set(KINDS) and {KINDS[opcode] for opcode in OPCODES.values()} == set(Kind)
     for opcode in ("sum", "max", "min", "absmax", "mean", "exx2_zeromean", "batchmatmul"):

@@ -70,7 +70,7 @@ def example() -> torch.Tensor:
 
 
 def eager(model, x: torch.Tensor):
-    """What the exported graph of a model gives, operation by operation in PyTorch."""
+    """Return the results of the exported graph of a model, run operation by operation in PyTorch."""
     exported = export_graph(model, (x.clone(),))
     for node in exported.graph_module.graph.find_nodes(
         op="call_function", target=torch.ops.aten.view.default
@@ -214,7 +214,7 @@ def test_every_view_that_counts_as_proven_is_tested():
 
 
 def test_a_view_that_pytorch_forgets_is_written_or_refused_with_its_operation_and_line(monkeypatch):
-    """The second check refuses what the rewriting of writes leaves out."""
+    """The second check refuses writes that the rewriting misses."""
 
     def model(x):
         y = x * 2
@@ -229,7 +229,7 @@ def test_a_view_that_pytorch_forgets_is_written_or_refused_with_its_operation_an
 
 
 def test_dropout_outside_training_is_its_operand():
-    """So what is written there is written in the operand."""
+    """Writes to the result of the dropout are therefore writes to its operand."""
 
     def model(x):
         y = x * 2

@@ -50,7 +50,7 @@ def dims(divisions: tuple[Division, ...]) -> str:
 
 
 def test_the_fewest_bytes_win():
-    """Whatever lies between it and the seeds."""
+    """The fewest bytes win for any distance from the seeds."""
     found = StrategyBCoOptimizingAllocator().allocate([ROWS] * 3, moving({"rrr": 90, "crc": 80}), LX)
     assert (dims(found.divisions), found.before, found.after) == ("crc", 90, 80)
     assert (found.scored, found.leaves) == (8, 8)
@@ -64,7 +64,7 @@ def test_the_earlier_of_two_equal_leaves_wins(equal: dict[str, int]):
 
 
 def test_every_leaf_is_planned_once():
-    """No leaf is pruned, however bad those before it are."""
+    """No leaf is pruned, however bad the leaves before it are."""
     seen: list[str] = []
 
     def leaf_of(divisions: tuple[Division, ...]) -> Leaf:
@@ -76,7 +76,7 @@ def test_every_leaf_is_planned_once():
 
 
 def test_what_the_solver_cannot_pin_is_left():
-    """Of two buffers that are live at once one has room; the other moves its bytes, beside those of the leaf."""
+    """Of two buffers that are live at once one fits; the bytes of the other are added to the bytes of the leaf."""
     buffers = tuple(LifetimeBoundBuffer(name, 1024, (0, 1)) for name in "ab")
 
     def leaf_of(divisions: tuple[Division, ...]) -> Leaf:
@@ -87,7 +87,7 @@ def test_what_the_solver_cannot_pin_is_left():
 
 
 def test_the_bound_on_leaves():
-    """The best of the first leaves, and how many there are is told."""
+    """The pass returns the best of the first leaves, and reports the number of leaves."""
     bytes_ = {"rrc": 90, "ccc": 0}
     found = StrategyBCoOptimizingAllocator(leaves=7).allocate([ROWS] * 3, moving(bytes_), LX)
     assert (dims(found.divisions), found.scored, found.leaves) == ("rrc", 7, 8)
@@ -102,7 +102,7 @@ def test_the_cap_on_variants():
 
 
 def test_a_fixed_division_has_no_variants():
-    """One that a plan file pins, with its core order."""
+    """A division that a plan file pins, with its core order, has one candidate."""
     fixed = DividedOp("exp", UNARY, ROWS.division, fixed=True)
     found = StrategyBCoOptimizingAllocator().allocate([fixed, ROWS], moving({"cc": 0, "rc": 1}), LX)
     assert (dims(found.divisions), found.leaves) == ("rc", 2)
@@ -110,7 +110,7 @@ def test_a_fixed_division_has_no_variants():
 
 @pytest.mark.parametrize("options", ({"leaves": 0}, {"variant_cap": 0}, {"layout_solver": "best"}))
 def test_options_that_allow_no_search(options: dict):
-    """Neither an empty search nor an unknown solver."""
+    """An empty search and an unknown solver are refused."""
     with pytest.raises(PlanError):
         StrategyBCoOptimizingAllocator(**options).allocate([ROWS], moving({}), LX)
 
@@ -155,7 +155,7 @@ def remarks_of(module: ir.Module, passes: str) -> Remarks:
 
 
 def searched(text: str, options: str = "") -> tuple[Remark, tuple[tuple[int, ...], ...]]:
-    """What the pass says, and the splits that it leaves."""
+    """Return the remark of the pass, and the splits in its result."""
     module = ir.Module.parse(text, context())
     (told,) = remarks_of(module, f"co-optimize-strategy-b{{{options}}}").of_kind("divisions")
     (func,) = functions(module.operation)
@@ -182,7 +182,7 @@ def combinations(text: str) -> list[tuple[tuple[int, ...], ...]]:
 @pytest.mark.parametrize("cores", (1, 4, 32))
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_seeds_score_what_planning_reports(name: str, cores: int):
-    """To the byte, on the program as it is."""
+    """Scores equal the bytes of planning, for the unchanged program."""
     module = ir.Module.parse(seeds(name, cores), context())
     (func,) = functions(module.operation)
     found = CoOptimizeStrategyB().search(Usage(func))
@@ -209,7 +209,7 @@ def test_the_seeds_score_what_planning_reports_of_loops():
 
 @pytest.mark.parametrize(("name", "cores"), SMALL)
 def test_the_best_of_all_combinations(name: str, cores: int):
-    """Each leaf written into the program and planned by the pass: the first with the fewest bytes is taken."""
+    """Each leaf is written into the program and planned: the pass takes the first with the fewest bytes."""
     text = seeds(name, cores)
     leaves = combinations(text)
     scores = [planned(text, splits) for splits in leaves]
@@ -229,7 +229,7 @@ def test_the_head_of_softmax_follows_the_maximum():
 
 
 def test_a_search_that_ends_early_says_so():
-    """Of 8 combinations the first 4 leave the subtraction as it is, and that costs."""
+    """The first 4 of 8 combinations do not change the subtraction, which costs bytes."""
     told, _ = searched(seeds("softmax of 512 x 1024", 16), "leaves=4")
     whole, _ = searched(seeds("softmax of 512 x 1024", 16))
     assert "the first 4 of 8 combinations" in told.reason and "may be unseen" in told.reason
@@ -238,7 +238,7 @@ def test_a_search_that_ends_early_says_so():
 
 
 def test_the_cap_of_the_pass():
-    """With one variant per operation the program stays as it is, and nothing is told."""
+    """With one candidate per operation the program does not change, and there is no remark."""
     module = ir.Module.parse(seeds("softmax of 512 x 1024", 16), context())
     before = str(module)
     assert not remarks_of(module, "co-optimize-strategy-b{variant-cap=1}")
@@ -246,7 +246,7 @@ def test_the_cap_of_the_pass():
 
 
 def test_an_unknown_solver_is_an_error():
-    """One diagnostic, at the function."""
+    """The error is one diagnostic, at the function."""
     module = ir.Module.parse(seeds("softmax of 512 x 1024", 16), context())
     with pytest.raises(CompileError, match="There is no solver 'best'"):
         run_pipeline(module, "co-optimize-strategy-b{layout-solver=best}")
@@ -281,7 +281,7 @@ def test_a_count_as_long_as_the_program():
 
 @pytest.mark.parametrize(("name", "cores"), SMALL)
 def test_numbers_stay_what_they_are(name: str, cores: int):
-    """No split of a sum is changed, so bits are those without co-optimising; the traffic is the planned one."""
+    """Splits of sums do not change, so bits equal the program without co-optimisation; the traffic equals the plan."""
     function, _ = FUNCTIONS[name]
     compiled = functools.partial(spyre_mlir.compile, Apply(function).half(), inputs_of(name), sencores=cores)
     without = compiled(co_optimizing_lx_planning=False)

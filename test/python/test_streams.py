@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The standard streams of the tools: one diagnostic of a full disk and of a closed stream, silence for no reader."""
+"""The standard streams of the tools: one diagnostic for a full disk or a closed stream, silence without a reader."""
 
 from __future__ import annotations
 

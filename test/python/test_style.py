@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from import_graph import PACKAGE, ROOT, nodes
 
-#: The first line of every source, behind the one that names an interpreter; lit tests and pages go without.
+#: The first line of every source, after the line of the interpreter; lit tests and pages do not need it.
 LICENSE = "SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception"
 
 #: Participles and pronouns that do not say what a variable is; docs/glossary.md has the field's nouns.
@@ -127,7 +127,7 @@ def test_public_functions_are_documented() -> None:
 
 
 def test_a_name_is_one_class_and_one_file() -> None:
-    """A reader who looks for a class or a file finds one; what is private counts too."""
+    """A class or a file name occurs once, private names included."""
     class_names = Counter(node.name.strip("_") for _, node in classes())
     file_names = Counter(path.name for path in FILES if path.name != "__init__.py")
     assert [name for name, count in (class_names + file_names).items() if count > 1] == []

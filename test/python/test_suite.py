@@ -47,7 +47,7 @@ def test_a_program_is_the_same_each_time():
 
 @pytest.mark.parametrize("name", SUITE)
 def test_without_weights_a_program_has_the_same_shapes(name):
-    """And they share one number each, so that plans of large programs need no memory."""
+    """The shapes share one number each, so that plans of large programs need no memory."""
     (full, given), (empty, zeros) = program(name, REDUCED), program(name, REDUCED, weights=False)
     shapes = [[each.shape for each in model.parameters()] for model in (full, empty)]
     assert shapes[0] == shapes[1] and [x.shape for x in given] == [x.shape for x in zeros]

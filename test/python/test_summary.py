@@ -29,7 +29,7 @@ NAMES = (
 
 
 def lines(summary: str, name: str) -> list[str]:
-    """The text beside a name and below it, until the next name."""
+    """Return the text after a name and below it, up to the next name."""
     found = re.search(rf"^{name} .*\n(?:  .*\n)*", f"{summary}\n", re.MULTILINE)
     assert found is not None, f"there is no '{name}' in\n{summary}"
     return [line[16:] for line in found[0].splitlines()]
@@ -94,7 +94,7 @@ def test_spills_are_told_by_their_first_reason(name):
 
 
 def test_loops_are_told_by_their_iterations():
-    """Of those in one another those of the outer one first."""
+    """Of nested loops, the iterations of the outer loop are first."""
     assert lines(looped("hints").program.summary(), "loops") == ["2: 8 x 3 iterations"]
     several = lines(looped("softmax in tiles").program.summary(), "loops")
     assert several == ["8: 2 x 3, 4 x 2, 2 x 3, 4 x 2 iterations"]
@@ -102,7 +102,7 @@ def test_loops_are_told_by_their_iterations():
 
 
 def test_the_ring_is_told_where_something_uses_it():
-    """Two cores exchange 16 KiB; a sum in four parts of 256 results, of 2 bytes each, goes from core to core."""
+    """Two cores exchange 16 KiB; a sum in four parts of 256 results, of 2 bytes each, is passed from core to core."""
     facts = program_facts(bundles.relayout_bundle())
     assert lines(summarize(facts, 0.0), "ring") == ["1 shuffle; most from core 0 to 1: 16,384 bytes"]
     program = BundleProgram()
@@ -151,7 +151,7 @@ def test_shares_of_the_time_are_a_whole():
 
 
 def test_the_slowest_passes_are_told():
-    """Five, those of one name together whatever their options; shares are of the sum of all."""
+    """The five slowest passes, runs of one pass summed over all options; shares are of the sum of all passes."""
     passes = [(f"pass-{number}", 0.001 * number) for number in range(8)]
     passes += [("twice{limit=1}", 0.02), ("twice", 0.032)]
     told = lines(summarize(program_facts(bundles.add_bundle(), passes=passes), 0.25), "compile time")
@@ -172,7 +172,7 @@ def test_a_program_without_operations():
 
 
 def test_an_argument_that_is_read_in_part_is_not_all_of_the_lower_bound():
-    """An input that is twice as large as what the program reads of it: three times 128 x 256 numbers of 2 bytes."""
+    """The program reads half of an input: three times 128 x 256 numbers of 2 bytes."""
     bundle = bundles.add_bundle()
     (x, *others) = bundle.manifest.arguments
     larger = replace(bundle.manifest, arguments=(replace(x, bytes=2 * x.bytes), *others))

@@ -122,7 +122,7 @@ def test_a_prefill() -> None:
 
 
 class Grouped(nn.Module):
-    """Grouped attention with a mask that is given, causal, or none, behind a norm and with positions."""
+    """Grouped attention with a given mask, a causal mask, or none, after a norm and with positions."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ def test_attention(kind) -> None:
     ],
 )
 def test_odd_sizes(model, granularity, most, cores) -> None:
-    """Granularities that are no stick, rows of odd length, more cores than rows: right at every size."""
+    """Granularities that are not whole sticks, rows of odd length, more cores than rows: right at every size."""
     example = half(2 * granularity, 37)
     spyre_mlir.declare_tensor_dim("S", 2 * granularity)
     spyre_mlir.declare_tensor_dim("D", 37)
@@ -191,7 +191,7 @@ def test_odd_sizes(model, granularity, most, cores) -> None:
 
 
 def test_what_moves_follows_the_size() -> None:
-    """Of inputs and results the rows of the size are read and written, and nothing behind them."""
+    """Of inputs and results only the rows of the size are read and written."""
     program = compiled()
     moved = {}
     for rows in (64, 256):
@@ -252,7 +252,7 @@ def test_updated_inputs() -> None:
 
 @pytest.mark.parametrize("columns", [16, 17, 33])
 def test_rows_shorter_than_a_stick(columns: int) -> None:
-    """Padding of a row of f32 is longer than the row, and so is the step to the next row."""
+    """Padding of a row of f32 is longer than the row, and so is the stride to the next row."""
     x = torch.randn(6, columns, generator=torch.Generator().manual_seed(0))
     program = spyre_mlir.compile(
         lambda x: x.half() * 2, (x,), dynamic=({0: Dim("n", min=1, max=72)},), sencores=8
@@ -326,7 +326,7 @@ def test_a_state() -> None:
     assert program.last.state is program.state
 
 
-# -- what is no program of all sizes -------------------------------------------------------------------
+# -- programs that do not have all sizes ---------------------------------------------------------------
 
 
 def branching(x):
@@ -345,7 +345,7 @@ def branching(x):
     ],
 )
 def test_other_programs_at_other_sizes(model, reason) -> None:
-    """A model that is another program at another size has a bundle for each, and says why."""
+    """A model with different programs at different sizes has a bundle for each, and reports the reason."""
     program = compiled(model)
     assert program.symbolic is None
     (remark,) = program.remarks
@@ -357,7 +357,7 @@ def test_other_programs_at_other_sizes(model, reason) -> None:
 
 
 def test_a_branch_between_the_sizes() -> None:
-    """A model that is another program at one size, between smallest and largest, has a separate bundle there."""
+    """A model with a different program at one size, between smallest and largest, has a separate bundle there."""
 
     def model(x):
         return x + 1 if x.shape[0] == 128 else x * 2
@@ -377,7 +377,7 @@ def test_a_bundle_for_each_size() -> None:
     assert not program.program(S=64).is_instance
 
 
-# -- sizes that a user gives ---------------------------------------------------------------------------
+# -- sizes of calls ------------------------------------------------------------------------------------
 
 
 def test_marks_of_pytorch() -> None:
@@ -427,7 +427,7 @@ def test_marks_under_torch_compile() -> None:
 
 
 def test_errors_of_sizes() -> None:
-    """Sizes that are too large or between two are one error; so are marks without a largest size."""
+    """Sizes that are too large or not multiples are one error; so are marks without a largest size."""
     program = compiled(lambda x: torch.softmax(x, 0))
     with pytest.raises(CompileError, match="Dim 'S' has size 320, but at most 256"):
         program(half(320, 64))
@@ -478,7 +478,7 @@ def test_the_public_form(tmp_path) -> None:
 
 
 def test_a_folder_runs_at_any_size(tmp_path, capsys) -> None:
-    """A saved bundle takes its sizes from the arrays; a size that it has not is one error, status 1."""
+    """A saved bundle reads its sizes from the arrays; an unsupported size is one error with status 1."""
     model, program = linear(), compiled()
     program.save(tmp_path / "b")
     loaded = Program.load(tmp_path / "b")
@@ -498,7 +498,7 @@ def test_a_folder_runs_at_any_size(tmp_path, capsys) -> None:
 
 
 def test_the_rules_of_sizes() -> None:
-    """The validator looks at several sizes, and tells a design without its symbol, and slices that are no parts."""
+    """The validator checks several sizes, and reports a design without its symbol, and slices that are not subviews."""
     bundle = compiled().symbolic.bundle
     assert sizes_to_check(bundle) == [{"S": 256}, {"S": 64}, {"S": 128}]
     name, design = next(iter(bundle.designs.items()))
@@ -515,7 +515,7 @@ def test_the_rules_of_sizes() -> None:
 
 
 def test_prices() -> None:
-    """The price of one bundle for all sizes is told at each size that calls have wanted."""
+    """The cost of one bundle for all sizes is reported at each size of the calls."""
     program, _ = prefill()
     program.program(dim1_of_input0=256)
     prices = program.prices()
@@ -529,7 +529,7 @@ def test_prices() -> None:
 
 
 def test_figures_at_a_size() -> None:
-    """The program of all sizes has the figures of the largest; at a smaller one it takes less time."""
+    """The program of all sizes has the figures of the largest size; a smaller size takes less time."""
     program = compiled().symbolic
     small, large = program.at(S=64), program.at(S=256)
     assert program.metrics()["predicted_us"] == large.metrics()["predicted_us"]

@@ -38,7 +38,7 @@ def git(*arguments: str) -> str:
 
 @needs_git
 def test_names_of_files_are_names_everywhere() -> None:
-    """No two that differ in case alone, none that Windows reserves, none longer than paths may be there."""
+    """No two names differ in case alone, no name is reserved by Windows, and no path is too long."""
     names = git("ls-files", "-z").split("\0")[:-1]
     parts = {part for name in names for part in name.split("/")}
     assert len({name.lower() for name in names}) == len(names) > 1000
@@ -51,7 +51,7 @@ def test_names_of_files_are_names_everywhere() -> None:
 
 @needs_git
 def test_lines_end_alike_everywhere() -> None:
-    """A checkout that asks for the ends of lines of Windows gets those of the repository."""
+    """A checkout with Windows line ends configured has the line ends of the repository."""
     texts = (
         "test/passes/coarse-tiling.mlir",
         "spyre_mlir/mlir.py",
@@ -115,7 +115,7 @@ SHELLS = [path for name in ("sh", "bash", "dash", "zsh", "ksh") if (path := shut
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_make_cleans_and_helps_with_any_shell(shell: str, folder: Path) -> None:
-    """zsh ends a command whose pattern fits nothing, so there is none."""
+    """zsh ends a command whose pattern matches nothing, so recipes have no such pattern."""
     for _ in range(2):
         run = make(folder, "clean", f"SHELL={shell}")
         assert run.returncode == 0, run.stderr
@@ -127,7 +127,7 @@ def test_make_cleans_and_helps_with_any_shell(shell: str, folder: Path) -> None:
 
 
 def test_recipes_use_what_all_systems_have() -> None:
-    """GNU's sed alone knows a tab in what it puts in, and macOS has make 3.81."""
+    """Only GNU's sed supports a tab in a replacement, and macOS has make 3.81."""
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     recipes = "\n".join(line for line in text.splitlines() if line.startswith("\t"))
     assert not re.search(r"\bsed\b|\bgrep -P|\breadlink -f|\brealpath\b|\bfind (?!\S+ )|\[\[", recipes)
@@ -148,7 +148,7 @@ def test_an_old_python_gives_one_sentence(folder: Path, tmp_path: Path) -> None:
 
 
 def test_ci_runs_with_the_bash_of_macos() -> None:
-    """Version 3.2 has no expansion of an empty array under ``set -u``, and none of the newer words."""
+    """bash 3.2 does not support an empty array under ``set -u``, nor newer builtins."""
     text = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     newer = (
         r"\[@\]|\[\*\]|\bmapfile\b|\breadarray\b|declare -A|\$\{\w+(?:,,|\^\^|@)|&>>|\|&|\bwait -n\b|\$EPOCH"
@@ -157,7 +157,7 @@ def test_ci_runs_with_the_bash_of_macos() -> None:
     assert subprocess.run(["bash", "-n", str(ROOT / ".ci" / "run")]).returncode == 0
 
 
-# -- what macOS and Windows lack ----------------------------------------------------------------------
+# -- features that macOS and Windows do not have -------------------------------------------------------
 
 
 def test_processors_where_the_system_does_not_tell_those_of_a_process(monkeypatch) -> None:
@@ -191,7 +191,7 @@ def test_without_sockets_of_messages_there_is_plain_python(monkeypatch, tmp_path
 
 
 def limits_of(monkeypatch: pytest.MonkeyPatch, soft: int, hard: int) -> list[tuple[int, tuple[int, int]]]:
-    """What is set on a system that refuses to raise the bound of a limit."""
+    """Return the limits that are set on a system that refuses to raise the hard limit."""
     lowered: list[tuple[int, tuple[int, int]]] = []
 
     def set_limit(kind: int, limits: tuple[int, int]) -> None:
@@ -231,7 +231,7 @@ def test_text_is_not_read_where_no_limit_can_be_set(monkeypatch, capfd) -> None:
 
 
 def test_a_tool_under_limits_of_a_user(tmp_path: Path) -> None:
-    """Also where root may do no more than others, and so may not raise them."""
+    """The tool also runs where root may not raise limits."""
     (tmp_path / "in.mlir").write_text("func.func @f() { return }\n")
     plain = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
     if plain and shutil.which("setpriv") is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Attention without the matrix of scores: numbers on the simulator, and what it moves at full size."""
+"""Attention without the matrix of scores: numbers on the simulator, and traffic at full size."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def imported(name: str) -> tuple[nn.Module, tuple[Tensor, ...], Imported]:
 
 
 def check(name: str, module: ir.Module, **options: Any) -> spyre_mlir.Program:
-    """Compiles and runs: the numbers are those of PyTorch, and no check says anything."""
+    """Compile and run: the numbers equal PyTorch, and no check reports anything."""
     model, inputs, program = imported(name)
     made = spyre_mlir.compile(module, **options)
     assert not (findings := validate(made.bundle)), "\n".join(map(str, findings))
@@ -131,7 +131,7 @@ def check(name: str, module: ir.Module, **options: Any) -> spyre_mlir.Program:
 
 
 def runs(program: spyre_mlir.Program, opcode: str) -> int:
-    """How many designs of a bundle do an operation."""
+    """Return the number of designs of a bundle with an operation."""
     return sum(design.opcode == opcode for design in program.bundle.designs.values())
 
 
@@ -209,7 +209,7 @@ def test_hints_on_keys(name):
 
 
 def test_loops_that_not_all_share():
-    """What repeats the values is in a loop of its own amid the attention: the maximum is complete before it is read."""
+    """Copies of the values are in a separate loop within the attention: the maximum is complete before its use."""
     made = check("grouped", tiled("grouped", 1, apart=True), from_level="device-ops")
     (remark,) = (each for each in made.remarks if each.pass_name == "online-softmax")
     assert remark.kind == "no tiling" and "the maximum is taken over all keys first" in remark.reason
@@ -252,7 +252,7 @@ LARGE = {
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", LARGE)
 def test_what_batches_and_groups_move(name):
-    """Neither the scores nor copies of keys and values for each head of a group go through device memory.
+    """Device memory has neither the scores nor copies of keys and values for each head of a group.
 
     Where more moves, a remark has the price of tiles with which it does not, and that they take longer.
     """
@@ -269,7 +269,7 @@ def test_what_batches_and_groups_move(name):
 
 
 def test_one_tensor_three_times():
-    """Rows and keys are the same dim of one tensor, which loops tile apart."""
+    """Rows and keys are the same dim of one tensor, which loops tile separately."""
     (x,) = _empty((2, 32, 2048, 128))
     program = spyre_mlir.compile(SelfAttention(), (x,))
     assert moved(program) <= 1.3 * 4 * x.nbytes
@@ -286,7 +286,7 @@ class Weights(nn.Module):
 
 
 def test_why_attention_stays_as_it_is():
-    """A remark tells the reason and the price."""
+    """A remark reports the reason and the cost."""
     program = spyre_mlir.compile(Weights(), _empty(*((2, 2048, 64),) * 3))
     (remark,) = (each for each in program.remarks if each.pass_name == "online-softmax")
     assert remark.kind == "no tiling"

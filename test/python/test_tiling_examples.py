@@ -42,9 +42,9 @@ def test_example_runs(name):
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_example_has_its_loops(name, tmp_path):
-    """One over M, in it the first matmul, one over the rest of K with a matmul and its sum, and the addition of z.
+    """One loop over M with the first matmul, one over the rest of K with a matmul and its sum, and the addition of z.
 
-    A relayout over the ring may be in front of that.
+    A relayout over the ring may come before that.
     """
     folder = tmp_path / "bundle"
     compiled(name)[0].save(folder)
@@ -135,14 +135,14 @@ def test_a_smaller_one_with_a_smaller_scratchpad_runs():
 
 
 def test_without_tiling_it_moves_more():
-    """The same program with the option off writes y to device memory and reads it back."""
+    """The same program without tiling writes y to device memory and reads it back."""
     inputs = three(1024, 512)
     program = spyre_mlir.compile(add_and_multiply, inputs, lx_frac_avail=0.99, tile_for_lx=False)
     assert sum(each.read_bytes + each.written_bytes for each in program.timeline().executions) == 6 * 2**20
 
 
 def test_what_pays_is_told():
-    """The remark has the price of each alternative, the untiled one included."""
+    """The remark has the cost of each alternative, also without tiling."""
     inputs = three(1024, 512)
     program = spyre_mlir.compile(add_and_multiply, inputs, lx_frac_avail=0.99)
     (remark,) = (each for each in program.remarks if each.pass_name == "auto-tiling")
@@ -167,7 +167,7 @@ REDUCED = {
 
 @pytest.mark.parametrize("name", REDUCED)
 def test_reduced_dims_are_tiled(name):
-    """The compiler tiles the reduced dim, too, and says so; the numbers are those of PyTorch."""
+    """The compiler tiles the reduced dim, too, and reports it; the numbers equal PyTorch."""
     function, shapes, _ = REDUCED[name]
     torch.manual_seed(0)
     inputs = tuple(torch.rand(shape).half() / 256 for shape in shapes)
@@ -180,7 +180,7 @@ def test_reduced_dims_are_tiled(name):
 
 @pytest.mark.parametrize("name", REDUCED)
 def test_what_reduced_dims_move(name):
-    """At full size what is reduced is never in device memory."""
+    """At full size reduced values are never in device memory."""
     function, _, shapes = REDUCED[name]
     inputs = tuple(torch.empty(shape, dtype=torch.float16) for shape in shapes)
     program = spyre_mlir.compile(function, inputs)
@@ -246,7 +246,7 @@ def test_results_of_nests_go_to_device_memory_once(name):
 
 
 def test_a_nest_that_moves_less_is_predicted_faster():
-    """a + b * c of 64 MiB each: the product goes through device memory, or stays in LX in tiles of any number."""
+    """a + b * c of 64 MiB each: the product goes through device memory, or stays in LX in any number of tiles."""
     a, b, c = named_dims({"R": 8192, "C": 4096}, *["RC"] * 3)
 
     def model(a, b, c, tiles):

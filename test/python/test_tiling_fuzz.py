@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Every program under random legal tilings: the numbers are those of PyTorch, and no check says anything."""
+"""Every program under random legal tilings: the numbers equal PyTorch, and no check reports anything."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def device_ops(name: str) -> str:
 
 
 def tiled(name: str, seed: int, *, unrolled: bool = False) -> ir.Module | None:
-    """A program of level device-ops with random tilings; None if there is no legal one."""
+    """Return a program of level device-ops with random tilings; None without a legal one."""
     module = ir.Module.parse(device_ops(name), context())
     with module.context:
         return module if tile_at_random(module, seed, unrolled=unrolled) else None
 
 
 def hinted(name: str, seed: int) -> ir.Module | None:
-    """A program of linalg with random hints; None if there is no legal one."""
+    """Return a program of linalg with random hints; None without a legal one."""
     module, lowered = ir.Module.parse(text_of(name), context()), ir.Module.parse(device_ops(name), context())
     with module.context:
         return module if hint_at_random(module, lowered, seed) else None
 
 
 def check(name: str, module: ir.Module, **options: Any) -> None:
-    """Compiles, validates and runs; the results are those of PyTorch, and what moves is what was planned."""
+    """Compile, validate and run; the results equal PyTorch, and the traffic equals the plan."""
     model, inputs, program = imported(name)
     made = spyre_mlir.compile(module, **options)
     assert not (findings := validate(made.bundle)), "\n".join(map(str, findings))
@@ -125,7 +125,7 @@ def test_random_hints(name, seed):
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_clone_of_a_clone():
-    """Both may be dropped; found by more seeds than these tests have."""
+    """Both clones may be dropped; the seed is beyond the seeds of these tests."""
     module = hinted("llama_block_small", 200)
     assert module is not None
     check("llama_block_small", module, sencores=32, lx_frac_avail=0.999)

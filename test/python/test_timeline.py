@@ -38,7 +38,7 @@ ROWS = {"mb": 512, "out": 256}
 
 
 def chain(*names: str, **places: int) -> Program:
-    """exp of exp of .. from the first to the last name, on 4 cores; what has a place is in LX, the rest in the pool."""
+    """Return exp of exp of .. from the first to the last name, on 4 cores; placed values in LX, others in the pool."""
     program = Program()
     for name in names:
         kind = {names[0]: "input", names[-1]: "result"}.get(name)
@@ -76,7 +76,7 @@ def unrolled(bundle: Bundle) -> Bundle:
 
 
 def _renamed(statement: Statement, names: dict[str, str], suffix: str) -> Statement:
-    """A statement with the names of what it takes, and a new one for what it makes inside of a loop."""
+    """Return a statement with renamed operands, and a new name for its result inside of a loop."""
     changes = {
         field: tuple(names.get(name, name) for name in value)
         if isinstance(value, tuple)
@@ -100,7 +100,7 @@ def test_one_operation_takes_what_the_cost_model_says():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_program_is_no_slower_than_its_operations_one_by_one(name):
-    """By the bytes of the plan; and it is inside of its bracket."""
+    """The operations one by one are computed from the bytes of the plan; the time is within its interval."""
     found = on_all_cores(name).timeline()
     alone = program_cost([each.work for each in found.executions])
     assert found.lower_ns <= found.total_ns <= found.upper_ns
@@ -109,7 +109,7 @@ def test_a_program_is_no_slower_than_its_operations_one_by_one(name):
 
 
 def test_operations_through_device_memory_wait_for_each_other():
-    """What the first one stores is visible before the second one loads it, which it still has: a wait alone."""
+    """Results of the first are visible before the second loads them, although they are in LX: only a wait."""
     first, second = timeline(chain("x", "p", "y").bundle()).run.events
     assert second.load_begin == first.visible == first.ring_end + WAIT
     assert second.body_begin == second.load_begin + WAIT and second.job.stream == 0
@@ -121,7 +121,7 @@ def test_operations_through_lx_follow_at_once():
 
 
 def test_an_argument_is_loaded_while_the_operation_before_computes():
-    """64 KiB of w per core fit half of what the backend keeps of LX, but not of the 64 KiB that are never ours."""
+    """64 KiB of w per core fit half of the LX that the backend keeps, but not the 64 KiB that are reserved."""
     program = chain("x", "e", "f", e=0, f=1 << 16)
     program.tensor("w", ROWS, kind="input")
     program.tensor("y", ROWS, kind="result")
@@ -134,7 +134,7 @@ def test_an_argument_is_loaded_while_the_operation_before_computes():
 
 @pytest.mark.parametrize(("place", "waits"), [(0, True), (1 << 16, True), (1 << 17, False)])
 def test_a_copy_into_lx_waits_for_its_place(place, waits):
-    """Where the operation before reads e, where it writes f, or beside both."""
+    """With the buffer at the address that the operation before reads (e), writes (f), or does not access."""
     program = chain("x", "e", "f", e=0, f=1 << 16)
     program.tensor("w", ROWS, kind="input")
     program.tensor("c", ROWS, lx=place)
@@ -145,7 +145,7 @@ def test_a_copy_into_lx_waits_for_its_place(place, waits):
 
 @pytest.mark.parametrize("tiles", [1, 2, 3, 8, 1000])
 def test_a_loop_takes_the_time_of_its_iterations(tiles):
-    """Each tile of x is fetched once, and z written; what was fetched is not fetched again."""
+    """Each tile of x is loaded once, and each tile of z written; loaded tiles are not loaded again."""
     looped, flat = (
         timeline(each) for each in (bundles.loop_bundle(tiles), unrolled(bundles.loop_bundle(tiles)))
     )
@@ -179,7 +179,7 @@ def _times(bundle: Bundle) -> tuple[float, float, float]:
 
 
 def test_the_next_iteration_loads_while_this_one_computes():
-    """A tile of x is 32 KiB per core: half of what the backend keeps of LX has room for it."""
+    """A tile of x has 32 KiB per core, which fits half of the LX that the backend keeps."""
     found = timeline(bundles.accumulating_bundle(6))
     loads, sums = ([each for each in found.run.events if each.job.position == at] for at in (1, 2))
     assert len(loads) > 1
@@ -189,7 +189,7 @@ def test_the_next_iteration_loads_while_this_one_computes():
 
 
 def test_more_bandwidth_is_never_slower():
-    """Twice as much, and waits half as long, for a bundle of a loop and for one of the compiler."""
+    """Twice the bandwidth and half the waits, for a bundle with a loop and for a compiled bundle."""
     made = (bundles.loop_bundle(), on_all_cores("gelu_mlp").bundle)
     before = [timeline(each).total_ns for each in made]
     fast = replace(
@@ -220,7 +220,7 @@ def test_executions_know_their_line():
     )
 
 
-# -- what it is worth --------------------------------------------------------------------------------------
+# -- savings -----------------------------------------------------------------------------------------------
 
 
 def test_keeping_buffers_on_chip_is_faster():
@@ -235,7 +235,7 @@ def test_keeping_buffers_on_chip_is_faster():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_rate_is_above_its_roof(name):
-    """Of executions and of the program, but for the rounding of times to picoseconds."""
+    """Rates of executions and of the program, except for the rounding of times to picoseconds."""
     found = on_all_cores(name).timeline()
     for each in (*rooflines(found), of_program(found)):
         rounded = replace(each, nanoseconds=each.nanoseconds + 0.01)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The simulated machine: exact times of hand-made jobs, and what holds for any program."""
+"""The simulated machine: exact times of handwritten jobs, and invariants of any program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STREAMING = Job(0, (OperandLoad("x", 100),), compute=30, target="y", store=50, a
 
 
 def times(*jobs: Job) -> list[tuple[int, int, int]]:
-    """Of each job: begin of its loads, begin and end of its body."""
+    """Return for each job the begin of its loads, and begin and end of its body."""
     return [(each.load_begin, each.body_begin, each.ring_end) for each in simulate(jobs).events]
 
 
@@ -31,7 +31,7 @@ def test_one_job_takes_what_the_cost_model_says():
 
 
 def test_two_loads_wait_one_after_the_other():
-    """Then they stream together: 20 of waits, hypot(40, 130) of compute and streams."""
+    """After their waits the loads stream together: 20 of waits, hypot(40, 130) of compute and streams."""
     job = Job(0, (OperandLoad("x", 100), OperandLoad("w", 30)), compute=40, access=10)
     assert times(job) == [(0, 20, 156)]
 
@@ -67,7 +67,7 @@ def test_nothing_begins_two_jobs_ahead():
 
 
 def test_a_load_that_is_ready_goes_before_one_that_is_not():
-    """Of y and w, w comes while y is still made: the body begins a wait behind y."""
+    """Of y and w, w arrives while y is still computed: the body begins a wait after y."""
     second = Job(1, (OperandLoad("y", 20), OperandLoad("w", 60)), compute=5, access=10)
     (_, event) = simulate([STREAMING, second]).events
     assert (event.load_begin, event.body_begin) == (160, 182)
@@ -97,7 +97,7 @@ def test_nothing_takes_no_time():
     assert simulate([Repeat(0, (STREAMING,))]).total == simulate([]).total == lower([]) == upper([]) == 0
 
 
-# -- what holds for any program ----------------------------------------------------------------------------
+# -- invariants of any program -----------------------------------------------------------------------------
 
 
 def random_job(rng: random.Random) -> Job:
@@ -136,7 +136,7 @@ def faster(job: Job, rng: random.Random) -> Job:
 
 @pytest.mark.parametrize("seed", range(100))
 def test_a_loop_is_its_iterations(seed):
-    """To the picosecond, and in what the time goes into."""
+    """The times and their parts are equal to the picosecond."""
     program = random_program(random.Random(seed))
     looped, flat = simulate(program), simulate(unrolled(program))
     assert (looped.total, looped.shares) == (flat.total, flat.shares)
@@ -146,7 +146,7 @@ def test_a_loop_is_its_iterations(seed):
 
 @pytest.mark.parametrize("seed", range(100))
 def test_the_time_is_between_all_overlapped_and_all_serial(seed):
-    """At most what the jobs take alone; every picosecond goes into something."""
+    """The time is at most the sum of the jobs; every picosecond is part of a category."""
     program = random_program(random.Random(seed))
     run, alone = simulate(program), sum(job.alone for job in unrolled(program))
     assert lower(program) <= run.total <= alone <= upper(program)
@@ -155,7 +155,7 @@ def test_the_time_is_between_all_overlapped_and_all_serial(seed):
 
 @pytest.mark.parametrize("seed", range(100))
 def test_less_work_is_never_slower(seed):
-    """Neither more bandwidth, nor a faster array, nor one operation less."""
+    """More bandwidth, a faster array, or one operation less is never slower."""
     rng = random.Random(seed)
     jobs = unrolled(random_program(rng))
     total = simulate(jobs).total

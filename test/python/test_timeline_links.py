@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What links of the ring carry over a whole program: sums of what its operations do, in their runs."""
+"""Loads of the links of the ring over a whole program: sums over its operations and their runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_program_without_a_shuffle_or_a_split_sum_uses_no_link():
 
 
 def test_the_links_of_a_program_are_those_of_its_operations():
-    """A quarter of a tensor of 64 KiB goes over link 0, in both directions; nothing else uses the ring."""
+    """A quarter of a tensor of 64 KiB goes over link 0, in both directions; other operations do not use the ring."""
     bundle = relayout_bundle()
     used = [(use.cores, use.bytes) for use in timeline(bundle).links if use.bytes]
     assert used == [((0, 1), 16384), ((1, 0), 16384)]

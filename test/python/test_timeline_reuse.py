@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the backend need not fetch again: only what the same cores have had in the operation before, and what fits."""
+"""Loads that the backend can omit: only data that the same cores read in the operation before, and that fits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE = 512 * 256 * 2
 def chain(*splits: str, rows: dict[str, int] = ROWS, place: int | None = None) -> Program:
     """exp of exp of .., each split along a dim over 4 cores, from x over p0, p1, .. to y, all in device memory.
 
-    With a ``place`` all of them have beside them a buffer of 128 KiB that is there in LX.
+    With a ``place`` all of them are live together with a buffer of 128 KiB in LX.
     """
     program = Program()
     if place is not None:
@@ -45,7 +45,7 @@ def moved(program: Program) -> list[int]:
 
 
 def test_what_the_operation_before_left_on_the_same_cores_is_not_fetched():
-    """Nor is it stored, if all that read it find it there."""
+    """The value is not stored either, if all its readers find it there."""
     assert moved(chain("mb", "mb")) == [SIZE, SIZE]
 
 
@@ -62,7 +62,7 @@ def test_what_has_been_there_before_another_operation_is_fetched():
 
 
 def test_what_does_not_fit_beside_the_plan_is_fetched():
-    """A part of 1984 KiB has all of LX but what the backend always keeps; not so beside 64 KiB."""
+    """A slice of 1984 KiB has all of LX except the reserve of the backend; with 64 KiB in LX it does not fit."""
     rows, size = {"mb": 4 * 7936, "out": 128}, 4 * 7936 * 256
     assert default_target().with_backend_fraction(0).usable_lx_bytes == 1984 << 10
     assert moved(chain("mb", "mb", rows=rows)) == [size, size]

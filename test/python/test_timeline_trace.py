@@ -28,7 +28,7 @@ from spyre_mlir.tools import spyre_run
 Json = dict[str, Any]
 
 NAMES = ("softmax_dim_0_512x1024", "gelu_mlp", "llama_block", "sum_0_2_of_3", "layernorm")
-#: The fields of each kind of event besides those that all have.
+#: Fields of each kind of event, in addition to the common fields.
 KINDS = {
     "M": ("args",),
     "X": ("dur", "args"),
@@ -51,7 +51,7 @@ def traced(bundle: Bundle) -> list[Json]:
 
 
 def bundle_of(name: str) -> Bundle:
-    """A program on all cores; one with uneven slices; a loop by hand or by the compiler."""
+    """Return a program on all cores; with uneven slices; or with a loop, handwritten or compiled."""
     if name == "loop":
         return bundles.loop_bundle(100)
     if name in LOOPED:
@@ -71,7 +71,7 @@ def bars(events: list[Json]) -> dict[tuple[int, int], list[Json]]:
 
 
 def arrows(events: list[Json]) -> list[tuple[Json, Json]]:
-    """Both ends of each flow, by their id, which two flows must not share."""
+    """Return both ends of each flow, by its id, which is unique."""
     begins, ends = ({event["id"]: event for event in events if event["ph"] == kind} for kind in ("s", "f"))
     assert begins and begins.keys() == ends.keys()
     assert 2 * len(begins) == sum(event["ph"] in ("s", "f") for event in events)
@@ -112,7 +112,7 @@ def test_events_are_of_the_format(name):
 
 @CASES
 def test_every_track_has_one_name(name):
-    """Those of bars, of arrows and of counters, which belong to a process; names come first, each with an order."""
+    """Tracks of bars, of arrows and of counters, which belong to a process; names come first, each with an order."""
     events = traced(bundle_of(name))
     told = [each for each in events if each["ph"] == "M"]
     assert events[: len(told)] == told
@@ -182,7 +182,7 @@ def test_counters_are_not_negative_and_end_at_nothing(name):
 
 @CASES
 def test_no_more_of_lx_is_taken_than_may_be(name):
-    """And at most what the map of the scratchpads says, on each group of cores."""
+    """The bytes in LX are at most the bytes in the map of the scratchpads, on each group of cores."""
     bundle = bundle_of(name)
     groups = timeline(bundle).core_groups
     for process, group in enumerate(groups, 1):
@@ -193,9 +193,9 @@ def test_no_more_of_lx_is_taken_than_may_be(name):
 
 @CASES
 def test_bandwidth_times_time_is_the_bytes_that_move(name):
-    """The area under the counter, but for the rounding of its times; never more than the memory has.
+    """The area under the counter equals the bytes, except for rounding; the rate is at most the rate of the memory.
 
-    What iterations move that only repeat others stands on their bars.
+    The bars of repeated iterations show the bytes that the iterations move.
     """
     bundle = bundle_of(name)
     found, events = timeline(bundle), traced(bundle)
@@ -217,7 +217,7 @@ def test_bandwidth_times_time_is_the_bytes_that_move(name):
 
 
 def test_the_busiest_link_carries_its_bytes():
-    """Two cores exchange 16 KiB: a bar and a rate in each direction for as long as the shuffle takes."""
+    """Two cores exchange 16 KiB: a bar and a rate in each direction for the duration of the shuffle."""
     bundle = bundles.relayout_bundle()
     found, events = timeline(bundle), traced(bundle)
     ring = len(found.core_groups) + 2
@@ -235,7 +235,7 @@ def test_the_busiest_link_carries_its_bytes():
 def test_each_group_of_cores_has_its_engines():
     """A matmul on 4 of 7 cores, then uneven slices on all: cores with less work compute for a shorter time.
 
-    The last core computes for less than half a nanosecond, which is no bar.
+    The last core computes for less than half a nanosecond, which does not give a bar.
     """
     bundle = bundle_of("uneven")
     groups = timeline(bundle).core_groups
@@ -259,7 +259,7 @@ def test_bars_tell_the_source_line():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_operation_is_there_with_its_line(name):
-    """What takes less than a nanosecond may be too short to see; a module of PyTorch alone has no line of a user."""
+    """An operation below a nanosecond may be too short to see; a module of PyTorch alone has no user line."""
     bundle = bundle_of(name)
     seen = {
         (bar["args"]["operation"], bar["name"], bar["args"]["source"])
@@ -280,7 +280,7 @@ def test_the_tool_writes_this_trace(tmp_path):
 
 
 def test_iterations_that_repeat_are_one_bar():
-    """100 tiles: a few in full, the others as so many times more, then the wait for the last store."""
+    """100 tiles: a few in full, the others as repetitions, then the wait for the last store."""
     found = timeline(bundles.loop_bundle(100))
     events = traced(bundles.loop_bundle(100))
     (repeated,) = [each for each in events if each["name"].endswith("times more")]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The work of designs: against what the simulator counts, and what the cost model takes from IR."""
+"""The work of designs: against counts of the simulator, and against the work that the cost model reads from IR."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def check_traffic(program: spyre_mlir.Program) -> None:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_traffic_is_what_the_simulator_counts(name):
-    """Of every execute, to the byte, on all cores and with LX."""
+    """The bytes of every execute are equal, on all cores and with LX."""
     ran(name)
     check_traffic(on_all_cores(name))
 
@@ -135,7 +135,7 @@ def test_a_smaller_last_slice_has_less_work():
 
 
 def test_cores_with_equal_work_are_one_group():
-    """Of 8 rows on 4 cores all have 2, of 10 the last has fewer, on 2 cores two have none; of 3 sticks two have one."""
+    """8 rows on 4 cores: all have 2; 10 rows: the last has fewer; 2 cores: two have none; 3 sticks: two have one."""
     even, uneven, half, mixed = (
         divided("abs", sizes, sizes, **splits)
         for sizes, splits in (
@@ -153,7 +153,7 @@ def test_cores_with_equal_work_are_one_group():
 
 
 def test_partial_sums_go_the_shorter_way():
-    """2 parts of 4 sticks of columns: on neighbours, 4 cores apart, and the other way round."""
+    """2 parts of 4 sticks of columns: on neighbours, 4 cores apart, and in the other order."""
     near, far = (
         divided("sumnonstick", sizes, {"out": 256}, mb=2, out=4)
         for sizes in ({"mb": 64, "out": 256}, {"out": 256, "mb": 64})

@@ -17,7 +17,7 @@ def measured(*scopes: TimingScope, total: float) -> Timing:
 
 
 def test_the_report_is_a_tree() -> None:
-    """Seconds, their part of all, and what is inside of a scope below it; names that come again are one line."""
+    """Seconds, their share of all, and nested scopes below each scope; repeated names are one line."""
     trials = [
         TimingScope("trial", seconds=1.0, scopes=[TimingScope("choose-layouts", seconds=0.5)])
         for _ in range(2)
@@ -39,7 +39,7 @@ def test_the_report_is_a_tree() -> None:
 
 
 def test_scopes_of_a_block_are_collected() -> None:
-    """Each in the one around it, with seconds that are no more than those around."""
+    """Each scope is nested in the scope around it, with at most its seconds."""
     timing = Timing()
     with scope("before"):
         pass
@@ -76,7 +76,7 @@ def test_a_block_within_the_same_block_counts_once() -> None:
 
 
 def test_an_error_ends_a_scope() -> None:
-    """What follows is not inside of what failed."""
+    """A scope after a failed scope is not nested in it."""
     timing = Timing()
     with timing.collecting():
         with pytest.raises(ValueError, match="bad"), scope("cse", "passes"):

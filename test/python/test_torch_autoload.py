@@ -13,7 +13,7 @@ import torch
 
 ROOT = Path(__file__).parents[2]
 
-#: A program of the CPU, with the calls of PyTorch that ask for the accelerator.
+#: A program on the CPU, with calls of PyTorch that query the accelerator.
 ON_THE_CPU = """
 import sys
 import torch
@@ -26,7 +26,7 @@ torch.optim.Adam(layer.parameters()).step()
 print(any(name.split(".")[0] in ("torch_mlir", "numba") for name in sys.modules))
 """
 
-#: A process uses the device for the first time once, so each line is a process.
+#: First uses of the device; a process has only one, so each line runs in a process.
 FIRST_USES = (
     "torch.nn.Linear(3, 3).to('spyre').weight",
     "torch.load(sys.argv[1], map_location='spyre')",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Calls of PyTorch's own kernels: for what has no form in linalg, and never what a file should not name."""
+"""Calls of PyTorch kernels for operations without a form in linalg, and names that a file must not call."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _positive(*shape: int) -> torch.Tensor:
 
 X, POSITIVE = _normal(5, 70), _positive(5, 70)
 
-#: What linalg has no form for, of each kind of signature: several results, lists, modes, element types, numbers.
+#: Operations without a form in linalg, of each kind of signature: several results, lists, modes, types, numbers.
 NO_FORM: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "lgamma": (lambda x: torch.lgamma(x) + x, (POSITIVE,)),
     "frexp": (torch.frexp, (X,)),
@@ -77,7 +77,7 @@ def test_what_has_no_form_is_computed_as_by_pytorch(name: str) -> None:
 
 
 def test_a_folder_has_the_call_as_a_name(tmp_path: Path) -> None:
-    """A saved program runs from its folder, and what is not called imports no torch."""
+    """A saved program runs from its folder, and does not import torch unless it is called."""
     model, inputs = Apply(lambda x: torch.exp(torch.lgamma(x) * 0.1)), (POSITIVE,)
     program = spyre_mlir.compile(model, inputs)
     program.save(tmp_path / "program")
@@ -111,7 +111,7 @@ def test_compositions_are_decomposed_and_run_on_the_device(function: Callable) -
 
 
 def test_equal_layers_are_called_together() -> None:
-    """Each round of import takes all equal calls, so that their number does not count."""
+    """Each round of import handles all equal calls, so their number does not count."""
     model = lambda x: sum((torch.lgamma(x + layer) for layer in range(12)), x)  # noqa: E731
     assert len(spyre_mlir.compile(model, (POSITIVE,)).steps) >= 2
 
@@ -179,7 +179,7 @@ def test_what_a_file_may_not_call(text: str, reason: str) -> None:
 
 
 def test_kernels_that_check_nothing_are_refused() -> None:
-    """Each of these reads or writes where an index says; a wrong one ends the process."""
+    """Each of these kernels reads or writes at an unchecked index; a wrong index would end the process."""
     for operator in (
         aten.max_pool2d_with_indices_backward.default, aten.lu_unpack.default, aten.linalg_lu_solve.default,
         aten._unsafe_index.Tensor, aten._segment_reduce_backward.default, aten.index_put_.default,

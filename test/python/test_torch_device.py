@@ -208,7 +208,7 @@ OPERATIONS = {
 
 @pytest.mark.parametrize("case", OPERATIONS)
 def test_operations(case):
-    """Nothing of them runs on the host."""
+    """No operation runs on the host."""
     x, y = half(64, 128), half(128, 64).t().contiguous()
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("error")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""torch.compile is no black box: its programs are kept, and have pages in a folder with an index."""
+"""Programs of torch.compile are kept, and have pages in a folder with an index."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ X = torch.linspace(-1, 1, 64 * 64).reshape(64, 64).half()
 
 @pytest.fixture(autouse=True)
 def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[TorchBackend]:
-    """The backend without programs of other tests; pages are written where a test says."""
+    """The backend without programs of other tests; pages are written to the folder of a test."""
     monkeypatch.delenv("SPYRE_REPORT_DIR", raising=False)
     torch._dynamo.reset()
     spyre_mlir.torch_backend.programs.clear()
@@ -57,7 +57,7 @@ def index(folder: Path) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def test_programs_are_kept_in_order(backend: TorchBackend) -> None:
-    """One per graph and shape, each a program that can be asked; the list is the user's to clear."""
+    """One program per graph and shape; users may clear the list."""
     model = torch.compile(broken, backend=backend, options={"sencores": 2})
     model(X)
     assert [step.name for program in backend.programs for step in program.steps] == ["device_0"] * 3
@@ -85,7 +85,7 @@ def test_the_list_is_bounded(backend: TorchBackend) -> None:
 def test_every_graph_has_a_page(
     backend: TorchBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The index has a link to each, and times whose shares are those of the whole; breaks with place and reason."""
+    """The index links each program, with times whose shares are of the sum; breaks have place and reason."""
     monkeypatch.setenv("SPYRE_REPORT_DIR", str(tmp_path / "a" / "reports"))
     torch.compile(broken, backend=backend, options={"sencores": 2})(X)
     folder = tmp_path / "a" / "reports"
@@ -166,7 +166,7 @@ def test_processes_share_a_folder(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_used_is_an_error(
     backend: TorchBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not a report that is silently missing."""
+    """The report is not missing silently."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("SPYRE_REPORT_DIR", str(tmp_path / "file"))
     with pytest.raises(CompileError, match=r"The folder '.*file' of SPYRE_REPORT_DIR cannot be made"):
@@ -177,7 +177,7 @@ def test_a_folder_that_cannot_be_used_is_an_error(
 
 
 def test_names_of_files_hold_nothing_of_the_user(tmp_path: Path) -> None:
-    """What is shown is text, not markup."""
+    """Names are shown as text, not markup."""
     graph = {
         "name": "graph_0_0_1", "kind": "graph", "compile_id": "0/0", "place": "<a>.py:1", "function": "<lambda>",
         "inputs": ["<b>"], "operations": 1, "host_operations": 0, "predicted_us": 1.0,

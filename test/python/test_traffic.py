@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Bytes that operands move in device memory: by hand, and against what the simulator counts."""
+"""Bytes that operands move in device memory: by hand, and against counts of the simulator."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_finished_value_of_a_shared_sum_is_written_once():
 
 
 def planned(module: ir.Module) -> list[tuple[int, ...]]:
-    """Of every operation of a placed program, all runs together: bytes read, read by all cores, written."""
+    """Return for every operation of a placed program, over all runs: bytes read, read by all cores, written."""
     (func,) = functions(module.operation)
     memory = AliasAnalysis(func)
     return [_moved(memory, op) for op in divided_ops(memory, all_ops(func))]
@@ -79,7 +79,7 @@ def _moved(memory: AliasAnalysis, op: Divided) -> tuple[int, ...]:
 @pytest.mark.parametrize(("cores", "uneven"), DIVISIONS)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_simulator_counts_the_same(name, cores, uneven):
-    """Of every operation: bytes read, bytes read by all cores, bytes written. All buffers are in device memory."""
+    """Bytes read, bytes read by all cores, bytes written of every operation. All buffers are in device memory."""
     _, inputs, program = imported(name)
     module = ir.Module.parse(str(program.module), context())
     options = f"sencores={cores} uneven-splits={str(uneven).lower()} lx-planning=false"

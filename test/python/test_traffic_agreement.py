@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The traffic of a program is one number, whoever tells it: simulator, plan, timeline, reports and summary."""
+"""The traffic of a program is the same number in simulator, plan, timeline, reports and summary."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Case:
 
 
 def _program(name: str) -> Case:
-    """One of the list; what test_programs compiled and ran is not compiled and run again."""
+    """Return a program of the list; it is compiled and run once, also for test_programs."""
     ran(name)
     program = on_all_cores(name)
     assert program.last_run is not None
@@ -61,13 +61,13 @@ def _placed(name: str) -> ir.Module:
 
 
 def _two_ops(name: str) -> Case:
-    """One of a producer and its readers, as test_two_ops runs it."""
+    """Return a program of a producer and its readers, as in test_two_ops."""
     made = executed(name, MOST, True)
     return Case(made.bundle, made.statistics, lambda: placed(name, MOST, True), made.remarks)
 
 
 def _looped(name: str) -> Case:
-    """One with loops."""
+    """Return a program with loops."""
     found = looped(name)
     program = found.program
     assert program.last_run is not None
@@ -75,7 +75,7 @@ def _looped(name: str) -> Case:
 
 
 def _by_hand(make: Callable[[], Bundle]) -> Case:
-    """One that no compiler made; there is one with a loop."""
+    """Return a handwritten program; one of them has a loop."""
     bundle = make()
     arguments = (each for each in bundle.manifest.arguments if each.kind != "result")
     arrays = {each.name: np.ones(each.host_shape, each.host_dtype) for each in arguments}
@@ -98,18 +98,18 @@ def case_of(name: str) -> Case:
     return CASES[name]()
 
 
-#: What operations read and write, in program order.
+#: Bytes read and written by operations, in program order.
 Moved = list[tuple[int, int]]
 
 
 def simulated(case: Case) -> Moved:
-    """What the simulator counted, which knows nothing of plans."""
+    """Return the bytes that the simulator counted, without access to the plan."""
     found = case.statistics.executes
     return [(found[at].read_bytes, found[at].write_bytes) for at in range(len(case.bundle.manifest.uses))]
 
 
 def drawn(root: ElementTree.Element) -> Moved:
-    """What the script of a page tells of the operations."""
+    """Return the bytes of the operations in the script of a page."""
     (data,) = (json.loads(each.text or "") for each in root.iter("script") if each.get("id") == "data")
     read, written = (data["fields"]["operation"].index(name) for name in ("read", "written"))
     return [(row[read], row[written]) for row in data["operations"]]
@@ -122,7 +122,7 @@ def total(moved: Moved) -> tuple[int, int]:
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", CASES)
 def test_every_operation_moves_what_is_told(name):
-    """By the placed IR, the timeline, the facts that spyre-diff compares, and the page: its table and its script."""
+    """The placed IR, the timeline, the facts of spyre-diff, and table and script of the page agree."""
     case = case_of(name)
     expected = simulated(case)
     if case.placed is not None:
@@ -138,7 +138,7 @@ def test_every_operation_moves_what_is_told(name):
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", CASES)
 def test_the_whole_moves_what_is_told(name):
-    """By the remark of the planner, the totals and buffers of the facts, the map of LX, and the summary."""
+    """The remark of the planner, totals and buffers of the facts, the map of LX, and the summary agree."""
     case = case_of(name)
     read, written = total(simulated(case))
     plans = [each for each in case.remarks if (each.pass_name, each.kind) == ("scratchpad-planning", "plan")]
@@ -157,7 +157,7 @@ def test_the_whole_moves_what_is_told(name):
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", CASES)
 def test_no_program_moves_less_than_the_lower_bound(name):
-    """Which is each argument once where all of it is touched."""
+    """The bound is each argument once, if all of it is accessed."""
     case = case_of(name)
     least = case.facts.argument_bytes
     arguments = sum(argument.bytes for argument in case.bundle.manifest.arguments)

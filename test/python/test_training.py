@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import spyre_mlir
 from spyre_mlir.frontend.dynamo import compiled
 
-#: What is trained, and the shape of its input.
+#: Models to train, and the shapes of their inputs.
 MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "gelu_mlp": (lambda: GeluMlp(64, 128), (16, 64)),
     "layer_norm": (lambda: nn.LayerNorm(64), (16, 64)),
@@ -42,7 +42,7 @@ def step(model: Callable, x: Tensor, parameters: list[nn.Parameter]) -> list[Ten
 
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients(name):
-    """Results, gradients and running statistics are as good as those of eager fp16, up to a factor of 4."""
+    """Results, gradients and running statistics are as accurate as eager fp16, up to a factor of 4."""
     torch.manual_seed(0)
     make, shape = MODELS[name]
     model, x = make().half(), torch.randn(shape).half()
@@ -59,7 +59,7 @@ def test_gradients(name):
 
 
 def test_forward_and_backward_are_programs():
-    """One program each; a second step takes the parameters as the first one left them."""
+    """Forward and backward are one program each; a second step reads the parameters after the first step."""
     programs = []
 
     def compile(function: Callable, inputs: tuple) -> Callable:
@@ -81,7 +81,7 @@ def test_forward_and_backward_are_programs():
 
 
 def test_no_gradient_no_backward():
-    """Under no_grad the graph is that of the model, though its parameters could have gradients."""
+    """Under no_grad the graph equals the graph of the model, although its parameters could have gradients."""
     model, x = nn.Linear(64, 64).half(), torch.randn(8, 64).half()
     with torch.no_grad():
         result = torch.compile(model, backend=spyre_mlir.torch_backend)(x)
@@ -91,7 +91,7 @@ def test_no_gradient_no_backward():
 
 @pytest.mark.parametrize("device", ["cpu", "spyre"])
 def test_attention_under_a_boolean_mask_has_the_gradient_of_it(device):
-    """What is masked has no weight, and a row that is masked whole is 0."""
+    """Masked positions have no weight, and a fully masked row is 0."""
     torch.manual_seed(0)
     mask = torch.rand(4, 5) < 0.6
     mask[1] = False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tuning: never worse than the default, the same for a seed, each point once, trials that are kept, plans that hold."""
+"""Tuning: never worse than the default, deterministic for a seed, each point once, stored trials, plans that hold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from spyre_mlir.tools import spyre_tune
 optuna = pytest.importorskip("optuna")
 
 ROOT = Path(__file__).parents[2]
-#: A softmax over the rows, whose input takes less time in another layout than that of the host.
+#: A softmax over the rows, whose input takes less time in another layout than the layout of the host.
 TEXT, INPUTS = zoo.load("linalg/softmax")
 CORES = 32
 
@@ -63,7 +63,7 @@ def points(path):
 
 
 def test_a_space_has_the_compilers_candidates(default, whole):
-    """By the names of the default plan, without what it chose, and options of compile but those that are given."""
+    """The names are names of the default plan, without its choices, and options of compile that are not given."""
     plan = default.plan()
     slices = {entry["name"]: entry["slices"] for entry in plan["operations"]}
     for name, choices in whole.divisions.items():
@@ -117,7 +117,7 @@ def test_nothing_is_better_than_the_default_where_nothing_gains():
 
 @pytest.mark.parametrize(("option", "needed"), [("lx_planning", {"lx_planning": True}), ("tile_for_lx", {})])
 def test_options_that_a_plan_holds_need_not_be_given(option, needed):
-    """The whole plan says what an option did; what it cannot say is in ``options``."""
+    """The plan has the effects of options; ``options`` has the others."""
     space = TuningSpace(options={option: (True,)})
     slower = {option: False, "sencores": CORES}
     # Of a measured time, too, the predicted one says whether the file is as good.
@@ -149,7 +149,7 @@ def test_a_seed_gives_the_same_trials_and_no_point_twice(space, tmp_path):
 
 
 def test_a_tuning_goes_on_where_it_stopped(space, tmp_path, monkeypatch):
-    """With fewer trials first, the rest is computed, and nothing else; the trials are those of one go."""
+    """A run with fewer trials is continued, and computes only the other trials; the trials equal one run of all."""
     tuned(space, trials=3, storage=tmp_path / "a.db", seed=1)
     before, evaluated = points(tmp_path / "a.db"), []
     evaluate = tuning._TuningCall.evaluate
@@ -230,7 +230,7 @@ def test_changes_that_gain_are_combined():
 
 
 def test_a_program_with_work_for_the_host_has_options_alone(tmp_path):
-    """It has no plan file, so options are all that is chosen, and saving says so."""
+    """The program has no plan file, so only options are tuned, and saving a plan reports this."""
     result = tune(*_with_host_work(), trials=2, sencores=2)
     assert result.plan is None and result.trials >= 2
     with pytest.raises(CompileError, match="no plan file"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Every device operation and a pointwise or reducing one behind it: with LX planning and without, on 1 and 32 cores.
+"""Every device operation followed by a pointwise or reducing one: with LX planning and without, on 1 and 32 cores.
 
 Results are compared bit by bit. Only where the cores share a sum in another way, so that it is added up in another
 order, a result may differ by the floor of the rule of test_programs, a thousandth of its largest value, or a
@@ -28,7 +28,7 @@ from spyre_mlir.bundle.validate import validate
 from spyre_mlir.target.ops import DEVICE_OPS
 
 CORES = (1, 32)
-#: One of each kind and some of what is between, for a number of cores that divides little evenly.
+#: One program of each kind and some mixed ones, for a number of cores that divides few sizes evenly.
 SEVEN = (
     "add", "layernormscale", "dl16tofp32", "sum", "maxnonstick", "prod", "batchmatmul", "ReStickifyOpHBM", "clone",
     "some columns", "heads", "matmul of products", "layer norm",
@@ -37,7 +37,7 @@ RUNS = [*((name, cores) for name in NAMES for cores in CORES), *((name, 7) for n
 
 
 def is_added_alike(one: Executed, other: Executed, number: int) -> bool:
-    """Whether both programs add up what a result is made of in the same order."""
+    """Return whether both programs add up a result in the same order."""
     return sums_of(one.bundle, number) == sums_of(other.bundle, number)
 
 
@@ -56,13 +56,13 @@ def check_same(name: str, one: Executed, other: Executed) -> None:
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize(("name", "cores"), RUNS)
 def test_the_numbers_are_those_without_lx(name, cores):
-    """Where a buffer is changes no number."""
+    """Numbers do not depend on the memory of a buffer."""
     check_same(name, executed(name, cores, True), executed(name, cores, False))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_numbers_are_those_of_one_core(name):
-    """What 32 cores keep on chip are slices of what one core does."""
+    """Values of 32 cores in LX are slices of the values of one core."""
     check_same(name, executed(name, 32, True), executed(name, 1, True))
 
 
@@ -76,7 +76,7 @@ def test_the_numbers_are_those_of_pytorch(name, cores):
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize(("name", "cores"), RUNS)
 def test_no_rule_of_a_bundle_is_broken(name, cores):
-    """By neither of the two plans."""
+    """Both plans are valid."""
     for lx_planning in (True, False):
         findings = validate(executed(name, cores, lx_planning).bundle)
         assert not findings, "\n".join(map(str, findings))
@@ -97,13 +97,13 @@ def test_lx_moves_what_the_plan_says_and_never_more(name, cores):
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_the_operation_of_a_program_is_a_producer(name):
-    """Its result is read by another operation, with LX planning."""
+    """The result of each is read by another operation, with LX planning."""
     operation, _ = OPERATIONS[name]
     assert operation.name in producers(executed(name, 1, True).bundle)
 
 
 def test_there_is_a_program_of_every_device_operation():
-    """But of those that no program names."""
+    """Operations that no program names are exceptions."""
     named = {operation.name for operation, _ in OPERATIONS.values()}
     others = {"shuffle", "batchmatmulint8", "batchmatmulfp8", "qfp8ch", "csqint8ch", "fp8todl16"}
     assert named == {*DEVICE_OPS} - others
@@ -111,7 +111,7 @@ def test_there_is_a_program_of_every_device_operation():
 
 @pytest.mark.exhaustive
 def test_most_results_are_compared_bit_by_bit():
-    """And there are those with a sum that is shared in another way."""
+    """Other results have a sum that cores share differently."""
     alike = [
         is_added_alike(executed(name, 32, True), executed(name, 32, False), number)
         for name in ("sum", "batchmatmul", "layernormscale", "add", "layer norm", "heads")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operands of two types: results have the types and the numbers of PyTorch, and truths are no numbers of one bit."""
+"""Operands of two types: results have types and numbers of PyTorch, and booleans are not one-bit integers."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Copies(torch.nn.Module):
         self.register_buffer("count", torch.zeros(4, 16, dtype=torch.int64))
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """What the buffers have after each copy."""
+        """Return the values of the buffers after each copy."""
         self.state.copy_(self.state)
         self.state.copy_(other=x)
         first = self.state * 1
@@ -133,7 +133,7 @@ def test_rounding_to_decimals(dtype: torch.dtype, decimals: int) -> None:
 
 
 def test_a_result_of_another_type_than_pytorchs_is_not_converted(monkeypatch) -> None:
-    """The operation that linalg has with another type goes to PyTorch's kernel instead."""
+    """If linalg has the operation only with another type, the PyTorch kernel is called instead."""
     from spyre_mlir.frontend import importer
 
     lower, calls = importer.lower_to_linalg, []

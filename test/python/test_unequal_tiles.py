@@ -100,7 +100,7 @@ def reasons(program: spyre_mlir.Program, name: str) -> str:
 
 @pytest.mark.parametrize(("name", "cut"), CASES)
 def test_numbers_are_those_of_numpy(name, cut):
-    """Each dim in equal tiles and a smaller one, as the remark of the hint says."""
+    """Each dim has equal tiles and a smaller one, as the remark of the hint states."""
     function, oracle, names = PROGRAMS[name]
     sizes, tiles, last = CUTS[cut]
     tiles = {dim: count for dim, count in tiles.items() if any(dim in own for own in names)}
@@ -118,7 +118,7 @@ def test_numbers_are_those_of_numpy(name, cut):
 
 
 def test_more_tiles_than_elements_are_an_error():
-    """There is nothing to make the last of them of."""
+    """The last tile would be empty."""
     with pytest.raises(
         spyre_mlir.CompileError, match="'M' of 4 elements into 5 tiles, more than it has elements"
     ):
@@ -137,7 +137,7 @@ def tanh_matmul(x, y):
     return torch.tanh(x) @ y
 
 
-#: Extents with hardly a divisor, on so many cores with so little LX that intermediates do not fit.
+#: Extents with few divisors, cores, and a fraction of LX for which intermediates do not fit.
 PRIME = {
     "softmax of 2053 rows": (softmax, ((2053, 512),), {"lx_frac_avail": 0.98}),
     "softmax of 4093 rows": (softmax, ((4093, 256),), {"lx_frac_avail": 0.95, "sencores": 8}),
@@ -149,7 +149,7 @@ PRIME = {
 
 @pytest.mark.parametrize("name", PRIME)
 def test_extents_without_divisors_are_tiled(name):
-    """By the compiler itself: what the simulator counts is what has to move, and the numbers are right."""
+    """The compiler tiles them: the simulator counts the least traffic, and the numbers are right."""
     function, shapes, options = PRIME[name]
     inputs = [torch.from_numpy(each) for each in arrays(*shapes)]
     program = spyre_mlir.compile(function, inputs, verify_each=True, **options)
@@ -169,7 +169,7 @@ def test_softmax_of_8191_rows_moves_as_much_as_of_8192(rows):
     assert moved <= 1.05 * sum(argument.bytes for argument in program.bundle.manifest.arguments)
 
 
-#: What no core reaches whole, and no number of equal tiles brings into reach.
+#: Tensors beyond the span of a core that no number of equal tiles brings within it.
 OUT_OF_REACH = {
     "pointwise": (torch.relu, ((2097169, 64),)),
     "rows of a matmul": (matmul, ((2097169, 64), (64, 64))),
@@ -216,7 +216,7 @@ def attention(q, k, v):
 
 @pytest.mark.parametrize("tiles", [{"S": 3}, {"M": 4}, {"M": 3, "S": 2}])
 def test_attention_goes_on_with_its_sums(tiles):
-    """A smaller last tile of keys rescales the sums so far as the others do; of rows it has sums of its own."""
+    """A smaller last tile of keys rescales the sums like other tiles; a smaller last tile of rows has separate sums."""
     inputs = [each / 4 for each in arrays((131, 64), (197, 64), (197, 64))]
     names = [("M", "D"), ("S", "D"), ("S", "D")]
     program = compiled(attention, [torch.from_numpy(each) for each in inputs], names, tiles)
@@ -228,7 +228,7 @@ def test_attention_goes_on_with_its_sums(tiles):
 
 
 def test_attention_of_odd_sizes_is_tiled():
-    """131 rows of 4 heads and 197 keys, in scratchpads that do not have room for the scores."""
+    """131 rows of 4 heads and 197 keys, in scratchpads without capacity for the scores."""
     inputs = arrays((1, 4, 131, 64), (1, 4, 197, 64), (1, 4, 197, 64))
     tensors = [torch.from_numpy(each) for each in inputs]
     function = torch.nn.functional.scaled_dot_product_attention

@@ -93,7 +93,7 @@ def check(operands: list[str], cases: dict[tuple[str, str], NDArray], arrays: li
         np.testing.assert_array_equal(got, expected, body)
 
 
-# Of large integers fp16 makes infinities, and the host has those of 64 bits.
+# fp16 rounds large integers to infinity, and 64-bit integers run on the host.
 pytestmark = pytest.mark.filterwarnings(
     "ignore::spyre_mlir.RangeWarning", "ignore::spyre_mlir.HostWorkWarning"
 )
@@ -103,7 +103,7 @@ READERS: dict[str, Read] = {"sitofp": signed, "extsi": signed, "uitofp": unsigne
 
 @pytest.mark.parametrize("element", WIDTHS)
 def test_casts_read_the_sign_that_they_state(element: str) -> None:
-    """Also casts of what was cast before, in the same body: the device has other types between."""
+    """Casts of casts in the same body, too: the device has other types between them."""
     x = operand(element, 0)
     cases = {}
     for name, read in READERS.items():
@@ -146,7 +146,7 @@ PREDICATES = {
 
 @pytest.mark.parametrize("element", WIDTHS)
 def test_operations_read_the_sign_that_they_state(element: str) -> None:
-    """Results are read as they are and as floating-point numbers of both readings."""
+    """Results are read unchanged, and as floating-point numbers of both interpretations."""
     x, y = operand(element, 0), operand(element, 1)
     y = np.where(y == 0, np.array(3 % (1 << WIDTHS[element]), y.dtype), y)
     amounts = (np.arange(y.size).reshape(SHAPE) % WIDTHS[element]).astype(y.dtype)

@@ -17,7 +17,7 @@ torch.manual_seed(0)
 
 
 class Decode(nn.Module):
-    """One token: its key and value go to a position of the caches, and it attends to all of them."""
+    """One token: its key and value are written to a position of the caches, and it attends to all of them."""
 
     def __init__(self, position=-1, is_rows_first=False):
         super().__init__()
@@ -100,7 +100,7 @@ def test_nothing_but_the_sticks_of_a_position_is_written():
 
 
 class Cached(nn.Module):
-    """A model with caches of its own."""
+    """A model with separate caches."""
 
     def __init__(self):
         super().__init__()

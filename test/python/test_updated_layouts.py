@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Layouts that a caller chooses for what a model changes in place: the cache is written where it lies."""
+"""User-defined layouts of buffers that a model changes in place: the cache is written in its layout."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Cache(nn.Module):
         return (k * 2).sum(-1)
 
 
-# A buffer that is written whole is no argument: nothing reads what it was.
+# A buffer that is overwritten completely is not an argument: its old value is not read.
 @pytest.mark.parametrize(
     ("row", "is_buffer"),
     [(0, True), (5, True), (255, True), (0, False), (5, False), (255, False), (None, False)],

@@ -70,7 +70,7 @@ def state(model: Any) -> dict[str, Tensor]:
 
 
 def check(model: Any, dtype: torch.dtype, *calls: tuple[Any, ...]) -> PiecewiseProgram:
-    """One program, made for the first call, gives for each what PyTorch gives, and changes what PyTorch changes."""
+    """Assert that one program, made for the first call, gives PyTorch's results and side effects for each call."""
     eager = copy.deepcopy(model).to(dtype) if isinstance(model, nn.Module) else model
     compiled = copy.deepcopy(eager)
     program = in_pieces(compiled, cast(calls[0], dtype))
@@ -109,7 +109,7 @@ def doubled_where_positive(x: Tensor) -> Tensor:
 
 
 def assigned_by_masks(x: Tensor) -> Tensor:
-    """One value at all places of a mask, of whole rows, and beside another index."""
+    """One value at all places of a mask, of whole rows, and combined with another index."""
     y = x.clone() if x.sum() > -1e5 else x
     y[y > 0] = 2.0
     y[x[:, 0] > 0] = x[0, 0]
@@ -305,7 +305,7 @@ def test_experts_run_on_the_device() -> None:
 
 
 def test_parameters_change_between_calls() -> None:
-    """A program takes the parameters of its call."""
+    """A program reads the parameters of its call."""
     model = Deciding().half()
     program, x = in_pieces(model, (rows(2, 1).half(),)), rows(2, 1).half()
     with torch.no_grad():
@@ -324,7 +324,7 @@ def test_keyword_inputs() -> None:
 
 
 def test_results_that_are_inputs() -> None:
-    """They are the objects, and share the memory, that they are and share in PyTorch."""
+    """Such results are the objects that PyTorch returns, and share memory as in PyTorch."""
     program = in_pieces(lambda x: (x, x.T, x + 1 if x.sum() > 0 else x), (rows(2, 1).half(),))
     x = rows(2, -1).half()
     same, transposed, other = program(x)
@@ -332,7 +332,7 @@ def test_results_that_are_inputs() -> None:
 
 
 def test_random_numbers() -> None:
-    """Compiling draws no numbers of the user's generator, and a call those that PyTorch would."""
+    """Compiling does not change the user's random generator, and a call draws the numbers that PyTorch draws."""
 
     def model(x: Tensor) -> Tensor:
         return x + torch.rand(WIDTH) if x.sum() > 0 else x - torch.rand(WIDTH)
@@ -366,7 +366,7 @@ def test_a_number_to_compute_with_is_a_value_of_one_program(model, dtype) -> Non
         assert_close(program(x), model(x), dtype)
 
 
-# -- what is told -------------------------------------------------------------------------------------
+# -- remarks -------------------------------------------------------------------------------------------
 
 
 def _positive_rows(x: Tensor) -> Tensor:
@@ -406,7 +406,7 @@ def test_work_of_the_host_is_a_warning() -> None:
 
 
 def test_functions_of_pytorch_that_decide() -> None:
-    """The device runs what is around the decision in Python; a whole function in C++ is the host's, with a warning."""
+    """The device runs operations around a decision in Python; a function in C++ runs on the host, with a warning."""
 
     def loss(x: Tensor, y: Tensor) -> Tensor:
         return F.gaussian_nll_loss(x, y, x.abs() + 1)
@@ -448,7 +448,7 @@ def test_what_is_not_saved(tmp_path) -> None:
 
 
 def test_an_exported_program() -> None:
-    """It has one graph, in which values decide no branch of Python: the error stays."""
+    """An exported program has one graph, in which values decide no branch of Python: the error stays."""
     exported = torch.export.export(nn.Threshold(0, 0), (rows(2),))
     assert not isinstance(spyre_mlir.compile(exported, (rows(2),)), PiecewiseProgram)
     dynamic = torch.export.export(Selecting(), (rows(4).half(),))
@@ -462,7 +462,7 @@ class Selecting(nn.Module):
 
 
 def test_errors_of_the_model() -> None:
-    """What the model raises for its example inputs is an error of compile; in a call, the model's own."""
+    """An exception of the model for its example inputs is an error of compile; in a call, it is the model's own."""
     with pytest.raises(CompileError, match="shape '\\[3, 3\\]' is invalid for input of size 128"):
         spyre_mlir.compile(lambda x: x.view(3, 3), (rows(2).half(),))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Views of a buffer: numpy does to an array of addresses what the view operations do to a view."""
+"""Views of a buffer: view operations on a view equal numpy's on an array of addresses."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_few_random_views_are_refused():
 
 @pytest.mark.parametrize("seed", range(200))
 def test_rename_is_broadcast_and_transpose(seed):
-    """Over iteration dims the address depends on the dims that the operand has, and on nothing else."""
+    """Over iteration dims the address depends only on the dims of the operand."""
     rng = random.Random(seed)
     layout = random_layout(rng, 300)
     rank = len(layout.shape) + rng.randrange(3)
@@ -129,7 +129,7 @@ def test_a_repeated_dim_needs_no_room():
 
 
 def test_only_a_sparse_tensor_is_repeated_in_the_stick():
-    """Rows of one element each fill an operation's sticks of columns; rows in sticks of their own do not."""
+    """Rows of one element each fill an operation's sticks of columns; rows with separate sticks do not."""
     sparse, rows = view_of((5,), [0, -1]), view_of((5,))
     assert sparse.broadcast((5, 128), (0,), stick=1).stick_dim is None
     assert view_of((5, 1)).broadcast((5, 128), (0, 1), stick=1) == sparse.broadcast((5, 128), (0,), stick=1)
@@ -145,7 +145,7 @@ def test_a_dim_with_several_elements_is_not_repeated():
         view_of((3, 3)).broadcast((3, 4), (0, 0))
 
 
-# -- what must not be refused -------------------------------------------------------------------------
+# -- legal views --------------------------------------------------------------------------------------
 
 LEGAL = {
     "transpose with a stick": ((3, 70), "transpose", [1, 0]),
@@ -176,7 +176,7 @@ LEGAL = {
 
 @pytest.mark.parametrize("case", LEGAL)
 def test_legal_views_are_not_refused(case):
-    """One case per sentence of what a tiled tensor can show without moving data."""
+    """One case per sentence on views of a tiled tensor that need no data movement."""
     shape, name, *arguments = LEGAL[case]
     order = arguments.pop() if name == "collapse" and len(arguments) > 1 else None
     view = view_of(shape, order)
@@ -195,7 +195,7 @@ def test_heads_split_and_merge(shape):
     assert view.transpose(range(len(shape) + 1)) == view
 
 
-# -- what must be refused -----------------------------------------------------------------------------
+# -- illegal views ------------------------------------------------------------------------------------
 
 ILLEGAL = {
     "cuts sticks": ((3, 128), "expand", ([[0], [1, 2]], (3, 4, 32)), "cuts sticks"),
@@ -215,7 +215,7 @@ def test_illegal_views_are_refused_with_the_reason(case):
 
 
 def test_a_stick_of_one_element_is_sparse():
-    """Whatever the layout says of a dim of size 1, nothing tells it from a sparse stick."""
+    """For any layout of a dim of size 1, its views equal the views of a sparse stick."""
     assert view_of((5, 1)) == view_of((5, 1), [0, 1, -1])
     assert view_of((5, 1)).axes == (Axis(0, 1, 5, 64),)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The extension of VS Code: its manifest, and its client with stand-ins for the editor and the client library."""
+"""The VS Code extension: its manifest, and its client with mocks of the editor and the client library."""
 
 from __future__ import annotations
 

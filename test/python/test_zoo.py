@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The zoo: every name is a program, without torch as far as it goes, and the wheel has it."""
+"""The zoo: every name is a program, without torch where possible, and the wheel contains the zoo."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def output_of(code: str) -> str:
-    """What a new process prints that runs from another folder and has no torch."""
+    """Return the output of a new process that runs in another folder and without torch."""
     without = "import sys; sys.modules.update(torch=None, transformers=None)\n"
     options = {
         "cwd": "/",
@@ -71,7 +71,7 @@ def test_an_unknown_name_is_told_with_those_like_it():
 
 @pytest.mark.parametrize("name", ["suite-reduced/mlp", "models-reduced/resnet", "linalg/softmax"])
 def test_a_program_is_the_same_each_time(name):
-    """And drawing it leaves the caller's random numbers alone."""
+    """Drawing a program does not change the caller's random generator."""
     state = torch.get_rng_state()
     (model, inputs), (again, same) = zoo.load(name), zoo.load(name)
     assert torch.equal(torch.get_rng_state(), state)
@@ -85,7 +85,7 @@ def test_a_program_is_the_same_each_time(name):
 
 @pytest.mark.parametrize("name", ["suite/mlp", "families/swiglu_1", "linalg/mlp", "models-reduced/resnet"])
 def test_a_reference_pickles_and_is_an_import_path(name):
-    """It loads without weights, so that a plan of a large program takes no memory."""
+    """It loads without weights, so that a plan of a large program uses no memory."""
     assert pickle.loads(pickle.dumps(getattr(zoo, name))).args == (name,)
     model, inputs = pickle.loads(pickle.dumps(zoo.reference(name)))()
     assert inputs and (isinstance(model, str) or callable(model))
@@ -95,7 +95,7 @@ def test_a_reference_pickles_and_is_an_import_path(name):
 
 @pytest.mark.parametrize("name", zoo.names("linalg"))
 def test_a_text_is_a_program(name):
-    """And its inputs are those that the program takes."""
+    """The inputs of a text are the inputs of its program."""
     text, inputs = zoo.load(name)
     taken = spyre_mlir.compile(text, inputs).inputs
     assert [array.shape for array in inputs] == [value.host_shape for value in taken]

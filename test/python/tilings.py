@@ -44,8 +44,8 @@ def _tile(func: ir.Operation, rng: random.Random, unrolled: bool, unequal: bool)
 def hint_at_random(module: ir.Module, device_ops: ir.Module, seed: int, *, unequal: bool = False) -> bool:
     """Names the dims of the arguments of a program and puts up to two random hints around some of its operations.
 
-    ``device_ops`` is the same program at that level, which tells what is one dim and which numbers of tiles are
-    legal. False if there are none.
+    ``device_ops`` is the same program at level device-ops, which gives the classes of dims and the legal numbers of
+    tiles. False if there are none.
     """
     rng = random.Random(seed)
     (func,), (lowered,) = _functions(module), _functions(device_ops)
@@ -69,7 +69,7 @@ def _named(attributes: ir.DictAttr, names: Sequence[str]) -> ir.DictAttr:
 
 
 def _hint(func: ir.Operation, tiles: Sequence[tuple[str, int]], rng: random.Random) -> None:
-    """One hint with all tiles around all, or an outer one and another around some of the operations in it."""
+    """Set one hint with all tiles around all operations, or an outer hint and a nested one around some operations."""
     ops = [op.operation for op in func.regions[0].blocks[0].operations]
     ops = [op for op in ops if op.name.startswith("linalg.")]
     hints = [Hint(3 + number, (each,)) for number, each in enumerate(tiles)]
@@ -84,7 +84,7 @@ def _hint(func: ir.Operation, tiles: Sequence[tuple[str, int]], rng: random.Rand
 def _argument_names(
     func: ir.Operation, tiled: Sequence[Tiled], classes: Sequence[DimClass]
 ) -> tuple[list[tuple[str, ...]], dict[str, int]]:
-    """The names of the dims of each argument, "d0" for those of the first class, and the sizes of all names."""
+    """Return the names of the dims of each argument, "d0" for dims of the first class, and the sizes of all names."""
     arguments = list(func.regions[0].blocks[0].arguments)
     met = {(root, dim): number for root, dim, number in _met(tiled, classes)}
     sizes: dict[int, set[int]] = {}
@@ -133,7 +133,7 @@ def _legal(
 
 
 def _combines(each: Tiled, dims: Sequence[int]) -> bool:
-    """Whether results over parts of some dims can be combined: the rows of a table that is looked up cannot."""
+    """Return whether results over parts of some dims can be combined, which rows of a lookup table cannot."""
     return each.generic.opcode in COMBINE or not set(dims) & set(each.generic.reduced)
 
 
@@ -164,7 +164,7 @@ def _unrolled(chosen: Sequence[Choice], rng: random.Random) -> Sequence[int]:
 
 
 def _give(each: Tiled, chosen: Sequence[Choice], untiled: bool, unrolled: Sequence[int] = ()) -> int:
-    """The loops of an operation, those over reduced dims inside; some operations stay apart."""
+    """Return the loops of an operation, loops over reduced dims inside; some operations stay separate."""
     loops = [
         replace(
             cut.loop(f"1.{number}", found.dims[each][0], each.generic.extents[found.dims[each][0]]),

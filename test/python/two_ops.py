@@ -41,12 +41,12 @@ FORMATS = {element: format_ for format_, element in ELEMENTS.items()}
 NUMBERS = {"f16": np.float16, "f32": np.float32, "i32": np.int32}
 #: Columns of the second operand of a matmul, features of a convolution.
 COLUMNS = 66
-#: Rows of a window of a convolution or a pooling, of which one lies beyond each end.
+#: Rows of a window of a convolution or a pooling; one row is beyond each end.
 WINDOW = 3
 CONSTANTS = {
     "clipMin": -0.5, "clipMax": 0.75, "alpha": 0.25, "softplusBeta": 1.0, "softplusThresh": 20.0, "eps": 0.01,
 }  # fmt: skip
-#: Operations that are compared on numbers of which many are equal, and those that want positive ones.
+#: Operations that are compared on numbers with many equal ones, and operations that need positive numbers.
 INTEGERS = ("equal", "notequal", "greaterequal", "lesserequal", "greaterthan", "lesserthan", "where3")
 POSITIVE = ("log", "sqrt", "rsqrt", "reciprocal", "realdiv", "layernormscale")
 
@@ -87,7 +87,7 @@ VIEWED_TAILS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @dataclass(frozen=True)
 class Chain:
-    """One result of a program: its producer in the format of the inputs, their shape, and what comes after."""
+    """One result of a program: its producer in the format of the inputs, their shape, and the operations after it."""
 
     producer: str
     element: str
@@ -99,7 +99,7 @@ class Chain:
 
 
 class Function:
-    """@main as it is built: arguments come as chains want them."""
+    """Builder of @main: arguments are in the order of the chains."""
 
     def __init__(self) -> None:
         self.module = ir.Module.parse("func.func @main() {\n  return\n}", context())
@@ -108,12 +108,12 @@ class Function:
         self.inputs: dict[str, np.ndarray] = {}
 
     def argument(self, chain: Chain, shape: tuple[int, ...]) -> ir.Value:
-        """One more input of the program, and its numbers."""
+        """Add an input of the program, and its numbers."""
         numbers = _numbers(chain, shape, self._generator(chain))
         return self._add(numbers, chain.element)
 
     def positions(self, chain: Chain, count: int, rows: int) -> ir.Value:
-        """One more input: so many positions in a table of ``rows``."""
+        """Add an input of ``count`` positions in a table of ``rows`` rows."""
         return self._add(self._generator(chain).integers(0, rows, count).astype(np.int32), "i32")
 
     def _generator(self, chain: Chain) -> np.random.Generator:
@@ -125,7 +125,7 @@ class Function:
         return self.block.add_argument(type_, ir.Location.current)
 
     def finish(self, results: list[ir.Value]) -> ir.Module:
-        """The module, its arguments and results described for the host."""
+        """Return the module, with its arguments and results described for the host."""
         arguments = list(self.block.arguments)
         with ir.InsertionPoint(self.block):
             self.block.operations[len(self.block.operations) - 1].operation.erase()
@@ -189,7 +189,7 @@ def _over_the_first(function: Function, chain: Chain) -> ir.Value:
 
 
 def _matmul(function: Function, chain: Chain) -> ir.Value:
-    """[.., m, k] by [.., k, n]; batch dims are those of the shape."""
+    """[.., m, k] by [.., k, n]; the shape gives the batch dims."""
     *batch, rows, inner = chain.shape
     left, right = function.argument(chain, chain.shape), function.argument(chain, (*batch, inner, COLUMNS))
     dims, (m, k, n) = tuple(range(len(batch))), range(len(batch), len(batch) + 3)
@@ -288,14 +288,16 @@ _MAKERS: dict[Kind, Maker] = {
 
 def _shapes(op: DeviceOp, element: str) -> tuple[tuple[int, ...], ...]:
     if op.kind in (Kind.MATMUL, Kind.CONVOLUTION):
-        return tuple(shape for shape in SHAPES if shape[-1] > 1)  # what has no sum is a product of vectors
+        return tuple(
+            shape for shape in SHAPES if shape[-1] > 1
+        )  # K of 1 is a product of vectors, without a sum
     is_like_another = op.kind is Kind.POINTWISE and op.name not in EXEMPLARY
     is_first = FORMATS[element] == op.formats[0]
     return SHAPES[: 1 + is_first] if is_like_another else SHAPES if is_first else SHAPES[:2]
 
 
 def _tails(op: DeviceOp, element: str, rank: int) -> tuple[str, ...]:
-    """What comes after a producer on inputs of ``rank`` dims. The device reduces no integers."""
+    """Return the operations that may follow a producer on inputs of ``rank`` dims. The device reduces no integers."""
     if op.result_format(FORMATS[element]) == INT32:
         return ("addi32toi32", "int32tofp32")
     dims = rank - (op.kind in (Kind.REDUCE_STICK, Kind.REDUCE_OTHER))
@@ -330,7 +332,7 @@ NAMED = {
     and ELEMENTS.keys() >= {*op.formats, *(op.result_format(form) for form in op.formats)}
 }
 
-#: Name -> producer and what makes it.
+#: Name -> producer and its builder.
 OPERATIONS: dict[str, tuple[DeviceOp, Maker]] = {
     **{name: (op, _MAKERS[op.kind]) for name, op in NAMED.items()},
     "clone": (DEVICE_OPS["identity"], _clone),
@@ -360,7 +362,7 @@ def _of_operation(op: DeviceOp, make: Maker) -> TwoOps:
 
 
 def viewed(name: str) -> tuple[Apply, tuple[torch.Tensor, ...]]:
-    """The model of a program with views: the same function before each tail, of inputs of their own."""
+    """Return the model of a program with views: the same function before each tail, of separate inputs."""
     function, shapes = VIEWED[name]
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     inputs = tuple(torch.randn(shape, generator=generator).half() for _ in VIEWED_TAILS for shape in shapes)
@@ -386,7 +388,7 @@ def _viewed(name: str) -> TwoOps:
 
 @dataclass(frozen=True)
 class Executed:
-    """A program compiled and run; its results in the order of its chains, and what the simulator counted."""
+    """A compiled program that has run; its results in the order of its chains, and the counts of the simulator."""
 
     bundle: Bundle
     remarks: tuple[Remark, ...]
@@ -425,7 +427,7 @@ def _stages(sencores: int, lx_planning: bool) -> dict[str, Pipeline]:
     return dict(SpyrePipeline(sencores=sencores, lx_planning=lx_planning).stages())
 
 
-# -- what became of a program -------------------------------------------------------------------------
+# -- results of a program -----------------------------------------------------------------------------
 
 
 def executions(bundle: Bundle) -> list[tuple[Design, tuple[str, ...]]]:
@@ -443,7 +445,7 @@ def producers(bundle: Bundle) -> set[str]:
 
 
 def sums_of(bundle: Bundle, number: int) -> list[tuple[str, tuple[int, ...]]]:
-    """What the order of additions in a result follows from: its sums, and how cores share them."""
+    """Return the sums of a result, and the cores that share them: they determine the order of its additions."""
     wanted, found = {f"result{number}"}, []
     for design, (*inputs, output) in reversed(executions(bundle)):
         if output in wanted:

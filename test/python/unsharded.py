@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a bundle means without cores: the same operations on whole tensors, each by one core, all in device memory.
+"""A bundle without cores: the same operations on whole tensors, each by one core, all in device memory.
 
 Who works on which slice must not matter to the numbers. So a bundle whose run gives other numbers than this one is no
 program: some core has taken one element of a tensor for another. Nothing of the validator is used here. Buffers in LX

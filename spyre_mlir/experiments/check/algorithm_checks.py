@@ -268,7 +268,7 @@ def _solve(cls: type[Algorithm], tasks: Sequence[ProblemTask]) -> None:
         if answers[0] != answers[1]:
             raise CheckFailure(f"It is not deterministic: the answers to problem {number} differ.")
         if task.describe(task.problem) != before:
-            raise CheckFailure(f"It changes problem {number}, which is of others, too.")
+            raise CheckFailure(f"It changes problem {number}, which it must not modify.")
 
 
 @contextlib.contextmanager

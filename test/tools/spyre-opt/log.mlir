@@ -13,7 +13,7 @@
 // DEBUG-NOT: canonicalize
 
 // RUN: spyre-opt %s --cse --log cse,cees -o /dev/null 2>&1 | filecheck %s --check-prefix=SILENT
-// SILENT: note: Nothing was reported about 'cees', which the log was asked for.
+// SILENT: note: The log has no messages of the topic 'cees'.
 
 // RUN: spyre-opt %s --spyre-pipeline --to-level=divided --log progress -o /dev/null 2>&1 \
 // RUN:   | filecheck %s --check-prefix=PROGRESS --match-full-lines
