@@ -305,9 +305,8 @@ def _for_the_device(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
 def _own_files() -> list[Path]:
     """Folders and files of this package, except files with functions and modules for use inside a model."""
     frontend = Path(__file__).parent
-    folders = [
-        path for path in frontend.parent.iterdir() if path.is_dir() and path.name not in ("frontend", "zoo")
-    ]
+    traced = ("frontend", "torch_spyre", "zoo")
+    folders = [path for path in frontend.parent.iterdir() if path.is_dir() and path.name not in traced]
     files = [path for path in frontend.glob("*.py") if path.stem not in _IN_MODELS]
     return sorted([*folders, *files, frontend.parent / "api.py"])
 

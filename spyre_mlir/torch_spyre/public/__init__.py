@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The package ``torch_spyre``: names of its public interface, on the simulated device."""
+"""The package ``torch_spyre``: the names that programs import from it, on the simulated device."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -40,7 +40,7 @@ def load_model_to_spyre(model: nn.Module, dtype: torch.dtype | None = None) -> n
 def _dma_to_spyre_dim_order_swapped(weight: torch.Tensor) -> torch.Tensor:
     """Move a matrix to the device with dim 0 in the stick."""
     assert weight.dim() == 2, f"The weight is a matrix, not a tensor of {weight.dim()} dims."
-    return weight.to(_DEVICE, dim_order=[1, 0])
+    return cast(Any, weight).to(_DEVICE, dim_order=[1, 0])
 
 
 def patch_module_to_for_spyre() -> None:
@@ -52,7 +52,7 @@ def patch_module_to_for_spyre() -> None:
     @functools.wraps(original)
     def to(self: nn.Module, *args: Any, **named: Any) -> nn.Module:
         """Return the module on another device or in another type."""
-        device, dtype, *_ = torch._C._nn._parse_to(*args, **named)
+        device, dtype, *_ = cast(Any, torch._C)._nn._parse_to(*args, **named)
         if device is None or device.type != _DEVICE:
             return original(self, *args, **named)
         return load_model_to_spyre(self, dtype)

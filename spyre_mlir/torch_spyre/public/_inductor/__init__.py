@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
-import spyre_mlir
-from spyre_mlir import for_each_tile
+from spyre_mlir.frontend import hints
+from spyre_mlir.frontend.tile_loops import for_each_tile
 from spyre_mlir.torch_spyre.public._inductor import config
 
 __all__ = ["config", "for_each_tile", "spyre_hint"]
@@ -21,4 +21,4 @@ def spyre_hint(
 ) -> contextlib.AbstractContextManager[None]:
     """Tile the operations inside a context; torch-spyre has had the three names for the number of tiles."""
     given = [each for each in (tiles, num_tiles_per_dim, slices) if each is not None]
-    return spyre_mlir.spyre_hint(tiles={name: count for each in given for name, count in each.items()})
+    return hints.spyre_hint(tiles={name: count for each in given for name, count in each.items()})
