@@ -111,6 +111,7 @@ COMPANIONS = {
     "language_server",
     "tools",
     "torch_autoload",
+    "torch_spyre",
     "zoo",
 }
 

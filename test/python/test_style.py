@@ -130,7 +130,7 @@ def test_a_name_is_one_class_and_one_file() -> None:
     """A class or a file name occurs once, private names included, but for the names of another package."""
     class_names = Counter(node.name.strip("_") for _, node in classes())
     file_names = Counter(
-        path.name for path in FILES if path.name != "__init__.py" and "public" not in path.parts
+        path.name for path in FILES if not path.name.startswith("__") and "public" not in path.parts
     )
     assert [name for name, count in (class_names + file_names).items() if count > 1] == []
 

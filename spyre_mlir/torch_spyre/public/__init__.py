@@ -7,13 +7,13 @@ import torch
 
 from spyre_mlir.frontend import device_registration
 from spyre_mlir.frontend.torch_device import SpyreTensor
-from spyre_mlir.torch_spyre import downcasts, operators
+from spyre_mlir.torch_spyre import added_operations, downcasts
 
 
 def _autoload() -> None:
     """Register the device and its operations, as PyTorch's autoload of backends does."""
     device_registration.register()
-    operators.install()
+    added_operations.install()
 
 
 def is_available() -> bool:
