@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -212,8 +213,10 @@ def _parsed(block: Block) -> str:
     try:
         if block.kind == "json":
             json.loads(block.text)
-        elif block.kind in ("toml", "yaml"):
+        elif block.kind == "toml":
             tomllib.loads(block.text)
+        elif block.kind == "yaml":
+            yaml.safe_load(block.text)
         elif block.kind == "mlir":
             with dialects.context():
                 parse = ir.Type.parse if block.text.startswith("tensor<") else ir.Module.parse
