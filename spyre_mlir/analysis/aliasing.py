@@ -121,7 +121,7 @@ class AliasAnalysis:
         generic = structured(op, self._known)
         opcode = "" if generic is None else generic.opcode
         if generic is None or opcode not in DEVICE_OPS:
-            raise error_at(op, "this is no device operation; verify-device-ops says why")
+            raise error_at(op, "this is not a device operation; run verify-device-ops for the reason")
         return generic, opcode
 
     def division(self, op: ir.Operation) -> Division:

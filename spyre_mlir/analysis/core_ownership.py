@@ -27,7 +27,7 @@ class NotOnRing(Mismatch, sentence="the cores hold no slices that the ring could
     """No transfers on the ring bring the reader's parts to its cores."""
 
 
-class NotRegion(Mismatch, sentence="what a core {access} is no region of the buffer: {error}"):
+class NotRegion(Mismatch, sentence="the part that a core {access} is not a region of the buffer: {error}"):
     """The part that a core reads, or accesses, is not a region of the buffer; ``error`` says why."""
 
     access: str
@@ -239,7 +239,7 @@ def def_use_edges(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Def
         try:
             result = written_distribution(user.space, user.output, user.division)
         except ViewError as error:
-            text = f"a core's part of the result is no region of its buffer: {error}"
+            text = f"a core's part of the result is not a region of its buffer: {error}"
             raise error_at(op, text) from error
         # A write of the whole buffer hides earlier writes; writes of parts accumulate.
         before = {} if memory.is_whole(values[-1]) else written.get(root, {})
@@ -277,7 +277,7 @@ def access_mismatch(partial: PartialAccesses, user: Divided, operand: int) -> St
         accessed = core_view(user.space, operand, user.division)
         return subview_mismatch(partial.view, accessed, writes=operand == user.output)
     except ViewError as error:
-        return NotRegion("touches", str(error))
+        return NotRegion("accesses", str(error))
 
 
 def written_distribution(space: Space, operand: int, division: Division) -> WrittenDistribution:

@@ -170,7 +170,9 @@ class SymbolicAnalysis:
                 self._meet(op, whole, dim, symbolic)
             elif is_whole or dim in whole or place.offsets[dim] or place.steps[dim] != 1:
                 # Such a part covers the whole buffer at the largest size, but only a part of it at other sizes.
-                raise error_at(op, f"a part of the run-time size '{symbolic.name}' is put beside others")
+                raise error_at(
+                    op, f"a part of the run-time size '{symbolic.name}' is concatenated with others"
+                )
             else:
                 self._parts.add(op.operands[0])
         return whole
@@ -181,7 +183,9 @@ class SymbolicAnalysis:
         for part in op.operands:
             for dim, symbolic in self.of(part).items():
                 if dim == along:
-                    raise error_at(op, f"a part of the run-time size '{symbolic.name}' is put beside others")
+                    raise error_at(
+                        op, f"a part of the run-time size '{symbolic.name}' is concatenated with others"
+                    )
                 self._meet(op, dims, dim, symbolic)
         return dims
 

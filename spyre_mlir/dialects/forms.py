@@ -123,7 +123,7 @@ def _integer(attr: ir.Attribute, least: int = -(1 << 63)) -> int:
     """Return the value of an i64 attribute; ``ValueError`` for another type, or for less than ``least``."""
     value = ir.IntegerAttr(attr)
     if str(value.type) != "i64" or value.value < least:
-        raise ValueError(f"{attr} is no i64 of {least} or more")
+        raise ValueError(f"{attr} is not an i64 of at least {least}")
     return value.value
 
 
@@ -182,7 +182,7 @@ def _core_map_problem(expression: ir.AffineExpr) -> str | None:
     divides = not isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr)
     divisor = expression.rhs
     if divides and not (isinstance(divisor, ir.AffineConstantExpr) and divisor.value > 0):
-        return f"'{expression}' divides by something that is no constant above 0"
+        return f"'{expression}' divides by an expression that is not a positive constant"
     return _core_map_problem(expression.lhs) or _core_map_problem(divisor)
 
 
@@ -227,7 +227,7 @@ def _pins(attr: ir.Attribute) -> str | None:
     layouts += [pins["layout"]] if "layout" in pins else []
     wrong = [layout for layout in layouts if not isinstance(layout, stick.LayoutAttr)]
     if wrong:
-        return f"{wrong[0]} is no layout"
+        return f"{wrong[0]} is not a layout"
     for name in ("slices", "core_order"):
         if name in pins:
             ir.DenseI64ArrayAttr(pins[name])

@@ -115,7 +115,7 @@ def _has_fitting_request(op: ir.OpView) -> bool:
     if dims != rank:
         return required(op, False, f"'{TO}' is a layout of {dims} dims, but the tensor has {rank}")
     problem = layout_problem(attr, rank)
-    return required(op, problem is None, f"'{TO}' is no layout: {problem}")
+    return required(op, problem is None, f"'{TO}' is not a layout: {problem}")
 
 
 def layout_problem(attr: LayoutAttr, rank: int) -> str | None:

@@ -164,8 +164,8 @@ class UnequalCopies(
 
 class UnequalOffsets(
     Mismatch,
-    sentence="core {core} touches what is {offset} sticks behind the first that it holds, but core 0 {first},"
-    " and an address in LX is the same on all cores",
+    sentence="core {core} accesses its data at an offset of {offset} sticks, but core 0 at {first}, and an address in"
+    " LX is the same on all cores",
 ):
     """Two cores access parts at different offsets, in sticks of LX."""
 

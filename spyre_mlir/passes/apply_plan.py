@@ -241,7 +241,7 @@ class _Applied:
         if source not in self.labels:
             known = listed(self.labels)
             self.fail(
-                f"{entry.path}.name", f"is '{entry.name}', which is no argument of this program ({known})"
+                f"{entry.path}.name", f"is '{entry.name}', which is not an argument of this program ({known})"
             )
         return self.labels[source]
 
@@ -251,7 +251,7 @@ class _Applied:
         known = source in self.ops or source.partition("@")[0] in self.labels or source in NAMELESS
         if not inserted or not known:
             path = f"{entry.path}.name"
-            self.fail(path, f"is '{entry.name}', which is no operation of this program")
+            self.fail(path, f"is '{entry.name}', which is not an operation of this program")
 
     # -- checks: errors name the file and the field -----------------------------------------------------
 
@@ -294,11 +294,11 @@ class _Applied:
             layout = stick.layout_from(attr, value.type, self.target)
         except (ir.MLIRError, ValueError):
             self.fail(
-                path, f"is '{text}', which is no map such as '(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)'"
+                path, f"is '{text}', which is not a map such as '(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)'"
             )
         problem = why_not_a_layout(layout)
         if problem is not None:
-            self.fail(path, f"is no layout: {problem}")
+            self.fail(path, f"is not a layout: {problem}")
         return layout
 
     def check_result_layout(self, entry: PlannedOperation, op: ir.Operation) -> None:

@@ -586,7 +586,7 @@ class KernelBuffers:
         if view.last >= math.prod(view.array_shape):
             raise error_at(
                 self.func,
-                f"the sdsc.host_view of '{label}' ends behind its array of {list(view.array_shape)}",
+                f"the sdsc.host_view of '{label}' exceeds its array of shape {list(view.array_shape)}",
             )
         known = self.buffers.get(place.buffer)
         # A result that updates an argument in place shares the parameter of the argument.
@@ -628,7 +628,8 @@ class KernelBuffers:
                 raise error_at(owner or self.func, "this buffer has no placement; run place-in-hbm first")
             if isinstance(placement, sdsc.HbmAttr) and _text(placement.base) not in bases:
                 raise error_at(
-                    owner, f"this buffer lies in '{_text(placement.base)}', which the program has not"
+                    owner,
+                    f"this buffer is placed in '{_text(placement.base)}', which this program does not have",
                 )
             name = f"buffer{self.intermediates}"
             self.intermediates += 1

@@ -338,7 +338,7 @@ def _are_equivalent(one: ir.Value, other: ir.Value) -> bool:
 
 def _static(type_: ir.Type, op: ir.Operation) -> ir.RankedTensorType:
     if not isinstance(type_, ir.RankedTensorType):
-        raise error_at(op, f"{type_} is no ranked tensor; arguments and results of a program are tensors")
+        raise error_at(op, f"{type_} is not a ranked tensor; arguments and results of a program are tensors")
     if not ir.RankedTensorType(type_).has_static_shape:
         raise error_at(op, f"type {type_} has no static shape; the device needs all sizes at compile time")
     if 0 in ir.RankedTensorType(type_).shape:

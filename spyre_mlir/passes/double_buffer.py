@@ -135,7 +135,7 @@ class DoubleBuffer(BeforePlanning):
                     clone.erase()
             for slot in chosen:
                 if not slot.ahead:
-                    move_behind(slot.load, slot.behind)
+                    move_behind(slot.load, slot.anchor)
                     # Planning must not drop this clone: it exists to overlap a load, not to save bytes.
                     if slot.load in staying:
                         del slot.load.attributes[sdsc.OPTIONAL]
@@ -282,7 +282,7 @@ class _PipelinedLoop:
                 i64 = ir.IntegerType.get_signless(64)
                 self.copies[-1].attributes[sdsc.OVER] = ir.IntegerAttr.get(i64, self.over[op])
             for number, ahead in enumerate(self.loads):
-                if ahead.behind == op and following is not None:
+                if ahead.anchor == op and following is not None:
                     fetched[number] = self._load(ahead, following, second=second)
         yielded = [known.get(value, value) for value in terminator(self.body).operands]
         return yielded, [fetched[number] for number in range(len(self.loads)) if number in fetched]
@@ -327,13 +327,13 @@ def _erase_unused(copies: Sequence[ir.Operation]) -> None:
 
 @dataclass(frozen=True)
 class Slot:
-    """A load of a loop's body, and the operation after which it can be placed (``behind``).
+    """A load of a loop's body, and the operation after which it can be placed (``anchor``).
 
     With ``ahead`` the load belongs to the next iteration, else to the same iteration.
     """
 
     load: ir.Operation
-    behind: ir.Operation
+    anchor: ir.Operation
     ahead: bool
 
 

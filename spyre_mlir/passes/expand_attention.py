@@ -82,7 +82,7 @@ class ExpandAttention(EvaluatingPass):
         try:
             expansion = _Expansion(attention, whole_heads=is_hinted)
         except Inexpressible:
-            self.remark(matmul, "no rewrite", "the dims of its operations are no products of common factors")
+            self.remark(matmul, "no rewrite", "the dims of its operations are not products of common factors")
             return False
         problem = expansion.problem()
         if problem is not None:

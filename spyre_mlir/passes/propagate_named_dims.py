@@ -116,7 +116,7 @@ class _Propagation:
         if math.prod([part.size for part in parts]) != math.prod(array):
             return self._misfit(view, f"{shown}, of another number of elements")
         if any(isinstance(part.dim, UnnamedDim) for dim in split(parts, array) for part in dim):
-            self.owner.warn(self.func, f"{shown}, which do not fall on those of its shape")
+            self.owner.warn(self.func, f"{shown}, which do not align with its shape")
         return tuple(
             unnamed(size) if outer else covered(parts, size, stride, view.offset)
             for size, (*outer, (_, stride)) in zip(view.shape, view.dims, strict=True)

@@ -91,7 +91,7 @@ class ScratchpadPlanning(Pass):
     def run(self, module: ir.Operation) -> None:
         unknown = next((name for name in self.lx_ops if name not in DEVICE_OPS), None)
         if unknown is not None:
-            raise CompileError(f"lx-ops names '{unknown}', which is no device operation.")
+            raise CompileError(f"lx-ops names '{unknown}', which is not a device operation.")
         rules = Rules(MemorySpace.of_lx(target_of(module)), self.in_place, frozenset(self.lx_ops))
         for func in functions(module):
             self._plan(func, rules)
@@ -193,7 +193,7 @@ class ScratchpadPlanning(Pass):
             owner, buffer = maker_of(candidate.root), candidate.buffer
             if buffer.name in plan.addresses:
                 text = f"{buffer.size} bytes per core at {plan.addresses[buffer.name]}"
-                text += f", {candidate.distance} behind it again" if buffer.copies > 1 else ""
+                text += f", and again {candidate.distance} bytes after it" if buffer.copies > 1 else ""
                 before, after = candidate.spilled_bytes, buffer.traffic_if_placed
                 self.remark(owner, "in LX", text, before=before, after=after)
                 continue
@@ -240,4 +240,4 @@ def _joint_pins(candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer]) -> 
             known = replace(pinned, placement=placement)
             yield known
         elif known.placement != placement:
-            pinned.refuse(f"it is of a pair of buffers, one {candidate.distance} bytes behind the other")
+            pinned.refuse(f"it belongs to a double buffer whose copies are {candidate.distance} bytes apart")

@@ -175,23 +175,23 @@ class _Copies:
         """Insert one copy; return its values, keyed by the corresponding values of the window."""
         sequence = self._template(copy).sequence
         begin, end = sequence.positions[self.window.first], sequence.positions[self.window.end]
-        behind = self.main.sequence.items[self.window.end]
+        anchor = self.main.sequence.items[self.window.end]
         values = self._operands(copy, before)
         ops = sequence.block_ops[begin:end]
-        self._clone(ops, copy, behind, values)
+        self._clone(ops, copy, anchor, values)
         results = (value for op in ops for value in op.results)
         reads = ((sequence.read_of(value), value) for value in results)
         return {read: values[value] for read, value in reads if read.index is not None}
 
     def _clone(
-        self, ops: Sequence[ir.Operation], copy: int, behind: ir.Operation, values: dict[ir.Value, ir.Value]
+        self, ops: Sequence[ir.Operation], copy: int, anchor: ir.Operation, values: dict[ir.Value, ir.Value]
     ) -> None:
-        """Insert clones before operation ``behind``, with operands replaced by ``values``, and add their results."""
+        """Insert clones before operation ``anchor``, with operands replaced by ``values``, and add their results."""
         template = self._template(copy)
         for op in ops:
             if template is not self.main:
-                self._clone_constants(op, template, behind, values)
-            clone = op.clone(ir.InsertionPoint(behind)).operation
+                self._clone_constants(op, template, anchor, values)
+            clone = op.clone(ir.InsertionPoint(anchor)).operation
             replace_operands(clone, values)
             if template is self.main:
                 clone.location = self.layers.shifted(op.location, copy)
@@ -206,7 +206,7 @@ class _Copies:
         self,
         op: ir.Operation,
         template: LayerTemplate,
-        behind: ir.Operation,
+        anchor: ir.Operation,
         values: dict[ir.Value, ir.Value],
     ) -> None:
         """Insert clones of the constants that an operation of a shifted function reads."""
@@ -214,8 +214,8 @@ class _Copies:
             producer = defining_op(value)
             if value in values or producer is None or template.sequence.read_of(value).constant is None:
                 continue
-            self._clone_constants(producer, template, behind, values)
-            clone = producer.clone(ir.InsertionPoint(behind)).operation
+            self._clone_constants(producer, template, anchor, values)
+            clone = producer.clone(ir.InsertionPoint(anchor)).operation
             replace_operands(clone, values)
             values[value] = clone.results[0]
 
@@ -281,12 +281,12 @@ class _Copies:
         """Add the results that each layer returns to the results of the function."""
         for column, result in zip(self.layers.results, self.window.results, strict=True):
             stays = [self.boundary.returned(number) for number in column[: self.layers.kept]]
-            behind = result.layer + 1
+            end = result.layer + 1
             middle = [
                 self._returned(result, copy, values[result.origin])
                 for copy, values in enumerate(copies[1:], 1)
             ]
-            values = [*stays[:behind], *middle, *stays[behind:]]
+            values = [*stays[:end], *middle, *stays[end:]]
             self.boundary.results.update(zip(column, values, strict=True))
 
     def _returned(self, result: LayerResult, copy: int, value: ir.Value) -> ir.Value:

@@ -103,7 +103,7 @@ def _check_device_op(op: ir.Operation) -> Structured:
     if opcode not in DEVICE_OPS:
         unfused = "the fused operations that use it were not recognised here"
         known = unfused if opcode in SCALARS else "it is unknown"
-        raise error_at(op, f"'{opcode}' is no device operation; {known}")
+        raise error_at(op, f"'{opcode}' is not a device operation; {known}")
     for number, (value, dims) in enumerate(zip((*generic.inputs, generic.result), generic.maps, strict=True)):
         # A map that skips a dim larger than 1 would leave elements unread, which a design cannot express.
         if any(dim is None and size != 1 for dim, size in zip(dims, shape_of(value), strict=True)):

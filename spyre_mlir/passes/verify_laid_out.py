@@ -50,7 +50,7 @@ class VerifyLaidOut(Pass):
                         opcode, space, _ = memory.space(op)
                         _check_sticks(op, opcode, space)
                 except ViewError as error:
-                    raise error_at(op, f"'{op.name}' between these layouts is no view: {error}") from error
+                    raise error_at(op, f"'{op.name}' between these layouts is not a view: {error}") from error
 
 
 def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:

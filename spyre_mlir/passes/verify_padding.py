@@ -157,4 +157,4 @@ def source_index(step: ViewTransform, index: tuple[int, ...], source: tuple[int,
                     position, parts[dim] = divmod(position, source[dim])
                 parts[outermost] = position
             return tuple(parts)
-    raise TypeError(f"{type(step).__name__} is no view")
+    raise TypeError(f"{type(step).__name__} is not a view")

@@ -577,7 +577,7 @@ class PipelineEvaluator:
             if evaluated is not None:
                 yield evaluated
         raise CompileError(
-            f"A pass asks what its choices cost, and '{name}', behind which that is known, does not follow it; "
+            f"A pass needs the cost of its choices, which is known after the pass '{name}', but '{name}' does not follow it; "
             "give it a whole pipeline, as 'spyre-opt --dump-pass-pipeline' prints one."
         )
 

@@ -162,7 +162,9 @@ class BodyDecomposer:
     def __init__(self, terms: Terms, op: ir.Operation) -> None:
         generic = structured(op)
         if generic is None:
-            why = "several results" if len(op.results) > 1 else "an indexing map that is no selection of dims"
+            why = (
+                "several results" if len(op.results) > 1 else "an indexing map that does not only select dims"
+            )
             raise error_at(op, f"a linalg.generic with {why} has no device operation")
         self.terms = terms
         self.generic: Structured = generic

@@ -271,7 +271,7 @@ def _combining_op(windowed: Windowed) -> ir.Operation:
     if combine is None or uses != [combine] or scalar.combination(combine.name) is None:
         _refuse(windowed.op, "sums, products, minima and maxima")
     if not isinstance(accumulator.type, ir.FloatType):
-        _refuse(windowed.op, "those of floating-point numbers")
+        _refuse(windowed.op, "windows of floating-point numbers")
     return combine
 
 

@@ -112,7 +112,7 @@ def _buffer(row: TableRow, alignment: int) -> LifetimeBoundBuffer:
         raise row.error("id", "The buffer has no name.")
     alignment_of_buffer = row.at_least_1("alignment", 1)
     if alignment % alignment_of_buffer:
-        text = f"The alignment {alignment_of_buffer} does not divide that of the memory, {alignment}."
+        text = f"The alignment {alignment_of_buffer} does not divide the alignment {alignment} of the memory."
         raise row.error("alignment", text)
     size, lower, upper = row.at_least_1("size"), row.number("lower"), row.number("upper")
     if lower >= upper:

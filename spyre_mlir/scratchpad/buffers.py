@@ -196,7 +196,7 @@ def check_buffers(buffers: Sequence[LifetimeBoundBuffer]) -> Mapping[str, Lifeti
     for buffer in buffers:
         missing = next((name for name in buffer.in_place_parents if name not in named), None)
         if missing is not None:
-            raise PlanError(f"Buffer '{buffer.name}' is in place of '{missing}', which is no buffer.")
+            raise PlanError(f"Buffer '{buffer.name}' is in place of '{missing}', which is not a buffer.")
     _check_cycles(named)
     return named
 

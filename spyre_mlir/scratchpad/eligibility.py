@@ -52,7 +52,8 @@ class MovingPart(PartialAccess, sentence="'{opcode}' {access} a part that moves 
 
 
 class NoHolder(
-    PartialAccess, sentence="no operation touches all of it, which would tell how the cores hold it"
+    PartialAccess,
+    sentence="no operation accesses the whole buffer, so its distribution over the cores is unknown",
 ):
     """The distribution of the buffer in LX is unknown."""
 

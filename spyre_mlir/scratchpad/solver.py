@@ -107,7 +107,7 @@ class MemoryPlanSolver(Algorithm):
             )
         for index, address in placement.addresses.items():
             if not is_integer(index) or not 0 <= index < len(able):
-                self.reject(f"{index!r:.60} is no index of a buffer", problem)
+                self.reject(f"{index!r:.60} is not the index of a buffer", problem)
             if not is_integer(address) or address < 0:
                 self.reject(f"the address of buffer {index} is {address!r:.60}", problem)
         for noun in ("bound", "work"):

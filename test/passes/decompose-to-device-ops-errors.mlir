@@ -40,7 +40,7 @@ func.func @dynamic(%x: tensor<?xf16>) -> tensor<?xf16> {
 }
 // -----
 // Arguments are tensors.
-// expected-error@below {{f16 is no ranked tensor; arguments and results of a program are tensors}}
+// expected-error@below {{f16 is not a ranked tensor; arguments and results of a program are tensors}}
 func.func @scalar(%x: f16) -> f16 {
   return %x : f16
 }
@@ -68,7 +68,7 @@ func.func @two_results(%x: tensor<64xf16>) -> (tensor<64xf16>, tensor<64xf16>) {
 func.func @window(%x: tensor<66xf16>) -> tensor<64xf16> {
   %f = arith.constant dense<0.0> : tensor<64xf16>
   %w = tensor.empty() : tensor<3xf16>
-  // expected-error@below {{a linalg.generic with an indexing map that is no selection of dims has no device operation}}
+  // expected-error@below {{a linalg.generic with an indexing map that does not only select dims has no device operation}}
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0 + d1)>, affine_map<(d0, d1) -> (d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]}
       ins(%x, %w : tensor<66xf16>, tensor<3xf16>) outs(%f : tensor<64xf16>) {
   ^bb0(%a: f16, %k: f16, %o: f16):

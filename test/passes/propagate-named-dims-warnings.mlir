@@ -78,7 +78,7 @@ func.func @misfits(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}, %y: tensor<6
 
 // Names that have the elements of an argument but do not fall on its dims.
 // CHECK-LABEL: func.func @apart
-// expected-warning@below {{argument 'arg0' of shape [64, 96] has the dims A = 96, B = 64, which do not fall on those of its shape}}
+// expected-warning@below {{argument 'arg0' of shape [64, 96] has the dims A = 96, B = 64, which do not align with its shape}}
 func.func @apart(%x: tensor<64x96xf16> {sdsc.dims = ["A", "B"]}) -> tensor<64x96xf16> attributes {sdsc.dim_sizes = {A = 96 : i64, B = 64 : i64}} {
   %e = tensor.empty() : tensor<64x96xf16>
   %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = []}]} ins(%x : tensor<64x96xf16>) outs(%e : tensor<64x96xf16>) -> tensor<64x96xf16>

@@ -6,7 +6,7 @@
 // RUN: not spyre-opt %s --choose-layouts --work-distribution --scratchpad-planning="layout-solver=best" --split-input-file 2>&1 | filecheck %s --check-prefix=SOLVER
 // RUN: not spyre-opt %s --attach-target="lx-frac-avail=1.5" --choose-layouts --work-distribution --scratchpad-planning --split-input-file 2>&1 | filecheck %s --check-prefix=FRACTION
 
-// OPERATION: error: lx-ops names 'absolute', which is no device operation.
+// OPERATION: error: lx-ops names 'absolute', which is not a device operation.
 // SOLVER: scratchpad-planning.mlir:{{.*}}: error: the scratchpads cannot be planned: There is no solver 'best'; did you mean 'bestfit'? There are greedy,
 // FRACTION: error: lx-frac-avail is 1.5; it is a part of LX, 0 to 1.
 

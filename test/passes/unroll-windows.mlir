@@ -165,7 +165,7 @@ func.func @integers(%x: tensor<1x8x8x1xi32>) -> tensor<1x4x4x1xi32> {
 func.func @booleans(%x: tensor<66xi1>) -> tensor<64xi1> {
   %e = tensor.empty() : tensor<64xi1>
   %k = tensor.empty() : tensor<3xi1>
-  // expected-error@below {{the windows of this 'linalg.generic' have no device operation; those of floating-point numbers have}}
+  // expected-error@below {{the windows of this 'linalg.generic' have no device operation; windows of floating-point numbers have}}
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0 + d1)>, affine_map<(d0, d1) -> (d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]}
       ins(%x, %k : tensor<66xi1>, tensor<3xi1>) outs(%e : tensor<64xi1>) {
   ^bb0(%a: i1, %b: i1, %o: i1):

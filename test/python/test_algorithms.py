@@ -213,7 +213,7 @@ RAISES = "raise KeyError('lost')"
         ("layout choice", ("return best", "problem.tables[min(problem.tables)][:] = 0"), 16, "read-only"),
         ("joint division", ("return [0]", "return [-1]"), 5, "entry 0 is -1"),
         ("joint division", ("return [0]", RAISES + " #"), 10, "The joint division 'test-joint' fails"),
-        ("tiling", ("return max", "return len(possible) + 99 #"), 5, "is no integer from 0 to"),
+        ("tiling", ("return max", "return len(possible) + 99 #"), 5, "is neither None nor an integer from 0 to"),
         ("tiling", ("return max", RAISES + " #"), 11, "The tiling 'test-tiling' fails"),
     ],
 )  # fmt: skip

@@ -209,7 +209,12 @@ ILLEGAL = {
     "K and N of one": ((1, 1), "collapse", ([[0, 1]],), r"stick dims \[0, 1\] cannot become one dim"),
     "batch and a padded K": ((2, 5, 64), "collapse", ([[0, 1], [2]],), "dim 1 of size 5 is padded"),
     "batch and a K of one": ((2, 1, 64), "collapse", ([[0, 1], [2]],), "stick dim 1 of size 1 is padded"),
-    "a K of one dropped": ((1, 64), "drop", ([0],), "dim 0 cannot be left out: the stick holds it beside"),
+    "a K of one dropped": (
+        (1, 64),
+        "drop",
+        ([0],),
+        "dim 0 cannot be left out: the stick contains it together with",
+    ),
     "a K of one renamed away": ((1, 64), "rename", ([None, 0], 1, [64]), "dim 0 cannot be left out"),
     "a K of one repeated": ((1, 64), "broadcast", ((3, 64), (0, 1)), "dim 0 of size 1 cannot be repeated"),
     "repeated in the stick": (

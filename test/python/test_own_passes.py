@@ -130,7 +130,7 @@ def test_a_class_without_the_decorator_has_a_hint() -> None:
     """Its fields are no options, which is easily forgotten."""
     own = class_of("own-bare", run=run, limit=3, __annotations__={"limit": "int"})()
     with pytest.raises(
-        CompileError, match=r"its class is no dataclass: write '@dataclass\(frozen=True\)' above it"
+        CompileError, match=r"its class is not a dataclass: write '@dataclass\(frozen=True\)' above it"
     ):
         own.parse("limit=4")
     del PASSES["own-bare"]

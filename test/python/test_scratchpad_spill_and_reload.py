@@ -278,10 +278,10 @@ def residing(*some: tuple[str, int, int, int]) -> SpillAndReloadPlan:
 
 def test_what_a_residency_is():
     """It belongs to a buffer and goes from one of its uses to another."""
-    refused(residing(("c", 0, 1, 0)), "The plan has 'c', which is no buffer.")
+    refused(residing(("c", 0, 1, 0)), "The plan has 'c', which is not a buffer.")
     refused(residing(("a", 0, 2, 0)), "'a' is kept from 0 to 2, but used at [0, 1, 4, 5]")
-    refused(residing(("a", 1, 1, 0)), "'a' is kept from 1 to 1, which is no gap between uses")
-    refused(residing(("a", 4, 1, 0)), "'a' is kept from 4 to 1, which is no gap between uses")
+    refused(residing(("a", 1, 1, 0)), "'a' is kept from 1 to 1, which is not a gap between uses")
+    refused(residing(("a", 4, 1, 0)), "'a' is kept from 4 to 1, which is not a gap between uses")
 
 
 def test_residencies_of_one_buffer_are_apart():

@@ -41,7 +41,7 @@ func.func @results(%x: tensor<64x64xf16>) {
 // It divides by constants.
 #map = affine_map<(d0) -> (d0 mod 0, 0)>
 func.func @constants(%x: tensor<64x64xf16>) {
-  // expected-error@below {{'d0 mod 0' divides by something that is no constant above 0}}
+  // expected-error@below {{'d0 mod 0' divides by an expression that is not a positive constant}}
   %0 = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[2, 1], #map>} : (tensor<64x64xf16>) -> tensor<64x64xf16>
   return
 }

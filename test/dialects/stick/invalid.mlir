@@ -42,7 +42,7 @@ func.func @rank(%x: tensor<64x64xf16>) {
 // It is made of digits.
 #sum = affine_map<(d0, d1) -> (d0 + d1)>
 func.func @digits(%x: tensor<64x64xf16>) {
-  // expected-error@below {{'stick.to' is no layout: 'd0 + d1' is not a digit of one dim}}
+  // expected-error@below {{'stick.to' is not a layout: 'd0 + d1' is not a digit of one dim}}
   %0 = "stick.pin"(%x) {stick.to = #stick.layout<#sum>} : (tensor<64x64xf16>) -> tensor<64x64xf16>
   return
 }
