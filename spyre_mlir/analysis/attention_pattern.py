@@ -134,7 +134,7 @@ def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div
         allowed |= {generic.result: {reader.result} for generic, reader in itertools.pairwise(chain)}
     for generic in attention.ops:
         if generic.result in allowed and readers(generic.result) - allowed[generic.result]:
-            raise NotOnline(f"the result of '{generic.opcode}' is read by others, too, who need all of it")
+            raise NotOnline(f"other operations read the whole result of '{generic.opcode}'")
     return attention
 
 
@@ -151,7 +151,7 @@ def _scores(value: ir.Value) -> list[Structured]:
                 f"'{generic.opcode}' of the scores is not an elementwise operation on a matmul's result"
             )
         value = whole[0]
-    raise NotOnline("its scores are not made by a matmul")
+    raise NotOnline("its scores are not computed by a matmul")
 
 
 def _whole_inputs(generic: Structured) -> list[ir.Value]:

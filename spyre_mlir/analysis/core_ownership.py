@@ -23,7 +23,7 @@ from spyre_mlir.scratchpad.eligibility import MixedDistributions, NoHolder
 SHUFFLE = "shuffle"
 
 
-class NotOnRing(Mismatch, sentence="the cores hold no slices that the ring could carry"):
+class NotOnRing(Mismatch, sentence="the cores do not hold slices that the ring can transfer"):
     """No transfers on the ring bring the reader's parts to its cores."""
 
 
@@ -34,7 +34,9 @@ class NotRegion(Mismatch, sentence="the part that a core {access} is not a regio
     error: str
 
 
-class MovingSlice(Mismatch, title="", sentence="the part moves with a loop, and an address in LX may not"):
+class MovingSlice(
+    Mismatch, title="", sentence="the part depends on a loop index, but an address in LX is constant"
+):
     """A slice of LX moves with a loop, but a design contains one number as the address."""
 
 
@@ -132,7 +134,7 @@ def divided_ops(memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> list[Divi
     divided = []
     for op in ops:
         if op.name == "linalg.generic" and not is_compute(op):
-            raise error_at(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
+            raise error_at(op, "this linalg.generic has no device operation (sdsc.op)")
         if is_compute(op):
             opcode, space, values = memory.space(op)
             if sdsc.DIVISION not in op.attributes:

@@ -37,7 +37,7 @@ _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 #: Ops other than views that do not read elements.
 _UNREAD = ("stick.pin", "sdsc.clone", "tensor.empty", "arith.constant", "linalg.fill", "func.return")
 
-_RULE = "8-bit tensors are read by matmuls, casts and copies alone"
+_RULE = "only matmuls, casts and copies read 8-bit tensors"
 
 
 def is_integer_product(op: ir.Operation) -> bool:
@@ -70,7 +70,7 @@ def check_one_byte(op: ir.Operation) -> None:
     dtypes = map(element_of, (*op.operands, *op.results))
     dtype = next((name for name in dtypes if name in ONE_BYTE), "")
     if dtype:
-        raise error_at(op, f"'{opcode or op.name}' has no form for {dtype}: {_RULE}")
+        raise error_at(op, f"'{opcode or op.name}' does not support {dtype}: {_RULE}")
 
 
 def narrowing_cast(value: ir.Value) -> Structured | None:

@@ -102,7 +102,7 @@ def _layout_problem(attr: stick.LayoutAttr, type_: ir.RankedTensorType, target: 
         return f"a tensor with a layout has a constant size of 1 or more in each dim, not {list(type_.shape)}"
     problem = stick.layout_problem(attr, type_.rank)
     if problem is not None:
-        return f"the layout of this tensor is none: {problem}"
+        return f"the layout of this tensor is invalid: {problem}"
     if str(type_.element_type) not in ELEMENT_BITS:
         return f"a tensor of {type_.element_type} has no layout on the device"
     layout = stick.layout_from(attr, type_, target)
@@ -161,7 +161,7 @@ def _division(attr: ir.Attribute, target: Target) -> str | None:
     # Check the bound first: the conversion of a division takes a step per slice, and the text may name any number
     # of slices.
     if math.prod(splits) > target.device_cores:
-        return f"the division wants {math.prod(splits)} cores, the device has {target.device_cores}"
+        return f"the division needs {math.prod(splits)} cores, the device has {target.device_cores}"
     mapping = ir.AffineMapAttr(attr.mapping).value
     if (mapping.n_dims, mapping.n_symbols, len(mapping.results)) != (1, 0, len(splits)):
         return f"the map is from a core to the slices of {len(splits)} dims"
@@ -204,13 +204,13 @@ def _host(attr: ir.Attribute) -> str | None:
 
 def _kind(attr: ir.Attribute) -> str | None:
     kind = ir.StringAttr(attr).value
-    return None if kind in _KINDS else f"'{kind}' is none of {', '.join(_KINDS)}"
+    return None if kind in _KINDS else f"'{kind}' is not one of {', '.join(_KINDS)}"
 
 
 def _host_view(attr: ir.Attribute) -> str | None:
     view = ir.DictAttr(attr)
     if not {"array", "offset", "strides"} <= {entry.name for entry in view}:
-        return f"{attr} does not say all of it"
+        return f"{attr} is incomplete"
     array, strides = (list(ir.DenseI64ArrayAttr(view[name])) for name in ("array", "strides"))
     sizes = list(ir.DenseI64ArrayAttr(view["sizes"])) if "sizes" in view else None
     _integer(view["offset"], 0)

@@ -130,7 +130,7 @@ def layout_problem(attr: LayoutAttr, rank: int) -> str | None:
     except ValueError as error:
         return str(error)
     if any(digit.divisor < 1 or (digit.modulus is not None and digit.modulus < 1) for digit in digits):
-        return "a digit is divided by less than 1"
+        return "the divisor of a digit is less than 1"
     return None
 
 

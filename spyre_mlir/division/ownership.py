@@ -114,7 +114,7 @@ class Mismatch(Statement, title="core division mismatch"):
     """Why the cores of an operation cannot access a buffer as it is distributed over their LX."""
 
 
-class PartialSums(Mismatch, sentence="the writer leaves parts of sums on its cores, not the finished values"):
+class PartialSums(Mismatch, sentence="the writer leaves partial sums on its cores, not the final values"):
     """The writer's division splits a reduction."""
 
 
@@ -144,7 +144,7 @@ class OtherRegion(Mismatch):
         return f"core {self.core} writes {written}, but reads {read}"
 
 
-class OtherImage(Mismatch, sentence="each core keeps {stored}, but the reader takes it as {read}"):
+class OtherImage(Mismatch, sentence="each core stores {stored}, but the reader expects {read}"):
     """The reader expects the sticks of a region at other addresses than the writer."""
 
     stored: CoreRegion
@@ -152,7 +152,7 @@ class OtherImage(Mismatch, sentence="each core keeps {stored}, but the reader ta
 
 
 class UnequalCopies(
-    Mismatch, sentence="cores {first} and {core} hold the same, but write {there} and {part}"
+    Mismatch, sentence="cores {first} and {core} hold the same data, but write {there} and {part}"
 ):
     """Two cores hold equal parts of a buffer, but write different parts."""
 

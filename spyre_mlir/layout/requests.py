@@ -86,7 +86,7 @@ class LayoutRequest(Options):
         """
         rank, dtype, subject = len(shape), device_dtype(dtype), f"The layout of {what}"
         if dtype not in ELEMENT_BITS:
-            raise CompileError(f"{subject} cannot be chosen: the device has no {dtype}.")
+            raise CompileError(f"{subject} cannot be chosen: the device does not support {dtype}.")
         sticks = self._sticks(rank, dtype, subject)
         order = self._order(rank, sticks, subject)
         if sticks is None or len(sticks) < 2:

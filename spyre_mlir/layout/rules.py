@@ -465,7 +465,7 @@ def why_no_form(opcode: str, iteration: Iteration) -> str:
     for rule in (RULES[KINDS[name]] for name in names):
         problems = (_first_problem(rule, iteration.reordered(inputs)) for inputs in _orders(rule, iteration))
         distinct = dict.fromkeys(problem or "all its dims have one element" for problem in problems)
-        reasons.append(f"{'; with its inputs turned round '.join(distinct)}: {rule.sentence}")
+        reasons.append(f"{'; with its operands swapped '.join(distinct)}: {rule.sentence}")
     if len(names) == 1 and KINDS[names[0]] is Kind.REDUCE_STICK:
         reasons.append(f"there is no '{names[0]}nonstick'")
     return "; ".join(reasons)

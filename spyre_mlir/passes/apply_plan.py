@@ -71,7 +71,7 @@ class ApplyPlan(Pass):
     def _read(self, module: ir.Operation) -> PlanFile:
         # Each apply-plan of the pipeline reads the file again, because passes share no state except the module.
         if self.file == "-":
-            raise CompileError("A plan file is read several times, so that it cannot be stdin.")
+            raise CompileError("A plan file is read several times, so it cannot be stdin.")
         if self.file:
             return read_plan(read_text(self.file, MAX_BYTES), self.file)
         if sdsc.PLAN not in module.attributes:
@@ -92,7 +92,7 @@ class _Applied:
                 if name is None:
                     raise error_at(op, "this operation has no sdsc.name; run name-operations first")
                 if self.ops.setdefault(name, op) != op:
-                    raise error_at(op, f"this operation is called '{name}', as another one is")
+                    raise error_at(op, f"this operation has the name '{name}' of another operation")
         self.arguments = list(func.regions[0].blocks[0].arguments)
         hosts = [attributes[sdsc.HOST] for attributes in argument_attributes(func)]
         self.labels = {ir.StringAttr(host.label).value: number for number, host in enumerate(hosts)}
@@ -106,7 +106,8 @@ class _Applied:
                 self._check_source(entry)
                 if entry.tiling:
                     self.fail(
-                        f"{entry.path}.tiling", f"is of '{entry.name}', which is made after loops are chosen"
+                        f"{entry.path}.tiling",
+                        f"is of '{entry.name}', which is inserted after loops are chosen",
                     )
             elif (loops := entry.tiling) is not None:
                 generic = structured(op, known)
@@ -143,9 +144,7 @@ class _Applied:
         for entry in self.plan.arguments:
             number = self.labels.get(entry.name)
             if number is None:
-                self.fail(
-                    f"{entry.path}.name", f"is '{entry.name}', which is not needed: leave the entry out"
-                )
+                self.fail(f"{entry.path}.name", f"is '{entry.name}', which is not needed: remove the entry")
             if entry.layout is not None:
                 path = f"{entry.path}.layout"
                 value = self.arguments[number]
@@ -223,7 +222,7 @@ class _Applied:
         missing = [f"'{entry.name}'" for entry in entries if entry.name not in self.ops]
         if missing:
             these = f"The compiler does not insert {listed(missing)} with these pins"
-            text = f"{these}: leave out what the plan says of it."
+            text = f"{these}: remove the plan entries."
             raise CompileError(text, self.plan.filename)
 
     # -- the program and the plan ---------------------------------------------------------------------
@@ -310,7 +309,7 @@ class _Applied:
         layout = stick.layout_of(value.type, self.target)
         if layout is None or not same_order(layout, expected):
             got = "no layout" if layout is None else f"the layout {stick.affine_map(layout)}"
-            self.fail(path, f"cannot hold: {what} has {got}, which follows from what reads it")
+            self.fail(path, f"is not possible: {what} has {got}, which its readers require")
 
     # -- pins -----------------------------------------------------------------------------------------
 

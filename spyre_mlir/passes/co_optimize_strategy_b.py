@@ -78,7 +78,7 @@ class CoOptimizeStrategyB(Pass):
             leaves = f"10^{math.log10(result.leaves):.0f}" if is_large else f"{result.leaves:,}"
             text = (
                 f"bytes of traffic, the fewest of the first {result.scored} of {leaves} combinations of"
-                " divisions: the option leaves bounds the search, so a better one may be unseen"
+                " divisions: the option leaves bounds the search, so a better combination may exist"
             )
         self.remark(func, "divisions", text, before=result.before, after=result.after)
 

@@ -108,7 +108,9 @@ class _Lowering:
     def __init__(self, module: ir.Operation) -> None:
         funcs = functions(module)
         if len(funcs) != 1:
-            raise CompileError(f"a bundle is made of one function with a body, this module has {len(funcs)}")
+            raise CompileError(
+                f"a bundle is built from one function with a body, but this module has {len(funcs)}"
+            )
         self.module = module
         (func,) = funcs
         self.func = func
@@ -385,7 +387,7 @@ class LxContents:
         root = self.memory.place(op.operands[0]).buffer
         plan = relayout(space, self.core_views[root], division) if root in self.core_views else None
         if plan is None:
-            raise error_at(op, "a shuffle takes slices that are in LX, but its source is not there")
+            raise error_at(op, "the source of a shuffle must be in LX")
         return plan
 
 
@@ -543,7 +545,7 @@ class KernelBuffers:
         """Return the host attribute of an argument or a result."""
         host = named.get(sdsc.HOST)
         if not isinstance(host, sdsc.HostAttr):
-            raise error_at(self.func, f"{what} does not say what the host makes of it (sdsc.host)")
+            raise error_at(self.func, f"{what} has no host array (sdsc.host)")
         if (_text(host.kind) == "result") != what.startswith("result"):
             raise error_at(self.func, f"{what} is of the kind '{_text(host.kind)}' in its sdsc.host")
         # The host passes arrays by name, so two arguments must not share one.

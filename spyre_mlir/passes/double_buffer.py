@@ -86,7 +86,7 @@ class DoubleBuffer(BeforePlanning):
         # Streams without a remaining clone give the same plan.
         plans = [plan for plan in plans if plan.loads and (plan.clones or plan is plans[0])]
         if not plans:
-            self.remark(func, "no double buffers", "no operation computes while a load of its loop waits")
+            self.remark(func, "no double buffers", "no operation of its loop can run during a load")
             return
         if not self.compare:
             replace_function(func, plans[0].module)
@@ -97,12 +97,12 @@ class DoubleBuffer(BeforePlanning):
         timed = ((plan, self._time(functions(plan.module.operation)[0], evaluator)) for plan in plans)
         prices = {plan: price for plan, price in timed if price is not None}
         if not prices:
-            text = f"LX has no room for what is loaded ahead; {before} without that"
+            text = f"the tiles that are loaded ahead do not fit LX; {before} without double buffers"
             self.remark(func, "no double buffers", text)
             return
         best = min(prices, key=lambda plan: prices[plan].nanoseconds)
         after = prices[best]
-        text = f"{before} with loads where they are read, {after} with {best.loads} elsewhere, {best.pairs} of them"
+        text = f"{before} without moved loads, {after} with {best.loads} elsewhere, {best.pairs} of them"
         text += " into ping-pong buffers"
         # Pairs take LX capacity from other buffers; if those spill, the memory that loads wait for is busier.
         if after.nanoseconds >= before.nanoseconds or after.bytes > MOST_TRAFFIC * before.bytes:

@@ -169,7 +169,7 @@ class _Expansion:
                 return None
             pair = next(self._mergeable(), None)
             if pair is None:
-                return f"a matmul would be none of the device: {problem}"
+                return f"a matmul would not be a device operation: {problem}"
             outer, inner = pair
             # The outermost factor of a chain represents the whole chain, so that its size is one product.
             self.merged[inner] = self.merged.get(outer, outer)

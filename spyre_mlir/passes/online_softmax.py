@@ -94,7 +94,7 @@ class OnlineSoftmax(EvaluatingPass):
                 except NotOnline as refusal:
                     # The cost of the softmax and of the matmul that reads it.
                     price = evaluator.cost(group_module(around_softmax(op), {})) or "not possible"
-                    text = f"attention stays as it is: {refusal}; untiled: {price}"
+                    text = f"attention is not tiled: {refusal}; untiled: {price}"
                     self.remark(op, "no tiling", text)
                     continue
                 if attention is not None and self._visit(attention, str(number), evaluator):

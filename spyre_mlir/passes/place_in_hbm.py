@@ -89,6 +89,6 @@ class PlaceInHbm(Pass):
             load = Instance.of(buffers, space).load
             reason = f"intermediates need {load} bytes at once, the pool has {space.capacity}"
             if load <= space.capacity:
-                reason += ", and no way was found to put them side by side"
+                reason += ", and no placement without overlap was found"
             raise CompileError(reason, location_of(func.location))
         return plan

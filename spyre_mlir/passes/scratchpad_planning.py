@@ -156,7 +156,7 @@ class ScratchpadPlanning(Pass):
                     # A buffer that is pinned to device memory is ineligible for LX.
                     all_candidates[index] = replace(candidate, reasons=(PinnedElsewhere(pin.placement),))
                     break
-        text = f"{len(pinned)} buffers stay where the plan file pins them, the others are fitted around them"
+        text = f"{len(pinned)} buffers stay at the addresses of the plan file; other buffers are placed around them"
         self.remark(usage.func, "pins", text)
         buffers = [candidate.buffer for candidate in all_candidates if not candidate.reasons]
         names = {buffer.name for buffer in buffers}
@@ -182,7 +182,7 @@ class ScratchpadPlanning(Pass):
             if user.opcode == SHUFFLE and not placed.issuperset(map(usage.root, user.values))
         ]
         for user in dropped:
-            self.remark(user.op, "no relayout", "LX has no room for its source and its result")
+            self.remark(user.op, "no relayout", "its source and its result do not fit LX together")
             user.op.results[0].replace_all_uses_with(user.op.operands[0])
             user.op.erase()
         return bool(dropped)

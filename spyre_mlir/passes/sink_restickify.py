@@ -120,7 +120,7 @@ class SinkRestickify(Pass):
             return
         point, reason = (
             ir.InsertionPoint.after(conversion),
-            f"{division.copies} cores want each part of the tile",
+            f"{division.copies} cores read each part of the tile",
         )
         shuffled = insert_clone(
             tile, division, point, conversion.location, self.name, reason, over_the_ring=True

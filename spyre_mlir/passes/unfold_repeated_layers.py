@@ -82,7 +82,7 @@ class UnfoldRepeatedLayers(Pass):
         unfolding.apply()
         del module.attributes[sdsc.FOLDED]
         copies = sum(layers.copies for layers in repetitions)
-        self.remark(funcs[0], "layers", f"{copies} layers are copies of one that is planned")
+        self.remark(funcs[0], "layers", f"{copies} layers are copies of one planned layer")
         return True
 
 

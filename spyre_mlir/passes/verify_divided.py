@@ -61,7 +61,7 @@ def _problem(
         return f"the division names {len(splits)} dims, the operation has {len(space.sizes)}"
     cores = math.prod(splits)
     if not 1 <= cores <= space.target.device_cores:
-        return f"the division wants {cores} cores, the device has {space.target.device_cores}"
+        return f"the division needs {cores} cores, the device has {space.target.device_cores}"
     shares = shares_of(space.units, splits)
     for dim, (split, units) in enumerate(zip(splits, space.units, strict=True)):
         if (split - 1) * shares[dim] >= units:
@@ -74,7 +74,7 @@ def _problem(
     if not parts:
         return combine and f"no reduction is split, so there is nothing to combine by '{combine}'"
     if combine is None:
-        return f"dim {parts[0]} is reduced and divided, but no one combines the partial results"
+        return f"dim {parts[0]} is reduced and divided, but no operation combines the partial results"
     if combine != COMBINE[opcode]:
         return f"partial results of '{opcode}' are combined by '{COMBINE[opcode]}', not by '{combine}'"
     if len(parts) > 1:

@@ -61,7 +61,7 @@ def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
             capacity = max(capacity, view.stick_elements(dim))
             if capacity < space.padded[dim]:
                 needed = f"{space.padded[dim]} positions (whole sticks)"
-                raise error_at(op, f"dim {dim} needs room for {needed}, not {capacity}")
+                raise error_at(op, f"dim {dim} needs a capacity of {needed}, not {capacity}")
     if op.name in COPIES:
         # A copy keeps the stick dims; only a restickify exchanges its single stick dim.
         source, result = space.views

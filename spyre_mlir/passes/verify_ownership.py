@@ -52,7 +52,7 @@ def _problem(space: Space, division: Division) -> str | None:
     parts = math.prod(division.splits[dim] for dim in space.reduced)
     twice = next((group for group in division.groups if len(group) != parts), None)
     if twice is not None:
-        return f"cores {list(twice)} make one part of the result, which {parts} should"
+        return f"cores {list(twice)} compute one part of the result, but {parts} should"
     # Halos around slices are ignored, because several cores have them.
     view = core_view(replace(space, halos=()), len(space.views) - 1, division)
     finished = [view.regions[core] for core in division.finishers]

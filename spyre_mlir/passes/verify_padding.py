@@ -84,7 +84,7 @@ class _PaddingCheck:
                 expected, actual = state_text(NEUTRAL[opcode]), state_text(masks[dim])
                 raise error_at(op, f"the mask of d{dim} reads as {actual}; '{opcode}' needs {expected}")
         for dim in sorted(masks.keys() - unmet.keys()):
-            text = f"the mask of d{dim} is idle: no padding there changes the result of '{opcode}'"
+            text = f"the mask of d{dim} is redundant: no padding there changes the result of '{opcode}'"
             raise error_at(op, text)
 
     def _unmet(self, op: ir.Operation, neutral: float) -> dict[int, str]:

@@ -577,8 +577,8 @@ class PipelineEvaluator:
             if evaluated is not None:
                 yield evaluated
         raise CompileError(
-            f"A pass needs the cost of its choices, which is known after the pass '{name}', but '{name}' does not follow it; "
-            "give it a whole pipeline, as 'spyre-opt --dump-pass-pipeline' prints one."
+            f"A pass needs the cost of its choices, but the pass '{name}', which determines the cost, does not "
+            "follow it; use a whole pipeline, as 'spyre-opt --dump-pass-pipeline' prints it."
         )
 
     def _run(self, passes: Sequence[Pass | PipelineStep], module: ir.Module) -> CompileError | None:
@@ -644,5 +644,5 @@ def execute(step: Pass | PipelineStep, module: ir.Module) -> None:
 def no_layout(error: ViewError, target: Target) -> CompileError:
     """Return the diagnostic for a layout that a pass needs but that is impossible with the device's stick size."""
     return CompileError(
-        f"A tensor cannot lie in sticks of {target.stick_bytes} bytes as an operation wants it: {error}."
+        f"A tensor cannot have the layout that an operation needs in sticks of {target.stick_bytes} bytes: {error}."
     )

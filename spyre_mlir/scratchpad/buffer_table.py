@@ -121,7 +121,7 @@ def _buffer(row: TableRow, alignment: int) -> LifetimeBoundBuffer:
     if uses != sorted(uses):
         raise row.error("uses", f"The uses {uses} do not rise.")
     if (uses[0], uses[-1]) != (lower, upper - 1):
-        text = f"The uses are to begin at {lower} and to end at {upper - 1}, as the life does."
+        text = f"The uses must begin at {lower} and end at {upper - 1}, as the live range does."
         raise row.error("uses", text)
     fields: dict[str, Any] = {
         "in_place_parents": tuple(dict.fromkeys(row.names("in_place_parent"))),

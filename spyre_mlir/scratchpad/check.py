@@ -141,7 +141,7 @@ def check_spill_and_reload_plan(
         in_order = sorted(blocks_of_buffer, key=lambda block: block.buffer.first)
         for before, after in itertools.pairwise(in_order):
             if after.buffer.first <= before.buffer.last:
-                raise PlanError(f"Buffer {before} is kept once more before that ends, as {after}.")
+                raise PlanError(f"Buffer {before} overlaps its later residency {after}.")
     everything = [block for blocks_of_buffer in blocks.values() for block in blocks_of_buffer]
     _check_overlaps(everything)
     traffic = sum(

@@ -43,7 +43,7 @@ func.func @cut(%x: tensor<128x32xf16> {sdsc.host = #sdsc.host<"x", "input", "f16
   %b = "sdsc.clone"(%y) : (tensor<128x32xf16>) -> tensor<128x32xf16>
   %e = tensor.empty() : tensor<128x64xf16>
   %0 = tensor.insert_slice %a into %e[0, 0] [128, 32] [1, 1] : tensor<128x32xf16> into tensor<128x64xf16>
-  // expected-error@below {{the result of 'tensor.insert_slice', tensor<128x64xf16>: the pinned layout breaks a rule: its part at [0, 32] has no place in it: a slice from 32 by 1 cuts the sticks of dim 1}}
+  // expected-error@below {{the result of 'tensor.insert_slice', tensor<128x64xf16>: the pinned layout breaks a rule: its part at [0, 32] does not fit it: a slice from 32 by 1 cuts the sticks of dim 1}}
   %1 = tensor.insert_slice %b into %0[0, 32] [128, 32] [1, 1] : tensor<128x32xf16> into tensor<128x64xf16>
   %2 = "stick.pin"(%1) {stick.to = #stick.layout<affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>>} : (tensor<128x64xf16>) -> tensor<128x64xf16>
   return %2 : tensor<128x64xf16>

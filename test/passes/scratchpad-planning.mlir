@@ -75,7 +75,7 @@ func.func @clone(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
 // -----
 // The sums of cores that share a value are not on the cores that read it; a slice of rows is divided in another way.
 // CHECK-LABEL: func.func @barred(
-// CHECK: sdsc.op<"sumnonstick", {}>, sdsc.spilled = ["core division mismatch: 'add' reads it: the writer leaves parts of sums on its cores, not the finished values"]
+// CHECK: sdsc.op<"sumnonstick", {}>, sdsc.spilled = ["core division mismatch: 'add' reads it: the writer leaves partial sums on its cores, not the final values"]
 // CHECK: sdsc.op<"exp", {}>, sdsc.spilled = ["core division mismatch: 'abs' reads a part of it: core 0 writes 4 x 4 sticks {{.*}}, but reads 4 x 2 sticks
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #column = affine_map<(d0, d1) -> (d1)>

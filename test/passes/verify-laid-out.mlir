@@ -54,7 +54,7 @@ func.func @no_view(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
 func.func @room(%x: tensor<100x64xf16, #stick.layout<#columns>>) {
-  // expected-error@below {{dim 0 needs room for 128 positions (whole sticks), not 100}}
+  // expected-error@below {{dim 0 needs a capacity of 128 positions (whole sticks), not 100}}
   %0 = "stick.restickify"(%x) : (tensor<100x64xf16, #stick.layout<#columns>>) -> tensor<100x64xf16, #stick.layout<#rows>>
   return
 }
@@ -221,7 +221,7 @@ func.func @column(%x: tensor<128x256xf16, #stick.layout<#rows>>, %y: tensor<128x
 #id = affine_map<(d0) -> (d0)>
 func.func @cast(%x: tensor<96xf16, #stick.layout<#half>>) {
   %e0 = tensor.empty() : tensor<96xf32, #stick.layout<#single>>
-  // expected-error@below {{dim 0 needs room for 128 positions (whole sticks), not 96}}
+  // expected-error@below {{dim 0 needs a capacity of 128 positions (whole sticks), not 96}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<96xf16, #stick.layout<#half>>) outs(%e0 : tensor<96xf32, #stick.layout<#single>>) attrs = {sdsc.op = #sdsc.op<"dl16tofp32", {}>} {
   ^bb0(%a0: f16, %o: f32):
     linalg.yield %o : f32

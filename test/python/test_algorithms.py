@@ -208,7 +208,7 @@ RAISES = "raise KeyError('lost')"
         ("cost model", ("return 500.0 *", "return -1.0 *"), 5, "compute_ns is -.*; it must be a finite number"),
         ("cost model", ("/ 1000", "* float('nan')"), 5, "memory_ns is nan|stream_ns is nan"),
         ("layout choice", ("return best", "return best[1:]"), 5, "entries for"),
-        ("layout choice", ("return best", "return None"), 5, "it is None, but there are states that cost"),
+        ("layout choice", ("return best", "return None"), 5, "it is None, but the best states cost"),
         ("layout choice", ("return best", "return [99] * len(best)"), 5, "entry 0 is 99; it must be an integer from 0"),
         ("layout choice", ("return best", "problem.tables[min(problem.tables)][:] = 0"), 16, "read-only"),
         ("joint division", ("return [0]", "return [-1]"), 5, "entry 0 is -1"),

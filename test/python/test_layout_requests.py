@@ -90,7 +90,9 @@ def test_refusals(case):
 
 
 def test_types_that_the_device_has_not():
-    with pytest.raises(CompileError, match="The layout of 'x' cannot be chosen: the device has no f64"):
+    with pytest.raises(
+        CompileError, match="The layout of 'x' cannot be chosen: the device does not support f64"
+    ):
         LayoutRequest().layout(default_target(), (3,), "f64", "'x'")
 
 

@@ -263,7 +263,7 @@ def test_warnings_of_passes_are_warnings_of_python() -> None:
     """``compile`` warns of names that are missing, at the place in the source."""
     with pytest.warns(
         spyre_mlir.PassWarning,
-        match="4:8: warning: no hint can tile what has no name: dim 0 of argument 'arg0'",
+        match="4:8: warning: a hint cannot tile a dim without a name: dim 0 of argument 'arg0'",
     ):
         spyre_mlir.compile(UNNAMED)
 

@@ -98,8 +98,8 @@ def test_softmax_over_each_dim(shape: str, numerics: str):
 @pytest.mark.parametrize(
     ("op", "advice"),
     [
-        ("arith.addf %x, %x : tensor<16x64xf16>", "--convert-elementwise-to-linalg makes linalg of it"),
-        ("math.exp %x : tensor<16x64xf16>", "--convert-elementwise-to-linalg makes linalg of it"),
+        ("arith.addf %x, %x : tensor<16x64xf16>", "--convert-elementwise-to-linalg converts it to linalg"),
+        ("math.exp %x : tensor<16x64xf16>", "--convert-elementwise-to-linalg converts it to linalg"),
         ("tosa.exp %x : (tensor<16x64xf16>) -> tensor<16x64xf16>", "tosa-to-linalg"),
     ],
 )

@@ -189,7 +189,7 @@ REFUSED = {
     ),
     "padding in a result": (
         lambda: spyre_mlir.compile(lambda x: x + 1, (X,), layouts={"result0": {"stick_dims": [1, 2]}}),
-        "The layout of 'result0' has padding between the elements of [3, 100, 130], which the host alone writes",
+        "The layout of 'result0' has padding between the elements of [3, 100, 130], which only the host writes",
     ),
     "padding in a model": (
         lambda: spyre_mlir.compile(lambda x: torch.ops.spyre.restickify(x + 1, [1, 2]), (X,)),

@@ -363,7 +363,10 @@ TOP = iteration((64, 65, 4), "01", "02", reduced="1")
 NORM = iteration((64, 65), "01", "0", "1", "01")
 CONV = iteration((64, 65, 66, 3), "023", "123", "01", reduced="23", windows="3")
 STICK_RULE = "a reduction over the stick reduces the dim in the stick and no other, its result is sparse"
-MATMUL_RULE = "a matmul has the contracted dim in the stick of input 1, its columns in the sticks of input 2 and the result"
+MATMUL_RULE = (
+    "a matmul has the contracted dim in the stick of input 1, "
+    "its columns in the sticks of input 2 and the result"
+)
 
 VIOLATIONS = [
     ("add", SQUARE, (1, 0, 1), "input 2 has dim 0 in the stick; expected dim 1 as in the result: "
@@ -419,7 +422,7 @@ NO_FORM = [
     ("sum", iteration((64,), "0", "0"), "it has no reduced dim; expected at least 1: "
      "a reduction over other dims than the stick keeps the stick in its result; "
      f"it has no reduced dim; expected at least 1: {STICK_RULE}"),
-    ("batchmatmul", THREE, "it has 3 row dims [0, 1, 2]; expected at most 2; with its inputs turned round "
+    ("batchmatmul", THREE, "it has 3 row dims [0, 1, 2]; expected at most 2; with its operands swapped "
      f"it has 3 column dims [0, 1, 2]; expected exactly 1: {MATMUL_RULE}"),
     ("ReStickifyOpHBM", iteration((1, 1), "01", "01"), "all its dims have one element: "
      "a restickify moves the stick from one dim to another"),

@@ -17,7 +17,7 @@ func.func @element(%x: tensor<64xf16>) {
 // A division has as many slices as the device has cores, at most: nothing is computed for more.
 #map = affine_map<(d0) -> (d0 mod 2, 0)>
 func.func @cores(%x: tensor<64x64xf16>) {
-  // expected-error@below {{the division wants 4294967296 cores, the device has 32}}
+  // expected-error@below {{the division needs 4294967296 cores, the device has 32}}
   %0 = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[2147483648, 2], #map>} : (tensor<64x64xf16>) -> tensor<64x64xf16>
   return
 }
