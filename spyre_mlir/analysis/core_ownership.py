@@ -13,7 +13,7 @@ from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
 from spyre_mlir.division.ownership import CoreRegion, Mismatch, subview_mismatch
 from spyre_mlir.division.relayout import held_view, relayout
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, counted
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir, location_of
@@ -142,7 +142,9 @@ def divided_ops(memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> list[Divi
             division = memory.division(op)
             dims = len(division.splits)
             if dims != len(space.sizes):
-                raise error_at(op, f"the division names {dims} dims, the operation has {len(space.sizes)}")
+                raise error_at(
+                    op, f"the division has {counted(dims, 'dim')}, the operation has {len(space.sizes)}"
+                )
             moving = frozenset(operand for operand, value in enumerate(values) if memory.place(value).moves)
             fills = memory.is_whole(values[-1])
             divided.append(Divided(op, opcode, space, values, division, executions(op), moving, fills))

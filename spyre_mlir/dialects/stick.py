@@ -33,6 +33,7 @@ from collections.abc import Mapping
 from spyre_mlir.dialects.attributes import from_dims, to_dims
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.dialects.verification import copied_types, keeps_elements, required
+from spyre_mlir.errors import counted
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.padding import States
 from spyre_mlir.mlir import ext, ir
@@ -113,7 +114,7 @@ def _has_fitting_request(op: ir.OpView) -> bool:
         return required(op, False, f"'{TO}' must be a #stick.layout, not {attr}")
     dims = ir.AffineMapAttr(attr.map).value.n_dims
     if dims != rank:
-        return required(op, False, f"'{TO}' is a layout of {dims} dims, but the tensor has {rank}")
+        return required(op, False, f"'{TO}' is a layout of {counted(dims, 'dim')}, but the tensor has {rank}")
     problem = layout_problem(attr, rank)
     return required(op, problem is None, f"'{TO}' is not a layout: {problem}")
 
@@ -122,7 +123,7 @@ def layout_problem(attr: LayoutAttr, rank: int) -> str | None:
     """Describe an error in a layout for tensors of a rank; None if there is none."""
     map_ = ir.AffineMapAttr(attr.map).value
     if map_.n_dims != rank or map_.n_symbols:
-        return f"its map has {map_.n_dims} dims and {map_.n_symbols} symbols, the tensor has {rank} dims"
+        return f"its map has {counted(map_.n_dims, 'dim')} and {counted(map_.n_symbols, 'symbol')}, the tensor has {rank}"
     if not len(map_.results):
         return "its map has no results"
     try:

@@ -244,7 +244,7 @@ def _core_view(
     dims = sorted({axis.dim for axis in view.axes})
     # The contribution of each slice of each dim to a region: the begin and the steps.
     parts_of_dim: dict[int, list[CoreRegion | None]] = {dim: [] for dim in dims}
-    touched = list(shares)
+    accessed = list(shares)
     windows = dict(slid)
     for dim in dims:
         axes = [axis for axis in view.axes if axis.dim == dim]
@@ -277,12 +277,12 @@ def _core_view(
     slices = tuple((axis.stride, splits[axis.dim]) for axis in view.axes if splits[axis.dim] > 1)
     # The image has a full share of every dim; a dim with one axis has all positions, even beyond its extent.
     for dim, window in slid:
-        touched[dim] = window.most_accessed(shares[dim])
+        accessed[dim] = window.most_accessed(shares[dim])
     counts = []
     for axis in view.axes:
-        count = -(-touched[axis.dim] // axis.divisor)
+        count = -(-accessed[axis.dim] // axis.divisor)
         if sum(other.dim == axis.dim for other in view.axes) > 1:
-            begin, end = _range(axis, 0, touched[axis.dim] - 1)
+            begin, end = _range(axis, 0, accessed[axis.dim] - 1)
             count = end - begin
         counts.append((axis.stride, count))
     image = _merged([tuple(step for step in counts if step[1] > 1)])

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.loops import LOOP, terminator
 from spyre_mlir.dialects.structured import use_empty
+from spyre_mlir.errors import counted
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
@@ -37,7 +38,11 @@ class DropDeadResults(Pass):
         for op in _operations(module, lambda op: op.name == "linalg.generic" and len(op.results) > 1):
             live = _live(op)
             if live and len(live) < len(op.results):
-                self.remark(op, "rewrite", f"dropped {len(op.results) - len(live)} results without a reader")
+                self.remark(
+                    op,
+                    "rewrite",
+                    f"dropped {counted(len(op.results) - len(live), 'result')} without a reader",
+                )
                 _rebuild(op, live)
 
 

@@ -14,6 +14,7 @@ from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division import Division
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.division.spans import out_of_reach, span_bytes
+from spyre_mlir.errors import counted
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -58,7 +59,7 @@ def _problem(
     """Return the error in a division. Results are cached because a program repeats few divisions."""
     splits = division.splits
     if len(splits) != len(space.sizes):
-        return f"the division names {len(splits)} dims, the operation has {len(space.sizes)}"
+        return f"the division has {counted(len(splits), 'dim')}, the operation has {len(space.sizes)}"
     cores = math.prod(splits)
     if not 1 <= cores <= space.target.device_cores:
         return f"the division needs {cores} cores, the device has {space.target.device_cores}"

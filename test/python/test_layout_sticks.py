@@ -89,9 +89,9 @@ def test_orders_of_a_tensor_with_several_stick_dims():
 
 WRONG = [
     (((0, 2), (1, 32)), None, "The stick holds 64 elements, but a stick of i8 has 128."),
-    ((), None, "The stick holds 1 elements, but a stick of i8 has 128."),
+    ((), None, "The stick holds 1 element, but a stick of i8 has 128."),
     (((2, 2), (1, 64)), None, "The stick names dim 2, but the tensor has 2 dims."),
-    (((0, 1), (1, 128)), None, "The stick has 1 elements of dim 0; a part of it has at least 2."),
+    (((0, 1), (1, 128)), None, "The stick has 1 element of dim 0; a dim in a stick has at least 2."),
     (((0, 2), (1, 64)), [1, 0], r"dim_order \[1, 0\] must end in dim 1, the innermost of the stick."),
     (((0, 2), (1, 64)), [0, 1, -1], r"dim_order \[0, 1, -1\] must end in dim 1, the innermost of the stick."),
     (((0, 2), (1, 64)), [1], r"dim_order \[1\] must name each of the 2 dims once: dim 0 is missing."),
