@@ -113,7 +113,7 @@ class AliasAnalysis:
         if op.name in COPIES:
             return op.operands[0], op.results[0]
         generic, _ = self._generic(op)
-        # The destination is missing on purpose: none of its elements is read, and the result stands for its buffer.
+        # The destination is omitted: none of its elements is read, and the result represents its buffer.
         return (*generic.inputs, generic.result)
 
     def _generic(self, op: ir.Operation) -> tuple[Structured, str]:

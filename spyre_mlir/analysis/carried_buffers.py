@@ -70,7 +70,7 @@ def _reads_in_place(producer: ir.Operation, argument: ir.Value) -> bool:
 def is_read_from(value: ir.Value, first: ir.Operation, writers: Sequence[ir.Operation]) -> bool:
     """Return whether ``first``, an op in the same block, or a later op reads a value or a view of it.
 
-    ``writers``, which update the buffer, do not count, nor does an operand that is only a destination.
+    ``writers``, which update the buffer, and operands that are only destinations are ignored.
     """
     for use in value.uses:
         user = use.owner.operation

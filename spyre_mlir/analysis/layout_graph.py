@@ -50,7 +50,7 @@ _LARGE = 1 << 17
 
 
 class LayoutGraph:
-    """The tensor ``graph`` of a function and, for each tensor, the IR value that it stands for.
+    """The tensor ``graph`` of a function and, for each tensor, the IR value that it represents.
 
     ``tensors`` maps each value to its tensor: a ``stick.pin`` is the tensor of its operand, an insertion is the buffer
     that it fills. ``insertions`` has the insertions into each buffer, in order. An iter_arg has three tensors:

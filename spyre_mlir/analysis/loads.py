@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loads: operations that read only host data and wait for device memory, so that others can compute meanwhile."""
+"""Loads: operations that read only host data and wait for device memory, during which others can compute."""
 
 from __future__ import annotations
 

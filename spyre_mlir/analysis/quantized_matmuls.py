@@ -4,7 +4,7 @@
     int8 x int8 -> i32     the device accumulates in more than 16 bits and rounds the sum to DL16: it cannot return i32
     fp8 x fp8   -> f32     likewise, as for a matmul of fp16
 
-So ``batchmatmulint8`` stands for a sum in i32, ``batchmatmulfp8`` for a sum in f32, until its readers are known. A sum
+So ``batchmatmulint8`` denotes a sum in i32, ``batchmatmulfp8`` a sum in f32, until its readers are known. A sum
 that is scaled and ends in fp16 may be rounded to DL16 under any precision policy; the device cannot compute other
 sums. Apart from these matmuls, only casts and copies read or write 8-bit elements.
 """

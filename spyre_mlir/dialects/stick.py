@@ -123,7 +123,7 @@ def layout_problem(attr: LayoutAttr, rank: int) -> str | None:
     """Describe an error in a layout for tensors of a rank; None if there is none."""
     map_ = ir.AffineMapAttr(attr.map).value
     if map_.n_dims != rank or map_.n_symbols:
-        return f"its map has {counted(map_.n_dims, 'dim')} and {counted(map_.n_symbols, 'symbol')}, the tensor has {rank}"
+        return f"its map has {counted(map_.n_dims, 'dim')} and {counted(map_.n_symbols, 'symbol')}; the rank is {rank}"
     if not len(map_.results):
         return "its map has no results"
     try:

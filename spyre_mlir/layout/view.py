@@ -238,7 +238,7 @@ class BufferView:
     def run_bytes(self, tile: Sequence[int]) -> int:
         """Return a lower bound of the contiguous bytes in a transfer of one tile: whole sticks, at least one.
 
-        ``tile`` has a size in elements for each dim; a size beyond the dim stands for the whole dim. A tile
+        ``tile`` has a size in elements for each dim; a size beyond the dim means the whole dim. A tile
         begins at a multiple of its size in each dim and is whole. For every tile, consider the sticks that hold an
         element of it: no maximal run of adjacent sticks is shorter than the result. The result is the length of
         the shortest such run if each dim has one axis (``why_not_addressable``). It may be less for a dim in pieces

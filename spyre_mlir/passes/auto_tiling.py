@@ -28,19 +28,19 @@ from spyre_mlir.tiling.tiling_choice import TilingCandidate, TilingChoice, Tilin
 #: Dims of an operation, each with its tiles, from the outer to the inner loop.
 Tiles = tuple[tuple[int, DimTiles], ...]
 
-#: The most tile counts that are tried along the same dims.
+#: Maximum number of tile counts that are tried along the same dims.
 _MOST_COUNTS = 64
 
 #: The assumed number of cores that read the same columns of a weight.
 _SHARING = 8
 
-#: The most operations of a run: one evaluation takes as long as compiling the run.
+#: Maximum number of operations of a run: one evaluation takes as long as compiling the run.
 _LONGEST = 64
 
 
 @dataclass(frozen=True)
 class AutoTiling(EvaluatingPass):
-    """Tile operations whose operands are out of a core's reach, and runs whose intermediates do not fit in LX.
+    """Tile operations whose operands exceed the span of a core, and runs whose intermediates do not fit in LX.
 
     ``spans``: if an operand is so large that no division lets each core address its part, the operation is tiled along
     the dim, or two dims if one is not enough, and into the number of tiles with the least time. ``spills``: if the

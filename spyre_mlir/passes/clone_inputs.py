@@ -93,7 +93,7 @@ def _by_core_view(
 ) -> list[tuple[CoreView, ir.Value, list[BufferUse]]]:
     """Group reads by bundle, core view and value that they read: a buffer can be read while it is being filled.
 
-    Groups are in the order of their first reads. Reads without a region per core are left out, and so are indirect
+    Groups are in the order of their first reads. Reads without a region per core are excluded, and so are indirect
     reads, which access device memory.
     """
     groups: list[tuple[CoreView, ir.Value, list[BufferUse]]] = []

@@ -41,7 +41,7 @@ from spyre_mlir.rewriting.outlining import replace_operands
 from spyre_mlir.rewriting.tensor_builders import index_constant
 from spyre_mlir.target.ops import DEVICE_OPS
 
-#: The most traffic, relative to the program without loads ahead: ping-pong buffers leave less capacity for others.
+#: Maximum traffic, relative to the program without loads ahead: ping-pong buffers reduce the capacity for others.
 MOST_TRAFFIC = 1.01
 
 

@@ -322,7 +322,7 @@ class JointPlanning(EvaluatingPass):
     for the whole program by the cost model, which includes lost parallelism. A remark reports a lower bound on the time
     of any such plan. Choices that a plan file pins are kept.
 
-    ``variants`` is the most divisions to try per operation; ``relayouts`` allows the ring;
+    ``variants`` is the maximum number of divisions to try per operation; ``relayouts`` allows the ring;
     ``matmul=specified`` keeps the slices of matmuls; ``compare`` accepts the new plan only if the timeline of the whole
     program, planned to its end, is shorter than with the old plan; ``joint_division`` is the name of another search
     (docs/writing-an-algorithm.md).
@@ -430,7 +430,7 @@ class JointPlanning(EvaluatingPass):
             return joint, planned
         # It takes longer than predicted: placements are chosen independently, and LX had no capacity for all.
         smaller = replace(plan.divide(self.joint_division, relayouts, parts=2), bound=joint.bound)
-        if _changes_alike(joint, smaller):
+        if _has_equal_changes(joint, smaller):
             return joint, planned
         return _better((joint, planned), (smaller, self._evaluated(plan, smaller, evaluator)))
 
@@ -496,7 +496,7 @@ def _may_win(nanoseconds: float, attempts: Sequence[_Attempt], unplanned: Progra
     )
 
 
-def _changes_alike(joint: JointDivision, other: JointDivision) -> bool:
+def _has_equal_changes(joint: JointDivision, other: JointDivision) -> bool:
     """Return whether two plans have the same divisions and relayouts; which buffers stay in LX is planned later."""
     rings = (
         [(number, placement) for number, placement in enumerate(plan.placements) if _is_relayout(placement)]

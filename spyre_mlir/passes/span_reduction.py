@@ -80,7 +80,7 @@ class SpanReduction(Pass):
 #: Operations that change the layout of a tensor: its stick dims, or only the order of its dims.
 CONVERSIONS = ("stick.restickify", "sdsc.clone")
 
-#: The most parts of one tensor: each part is a separate operation.
+#: Maximum number of parts of one tensor: each part is a separate operation.
 _MOST_PARTS = 64
 
 

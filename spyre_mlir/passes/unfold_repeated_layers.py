@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Copies the plan of one layer to the layers that were left out."""
+"""Copies the plan of one layer to the folded layers."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class NotPeriodic(Exception):
 
 @dataclass(frozen=True)
 class UnfoldRepeatedLayers(Pass):
-    """Restore the layers that ``fold-repeated-layers`` left out, as copies of a planned layer.
+    """Restore the layers that ``fold-repeated-layers`` removed, as copies of a planned layer.
 
     Two kept layers must have equal plans, including the scratchpads (``analysis/repeated_layers.py``). Then any
     number of copies may be inserted between them. A copy reads the arguments of its layer and has the source lines of
     its layer. If no two plans are equal, the pass raises ``NotPeriodic``, and ``run_pipeline`` plans the whole program.
 
-    The layers left out are known from the module before ``fold-repeated-layers``, which ``run_pipeline`` keeps. A
-    module that another process folded is not changed. ``reuse=false`` plans each layer that was left out separately,
+    The folded layers are known from the module before ``fold-repeated-layers``, which ``run_pipeline`` keeps. A
+    module that another process folded is not changed. ``reuse=false`` plans each folded layer separately,
     at the position of the copied layer; a test uses this to check that both give the same program.
 
     Before, level *divided* with placements in LX, and after: the whole program at that level.
@@ -52,7 +52,7 @@ class UnfoldRepeatedLayers(Pass):
     reuse: bool = True
 
     def run(self, module: ir.Operation) -> None:
-        """Leave the module unchanged: without ``unfold``, the pass does not know the layers that were left out."""
+        """Leave the module unchanged: without ``unfold``, the pass does not know the folded layers."""
 
     def unfold(
         self,
@@ -63,7 +63,7 @@ class UnfoldRepeatedLayers(Pass):
     ) -> bool:
         """Rewrite ``module`` in place, and return whether there were layers to restore.
 
-        ``whole`` is the module before ``folding`` left layers out; ``planned`` plans it with another ``shift``.
+        ``whole`` is the module before ``folding`` removed layers; ``planned`` plans it with another ``shift``.
         """
         if sdsc.FOLDED not in module.attributes:
             return False
@@ -100,7 +100,7 @@ class LayerTemplate:
 
 @dataclass(frozen=True)
 class LayerUnfolding:
-    """The restoration of all layers of a planned function from which most layers were left out.
+    """The restoration of all layers of a planned function from which most layers were removed.
 
     Each function in ``shifted`` planned exactly the layer of one copy; without them all copies are made from ``main``.
     """
@@ -381,7 +381,7 @@ class UnfoldedBoundary:
             for number, entry in enumerate(self._whole_attributes)
         }
         self.results: dict[int, ir.Value] = {}
-        #: Maps each result that was left out to the corresponding result of the first of the equal layers.
+        #: Maps each removed result to the corresponding result of the first of the equal layers.
         self._equal = {
             number: column[0]
             for layers in repetitions

@@ -19,7 +19,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.outlining import default_bytes, group_module
 from spyre_mlir.tiling.hint_tree import TiledLoop
 
-#: The most operations of a nest with its loops unrolled: one evaluation takes as long as compiling them.
+#: Maximum number of operations of a nest with its loops unrolled: one evaluation takes as long as compiling them.
 _MOST_OPERATIONS = 256
 
 

@@ -301,7 +301,7 @@ class LayoutRewrite:
         self.layouts[value] = candidate.layout if layout is None else layout
 
     def layout_of(self, node: TensorNode, candidate: LayoutCandidate) -> StickLayout:
-        """Return the layout of a candidate, or the pinned layout that the candidate stands for."""
+        """Return the layout of a candidate, or the pinned layout that the candidate represents."""
         pinned = node.pin is not None and candidate_of(node.pin) is candidate
         return node.pin if pinned and node.pin is not None else candidate.layout
 

@@ -39,10 +39,10 @@ from spyre_mlir.rewriting.window_unrolling import (
     padded,
 )
 
-#: The most positions of a kernel that become operations; with thousands, compilation takes minutes.
+#: Maximum number of positions of a kernel that become operations; with thousands, compilation takes minutes.
 _MOST_POSITIONS = 512
 
-#: The most positions of a pooling for which bands are preferred to a reduction dim by dim: with 25 they halve the time.
+#: Maximum positions of a pooling for which bands are preferred to a reduction dim by dim: with 25 they halve the time.
 _MOST_TILED_POSITIONS = 64
 
 
@@ -153,7 +153,7 @@ def is_separable(windowed: Windowed) -> bool:
 
 # Convolutions whose kernel has more positions than their result: a matmul per position of the result.
 
-#: The most kernel positions for which there is always a matmul per kernel position: usual convolutions have fewer.
+#: Maximum kernel positions for which there is always a matmul per kernel position: usual convolutions have fewer.
 _MANY = 64
 
 

@@ -124,7 +124,7 @@ class Unrolling:
         return (*first, *(dim for dim in range(len(indices)) if dim not in first))
 
     def _tap_dims(self) -> tuple[int, ...]:
-        """Return the iteration dims of a tap, result dims first; the first merged dim stands for the merged dim."""
+        """Return the iteration dims of a tap, result dims first; the first merged dim represents the merged dim."""
         windowed = self.windowed
         sliding = [iterated_by(windowed.indices[dim]) for dim in self.order]
         outputs = [dim for dim in sliding if dim in windowed.result]

@@ -212,7 +212,7 @@ def test_loops_that_not_all_share():
     """What repeats the values is in a loop of its own amid the attention: the maximum is complete before it is read."""
     made = check("grouped", tiled("grouped", 1, apart=True), from_level="device-ops")
     (remark,) = (each for each in made.remarks if each.pass_name == "online-softmax")
-    assert remark.kind == "no tiling" and "the maximum is taken over all keys first" in remark.reason
+    assert remark.kind == "no tiling" and "the maximum is computed over all keys first" in remark.reason
     assert runs(made, "exp") == 1
 
 

@@ -64,7 +64,7 @@ func.func @pin(%x: tensor<64x64xf16>) {
 // -----
 // The layout of a tensor has its rank.
 #dense = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
-// expected-error@below {{the layout of this tensor is invalid: its map has 1 dim and 0 symbols, the tensor has 2}}
+// expected-error@below {{the layout of this tensor is invalid: its map has 1 dim and 0 symbols; the rank is 2}}
 func.func @rank(%x: tensor<64x64xf16, #stick.layout<#dense>>) {
   return
 }
