@@ -281,7 +281,7 @@ class _Applied:
             request = LayoutRequest.of_mapping(entry.layout, f"'{entry.name}'")
             return request.layout(self.target, shape_of(value), element_of(value), f"'{entry.name}'")
         except CompileError as error:
-            self.fail(path, f"cannot be: {error.message.rstrip('.')}")
+            self.fail(path, f"is invalid: {error.message.rstrip('.')}")
 
     def _mapped(self, text: str, value: ir.Value, path: str) -> StickLayout:
         try:

@@ -48,7 +48,7 @@ class AutoTiling(EvaluatingPass):
     that share a dim (which some may reduce) is tiled, provided that this saves time for the run alone and together with
     its neighbours. Costs come from the cost model after the rest of the pipeline. Operations that hints tile are left
     unchanged. ``tiling`` is the name of another algorithm (docs/writing-an-algorithm.md). ``bundle_operations`` is the
-    most operations of a bundle (0: any number); it also limits a run, because a loop is never cut.
+    maximum number of operations of a bundle (0: no limit); it also limits a run, because a loop is never cut.
 
     Before, level *device-ops*, and after: some operations have ``sdsc.tiling``.
     """

@@ -438,7 +438,7 @@ class LoopWriter:
         whole, tile = self.results[tiled], part.value
         if maker_of(tile).name in (LOOP, "tensor.insert_slice"):
             tile = sdsc.clone(tile, tiled.op.location)  # the tile has a separate buffer
-            sdsc.record(maker_of(tile), "clone", "coarse-tiling", "a part of what leaves the loop")
+            sdsc.record(maker_of(tile), "clone", "coarse-tiling", "a part of a result of the loop")
         moving = {
             tiled.result_dim(level.nest): level for level in self.levels if level.nest not in whole.tiled_by
         }
@@ -553,7 +553,9 @@ def _rescaled(tiled: Tiled, before: ir.Value, maximum: _Maximum) -> ir.Value:
     whole, element = shape_of(before), element_of(before)
     operands = [before, in_format(maximum.factor, element)]
     rescaled = device_op("mul", operands, [every, dims], whole, element, location=location)
-    sdsc.record(maker_of(rescaled), "decomposition", "coarse-tiling", "the sum so far for the maximum so far")
+    sdsc.record(
+        maker_of(rescaled), "decomposition", "coarse-tiling", "the current sum for the current maximum"
+    )
     return rescaled
 
 

@@ -40,7 +40,7 @@ class EvictAndReload(BeforePlanning):
     determines between which uses each buffer is in LX. A spilled buffer is written to device memory after its writer.
     Readers between two residencies read that copy, and a clone of the copy is made before the first use of each later
     residency. Data that is already in device memory, as inputs, is only cloned again. The clones are optional:
-    ``scratchpad-planning`` decides in the end. They are kept only if the planned program then moves fewer bytes and
+    ``scratchpad-planning`` decides finally. They are kept only if the planned program then moves fewer bytes and
     takes less time by the cost model. Only buffers whose uses are all in the block that defines them are moved, not
     iter_args or buffers that a loop reads. ``steps`` bounds the search, so the plan need not be optimal.
 

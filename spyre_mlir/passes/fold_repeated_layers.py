@@ -20,7 +20,7 @@ from spyre_mlir.rewriting.outlining import set_function_type
 
 @dataclass(frozen=True)
 class FoldRepeatedLayers(Pass):
-    """Leave out all but a few of the equal layers of a program; ``unfold-repeated-layers`` restores them.
+    """Remove all but a few of the equal layers of a program; ``unfold-repeated-layers`` restores them.
 
     Layers are consecutive equal groups of operations (``analysis/repeated_layers.py``), each with separate weights.
     The passes between the two passes plan the few layers that are kept, and the decisions for one layer are copied to

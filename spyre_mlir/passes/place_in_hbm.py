@@ -26,7 +26,7 @@ class PlaceInHbm(Pass):
     A buffer is live from the op that first writes it to the last op that reads it or a view of it, and in a loop as
     long as other iterations need it. The size of the pool is the highest end of its buffers. The best of several
     placement orders is used; ``order_by_size`` places the largest buffers first instead. Arguments and constants are
-    already placed. Buffers that a plan file pins (``apply-plan``) are at their pins, and the others are fitted around.
+    already placed. Buffers that a plan file pins (``apply-plan``) are at their pins, with the others around them.
 
         sdsc.placement = #sdsc.hbm<"pool", 4096>
     """

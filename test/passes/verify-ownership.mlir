@@ -120,7 +120,7 @@ func.func @partial(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 !mat = tensor<128x256xf16, #stick.layout<#rows>>
 func.func @twice(%x: !mat) {
   %e0 = tensor.empty() : !mat
-  // expected-error@below {{cores [0, 1] make one part of the result, which 1 should}}
+  // expected-error@below {{cores [0, 1] compute one part of the result; expected 1 core}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e0 : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], affine_map<(d0) -> (d0 floordiv 2, 0)>>, sdsc.placement = #sdsc.hbm<"pool", 0>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -176,7 +176,7 @@ func.func @copies(%x: !mat) {
 !mat = tensor<128x256xf16, #stick.layout<#rows>>
 func.func @same_copy(%x: !mat) {
   %e = tensor.empty() : !mat
-  // expected-error@below {{cores [0, 2] make one part of the result, which 1 should}}
+  // expected-error@below {{cores [0, 2] compute one part of the result; expected 1 core}}
   %1 = "sdsc.clone"(%x) {sdsc.copies = 2 : i64, sdsc.division = #sdsc.division<[1, 2, 2], affine_map<(d0) -> (0, d0 mod 2, 0)>>, sdsc.placement = #sdsc.lx<0 : i64>} : (!mat) -> !mat
   return
 }

@@ -262,7 +262,7 @@ PROGRAMS = {
     "nothing": ("", "one function"),
     "an unknown dialect": ('"foo.bar"() : () -> ()', "unregistered dialect"),
     "a dynamic shape": (NOTHING.replace("T", "tensor<?x65xf16>"), "no static shape"),
-    "no shape": (NOTHING.replace("T", "tensor<*xf16>"), "no ranked tensor"),
+    "no shape": (NOTHING.replace("T", "tensor<*xf16>"), "not a ranked tensor"),
     "no elements": (ADD.replace("3x65", "0x65"), "no elements"),
     "f64": (ADD.replace("f16", "f64"), "f64 is not supported by the device"),
     "i8": (ADD.replace("f16", "i8"), "does not support i8: only matmuls, casts and copies support it"),

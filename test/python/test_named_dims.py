@@ -273,4 +273,4 @@ def test_spyre_compile_prints_warnings(tmp_path: Path, capsys: pytest.CaptureFix
     source = tmp_path / "unnamed.mlir"
     source.write_text(UNNAMED, encoding="utf-8")
     assert spyre_compile.main([str(source), "-o", str(tmp_path / "out")]) == 0
-    assert f"{source}:4:8: warning: no hint can tile" in capsys.readouterr().err
+    assert f"{source}:4:8: warning: a hint cannot tile" in capsys.readouterr().err

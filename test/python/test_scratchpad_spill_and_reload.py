@@ -288,7 +288,7 @@ def test_residencies_of_one_buffer_are_apart():
     """One that begins where the other ends would be a move on the chip."""
     refused(
         residing(("a", 0, 4, 0), ("a", 4, 5, 256)),
-        "'a' (bytes 0 to 256, operations 0 to 4) is kept once more",
+        "'a' (bytes 0 to 256, operations 0 to 4) overlaps its later residency",
     )
 
 
