@@ -218,7 +218,7 @@ def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
             raise error_at(op, f"{reason}; loops over reduced dims are inside of the others")
     unrolled = [loop for loop in loops if loop.unrolled]
     if (copies := _iterations(unrolled)) > MOST_COPIES:
-        what = f"the unrolled loops {_nest_text(unrolled)} make {copies} operations of one"
+        what = f"the unrolled loops {_nest_text(unrolled)} copy each operation {copies} times"
         raise error_at(generic.op, f"{what}; at most {MOST_COPIES} are allowed")
     if (iterations := _iterations(loops)) > (limit := target_of(generic.op).loop_iterations):
         what = f"the loops {_nest_text(loops)} have {iterations} iterations"

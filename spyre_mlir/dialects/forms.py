@@ -86,7 +86,7 @@ class _Checker:
         try:
             problem = check(attr)
         except ValueError:  # the bindings': the attribute, or a part of it, is of another kind
-            problem = f"{attr} is none"
+            problem = f"got {attr}"
         if isinstance(problem, str):
             return f"'{name}' must be {form}: {problem}"
         self.valid.add((name, attr))
@@ -142,13 +142,13 @@ def _history(attr: ir.Attribute) -> str | None:
     for step in ir.ArrayAttr(attr):
         _texts(step)
         if len(ir.ArrayAttr(step)) != 3:
-            return f"{step} has {len(ir.ArrayAttr(step))} texts"
+            return f"{step} has {len(ir.ArrayAttr(step))} texts instead of 3"
     return None
 
 
 def _op(attr: ir.Attribute) -> str | None:
     if not isinstance(attr, sdsc.OpAttr):
-        return f"{attr} is none"
+        return f"got {attr}"
     for entry in ir.DictAttr(attr.constants):
         ir.FloatAttr(entry.attr)
     return None
@@ -156,7 +156,7 @@ def _op(attr: ir.Attribute) -> str | None:
 
 def _division(attr: ir.Attribute, target: Target) -> str | None:
     if not isinstance(attr, sdsc.DivisionAttr):
-        return f"{attr} is none"
+        return f"got {attr}"
     splits = [_integer(split, 1) for split in ir.ArrayAttr(attr.splits)]
     # Check the bound first: the conversion of a division takes a step per slice, and the text may name any number
     # of slices.
@@ -192,13 +192,13 @@ def _placement(attr: ir.Attribute) -> str | None:
     elif isinstance(attr, sdsc.LxAttr):
         _integer(attr.address)
     else:
-        return f"{attr} is none"
+        return f"got {attr}"
     return None
 
 
 def _host(attr: ir.Attribute) -> str | None:
     if not isinstance(attr, sdsc.HostAttr):
-        return f"{attr} is none"
+        return f"got {attr}"
     return _kind(attr.kind)
 
 

@@ -126,7 +126,7 @@ class ChooseLayouts(EvaluatingPass):
             for remark in remarks:
                 add(remark)
             return
-        text = f"inputs stay in the default: {default}; the layouts whose conversions cost least: "
+        text = f"inputs keep the default layout: {default}; with the layouts of least conversion cost: "
         self.remark(func, "argument layouts", text + str(by_price or "not possible"))
         self._lay_out(*self._planned(functions(unchanged.operation)[0], by_price=False))
         replace_function(func, unchanged)

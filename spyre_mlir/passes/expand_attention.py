@@ -103,9 +103,9 @@ class ExpandAttention(EvaluatingPass):
         if before is not None and (after is None or after.nanoseconds > before.nanoseconds):
             result.replace_all_uses_with(matmul.results[0])
             _erase([maker_of(result), *reversed(expansion.new)])
-            self.remark(matmul, "no rewrite", f"{text}: {after or 'not possible'}, as it is {before}")
+            self.remark(matmul, "no rewrite", f"{text}: {after or 'not possible'}, unchanged {before}")
             return False
-        prices = "" if before is None else f": {after}, as it was {before}"
+        prices = "" if before is None else f": {after}, before {before}"
         self.remark(expansion.new[-1], "rewrite", text + prices)
         _erase(list(reversed(expansion.old)))
         return True

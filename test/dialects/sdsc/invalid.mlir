@@ -48,19 +48,19 @@ func.func @constants(%x: tensor<64x64xf16>) {
 // -----
 // A placement is one of the two.
 func.func @placement(%x: tensor<64x64xf16>) {
-  // expected-error@below {{'sdsc.placement' must be a place like #sdsc.hbm<"pool", 128> or #sdsc.lx<128>: "pool" is none}}
+  // expected-error@below {{'sdsc.placement' must be a place like #sdsc.hbm<"pool", 128> or #sdsc.lx<128>: got "pool"}}
   %0 = "sdsc.clone"(%x) {sdsc.placement = "pool"} : (tensor<64x64xf16>) -> tensor<64x64xf16>
   return
 }
 // -----
 // The kind of an argument is known.
-// expected-error@below {{'zzz' is none of input, parameter, constant, result, intermediate}}
+// expected-error@below {{'zzz' is not one of input, parameter, constant, result, intermediate}}
 func.func @kind(%x: tensor<64x64xf16> {sdsc.host = #sdsc.host<"x", "zzz", "f16">}) {
   return
 }
 // -----
 // A name is a text.
-// expected-error@below {{'spyre.name' must be a text: 3 : i64 is none}}
+// expected-error@below {{'spyre.name' must be a text: got 3 : i64}}
 func.func @name(%x: tensor<64x64xf16> {spyre.name = 3 : i64}) {
   return
 }
