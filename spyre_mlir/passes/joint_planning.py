@@ -454,7 +454,7 @@ class JointPlanning(EvaluatingPass):
                 divider.divide(op, user.opcode, user.space, splits, order)
                 before, after = list(user.division.splits), list(candidate.division.splits)
                 change = f"become {after}" if before != after else "are assigned to other cores"
-                self.remark(op, "division", f"slices {before} {change} for joint division")
+                self.remark(op, "division", f"slices {before} {change} to match other operations")
         if not _uses_ring(joint):
             return
         usage = Usage(func)

@@ -281,7 +281,7 @@ class BodyDecomposer:
         if op.name not in scalar.DIRECT:
             raise error_at(
                 op,
-                f"'{op.name}' has no device operation; the device-operation table lists the supported ones",
+                f"'{op.name}' has no device operation; see the device-operation table for supported operations",
             )
         # An overflow of the device's 32 bits would not be detected.
         if op.name in scalar.INTEGER and result == "i64":

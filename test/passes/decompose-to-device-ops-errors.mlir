@@ -6,7 +6,7 @@ func.func @sine(%x: tensor<64xf16>) -> tensor<64xf16> {
   %e = tensor.empty() : tensor<64xf16>
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xf16>) {
   ^bb0(%a: f16, %o: f16):
-    // expected-error@below {{'math.sin' has no device operation; the device-operation table lists the supported ones}}
+    // expected-error@below {{'math.sin' has no device operation; see the device-operation table for supported operations}}
     %r = math.sin %a : f16
     linalg.yield %r : f16
   } -> tensor<64xf16>

@@ -165,7 +165,7 @@ def test_mutants_of_what_only_says_where_give_no_other_numbers(kind):
 
 @pytest.mark.parametrize("name", ["reduction", "accumulator", "relayout"])
 def test_slices_of_cores_never_change_numbers(name):
-    """A design whose slices are assigned to other cores is refused, or gives the numbers of before."""
+    """A design whose slices go to other cores is refused, or gives the numbers of before."""
     good = GOOD[name]()
     expected = run(good, inputs(good)).outputs
     refused = 0

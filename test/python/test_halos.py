@@ -164,7 +164,7 @@ def test_random_chains(seed):
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32])
 def test_images_that_no_layout_has(dtype: torch.dtype) -> None:
-    """Bands are for what lies in sticks: sums over windows of integer arithmetic runs on the host, and right there."""
+    """Bands are for what lies in sticks: sums over windows of integers are for the host, and right there."""
     x = torch.randint(0, 9, (2, 4, 6, 6)).to(dtype)
     model = lambda x: torch.nn.functional.conv2d(x, torch.ones(4, 1, 3, 3, dtype=dtype), padding=1, groups=4)  # noqa: E731
     assert torch.equal(spyre_mlir.compile(model, (x,))(x), model(x))
