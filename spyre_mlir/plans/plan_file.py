@@ -173,7 +173,7 @@ def read_plan(text: str, filename: str) -> PlanFile:
     except RecursionError:
         raise CompileError("The plan is nested too deeply.", filename) from None
     except _DuplicateKeyError as error:
-        raise CompileError(f"The plan has the field '{error}' twice in one object.", filename) from None
+        raise CompileError(f"The plan has the duplicate key '{error}'.", filename) from None
     except UnicodeEncodeError:
         raise CompileError("The plan has a string with an unpaired surrogate.", filename) from None
     # Most errors above are ValueErrors as well, so this clause comes last: it catches Python's limit on the
