@@ -34,9 +34,7 @@ class NotRegion(Mismatch, sentence="the part that a core {access} is not a regio
     error: str
 
 
-class MovingSlice(
-    Mismatch, title="", sentence="the part depends on a loop index, but an address in LX is constant"
-):
+class MovingSlice(Mismatch, title="", sentence="the part moves with a loop, but LX addresses are constant"):
     """A slice of LX moves with a loop, but a design contains one number as the address."""
 
 
@@ -142,9 +140,7 @@ def divided_ops(memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> list[Divi
             division = memory.division(op)
             dims = len(division.splits)
             if dims != len(space.sizes):
-                raise error_at(
-                    op, f"the division has {counted(dims, 'dim')}, the operation has {len(space.sizes)}"
-                )
+                raise error_at(op, f"the division has {counted(dims, 'dim')}, not {len(space.sizes)}")
             moving = frozenset(operand for operand, value in enumerate(values) if memory.place(value).moves)
             fills = memory.is_whole(values[-1])
             divided.append(Divided(op, opcode, space, values, division, executions(op), moving, fills))

@@ -157,9 +157,7 @@ class LayoutGraph:
             raise error_at(op, "this linalg.generic has no device operation (sdsc.op)")
         if generic.reduced and not _is_fresh(generic.output):
             reason = "compute the partial result separately and combine the two with another operation"
-            raise error_at(
-                op, f"'{generic.opcode}' accumulates into the initial value of its output; {reason}"
-            )
+            raise error_at(op, f"'{generic.opcode}' adds to the initial value of its output; {reason}")
         operands = tuple(self._tensor(value, op) for value in generic.inputs)
         read, result = [self.graph.nodes[tensor] for tensor in operands], _type(op.results[0])
         types = [*((node.shape, node.dtype) for node in read), result]

@@ -316,9 +316,7 @@ def _operation(memory: AliasAnalysis, op: ir.Operation) -> PlannedOperation:
     order = None if division is None else core_order_of(division)
     # A plan contains only the order of the dims, from which a reader of the plan computes the cores.
     if division is not None and Division.mixed_radix(division.splits, order).owners != division.owners:
-        raise error_at(
-            op, "a plan file cannot express the core map of this division, which does not count slices"
-        )
+        raise error_at(op, "a plan file cannot express this core map, which does not count slices")
     return PlannedOperation(
         name=name,
         opcode=sdsc.opcode_of(op) if layout is None else memory.space(op)[0],

@@ -170,9 +170,7 @@ class SymbolicAnalysis:
                 self._meet(op, whole, dim, symbolic)
             elif is_whole or dim in whole or place.offsets[dim] or place.steps[dim] != 1:
                 # Such a part covers the whole buffer at the largest size, but only a part of it at other sizes.
-                raise error_at(
-                    op, f"a part of the run-time size '{symbolic.name}' is concatenated with others"
-                )
+                raise error_at(op, f"a part of the run-time size '{symbolic.name}' is concatenated")
             else:
                 self._parts.add(op.operands[0])
         return whole
@@ -183,9 +181,7 @@ class SymbolicAnalysis:
         for part in op.operands:
             for dim, symbolic in self.of(part).items():
                 if dim == along:
-                    raise error_at(
-                        op, f"a part of the run-time size '{symbolic.name}' is concatenated with others"
-                    )
+                    raise error_at(op, f"a part of the run-time size '{symbolic.name}' is concatenated")
                 self._meet(op, dims, dim, symbolic)
         return dims
 

@@ -262,9 +262,7 @@ def over_of(op: ir.Operation) -> ir.Value | None:
         return None
     number = op.attributes[OVER]
     if not isinstance(number, ir.IntegerAttr) or not 0 <= number.value < len(op.operands):
-        raise CompileError(
-            f"{OVER} is {number}, which is not the index of an operand", location_of(op.location)
-        )
+        raise CompileError(f"{OVER} is {number}, not the index of an operand", location_of(op.location))
     return op.operands[number.value]
 
 
@@ -281,7 +279,7 @@ def ping_pong_of(op: ir.Operation) -> tuple[int, bool] | None:
     numbers = list(value) if isinstance(value, ir.ArrayAttr) else []
     if len(numbers) != 2 or not all(isinstance(number, ir.IntegerAttr) for number in numbers):
         raise CompileError(
-            f"{PING_PONG} is {value}, not the indices of a pair and of a buffer in the pair",
+            f"{PING_PONG} is {value}, not the indices of a pair and of a buffer",
             location_of(op.location),
         )
     pair, second = (ir.IntegerAttr(number).value for number in numbers)

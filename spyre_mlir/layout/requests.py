@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from spyre_mlir.errors import CompileError, counted
+from spyre_mlir.errors import CompileError
 from spyre_mlir.layout.stick_layout import (
     ELEMENT_BITS,
     Digit,
@@ -103,9 +103,7 @@ class LayoutRequest(Options):
             return None
         for dim in self.stick_dims:
             if not -rank <= dim < rank:
-                raise CompileError(
-                    f"{subject} has the stick dim {dim}, but the tensor has {counted(rank, 'dim')}."
-                )
+                raise CompileError(f"{subject} has the stick dim {dim}, but the tensor has rank {rank}.")
         sticks, dims = [dim % rank for dim in self.stick_dims], list(self.stick_dims)
         # A packed stick may contain a dim twice, for example an int4 stick: K 8, M 2, K 16.
         if len(set(sticks)) != len(sticks) and ELEMENT_BITS[dtype] not in _FORMS:

@@ -28,7 +28,7 @@ from typing import TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.errors import CompileError, counted
+from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass, hash_once
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 from spyre_mlir.target.target import Target
@@ -449,16 +449,12 @@ def _check_sticks(sticks: Sticks, rank: int, dtype: str, per_stick: int) -> None
     """Raise ``ValueError`` unless the (dim, elements) pairs fill a stick of ``per_stick`` elements."""
     for dim, elements in sticks:
         if not 0 <= dim < rank:
-            raise ValueError(f"The stick names dim {dim}, but the tensor has {counted(rank, 'dim')}.")
+            raise ValueError(f"The stick names dim {dim}, but the tensor has rank {rank}.")
         if elements < 2:
-            raise ValueError(
-                f"The stick has {counted(elements, 'element')} of dim {dim}; a dim in a stick has at least 2."
-            )
+            raise ValueError(f"A stick has at least 2 elements of each dim, not {elements} of dim {dim}.")
     total = math.prod(elements for _, elements in sticks)
     if total != per_stick:
-        raise ValueError(
-            f"The stick holds {counted(total, 'element')}, but a stick of {dtype} has {per_stick}."
-        )
+        raise ValueError(f"A stick of {dtype} has {per_stick} elements, not {total}.")
 
 
 def _in_stick(dim: int, digits: Sequence[Digit]) -> int:

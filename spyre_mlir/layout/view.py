@@ -117,9 +117,7 @@ class BufferView:
         for axis in self.stick_axes:
             dim = dims[axis.dim]
             if dim is None:
-                raise ViewError(
-                    f"dim {axis.dim} cannot be left out: the stick contains it together with other dims"
-                )
+                raise ViewError(f"dim {axis.dim} cannot be left out: the stick also has other dims")
             stick_axes.append(replace(axis, dim=dim))
         stick_dim = None if self.stick_dim is None else dims[self.stick_dim]
         return replace(

@@ -242,9 +242,7 @@ class Domains:
         signature, assignment = node.signature, self.op_layouts[index][0].assignment
         stick = None if pin.stick_dim is None else signature.maps[-1][pin.stick_dim]
         reason = violation(assignment.opcode, signature.iteration, (*assignment.stick_dims[:-1], stick))
-        reason = (
-            reason or f"'{assignment.opcode}' does not produce a result with dim {pin.stick_dim} in the stick"
-        )
+        reason = reason or f"'{assignment.opcode}' cannot produce dim {pin.stick_dim} in the stick"
         raise LayoutError(index, f"the pinned layout breaks a rule: {reason}")
 
 

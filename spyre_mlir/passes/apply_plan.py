@@ -107,7 +107,7 @@ class _Applied:
                 if entry.tiling:
                     self.fail(
                         f"{entry.path}.tiling",
-                        f"is of '{entry.name}', which is inserted after loops are chosen",
+                        f"is of '{entry.name}', which is inserted after tiling",
                     )
             elif (loops := entry.tiling) is not None:
                 generic = structured(op, known)

@@ -87,9 +87,7 @@ class ApplyPrecision(Pass):
 
     def run(self, module: ir.Operation) -> None:
         if self.policy not in ("device", "strict"):
-            raise CompileError(
-                f"Precision policy '{self.policy}' is unknown; the policies are 'device' and 'strict'."
-            )
+            raise CompileError(f"Precision policy '{self.policy}' is unknown; use 'device' or 'strict'.")
         for func in functions(module):
             self._function(func)
 

@@ -147,9 +147,7 @@ class AutoTiling(EvaluatingPass):
         tiled_op.op.attributes[TILING] = tiling_attr(loops(chosen))
         attempts = [(cost, tilings[other]) for other, cost in costs.items() if cost is not None]
         others = "; ".join(f"{_tiles_text(tiles)}: {cost}" for cost, tiles in attempts)
-        text = (
-            f"'{generic.opcode}' in {_tiles_text(chosen)}, because no division fits the span limit; {others}"
-        )
+        text = f"'{generic.opcode}' in {_tiles_text(chosen)}, as no division fits the span limit; {others}"
         self.remark(tiled_op.op, "tiling", text, after=price.nanoseconds)
 
     def _choice(self, problem: TilingProblem) -> int | None:

@@ -553,9 +553,7 @@ def _rescaled(tiled: Tiled, before: ir.Value, maximum: _Maximum) -> ir.Value:
     whole, element = shape_of(before), element_of(before)
     operands = [before, in_format(maximum.factor, element)]
     rescaled = device_op("mul", operands, [every, dims], whole, element, location=location)
-    sdsc.record(
-        maker_of(rescaled), "decomposition", "coarse-tiling", "the current sum for the current maximum"
-    )
+    sdsc.record(maker_of(rescaled), "decomposition", "coarse-tiling", "the sum for the current maximum")
     return rescaled
 
 

@@ -108,9 +108,7 @@ class _Lowering:
     def __init__(self, module: ir.Operation) -> None:
         funcs = functions(module)
         if len(funcs) != 1:
-            raise CompileError(
-                f"a bundle is built from one function with a body, but this module has {len(funcs)}"
-            )
+            raise CompileError(f"a bundle needs one function with a body, but this module has {len(funcs)}")
         self.module = module
         (func,) = funcs
         self.func = func
@@ -631,7 +629,7 @@ class KernelBuffers:
             if isinstance(placement, sdsc.HbmAttr) and _text(placement.base) not in bases:
                 raise error_at(
                     owner,
-                    f"this buffer is placed in '{_text(placement.base)}', which this program does not have",
+                    f"this buffer is in '{_text(placement.base)}', which is not in the program",
                 )
             name = f"buffer{self.intermediates}"
             self.intermediates += 1

@@ -390,7 +390,7 @@ def rewrite_call(terms: Terms, call: ir.Operation) -> None:
     if callee is None or "sym_visibility" not in callee.attributes:
         raise error_at(
             call,
-            "a program is one function; functions that it calls are inlined, so they must be private and have a body",
+            "a program is one function; a callee must be private and have a body",
         )
     for number, value in enumerate(list(call.operands)):
         call.operands[number] = terms.materialize(value, call.location)

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.loops import LOOP, terminator
 from spyre_mlir.dialects.structured import use_empty
-from spyre_mlir.errors import counted
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
@@ -41,7 +40,7 @@ class DropDeadResults(Pass):
                 self.remark(
                     op,
                     "rewrite",
-                    f"dropped {counted(len(op.results) - len(live), 'result')} without a reader",
+                    f"dropped results without a reader: {len(op.results) - len(live)}",
                 )
                 _rebuild(op, live)
 

@@ -31,10 +31,9 @@ from spyre_mlir.remarks import Remarks
 class HoistLoads(EvaluatingPass):
     """Move an operation that reads only host data after an earlier operation that computes longer than the load takes.
 
-    The memory is idle during that operation, and the loads of the next operation begin early
-    (``timeline/events.py``). Typical loads are restickifies of tiles in loops. A load stays in its block and after
-    its producers; at most one is placed after each operation. ``compare`` keeps the order only if the timeline of the
-    planned program is shorter.
+    The memory is idle then, and the loads of the next operation begin early (``timeline/events.py``). Typical
+    loads are restickifies of tiles in loops. A load stays in its block and after its producers; at most one is placed
+    after each operation. ``compare`` keeps the order only if the timeline of the planned program is shorter.
 
     Before, level *divided*:
         %s = matmul(%q, %k); %e = exp(%s); %t = restickify(%v); %o = matmul(%t, %e)

@@ -59,7 +59,7 @@ def _problem(
     """Return the error in a division. Results are cached because a program repeats few divisions."""
     splits = division.splits
     if len(splits) != len(space.sizes):
-        return f"the division has {counted(len(splits), 'dim')}, the operation has {len(space.sizes)}"
+        return f"the division has {counted(len(splits), 'dim')}, not {len(space.sizes)}"
     cores = math.prod(splits)
     if not 1 <= cores <= space.target.device_cores:
         return f"the division needs {cores} cores, the device has {space.target.device_cores}"

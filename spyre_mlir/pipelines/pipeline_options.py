@@ -19,9 +19,7 @@ class PipelineOptions(Options):
     """
 
     device: str = option("", "device file (docs/devices.md; default: SPYRE_DEVICE, or the packaged file)")
-    sencores: int | None = option(
-        None, "number of cores that the program may use (default: SENCORES, or all cores)"
-    )
+    sencores: int | None = option(None, "cores that the program may use (default: SENCORES, or all)")
     precision: Literal["device", "strict"] = option(
         "device", "device: computes islands of fp16 in fp16; strict: keeps the types of the linalg operations"
     )
@@ -68,9 +66,7 @@ class PipelineOptions(Options):
     )
     division: str = option("priority", "algorithm that divides each operation (docs/writing-an-algorithm.md)")
     joint_division: str = option("lagrangian", "algorithm of joint-planning (docs/writing-an-algorithm.md)")
-    layout_choice: str = option(
-        "elimination", "algorithm that chooses layouts (docs/writing-an-algorithm.md)"
-    )
+    layout_choice: str = option("elimination", "algorithm for layouts (docs/writing-an-algorithm.md)")
     tiling: str = option("least-time", "algorithm that chooses tiles (docs/writing-an-algorithm.md)")
     cost_model: str | None = option(
         None, "cost model (docs/writing-an-algorithm.md; default: the analytic model of the device file)"
@@ -81,7 +77,7 @@ class PipelineOptions(Options):
     clone_inputs: bool = option(True, "copies arguments that are read several times to LX")
     clone_outputs: bool = option(
         True,
-        "copies results that the host or some readers need in device memory, so that other readers use LX",
+        "copies results to device memory for the host or some readers, so that others use LX",
     )
     reorder: bool = option(True, "reorders operations so that more operands stay in LX")
     moves: bool = option(True, "spills buffers from LX and reloads them where the program becomes faster")
@@ -101,16 +97,14 @@ class PipelineOptions(Options):
     tile_attention: bool = option(True, "tiles attention with an online softmax")
     skip_masked_tiles: bool = option(True, "omits tiles of attention that a constant mask hides")
     tile_for_lx: bool = option(True, "tiles chains of operations whose buffers do not fit into LX")
-    tile_for_span: bool = option(
-        True, "tiles operations whose data per core exceeds the address span of a core"
-    )
+    tile_for_span: bool = option(True, "tiles operations whose data exceeds the address span of a core")
     from_level: str = option(
         "",
         "level of the input: passes up to the level are skipped, and the verifiers of the level run first",
     )
     insert: tuple[str, ...] = option(
         (),
-        "user-defined passes, each NAME@OTHER or NAME{options}@OTHER: runs directly after the last pass OTHER",
+        "user-defined passes, each NAME@OTHER or NAME{options}@OTHER, after the last pass OTHER",
     )
     passes: tuple[str, ...] = option(
         (),
@@ -129,9 +123,7 @@ class PipelineOptions(Options):
     ktir_addresses: bool = option(
         False, "lowers buffers in LX to KTIR memory views at the planned addresses; default: to tensors"
     )
-    save_plan: str | None = option(
-        None, "file that the plan is written to; an empty name: the attribute sdsc.plan of the module"
-    )
+    save_plan: str | None = option(None, "output file of the plan; an empty name: the attribute sdsc.plan")
 
     @classmethod
     def title(cls) -> str:

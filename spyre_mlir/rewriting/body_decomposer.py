@@ -162,9 +162,7 @@ class BodyDecomposer:
     def __init__(self, terms: Terms, op: ir.Operation) -> None:
         generic = structured(op)
         if generic is None:
-            why = (
-                "several results" if len(op.results) > 1 else "an indexing map that does not only select dims"
-            )
+            why = "several results" if len(op.results) > 1 else "an indexing map that computes indices"
             raise error_at(op, f"a linalg.generic with {why} has no device operation")
         self.terms = terms
         self.generic: Structured = generic
@@ -281,13 +279,13 @@ class BodyDecomposer:
         if op.name not in scalar.DIRECT:
             raise error_at(
                 op,
-                f"'{op.name}' has no device operation; see the device-operation table for supported operations",
+                f"'{op.name}' has no device operation; see the device-operation table",
             )
         # An overflow of the device's 32 bits would not be detected.
         if op.name in scalar.INTEGER and result == "i64":
             raise error_at(
                 op,
-                f"'{op.name}' on 64-bit integers has no device operation: the device's integers have 32 bits",
+                f"'{op.name}' on 64-bit integers has no device operation; the device has 32-bit integers",
             )
         return scalar.DIRECT[op.name]
 

@@ -77,9 +77,7 @@ class Terms:
             self._terms[op.results[0]] = Term(None, splat=float(splat.value))
             return
         if not ELEMENT_TYPES[element].is_native:
-            raise error_at(
-                op, f"a constant tensor of {element} has no supported values; pass it as an argument"
-            )
+            raise error_at(op, f"a constant tensor of {element} is not supported; pass it as an argument")
         array = _numbers(attr)
         # bf16 has a larger range than fp16: a constant outside the range of fp16 stays f32 until the device rounds it.
         is_wide = element == "f16" and not fits_fp16(array).all()

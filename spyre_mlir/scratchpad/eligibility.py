@@ -53,7 +53,7 @@ class MovingPart(PartialAccess, sentence="'{opcode}' {access} a part that moves 
 
 class NoHolder(
     PartialAccess,
-    sentence="no operation accesses the whole buffer, so its distribution over the cores is unknown",
+    sentence="no operation accesses the whole buffer, so its distribution is unknown",
 ):
     """The distribution of the buffer in LX is unknown."""
 

@@ -2,7 +2,7 @@
 // RUN: spyre-opt %s --apply-precision="policy=strict" --canonicalize --split-input-file | filecheck %s --check-prefix=STRICT
 // RUN: not spyre-opt %s --apply-precision="policy=none" --split-input-file 2>&1 | filecheck %s --check-prefix=POLICY
 
-// POLICY: error: Precision policy 'none' is unknown; the policies are 'device' and 'strict'.
+// POLICY: error: Precision policy 'none' is unknown; use 'device' or 'strict'.
 
 // An fp32 island between two casts runs as fp16, its constants too.
 #id = affine_map<(d0) -> (d0)>

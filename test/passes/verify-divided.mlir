@@ -56,7 +56,7 @@ func.func @missing(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @dims(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
-  // expected-error@below {{the division has 1 dim, the operation has 2}}
+  // expected-error@below {{the division has 1 dim, not 2}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4], affine_map<(d0) -> (d0)>>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16

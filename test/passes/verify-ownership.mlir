@@ -336,7 +336,7 @@ func.func @moving(%x: !mat) -> !mat {
     %at = affine.apply #by_tile(%i)
     %s = tensor.extract_slice %x[0, %at] [64, 128] [1, 1] : !mat to !tile
     %f = tensor.empty() : !tile
-    // expected-error@below {{the part depends on a loop index, but an address in LX is constant}}
+    // expected-error@below {{the part moves with a loop, but LX addresses are constant}}
     %t = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%s : !tile) outs(%f : !tile) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 1], #one>} {
     ^bb0(%a0: f16, %o: f16):
       %r = math.exp %a0 : f16

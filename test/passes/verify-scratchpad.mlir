@@ -373,7 +373,7 @@ func.func @constant(%x: !mat) -> !mat {
 !mat = tensor<128x256xf16, #stick.layout<#rows>>
 !half = tensor<64x256xf16, #stick.layout<#rows>>
 func.func @parts(%x: !half, %y: !half) -> !half {
-  // expected-error@below {{this buffer is in LX: partial or offset access: no operation accesses the whole buffer, so its distribution over the cores is unknown}}
+  // expected-error@below {{this buffer is in LX: partial or offset access: no operation accesses the whole buffer, so its distribution is unknown}}
   %e = tensor.empty() {sdsc.placement = #sdsc.lx<0 : i64>} : !mat
   %a = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[1, 1], #alone>} : (!half) -> !half
   %b = "sdsc.clone"(%y) {sdsc.division = #sdsc.division<[1, 1], #alone>} : (!half) -> !half
