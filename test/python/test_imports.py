@@ -102,7 +102,16 @@ ALLOWED = {
 }
 
 #: Parts on top of the compiler: the compiler does not need them, and none of its folders imports them.
-COMPANIONS = {"api", "calibration", "experiments", "frontend", "language_server", "tools", "torch_autoload", "zoo"}
+COMPANIONS = {
+    "api",
+    "calibration",
+    "experiments",
+    "frontend",
+    "language_server",
+    "tools",
+    "torch_autoload",
+    "zoo",
+}
 
 
 def part(path: Path) -> str:

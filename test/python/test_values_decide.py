@@ -441,9 +441,7 @@ def test_options_that_refuse(options: dict[str, Any], message: str) -> None:
 
 def test_what_is_not_saved(tmp_path) -> None:
     program = in_pieces(_positive_rows, (rows(4).half(),))
-    with pytest.raises(
-        CompileError, match=r"in pieces, between which Python decides, cannot be saved"
-    ):
+    with pytest.raises(CompileError, match=r"in pieces, between which Python decides, cannot be saved"):
         program.save(tmp_path / "model")
     with pytest.raises(CompileError, match="has no plan"):
         program.plan()
