@@ -113,7 +113,7 @@ class AliasAnalysis:
         if op.name in COPIES:
             return op.operands[0], op.results[0]
         generic, _ = self._generic(op)
-        # The destination is missing on purpose: none of its elements is read, and the result stands for its buffer.
+        # The destination is omitted: none of its elements is read, and the result represents its buffer.
         return (*generic.inputs, generic.result)
 
     def _generic(self, op: ir.Operation) -> tuple[Structured, str]:
@@ -121,7 +121,7 @@ class AliasAnalysis:
         generic = structured(op, self._known)
         opcode = "" if generic is None else generic.opcode
         if generic is None or opcode not in DEVICE_OPS:
-            raise error_at(op, "this is no device operation; verify-device-ops says why")
+            raise error_at(op, "this is not a device operation; run verify-device-ops for the reason")
         return generic, opcode
 
     def division(self, op: ir.Operation) -> Division:

@@ -117,7 +117,7 @@ def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div
     sub = _device_op(producer_of(exp.inputs[0]), ("sub",))
     maximum = None if sub is None else _device_op(producer_of(sub.inputs[1]), _MAXIMA)
     if sub is None or maximum is None or producer_of(maximum.inputs[0]) != producer_of(sub.inputs[0]):
-        raise NotOnline("its exponentials are not those of scores less their maximum")
+        raise NotOnline("the operand of its exponential is not the scores minus their maximum")
     scores = _scores(sub.inputs[0])
     operands, after = tuple(_operands(scores[0])), tuple(weights)
     attention = Attention(operands, tuple(scores), maximum, sub, exp, total, div, after, matmul, side)
@@ -134,7 +134,7 @@ def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div
         allowed |= {generic.result: {reader.result} for generic, reader in itertools.pairwise(chain)}
     for generic in attention.ops:
         if generic.result in allowed and readers(generic.result) - allowed[generic.result]:
-            raise NotOnline(f"the result of '{generic.opcode}' is read by others, too, who need all of it")
+            raise NotOnline(f"other operations read the whole result of '{generic.opcode}'")
     return attention
 
 
@@ -148,10 +148,10 @@ def _scores(value: ir.Value) -> list[Structured]:
         whole = [value for value in _whole_inputs(generic) if _comes_of_matmul(value)]
         if not _kind(generic).is_elementwise or not whole:
             raise NotOnline(
-                f"'{generic.opcode}' of the scores is no elementwise operation on a matmul's result"
+                f"'{generic.opcode}' of the scores is not an elementwise operation on a matmul's result"
             )
         value = whole[0]
-    raise NotOnline("its scores are not made by a matmul")
+    raise NotOnline("its scores are not computed by a matmul")
 
 
 def _whole_inputs(generic: Structured) -> list[ir.Value]:

@@ -139,10 +139,10 @@ class Usage:
         return self.memory.place(value).buffer
 
     def relayout(self, user: Divided) -> Relayout | None:
-        """Return the transfers between cores that a shuffle stands for; None for another operation."""
+        """Return the transfers between cores that a shuffle performs; None for another operation."""
         if user.opcode != SHUFFLE:
             return None
-        # Any writer will do: a buffer whose writers distribute it in different ways does not have a shuffle.
+        # The writers of a buffer with a shuffle all distribute it in the same way.
         writer = self.buffers[self.root(user.values[0])].writes[0]
         distribution = written_distribution(writer.user.space, writer.operand, writer.user.division)
         return relayout(user.space, distribution.complete, user.division)

@@ -29,26 +29,26 @@ def why_not_in_place(loop: ir.Operation, carried: CarriedValue) -> str | None:
         return None
     producer = defining_op(value)
     if producer is None or producer.block != body_block(loop):
-        return "the next value is not made in the iteration"
+        return "the next value is not computed in the iteration"
     if producer.name in (LOOP, "tensor.insert_slice", *VIEWS):
-        return "the next value is put together in another buffer"
+        return "the next value is assembled in another buffer"
     if any(use.owner.operation.name in (LOOP, "tensor.insert_slice") for use in value.uses):
-        return "the next value goes into another buffer, too"
+        return "the next value is also inserted into another buffer"
     if sum(use.owner.operation.name == "scf.yield" for use in value.uses) > 1:
-        return "the next value is carried twice"
+        return "the next value is yielded twice"
     if not _reads_in_place(producer, carried.argument):
-        return "the next value is written over what is still to be read for it"
+        return "the next value overwrites elements that its computation reads later"
     if is_read_from(carried.argument, producer, [producer]):
-        return "the last value is read after the next one is there"
+        return "the current value is read after the next value is written"
     return None
 
 
 def why_not_over(op: ir.Operation, operand: ir.Value) -> str | None:
     """Return why the result of an operation cannot overwrite one of its operands; None if it can."""
     if op.name != "linalg.generic" or block_of(operand) != op.block:
-        return "it is not computed from it in its block"
+        return "the result is not computed from the operand in one block"
     if not _reads_in_place(op, operand):
-        return "the result is written over what is still to be read for it"
+        return "the result overwrites elements that its computation reads later"
     return "the operand is read later" if is_read_from(operand, op, [op]) else None
 
 
@@ -70,7 +70,7 @@ def _reads_in_place(producer: ir.Operation, argument: ir.Value) -> bool:
 def is_read_from(value: ir.Value, first: ir.Operation, writers: Sequence[ir.Operation]) -> bool:
     """Return whether ``first``, an op in the same block, or a later op reads a value or a view of it.
 
-    ``writers``, which update the buffer, do not count, nor does an operand that is only a destination.
+    ``writers``, which update the buffer, and operands that are only destinations are ignored.
     """
     for use in value.uses:
         user = use.owner.operation

@@ -13,7 +13,7 @@ from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
 from spyre_mlir.division.ownership import CoreRegion, Mismatch, subview_mismatch
 from spyre_mlir.division.relayout import held_view, relayout
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, counted
 from spyre_mlir.layout import ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir, location_of
@@ -23,18 +23,18 @@ from spyre_mlir.scratchpad.eligibility import MixedDistributions, NoHolder
 SHUFFLE = "shuffle"
 
 
-class NotOnRing(Mismatch, sentence="the cores hold no slices that the ring could carry"):
+class NotOnRing(Mismatch, sentence="the cores do not hold slices that the ring can transfer"):
     """No transfers on the ring bring the reader's parts to its cores."""
 
 
-class NotRegion(Mismatch, sentence="what a core {access} is no region of the buffer: {error}"):
+class NotRegion(Mismatch, sentence="the part that a core {access} is not a region of the buffer: {error}"):
     """The part that a core reads, or accesses, is not a region of the buffer; ``error`` says why."""
 
     access: str
     error: str
 
 
-class MovingSlice(Mismatch, title="", sentence="the part moves with a loop, and an address in LX may not"):
+class MovingSlice(Mismatch, title="", sentence="the part moves with a loop, but LX addresses are constant"):
     """A slice of LX moves with a loop, but a design contains one number as the address."""
 
 
@@ -132,7 +132,7 @@ def divided_ops(memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> list[Divi
     divided = []
     for op in ops:
         if op.name == "linalg.generic" and not is_compute(op):
-            raise error_at(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
+            raise error_at(op, "this linalg.generic has no device operation (sdsc.op)")
         if is_compute(op):
             opcode, space, values = memory.space(op)
             if sdsc.DIVISION not in op.attributes:
@@ -140,7 +140,7 @@ def divided_ops(memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> list[Divi
             division = memory.division(op)
             dims = len(division.splits)
             if dims != len(space.sizes):
-                raise error_at(op, f"the division names {dims} dims, the operation has {len(space.sizes)}")
+                raise error_at(op, f"the division has {counted(dims, 'dim')}, not {len(space.sizes)}")
             moving = frozenset(operand for operand, value in enumerate(values) if memory.place(value).moves)
             fills = memory.is_whole(values[-1])
             divided.append(Divided(op, opcode, space, values, division, executions(op), moving, fills))
@@ -239,7 +239,7 @@ def def_use_edges(memory: AliasAnalysis, ops: Sequence[Divided]) -> Iterator[Def
         try:
             result = written_distribution(user.space, user.output, user.division)
         except ViewError as error:
-            text = f"a core's part of the result is no region of its buffer: {error}"
+            text = f"a core's part of the result is not a region of its buffer: {error}"
             raise error_at(op, text) from error
         # A write of the whole buffer hides earlier writes; writes of parts accumulate.
         before = {} if memory.is_whole(values[-1]) else written.get(root, {})
@@ -277,7 +277,7 @@ def access_mismatch(partial: PartialAccesses, user: Divided, operand: int) -> St
         accessed = core_view(user.space, operand, user.division)
         return subview_mismatch(partial.view, accessed, writes=operand == user.output)
     except ViewError as error:
-        return NotRegion("touches", str(error))
+        return NotRegion("accesses", str(error))
 
 
 def written_distribution(space: Space, operand: int, division: Division) -> WrittenDistribution:

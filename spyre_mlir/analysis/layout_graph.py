@@ -50,7 +50,7 @@ _LARGE = 1 << 17
 
 
 class LayoutGraph:
-    """The tensor ``graph`` of a function and, for each tensor, the IR value that it stands for.
+    """The tensor ``graph`` of a function and, for each tensor, the IR value that it represents.
 
     ``tensors`` maps each value to its tensor: a ``stick.pin`` is the tensor of its operand, an insertion is the buffer
     that it fills. ``insertions`` has the insertions into each buffer, in order. An iter_arg has three tensors:
@@ -103,7 +103,7 @@ class LayoutGraph:
 
     def _tensor(self, value: ir.Value, reader: ir.Operation) -> int:
         if value not in self.tensors:
-            raise error_at(reader, f"'{reader.name}' reads a tensor that nothing is written to")
+            raise error_at(reader, f"'{reader.name}' reads an uninitialized tensor")
         return self.tensors[value]
 
     def _argument(self, argument: ir.Value, host: ir.Attribute, updated: bool) -> None:
@@ -154,10 +154,10 @@ class LayoutGraph:
     def _device_op(self, op: ir.Operation) -> None:
         generic = structured(op, self._known)
         if generic is None or not generic.opcode:
-            raise error_at(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
+            raise error_at(op, "this linalg.generic has no device operation (sdsc.op)")
         if generic.reduced and not _is_fresh(generic.output):
-            reason = "compute the partial result apart, and combine the two by an operation of its own"
-            raise error_at(op, f"'{generic.opcode}' adds to what its output holds already; {reason}")
+            reason = "compute the partial result separately and combine the two with another operation"
+            raise error_at(op, f"'{generic.opcode}' adds to the initial value of its output; {reason}")
         operands = tuple(self._tensor(value, op) for value in generic.inputs)
         read, result = [self.graph.nodes[tensor] for tensor in operands], _type(op.results[0])
         types = [*((node.shape, node.dtype) for node in read), result]
@@ -266,7 +266,7 @@ class LayoutGraph:
 def _tensor_text(node: TensorNode, value: ir.Value) -> str:
     """Return the name of a tensor in messages."""
     if node.name or isinstance(value.owner, ir.Block):
-        return node.name or f"what a loop carries, {value.type}"
+        return node.name or f"an iter_arg of a loop, {value.type}"
     op = value.owner.operation
     return f"the result of '{sdsc.opcode_of(op) or op.name}', {value.type}"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Loads: operations that read only host data and wait for device memory, so that others can compute meanwhile."""
+"""Loads: operations that read only host data and wait for device memory, during which others can compute."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def needed_in_block(op: ir.Operation) -> list[ir.Operation]:
     return producers
 
 
-def move_behind(op: ir.Operation, behind: ir.Operation) -> None:
-    """Move operation ``op``, and the views that it needs, directly after operation ``behind`` of its block."""
+def move_behind(op: ir.Operation, anchor: ir.Operation) -> None:
+    """Move operation ``op``, and the views that it needs, directly after operation ``anchor`` of the same block."""
     ops = [item.operation for item in op.block.operations]
     needed = needed_in_block(op)
-    last = behind
+    last = anchor
     # In program order, so that each view stays after the view that it reads.
-    for moved in (*(moved for moved in ops[ops.index(behind) + 1 :] if moved in needed), op):
+    for moved in (*(moved for moved in ops[ops.index(anchor) + 1 :] if moved in needed), op):
         moved.move_after(last)
         last = moved
 

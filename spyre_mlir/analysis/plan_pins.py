@@ -119,7 +119,7 @@ def refused(op: ir.Operation, pin: str, reason: str) -> CompileError:
     """Return the error for a pin that cannot be satisfied, at the source line of the op."""
     # The plan file contains the whole pin; the message is about the reason.
     pin = pin if len(pin) <= _LONGEST_PIN else f"{pin[:_LONGEST_PIN]}.."
-    return error_at(op, f"the plan pins {pin} for '{sdsc.name_of(op)}', which cannot hold: {reason}")
+    return error_at(op, f"the plan pins {pin} for '{sdsc.name_of(op)}', which is not possible: {reason}")
 
 
 def _integers(entries: ir.DictAttr, name: str) -> tuple[int, ...] | None:
@@ -161,7 +161,7 @@ def placement_pins(memory: AliasAnalysis, ops: Iterable[ir.Operation]) -> dict[i
         other = pins.setdefault(memory.place(op.results[0]).buffer, pinned)
         if other.placement != placement:
             name = sdsc.name_of(other.op)
-            pinned.refuse(f"'{name}' makes another part of that buffer, which is pinned to {other.placement}")
+            pinned.refuse(f"'{name}' writes another part of the buffer, which is pinned to {other.placement}")
     return pins
 
 
@@ -190,7 +190,7 @@ def plan_around(
         first, second = (pinned[instance.buffers[index].name] for index in clash)
         name, begin = sdsc.name_of(first.op), fixed[clash[0]]
         end = begin + int(instance.sizes[clash[0]])
-        second.refuse(f"'{name}' is pinned to bytes {begin} to {end}, and both are alive at once")
+        second.refuse(f"'{name}' is pinned to bytes {begin} to {end}, and both are live at once")
     return PinnedSolver(pinned=addresses).plan(buffers, space)
 
 
@@ -255,7 +255,7 @@ def planned_function(module: ir.Operation) -> ir.Operation:
     candidates = [func for func in functions(module) if "sym_visibility" not in func.attributes]
     if len(candidates) != 1:
         raise CompileError(
-            f"a plan file is about one function with a body, this module has {len(candidates)}"
+            f"a plan file describes one function with a body, but this module has {len(candidates)}"
         )
     return candidates[0]
 
@@ -267,7 +267,7 @@ def current_plan(func: ir.Operation) -> PlanFile:
     attributes = argument_attributes(func)
     for number, attribute in enumerate(attributes):
         if sdsc.HOST not in attribute:
-            raise error_at(func, f"argument {number} does not say what the host makes of it (sdsc.host)")
+            raise error_at(func, f"argument {number} has no host array (sdsc.host)")
     # The first argument with the same elements of the same host array is the source of the others.
     first: dict[tuple[str, str], str] = {}
     planned: list[PlannedArgument] = []
@@ -316,7 +316,7 @@ def _operation(memory: AliasAnalysis, op: ir.Operation) -> PlannedOperation:
     order = None if division is None else core_order_of(division)
     # A plan contains only the order of the dims, from which a reader of the plan computes the cores.
     if division is not None and Division.mixed_radix(division.splits, order).owners != division.owners:
-        raise error_at(op, "the core map of this division counts no slices, so a plan file cannot tell it")
+        raise error_at(op, "a plan file cannot express this core map, which does not count slices")
     return PlannedOperation(
         name=name,
         opcode=sdsc.opcode_of(op) if layout is None else memory.space(op)[0],

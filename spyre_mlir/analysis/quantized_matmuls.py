@@ -4,7 +4,7 @@
     int8 x int8 -> i32     the device accumulates in more than 16 bits and rounds the sum to DL16: it cannot return i32
     fp8 x fp8   -> f32     likewise, as for a matmul of fp16
 
-So ``batchmatmulint8`` stands for a sum in i32, ``batchmatmulfp8`` for a sum in f32, until its readers are known. A sum
+So ``batchmatmulint8`` denotes a sum in i32, ``batchmatmulfp8`` a sum in f32, until its readers are known. A sum
 that is scaled and ends in fp16 may be rounded to DL16 under any precision policy; the device cannot compute other
 sums. Apart from these matmuls, only casts and copies read or write 8-bit elements.
 """
@@ -37,7 +37,7 @@ _RESHAPES = ("tensor.expand_shape", "tensor.collapse_shape")
 #: Ops other than views that do not read elements.
 _UNREAD = ("stick.pin", "sdsc.clone", "tensor.empty", "arith.constant", "linalg.fill", "func.return")
 
-_RULE = "8-bit tensors are read by matmuls, casts and copies alone"
+_RULE = "only matmuls, casts and copies read 8-bit tensors"
 
 
 def is_integer_product(op: ir.Operation) -> bool:
@@ -70,7 +70,7 @@ def check_one_byte(op: ir.Operation) -> None:
     dtypes = map(element_of, (*op.operands, *op.results))
     dtype = next((name for name in dtypes if name in ONE_BYTE), "")
     if dtype:
-        raise error_at(op, f"'{opcode or op.name}' has no form for {dtype}: {_RULE}")
+        raise error_at(op, f"'{opcode or op.name}' does not support {dtype}: {_RULE}")
 
 
 def narrowing_cast(value: ir.Value) -> Structured | None:

@@ -155,7 +155,7 @@ class SymbolicAnalysis:
                 # The destination of a fill is written, not read.
                 if op.name == "linalg.fill":
                     return self.of(operand)
-                raise error_at(op, f"'{op.name}' of a tensor whose size is known at run time only")
+                raise error_at(op, f"'{op.name}' of a tensor whose size is known only at run time")
         return {}
 
     def _inserted(self, op: ir.Operation) -> SymbolicDims:
@@ -170,7 +170,7 @@ class SymbolicAnalysis:
                 self._meet(op, whole, dim, symbolic)
             elif is_whole or dim in whole or place.offsets[dim] or place.steps[dim] != 1:
                 # Such a part covers the whole buffer at the largest size, but only a part of it at other sizes.
-                raise error_at(op, f"a part of the run-time size '{symbolic.name}' is put beside others")
+                raise error_at(op, f"a part of the run-time size '{symbolic.name}' is concatenated")
             else:
                 self._parts.add(op.operands[0])
         return whole
@@ -181,7 +181,7 @@ class SymbolicAnalysis:
         for part in op.operands:
             for dim, symbolic in self.of(part).items():
                 if dim == along:
-                    raise error_at(op, f"a part of the run-time size '{symbolic.name}' is put beside others")
+                    raise error_at(op, f"a part of the run-time size '{symbolic.name}' is concatenated")
                 self._meet(op, dims, dim, symbolic)
         return dims
 
@@ -216,12 +216,12 @@ class SymbolicAnalysis:
                 inner = next((part for part in several[1:] if part in source), None)
                 if inner is not None:
                     size = f"of the run-time size '{source[inner].name}'"
-                    raise error_at(op, f"dim {inner}, {size}, is merged inside of others")
+                    raise error_at(op, f"dim {inner}, {size}, is not the outermost of the merged dims")
                 if several[0] in source:
                     dims[dim] = source[several[0]].scaled(math.prod(shape[part] for part in several[1:]))
             return dims
         if not isinstance(step, Slice):
-            raise error_at(op, "windows slide over a tensor whose size is known at run time only")
+            raise error_at(op, "windows slide over a tensor whose size is known only at run time")
         kept = [dim for dim in range(len(shape)) if dim not in step.dropped]
         for dim, symbolic in source.items():
             if step.sizes[dim] == shape[dim] and dim in kept:
@@ -230,8 +230,8 @@ class SymbolicAnalysis:
             # A part of a symbolic dim must exist at every size.
             end = step.offsets[dim] + (step.sizes[dim] - 1) * step.steps[dim] + 1
             if end > symbolic.step:
-                size = f"the run-time size '{symbolic.name}', of which the least is {symbolic.step}"
-                raise error_at(op, f"a slice to position {end} of {size}")
+                least = f"{symbolic.step}, the least run-time size '{symbolic.name}'"
+                raise error_at(op, f"a slice to position {end} exceeds {least}")
             self._parts.add(op.results[0])
         return dims
 

@@ -218,7 +218,7 @@ def check_loops(generic: Structured, loops: Sequence[TiledLoop]) -> None:
             raise error_at(op, f"{reason}; loops over reduced dims are inside of the others")
     unrolled = [loop for loop in loops if loop.unrolled]
     if (copies := _iterations(unrolled)) > MOST_COPIES:
-        what = f"the unrolled loops {_nest_text(unrolled)} make {copies} operations of one"
+        what = f"the unrolled loops {_nest_text(unrolled)} copy each operation {copies} times"
         raise error_at(generic.op, f"{what}; at most {MOST_COPIES} are allowed")
     if (iterations := _iterations(loops)) > (limit := target_of(generic.op).loop_iterations):
         what = f"the loops {_nest_text(loops)} have {iterations} iterations"
@@ -305,7 +305,7 @@ def check_running(nests: Nests) -> None:
         for producer in inputs:
             open_nests |= _reduced(producer) & tiled.nests.keys() if producer.running is not None else set()
             if relative[producer.result] - tiled.nests.keys():
-                raise error_at(tiled.op, _text(tiled, "reads it outside of that loop"))
+                raise error_at(tiled.op, _text(tiled, "reads it outside of the loop"))
             open_nests |= relative[producer.result]
         if tiled.rescaled is not None:
             maximum = running.get(tiled.rescaled)
@@ -313,10 +313,10 @@ def check_running(nests: Nests) -> None:
                 raise error_at(tiled.op, _text(tiled, "is not in the loop of its maximum"))
             open_nests -= _reduced(tiled)
         if open_nests & _reduced(tiled):
-            raise error_at(tiled.op, _text(tiled, "sums it up without the factors between maxima"))
+            raise error_at(tiled.op, _text(tiled, "sums it without the factors between maxima"))
         users = [use.owner.operation for use in tiled.result.uses]
         if open_nests and any(sdsc.OP not in user.attributes and user.name not in VIEWS for user in users):
-            raise error_at(tiled.op, _text(tiled, "makes it, and it is read outside of that loop"))
+            raise error_at(tiled.op, _text(tiled, "produces it, and it is read outside of the loop"))
 
 
 def in_format(value: ir.Value, element: str) -> ir.Value:

@@ -164,8 +164,8 @@ def _growth(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, 
     if opcode in SUMS:
         first, second = (operand.factor for operand in inputs)
         # Terms that grow with different powers are not comparable, so their factors do not add up.
-        alike = inputs[0].growth[1] == inputs[1].growth[1]
-        return joined(inputs).growth, float(np.logaddexp2(first, second)) if alike else max(first, second)
+        is_equal = inputs[0].growth[1] == inputs[1].growth[1]
+        return joined(inputs).growth, float(np.logaddexp2(first, second)) if is_equal else max(first, second)
     if opcode == "mul":
         other_low, other_high = inputs[1].growth
         return (low + other_low, high + other_high), facts.factor + inputs[1].factor

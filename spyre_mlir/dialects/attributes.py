@@ -52,7 +52,7 @@ def _scalar(value: Any) -> ir.Attribute:
         return ir.FloatAttr.get_f64(value)
     if isinstance(value, str):
         return ir.StringAttr.get(value)
-    raise TypeError(f"{type(value).__name__} has no attribute form")
+    raise TypeError(f"{type(value).__name__} cannot be converted to an attribute")
 
 
 def from_attribute(attr: ir.Attribute) -> Any:
@@ -67,7 +67,7 @@ def from_attribute(attr: ir.Attribute) -> Any:
         return None
     if isinstance(attr, ir.BoolAttr | ir.IntegerAttr | ir.FloatAttr | ir.StringAttr):
         return attr.value
-    raise TypeError(f"attribute {attr} has no plain form")
+    raise TypeError(f"attribute {attr} cannot be converted to a Python value")
 
 
 def from_dims(numbers: Mapping[int, float | None]) -> ir.DictAttr:
@@ -83,7 +83,7 @@ def to_dims(name: str, attr: ir.Attribute) -> dict[int, float | None]:
     for entry in attr:
         if not re.fullmatch(r"d\d+", entry.name):
             raise CompileError(
-                f"'{name}' has the key '{entry.name}', which names no dim; dims are d0, d1, .."
+                f"'{name}' has the key '{entry.name}', which is not a dim; dims are d0, d1, .."
             )
         undefined = isinstance(entry.attr, ir.StringAttr) and entry.attr.value == "undefined"
         if not undefined and not isinstance(entry.attr, ir.FloatAttr):

@@ -32,7 +32,7 @@ def parsed_bytecode(data: bytes, context: ir.Context, source: str) -> ir.Module:
         file.seek(0)
         answer = file.read().decode("utf-8", "replace")
     if not answer.startswith(_TEXT.decode()):
-        raise _damaged(answer[1:] or "it is no module", source)
+        raise _damaged(answer[1:] or "it is not a module", source)
     try:
         return parsed(answer[1:], context)
     except ir.MLIRError as error:

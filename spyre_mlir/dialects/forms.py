@@ -86,7 +86,7 @@ class _Checker:
         try:
             problem = check(attr)
         except ValueError:  # the bindings': the attribute, or a part of it, is of another kind
-            problem = f"{attr} is none"
+            problem = f"got {attr}"
         if isinstance(problem, str):
             return f"'{name}' must be {form}: {problem}"
         self.valid.add((name, attr))
@@ -102,7 +102,7 @@ def _layout_problem(attr: stick.LayoutAttr, type_: ir.RankedTensorType, target: 
         return f"a tensor with a layout has a constant size of 1 or more in each dim, not {list(type_.shape)}"
     problem = stick.layout_problem(attr, type_.rank)
     if problem is not None:
-        return f"the layout of this tensor is none: {problem}"
+        return f"the layout of this tensor is invalid: {problem}"
     if str(type_.element_type) not in ELEMENT_BITS:
         return f"a tensor of {type_.element_type} has no layout on the device"
     layout = stick.layout_from(attr, type_, target)
@@ -123,7 +123,7 @@ def _integer(attr: ir.Attribute, least: int = -(1 << 63)) -> int:
     """Return the value of an i64 attribute; ``ValueError`` for another type, or for less than ``least``."""
     value = ir.IntegerAttr(attr)
     if str(value.type) != "i64" or value.value < least:
-        raise ValueError(f"{attr} is no i64 of {least} or more")
+        raise ValueError(f"{attr} is not an i64 of at least {least}")
     return value.value
 
 
@@ -142,13 +142,13 @@ def _history(attr: ir.Attribute) -> str | None:
     for step in ir.ArrayAttr(attr):
         _texts(step)
         if len(ir.ArrayAttr(step)) != 3:
-            return f"{step} has {len(ir.ArrayAttr(step))} texts"
+            return f"{step} has {len(ir.ArrayAttr(step))} texts instead of 3"
     return None
 
 
 def _op(attr: ir.Attribute) -> str | None:
     if not isinstance(attr, sdsc.OpAttr):
-        return f"{attr} is none"
+        return f"got {attr}"
     for entry in ir.DictAttr(attr.constants):
         ir.FloatAttr(entry.attr)
     return None
@@ -156,12 +156,12 @@ def _op(attr: ir.Attribute) -> str | None:
 
 def _division(attr: ir.Attribute, target: Target) -> str | None:
     if not isinstance(attr, sdsc.DivisionAttr):
-        return f"{attr} is none"
+        return f"got {attr}"
     splits = [_integer(split, 1) for split in ir.ArrayAttr(attr.splits)]
     # Check the bound first: the conversion of a division takes a step per slice, and the text may name any number
     # of slices.
     if math.prod(splits) > target.device_cores:
-        return f"the division wants {math.prod(splits)} cores, the device has {target.device_cores}"
+        return f"the division needs {math.prod(splits)} cores, the device has {target.device_cores}"
     mapping = ir.AffineMapAttr(attr.mapping).value
     if (mapping.n_dims, mapping.n_symbols, len(mapping.results)) != (1, 0, len(splits)):
         return f"the map is from a core to the slices of {len(splits)} dims"
@@ -182,7 +182,7 @@ def _core_map_problem(expression: ir.AffineExpr) -> str | None:
     divides = not isinstance(expression, ir.AffineAddExpr | ir.AffineMulExpr)
     divisor = expression.rhs
     if divides and not (isinstance(divisor, ir.AffineConstantExpr) and divisor.value > 0):
-        return f"'{expression}' divides by something that is no constant above 0"
+        return f"'{expression}' divides by an expression that is not a positive constant"
     return _core_map_problem(expression.lhs) or _core_map_problem(divisor)
 
 
@@ -192,25 +192,25 @@ def _placement(attr: ir.Attribute) -> str | None:
     elif isinstance(attr, sdsc.LxAttr):
         _integer(attr.address)
     else:
-        return f"{attr} is none"
+        return f"got {attr}"
     return None
 
 
 def _host(attr: ir.Attribute) -> str | None:
     if not isinstance(attr, sdsc.HostAttr):
-        return f"{attr} is none"
+        return f"got {attr}"
     return _kind(attr.kind)
 
 
 def _kind(attr: ir.Attribute) -> str | None:
     kind = ir.StringAttr(attr).value
-    return None if kind in _KINDS else f"'{kind}' is none of {', '.join(_KINDS)}"
+    return None if kind in _KINDS else f"'{kind}' is not one of {', '.join(_KINDS)}"
 
 
 def _host_view(attr: ir.Attribute) -> str | None:
     view = ir.DictAttr(attr)
     if not {"array", "offset", "strides"} <= {entry.name for entry in view}:
-        return f"{attr} does not say all of it"
+        return f"{attr} is incomplete"
     array, strides = (list(ir.DenseI64ArrayAttr(view[name])) for name in ("array", "strides"))
     sizes = list(ir.DenseI64ArrayAttr(view["sizes"])) if "sizes" in view else None
     _integer(view["offset"], 0)
@@ -227,7 +227,7 @@ def _pins(attr: ir.Attribute) -> str | None:
     layouts += [pins["layout"]] if "layout" in pins else []
     wrong = [layout for layout in layouts if not isinstance(layout, stick.LayoutAttr)]
     if wrong:
-        return f"{wrong[0]} is no layout"
+        return f"{wrong[0]} is not a layout"
     for name in ("slices", "core_order"):
         if name in pins:
             ir.DenseI64ArrayAttr(pins[name])

@@ -82,7 +82,7 @@ class ConstructMemoryViewOp(Ktdp.Operation, name="construct_memory_view"):
                 len(numbers) == 2 and len(numbers[0]) == len(numbers[1]) == len(shape),
                 "a memory view has a size and a stride for each dim",
             )
-            and required(self, numbers[0] == shape, "the sizes of a memory view are those of its type")
+            and required(self, numbers[0] == shape, "the sizes of a memory view equal the shape of its type")
         )
 
 

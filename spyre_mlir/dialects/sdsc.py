@@ -194,7 +194,7 @@ class WindowsOp(Sdsc.Operation, name="windows"):
             and all(min(entries, default=1) > 0 for entries in numbers[1:3])
             and min(numbers[3], default=0) >= 0
         )
-        message = "windows has a dim of positions and one of a window for each dim in 'dims'"
+        message = "windows has a dim of positions and a dim of window elements for each dim in 'dims'"
         return required(self, is_sound, message)
 
 
@@ -262,7 +262,7 @@ def over_of(op: ir.Operation) -> ir.Value | None:
         return None
     number = op.attributes[OVER]
     if not isinstance(number, ir.IntegerAttr) or not 0 <= number.value < len(op.operands):
-        raise CompileError(f"{OVER} is {number}, which is the number of no operand", location_of(op.location))
+        raise CompileError(f"{OVER} is {number}, not the index of an operand", location_of(op.location))
     return op.operands[number.value]
 
 
@@ -279,7 +279,8 @@ def ping_pong_of(op: ir.Operation) -> tuple[int, bool] | None:
     numbers = list(value) if isinstance(value, ir.ArrayAttr) else []
     if len(numbers) != 2 or not all(isinstance(number, ir.IntegerAttr) for number in numbers):
         raise CompileError(
-            f"{PING_PONG} is {value}, not the numbers of a pair and of its buffer", location_of(op.location)
+            f"{PING_PONG} is {value}, not the indices of a pair and of a buffer",
+            location_of(op.location),
         )
     pair, second = (ir.IntegerAttr(number).value for number in numbers)
     return pair, bool(second)

@@ -33,6 +33,7 @@ from collections.abc import Mapping
 from spyre_mlir.dialects.attributes import from_dims, to_dims
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.dialects.verification import copied_types, keeps_elements, required
+from spyre_mlir.errors import counted
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.padding import States
 from spyre_mlir.mlir import ext, ir
@@ -113,16 +114,16 @@ def _has_fitting_request(op: ir.OpView) -> bool:
         return required(op, False, f"'{TO}' must be a #stick.layout, not {attr}")
     dims = ir.AffineMapAttr(attr.map).value.n_dims
     if dims != rank:
-        return required(op, False, f"'{TO}' is a layout of {dims} dims, but the tensor has {rank}")
+        return required(op, False, f"'{TO}' is a layout of {counted(dims, 'dim')}, but the tensor has {rank}")
     problem = layout_problem(attr, rank)
-    return required(op, problem is None, f"'{TO}' is no layout: {problem}")
+    return required(op, problem is None, f"'{TO}' is not a layout: {problem}")
 
 
 def layout_problem(attr: LayoutAttr, rank: int) -> str | None:
     """Describe an error in a layout for tensors of a rank; None if there is none."""
     map_ = ir.AffineMapAttr(attr.map).value
     if map_.n_dims != rank or map_.n_symbols:
-        return f"its map has {map_.n_dims} dims and {map_.n_symbols} symbols, the tensor has {rank} dims"
+        return f"its map has {counted(map_.n_dims, 'dim')} and {counted(map_.n_symbols, 'symbol')}; the rank is {rank}"
     if not len(map_.results):
         return "its map has no results"
     try:
@@ -130,7 +131,7 @@ def layout_problem(attr: LayoutAttr, rank: int) -> str | None:
     except ValueError as error:
         return str(error)
     if any(digit.divisor < 1 or (digit.modulus is not None and digit.modulus < 1) for digit in digits):
-        return "a digit is divided by less than 1"
+        return "the divisor of a digit is less than 1"
     return None
 
 

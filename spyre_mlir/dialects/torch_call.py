@@ -73,7 +73,7 @@ class TorchCall:
         call = from_attribute(op.attributes[CALL]) if CALL in op.attributes else None
         if not isinstance(call, dict) or set(call) != {"arguments", "kept", "operands", "results"}:
             raise error_at(
-                op, f"'{op.name}' has no form here without '{CALL}' = {{arguments, kept, operands, results}}"
+                op, f"'{op.name}' needs the attribute '{CALL}' = {{arguments, kept, operands, results}}"
             )
         kept = call["kept"]
         is_sound = (

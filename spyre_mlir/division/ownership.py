@@ -114,7 +114,7 @@ class Mismatch(Statement, title="core division mismatch"):
     """Why the cores of an operation cannot access a buffer as it is distributed over their LX."""
 
 
-class PartialSums(Mismatch, sentence="the writer leaves parts of sums on its cores, not the finished values"):
+class PartialSums(Mismatch, sentence="the writer leaves partial sums on its cores, not the final values"):
     """The writer's division splits a reduction."""
 
 
@@ -144,7 +144,7 @@ class OtherRegion(Mismatch):
         return f"core {self.core} writes {written}, but reads {read}"
 
 
-class OtherImage(Mismatch, sentence="each core keeps {stored}, but the reader takes it as {read}"):
+class OtherImage(Mismatch, sentence="each core stores {stored}, but the reader expects {read}"):
     """The reader expects the sticks of a region at other addresses than the writer."""
 
     stored: CoreRegion
@@ -152,7 +152,7 @@ class OtherImage(Mismatch, sentence="each core keeps {stored}, but the reader ta
 
 
 class UnequalCopies(
-    Mismatch, sentence="cores {first} and {core} hold the same, but write {there} and {part}"
+    Mismatch, sentence="cores {first} and {core} hold the same data, but write {there} and {part}"
 ):
     """Two cores hold equal parts of a buffer, but write different parts."""
 
@@ -164,8 +164,8 @@ class UnequalCopies(
 
 class UnequalOffsets(
     Mismatch,
-    sentence="core {core} touches what is {offset} sticks behind the first that it holds, but core 0 {first},"
-    " and an address in LX is the same on all cores",
+    sentence="core {core} accesses its data at an offset of {offset} sticks, but core 0 at {first}, and an address in"
+    " LX is the same on all cores",
 ):
     """Two cores access parts at different offsets, in sticks of LX."""
 
@@ -244,7 +244,7 @@ def _core_view(
     dims = sorted({axis.dim for axis in view.axes})
     # The contribution of each slice of each dim to a region: the begin and the steps.
     parts_of_dim: dict[int, list[CoreRegion | None]] = {dim: [] for dim in dims}
-    touched = list(shares)
+    accessed = list(shares)
     windows = dict(slid)
     for dim in dims:
         axes = [axis for axis in view.axes if axis.dim == dim]
@@ -277,12 +277,12 @@ def _core_view(
     slices = tuple((axis.stride, splits[axis.dim]) for axis in view.axes if splits[axis.dim] > 1)
     # The image has a full share of every dim; a dim with one axis has all positions, even beyond its extent.
     for dim, window in slid:
-        touched[dim] = window.most_accessed(shares[dim])
+        accessed[dim] = window.most_accessed(shares[dim])
     counts = []
     for axis in view.axes:
-        count = -(-touched[axis.dim] // axis.divisor)
+        count = -(-accessed[axis.dim] // axis.divisor)
         if sum(other.dim == axis.dim for other in view.axes) > 1:
-            begin, end = _range(axis, 0, touched[axis.dim] - 1)
+            begin, end = _range(axis, 0, accessed[axis.dim] - 1)
             count = end - begin
         counts.append((axis.stride, count))
     image = _merged([tuple(step for step in counts if step[1] > 1)])

@@ -168,7 +168,7 @@ class JointDivider(Algorithm):
             answer = self.choose(problem.unchangeable())
         states = self.checked_states(answer, problem.counts, text)
         if not problem.times(states).total_ns < math.inf:
-            self.reject("it has states that do not go together, whose time is infinite", text)
+            self.reject("it has incompatible states, whose time is infinite", text)
         return states, 0.0
 
 

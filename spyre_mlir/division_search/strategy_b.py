@@ -106,7 +106,7 @@ class StrategyBCoOptimizingAllocator:
         Raises ``PlanError`` if the solver does not exist, or if there is no leaf to evaluate.
         """
         if self.leaves < 1 or self.variant_cap < 1:
-            raise PlanError("The search needs at least one leaf, and one variant of each operation.")
+            raise PlanError("The search needs at least one leaf and one candidate of each operation.")
         variants = [self.variants(work) for work in operations]
         chosen_solver, known = solver(self.layout_solver), dict[tuple[LifetimeBoundBuffer, ...], int]()
 

@@ -44,7 +44,7 @@ def cheapest_split(
     splits = reaching_splits(opcode, space, cores, least, blocked, uneven)
     if not splits.size:
         raise ValueError(
-            f"No divisors of {list(space.units)} from {list(least)} on fit {cores} cores and what each can span."
+            f"No divisors of {list(space.units)} from {list(least)} on fit {cores} cores and the span limit."
         )
     return tuple(splits[:, by_cost(opcode, space, splits)[0]].tolist())
 
@@ -301,7 +301,7 @@ class PriorityDivision(WorkDivision):
             if not len(table.splits):
                 units, least = list(problem.units), list(problem.committed)
                 raise ValueError(
-                    f"No divisors of {units} from {least} on fit {problem.cores} cores and what each can span."
+                    f"No divisors of {units} from {least} on fit {problem.cores} cores and the span limit."
                 )
             best = np.lexsort((table.read_bytes, np.rint(PICOSECONDS * table.cost_ns)))[0]
             return tuple(table.splits[best].tolist())

@@ -336,7 +336,7 @@ def _compiled(
 ) -> CompiledOperation:
     kind = str(applied.operation), tuple(map(type, applied.leaves)), *(x.dtype for x in applied.storages)
     if kind in _of_the_host:
-        raise OfTheHostError("integers are for the host")
+        raise OfTheHostError("integer arithmetic runs on the host")
     try:
         results = results_of(applied)
     except operations.UnknownResultsError:

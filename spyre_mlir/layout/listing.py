@@ -19,7 +19,7 @@ _HEAD = ("tensor", "op", "shape", "type", "device size", "stick", "padding", "by
 class ListedTensor:
     """One tensor of a function: its name, its defining operation, its layout, its origin.
 
-    ``owns_buffer`` is false for a view and for a part of another buffer, which have no bytes of their own.
+    ``owns_buffer`` is false for a view and for a part of another buffer, which do not own bytes.
     ``padding`` is the state of each padded dim whose state is resolved.
     """
 

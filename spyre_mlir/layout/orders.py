@@ -26,9 +26,9 @@ def keep_order(
 def from_order(
     target: Target, shape: Sequence[int], dtype: str, stick: int | None, order: Sequence[int]
 ) -> StickLayout:
-    """Return the dense layout with these device dims, outermost first; the stick dim stands for its stick count.
+    """Return the dense layout with these device dims, outermost first; the stick dim represents its stick count.
 
-    Dims that ``order`` leaves out (size 1, one stick) come outermost.
+    Dims that ``order`` omits (size 1, one stick) come outermost.
     """
     sticks = () if stick is None else ((stick, elements_per_stick(target, dtype)),)
     return _dense(target, shape, dtype, sticks, order)

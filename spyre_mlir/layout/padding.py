@@ -62,7 +62,7 @@ def why_not_made(layout: StickLayout) -> str | None:
     if not is_scattered(layout):
         return None
     return (
-        f"has padding between the elements of {list(layout.shape)}, which the host alone writes: only arguments may "
+        f"has padding between the elements of {list(layout.shape)}, which only the host writes: only arguments may "
         f"have it, or the stick dims {list(layout.tiled_dims)} have to be whole sticks of {layout.elements_per_stick}"
     )
 

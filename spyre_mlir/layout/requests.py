@@ -86,7 +86,7 @@ class LayoutRequest(Options):
         """
         rank, dtype, subject = len(shape), device_dtype(dtype), f"The layout of {what}"
         if dtype not in ELEMENT_BITS:
-            raise CompileError(f"{subject} cannot be chosen: the device has no {dtype}.")
+            raise CompileError(f"{subject} cannot be chosen: the device does not support {dtype}.")
         sticks = self._sticks(rank, dtype, subject)
         order = self._order(rank, sticks, subject)
         if sticks is None or len(sticks) < 2:
@@ -103,7 +103,7 @@ class LayoutRequest(Options):
             return None
         for dim in self.stick_dims:
             if not -rank <= dim < rank:
-                raise CompileError(f"{subject} has the stick dim {dim}, but the tensor has {rank} dims.")
+                raise CompileError(f"{subject} has the stick dim {dim}, but the tensor has rank {rank}.")
         sticks, dims = [dim % rank for dim in self.stick_dims], list(self.stick_dims)
         # A packed stick may contain a dim twice, for example an int4 stick: K 8, M 2, K 16.
         if len(set(sticks)) != len(sticks) and ELEMENT_BITS[dtype] not in _FORMS:

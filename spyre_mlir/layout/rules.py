@@ -202,7 +202,7 @@ RULES: dict[Kind, Rule] = {
         (_REDUCES,),
     ),
     Kind.MATMUL: Rule(
-        "a matmul has the contracted dim in the stick of input 1, its columns in those of input 2 and the result",
+        "a matmul has the contracted dim in the stick of input 1, its columns in the sticks of input 2 and the result",
         _PRODUCT_STICKS,
         (
             DimCountConstraint(Role.REDUCED, 1, 1),
@@ -236,7 +236,7 @@ RULES: dict[Kind, Rule] = {
         (_REDUCES,),
     ),
     Kind.RESTICKIFY: Rule(
-        "a restickify goes from the stick of one dim to that of another",
+        "a restickify moves the stick from one dim to another",
         (
             StickConstraint(Role.KEPT, (0,), sparse=True),
             StickConstraint(Role.KEPT, (-1,), reference=-1, sparse=True),
@@ -326,7 +326,7 @@ def _variants(opcode: str) -> tuple[str, ...]:
     stick_name = opcode.removesuffix("nonstick")
     names = tuple(name for name in (stick_name + "nonstick", stick_name) if name in KINDS)
     if not names:
-        raise CompileError(f"'{opcode}' is no device operation, so it has no stick rule.")
+        raise CompileError(f"'{opcode}' is not a device operation, so it has no stick rule.")
     return names
 
 
@@ -399,7 +399,7 @@ def violation(opcode: str, iteration: Iteration, stick_dims: Sequence[int | None
     ``max`` and ``maxnonstick`` are two operations here, and the operands of a matmul are not swapped.
     """
     if opcode not in KINDS:
-        raise CompileError(f"'{opcode}' is no device operation, so it has no stick rule.")
+        raise CompileError(f"'{opcode}' is not a device operation, so it has no stick rule.")
     rule = RULES[KINDS[opcode]]
     # Dim counts are checked first: if a dim that the rule needs is missing, the stick constraints expect sparse sticks.
     problem = _first_problem(rule, iteration) or _misplaced_stick(rule, iteration, stick_dims)
@@ -465,7 +465,7 @@ def why_no_form(opcode: str, iteration: Iteration) -> str:
     for rule in (RULES[KINDS[name]] for name in names):
         problems = (_first_problem(rule, iteration.reordered(inputs)) for inputs in _orders(rule, iteration))
         distinct = dict.fromkeys(problem or "all its dims have one element" for problem in problems)
-        reasons.append(f"{'; with its inputs turned round '.join(distinct)}: {rule.sentence}")
+        reasons.append(f"{'; with its operands swapped '.join(distinct)}: {rule.sentence}")
     if len(names) == 1 and KINDS[names[0]] is Kind.REDUCE_STICK:
         reasons.append(f"there is no '{names[0]}nonstick'")
     return "; ".join(reasons)

@@ -74,7 +74,7 @@ Sticks = Sequence[tuple[int, int]]
 def elements_per_stick(target: Target, dtype: str) -> int:
     """Return the elements of an MLIR element type in one stick; ``CompileError`` for an unsupported type."""
     if dtype not in ELEMENT_BITS:
-        raise CompileError(f"element type {dtype} has no form on the device")
+        raise CompileError(f"element type {dtype} is not supported by the device")
     return target.stick_bytes * 8 // ELEMENT_BITS[dtype]
 
 
@@ -428,7 +428,7 @@ def _order(dim_order: Sequence[int] | None, rank: int) -> list[int]:
     if -1 in order[:-1] or sorted(dim for dim in order if dim != -1) != list(range(rank)):
         problems = [f"there is no dim {dim}" for dim in order if not -1 <= dim < rank]
         repeated = (dim for dim in range(rank) if order.count(dim) > 1)
-        problems += [f"dim {dim} comes {order.count(dim)} times" for dim in repeated]
+        problems += [f"dim {dim} occurs {order.count(dim)} times" for dim in repeated]
         problems += [f"dim {dim} is missing" for dim in range(rank) if dim not in order]
         problems.append("-1, for a stick-sparse tensor, can only be the last entry")
         raise ValueError(f"dim_order {order} must name each of the {rank} dims once: {problems[0]}.")
@@ -449,12 +449,12 @@ def _check_sticks(sticks: Sticks, rank: int, dtype: str, per_stick: int) -> None
     """Raise ``ValueError`` unless the (dim, elements) pairs fill a stick of ``per_stick`` elements."""
     for dim, elements in sticks:
         if not 0 <= dim < rank:
-            raise ValueError(f"The stick names dim {dim}, but the tensor has {rank} dims.")
+            raise ValueError(f"The stick names dim {dim}, but the tensor has rank {rank}.")
         if elements < 2:
-            raise ValueError(f"The stick has {elements} elements of dim {dim}; a part of it has at least 2.")
+            raise ValueError(f"A stick has at least 2 elements of each dim, not {elements} of dim {dim}.")
     total = math.prod(elements for _, elements in sticks)
     if total != per_stick:
-        raise ValueError(f"The stick holds {total} elements, but a stick of {dtype} has {per_stick}.")
+        raise ValueError(f"A stick of {dtype} has {per_stick} elements, not {total}.")
 
 
 def _in_stick(dim: int, digits: Sequence[Digit]) -> int:

@@ -135,7 +135,7 @@ def layout_of_view(layout: StickLayout, view: StridedView) -> StickLayout | None
         if parts is None:
             return None
         for part in parts:
-            # A modulus that follows from the shape is left out, as in ``StickLayout.for_tensor``.
+            # A modulus that follows from the shape is omitted, as in ``StickLayout.for_tensor``.
             exact = replace(part, modulus=None)
             is_exact = (
                 index < outer and part.dim is not None and exact.size(view.shape) == part.size(view.shape)

@@ -117,7 +117,7 @@ class BufferView:
         for axis in self.stick_axes:
             dim = dims[axis.dim]
             if dim is None:
-                raise ViewError(f"dim {axis.dim} cannot be left out: the stick holds it beside other dims")
+                raise ViewError(f"dim {axis.dim} cannot be left out: the stick also has other dims")
             stick_axes.append(replace(axis, dim=dim))
         stick_dim = None if self.stick_dim is None else dims[self.stick_dim]
         return replace(
@@ -236,7 +236,7 @@ class BufferView:
     def run_bytes(self, tile: Sequence[int]) -> int:
         """Return a lower bound of the contiguous bytes in a transfer of one tile: whole sticks, at least one.
 
-        ``tile`` has a size in elements for each dim; a size beyond the dim stands for the whole dim. A tile
+        ``tile`` has a size in elements for each dim; a size beyond the dim means the whole dim. A tile
         begins at a multiple of its size in each dim and is whole. For every tile, consider the sticks that hold an
         element of it: no maximal run of adjacent sticks is shorter than the result. The result is the length of
         the shortest such run if each dim has one axis (``why_not_addressable``). It may be less for a dim in pieces

@@ -76,12 +76,12 @@ class LayoutChoice(Algorithm):
         if answer is None:
             least = problem.sum().minimize(problem.limit_entries, problem.width)
             if least.cost < math.inf:
-                self.reject(f"it is None, but there are states that cost {least.cost:,.0f} ps", text)
+                self.reject(f"it is None, but the best states cost {least.cost:,.0f} ps", text)
             return least
         states = self.checked_states(answer, problem.counts, text)
         cost = problem.cost(states)
         if not cost < math.inf:
-            self.reject("it has states that do not go together, whose cost is infinite", text)
+            self.reject("it has incompatible states, whose cost is infinite", text)
         return Minimum(states, cost, 0.0)
 
 

@@ -232,7 +232,7 @@ class Domains:
             try:
                 part.place.apply(pin.view)
             except ValueError as error:
-                subview = f"its part at {list(part.place.offsets)} has no place in it"
+                subview = f"its part at {list(part.place.offsets)} does not fit it"
                 raise LayoutError(index, f"the pinned layout breaks a rule: {subview}: {error}") from error
         problem = pin.view.why_not_addressable() if isinstance(node, Compute) else None
         if problem is not None:
@@ -242,7 +242,7 @@ class Domains:
         signature, assignment = node.signature, self.op_layouts[index][0].assignment
         stick = None if pin.stick_dim is None else signature.maps[-1][pin.stick_dim]
         reason = violation(assignment.opcode, signature.iteration, (*assignment.stick_dims[:-1], stick))
-        reason = reason or f"'{assignment.opcode}' makes no result with dim {pin.stick_dim} in the stick"
+        reason = reason or f"'{assignment.opcode}' cannot produce dim {pin.stick_dim} in the stick"
         raise LayoutError(index, f"the pinned layout breaks a rule: {reason}")
 
 
@@ -440,9 +440,9 @@ class Problem:
             for index, node in enumerate(self.nodes):
                 dtypes = [self.nodes[operand].dtype for operand in node.inputs if isinstance(node, Compute)]
                 if isinstance(node, Compute) and not all(map(is_convertible, dtypes)):
-                    reason = "an operand does not lie as it must, and no operation converts 8-bit tensors"
+                    reason = "an operand has an unsupported layout, and no operation converts 8-bit tensors"
                     raise LayoutError(index, f"{reason}: {sentence(node.signature.opcode)}")
-            raise LayoutError(len(self.nodes) - 1, "no layouts of its tensors go together")
+            raise LayoutError(len(self.nodes) - 1, "its tensors have no compatible layouts")
         states = [domain.states[index] for domain, index in zip(self.domains, minimum.states, strict=True)]
         decisions = tuple(self._decision(index, node, states) for index, node in enumerate(self.nodes))
         return LayoutPlan(decisions, minimum.cost, minimum.bound)

@@ -97,7 +97,7 @@ class DesignBuilder:
         self._check_symbolic({dim for dim, label in enumerate(labels) if label in padding})
         masked = sorted(set(self.masks.values()))
         if len(masked) > 1:
-            raise CompileError(f"'{self.opcode}' has masks of {masked}; a design has room for one value")
+            raise CompileError(f"'{self.opcode}' has masks of {masked}; a design has one mask value")
         # The mask value follows the constants of the operation.
         constants = [(name, self.constants[name]) for name in op.constants]
         constants += [(MASK_VALUE, value) for value in masked]

@@ -73,7 +73,7 @@ def covers(children: Sequence[Child]) -> tuple[dict[int, int], dict[int, int]]:
     all children, or the largest child of each parent. The first cover has the smaller one, the second the larger one.
     """
     cheap: dict[int, int] = {}
-    dear: dict[int, int] = {}
+    costly: dict[int, int] = {}
     for linked in _components(children):
         of_children = {child.item: child.size for child in linked}
         of_parents: dict[int, int] = {}
@@ -82,8 +82,8 @@ def covers(children: Sequence[Child]) -> tuple[dict[int, int], dict[int, int]]:
                 of_parents[parent] = max(of_parents.get(parent, 0), child.size)
         less, more = sorted((of_children, of_parents), key=lambda cover: sum(cover.values()))
         _add(cheap, less)
-        _add(dear, more)
-    return cheap, dear
+        _add(costly, more)
+    return cheap, costly
 
 
 def _components(children: Sequence[Child]) -> list[list[Child]]:

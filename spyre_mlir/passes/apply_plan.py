@@ -71,7 +71,7 @@ class ApplyPlan(Pass):
     def _read(self, module: ir.Operation) -> PlanFile:
         # Each apply-plan of the pipeline reads the file again, because passes share no state except the module.
         if self.file == "-":
-            raise CompileError("A plan file is read several times, so that it cannot be stdin.")
+            raise CompileError("A plan file is read several times, so it cannot be stdin.")
         if self.file:
             return read_plan(read_text(self.file, MAX_BYTES), self.file)
         if sdsc.PLAN not in module.attributes:
@@ -92,7 +92,7 @@ class _Applied:
                 if name is None:
                     raise error_at(op, "this operation has no sdsc.name; run name-operations first")
                 if self.ops.setdefault(name, op) != op:
-                    raise error_at(op, f"this operation is called '{name}', as another one is")
+                    raise error_at(op, f"this operation has the name '{name}' of another operation")
         self.arguments = list(func.regions[0].blocks[0].arguments)
         hosts = [attributes[sdsc.HOST] for attributes in argument_attributes(func)]
         self.labels = {ir.StringAttr(host.label).value: number for number, host in enumerate(hosts)}
@@ -106,7 +106,8 @@ class _Applied:
                 self._check_source(entry)
                 if entry.tiling:
                     self.fail(
-                        f"{entry.path}.tiling", f"is of '{entry.name}', which is made after loops are chosen"
+                        f"{entry.path}.tiling",
+                        f"is of '{entry.name}', which is inserted after tiling",
                     )
             elif (loops := entry.tiling) is not None:
                 generic = structured(op, known)
@@ -143,9 +144,7 @@ class _Applied:
         for entry in self.plan.arguments:
             number = self.labels.get(entry.name)
             if number is None:
-                self.fail(
-                    f"{entry.path}.name", f"is '{entry.name}', which is not needed: leave the entry out"
-                )
+                self.fail(f"{entry.path}.name", f"is '{entry.name}', which is not needed: remove the entry")
             if entry.layout is not None:
                 path = f"{entry.path}.layout"
                 value = self.arguments[number]
@@ -223,7 +222,7 @@ class _Applied:
         missing = [f"'{entry.name}'" for entry in entries if entry.name not in self.ops]
         if missing:
             these = f"The compiler does not insert {listed(missing)} with these pins"
-            text = f"{these}: leave out what the plan says of it."
+            text = f"{these}: remove the plan entries."
             raise CompileError(text, self.plan.filename)
 
     # -- the program and the plan ---------------------------------------------------------------------
@@ -241,7 +240,7 @@ class _Applied:
         if source not in self.labels:
             known = listed(self.labels)
             self.fail(
-                f"{entry.path}.name", f"is '{entry.name}', which is no argument of this program ({known})"
+                f"{entry.path}.name", f"is '{entry.name}', which is not an argument of this program ({known})"
             )
         return self.labels[source]
 
@@ -251,7 +250,7 @@ class _Applied:
         known = source in self.ops or source.partition("@")[0] in self.labels or source in NAMELESS
         if not inserted or not known:
             path = f"{entry.path}.name"
-            self.fail(path, f"is '{entry.name}', which is no operation of this program")
+            self.fail(path, f"is '{entry.name}', which is not an operation of this program")
 
     # -- checks: errors name the file and the field -----------------------------------------------------
 
@@ -282,7 +281,7 @@ class _Applied:
             request = LayoutRequest.of_mapping(entry.layout, f"'{entry.name}'")
             return request.layout(self.target, shape_of(value), element_of(value), f"'{entry.name}'")
         except CompileError as error:
-            self.fail(path, f"cannot be: {error.message.rstrip('.')}")
+            self.fail(path, f"is invalid: {error.message.rstrip('.')}")
 
     def _mapped(self, text: str, value: ir.Value, path: str) -> StickLayout:
         try:
@@ -294,11 +293,11 @@ class _Applied:
             layout = stick.layout_from(attr, value.type, self.target)
         except (ir.MLIRError, ValueError):
             self.fail(
-                path, f"is '{text}', which is no map such as '(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)'"
+                path, f"is '{text}', which is not a map such as '(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)'"
             )
         problem = why_not_a_layout(layout)
         if problem is not None:
-            self.fail(path, f"is no layout: {problem}")
+            self.fail(path, f"is not a layout: {problem}")
         return layout
 
     def check_result_layout(self, entry: PlannedOperation, op: ir.Operation) -> None:
@@ -310,7 +309,7 @@ class _Applied:
         layout = stick.layout_of(value.type, self.target)
         if layout is None or not same_order(layout, expected):
             got = "no layout" if layout is None else f"the layout {stick.affine_map(layout)}"
-            self.fail(path, f"cannot hold: {what} has {got}, which follows from what reads it")
+            self.fail(path, f"is not possible: {what} has {got}, which its readers require")
 
     # -- pins -----------------------------------------------------------------------------------------
 

@@ -87,7 +87,7 @@ class ApplyPrecision(Pass):
 
     def run(self, module: ir.Operation) -> None:
         if self.policy not in ("device", "strict"):
-            raise CompileError(f"Precision policy '{self.policy}' is not known; 'device' and 'strict' are.")
+            raise CompileError(f"Precision policy '{self.policy}' is unknown; use 'device' or 'strict'.")
         for func in functions(module):
             self._function(func)
 
@@ -108,9 +108,9 @@ class ApplyPrecision(Pass):
             demotion.run()
             if len(inner) > demotion.in_f32:
                 count = len(inner) - demotion.in_f32
-                self.remark(func, "precision", f"{count} f32 values between fp16 values run as fp16")
+                self.remark(func, "precision", f"{count} f32 values between fp16 values are computed in fp16")
             if demotion.in_f32:
-                text = f"{demotion.in_f32} f32 values between fp16 values stay f32: rounding would show"
+                text = f"{demotion.in_f32} f32 values between fp16 values stay f32: fp16 would change results"
                 self.remark(func, "precision", text)
             _separate_results(terminator(block))
         for rewrite in (_replace_root, _narrow_windows):
@@ -391,7 +391,7 @@ class _Demotion:
                     with_element_type(stick.requested_layout(op), "f16")
                 )
             except ValueError as error:
-                why = f"this value runs as fp16, and its layout has no such form: {error}"
+                why = f"this value is computed in fp16, which its layout does not support: {error}"
                 raise error_at(op, why) from None
         for block in (block for region in copy.regions for block in region.blocks):
             for argument in block.arguments:

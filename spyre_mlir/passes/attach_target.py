@@ -19,7 +19,7 @@ class AttachTarget(Pass):
     ``module {..}``  ->  ``module attributes {sdsc.target = {cores = {usable = 2 : i64}}} {..}``
 
     ``device`` is a device file (docs/devices.md); without it the module keeps its device. ``sencores`` is
-    the number of cores that the program may use, ``lx_frac_avail`` the part of LX that the back end keeps,
+    the number of cores that the program may use, ``lx_frac_avail`` the fraction of LX that the back end reserves,
     ``cost_model`` the name of the model of execution times (docs/writing-an-algorithm.md).
     """
 

@@ -28,19 +28,19 @@ from spyre_mlir.tiling.tiling_choice import TilingCandidate, TilingChoice, Tilin
 #: Dims of an operation, each with its tiles, from the outer to the inner loop.
 Tiles = tuple[tuple[int, DimTiles], ...]
 
-#: The most tile counts that are tried along the same dims.
+#: Maximum number of tile counts that are tried along the same dims.
 _MOST_COUNTS = 64
 
 #: The assumed number of cores that read the same columns of a weight.
 _SHARING = 8
 
-#: The most operations of a run: one evaluation takes as long as compiling the run.
+#: Maximum number of operations of a run: one evaluation takes as long as compiling the run.
 _LONGEST = 64
 
 
 @dataclass(frozen=True)
 class AutoTiling(EvaluatingPass):
-    """Tile operations whose operands are out of a core's reach, and runs whose intermediates do not fit in LX.
+    """Tile operations whose operands exceed the span of a core, and runs whose intermediates do not fit in LX.
 
     ``spans``: if an operand is so large that no division lets each core address its part, the operation is tiled along
     the dim, or two dims if one is not enough, and into the number of tiles with the least time. ``spills``: if the
@@ -48,7 +48,7 @@ class AutoTiling(EvaluatingPass):
     that share a dim (which some may reduce) is tiled, provided that this saves time for the run alone and together with
     its neighbours. Costs come from the cost model after the rest of the pipeline. Operations that hints tile are left
     unchanged. ``tiling`` is the name of another algorithm (docs/writing-an-algorithm.md). ``bundle_operations`` is the
-    most operations of a bundle (0: any number); it also limits a run, because a loop is never cut.
+    maximum number of operations of a bundle (0: no limit); it also limits a run, because a loop is never cut.
 
     Before, level *device-ops*, and after: some operations have ``sdsc.tiling``.
     """
@@ -147,7 +147,7 @@ class AutoTiling(EvaluatingPass):
         tiled_op.op.attributes[TILING] = tiling_attr(loops(chosen))
         attempts = [(cost, tilings[other]) for other, cost in costs.items() if cost is not None]
         others = "; ".join(f"{_tiles_text(tiles)}: {cost}" for cost, tiles in attempts)
-        text = f"'{generic.opcode}' in {_tiles_text(chosen)}, which no division brings into reach; {others}"
+        text = f"'{generic.opcode}' in {_tiles_text(chosen)}, as no division fits the span limit; {others}"
         self.remark(tiled_op.op, "tiling", text, after=price.nanoseconds)
 
     def _choice(self, problem: TilingProblem) -> int | None:

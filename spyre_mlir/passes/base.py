@@ -94,12 +94,12 @@ class Pass(Options):
         """Return the message for an option that the pass does not have. Some options belong to ``attach-target``."""
         if key.replace("-", "_") in inspect.get_annotations(cls):
             return (
-                f"The {cls.title()} has no option '{key}', for its class is no dataclass: write "
+                f"The {cls.title()} has no option '{key}', for its class is not a dataclass: write "
                 "'@dataclass(frozen=True)' above it."
             )
         if key.replace("-", "_") not in ("device", "sencores", "lx_frac_avail"):
             return super().unknown_option(key)
-        return f"The {cls.title()} has no option '{key}'; 'attach-target{{{key}=..}}' in front sets it for all passes."
+        return f"The {cls.title()} has no option '{key}'; 'attach-target{{{key}=..}}' sets it for all later passes."
 
     def __str__(self) -> str:
         options = self.given()

@@ -31,7 +31,7 @@ class BeforePlanning(EvaluatingPass):
 
 
 def fit(eligible: Sequence[Candidate], space: MemorySpace) -> bool:
-    """Return whether the capacity is at least the most bytes that are live at once if all the buffers are in LX."""
+    """Return whether the capacity is at least the peak of live bytes if all the buffers are in LX."""
     return Instance.of([candidate.buffer for candidate in eligible], space).load <= space.capacity
 
 

@@ -126,7 +126,7 @@ class ChooseLayouts(EvaluatingPass):
             for remark in remarks:
                 add(remark)
             return
-        text = f"inputs stay in the default: {default}; the layouts whose conversions cost least: "
+        text = f"inputs keep the default layout: {default}; with the layouts of least conversion cost: "
         self.remark(func, "argument layouts", text + str(by_price or "not possible"))
         self._lay_out(*self._planned(functions(unchanged.operation)[0], by_price=False))
         replace_function(func, unchanged)
@@ -526,7 +526,7 @@ class LayoutPadding:
         """Return a dense copy in a separate buffer, in the block of the source: once, not per iteration."""
         if not is_convertible(self.views[value].dtype):
             raise error_at(
-                reader, f"its operand {value.type} has no room for whole sticks, and no operation copies it"
+                reader, f"its operand {value.type} is not padded to whole sticks, and no operation copies it"
             )
         # In the block of the value, outside of loops around the reader, so that it is copied once.
         with ir.InsertionPoint(ancestor_in(block_of(value), reader)):
@@ -535,7 +535,7 @@ class LayoutPadding:
         self.owner.remark(
             defining_op(copy),
             "copy",
-            "its buffer has no room for whole sticks",
+            "its buffer is not padded to whole sticks",
             before=0,
             after=2 * self.layouts[copy].bytes,
         )

@@ -59,7 +59,7 @@ class CloneInputs(Pass):
                 if not is_candidate or not is_convertible(element_of(buffer.root)):
                     continue
                 if has_known_padding(buffer):
-                    reason = "its readers rely on what the host writes into its padding"
+                    reason = "its readers depend on the padding that the host writes"
                     self.remark(buffer.reads[0].user.op, "no clone", reason)
                     continue
                 self._clone(usage, buffer, lx_bytes)
@@ -85,7 +85,7 @@ class CloneInputs(Pass):
             clone = insert_clone(whole, division, ir.InsertionPoint(point), first.location, self.name, what)
             put_beside(maker_of(clone), first)
             read_instead(clone, whole, readers)
-            self.remark(first, "clone", f"{what} take a clone of {size} bytes per core")
+            self.remark(first, "clone", f"{what} read a clone of {size} bytes per core")
 
 
 def _by_core_view(
@@ -93,7 +93,7 @@ def _by_core_view(
 ) -> list[tuple[CoreView, ir.Value, list[BufferUse]]]:
     """Group reads by bundle, core view and value that they read: a buffer can be read while it is being filled.
 
-    Groups are in the order of their first reads. Reads without a region per core are left out, and so are indirect
+    Groups are in the order of their first reads. Reads without a region per core are excluded, and so are indirect
     reads, which access device memory.
     """
     groups: list[tuple[CoreView, ir.Value, list[BufferUse]]] = []

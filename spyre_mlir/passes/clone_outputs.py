@@ -98,7 +98,7 @@ class CloneOutputs(Pass):
         for value in list(usage.end.operands) if returned else ():
             if usage.root(value) == buffer.root:
                 replace_operand(clone, final, usage.end, value)
-        self.remark(writer.user.op, "clone", f"{what} take a clone in device memory")
+        self.remark(writer.user.op, "clone", f"{what} read a clone in device memory")
 
 
 def _carried(initial: ir.Value) -> tuple[set[ir.Value], ir.Value]:

@@ -29,7 +29,7 @@ class CoOptimizeStrategyB(Pass):
     unchanged if no combination is better. The time of operations is not considered, and clones that later passes
     insert do not exist yet. Choices that a plan file pins are kept.
 
-    ``variant_cap`` is the most divisions per operation, including its present one. ``leaves`` bounds the number of
+    ``variant_cap`` is the maximum number of divisions per operation. ``leaves`` bounds the number of
     combinations, which is exponential: if there are more, the best of the first ones is chosen, in which mostly the
     last operations differ, and the remark on the function reports this. ``layout_solver``,
     ``in_place`` and ``lx_ops`` are as for ``scratchpad-planning``.
@@ -78,7 +78,7 @@ class CoOptimizeStrategyB(Pass):
             leaves = f"10^{math.log10(result.leaves):.0f}" if is_large else f"{result.leaves:,}"
             text = (
                 f"bytes of traffic, the fewest of the first {result.scored} of {leaves} combinations of"
-                " divisions: the option leaves bounds the search, so a better one may be unseen"
+                " divisions: the option leaves bounds the search, so a better combination may exist"
             )
         self.remark(func, "divisions", text, before=result.before, after=result.after)
 

@@ -354,7 +354,7 @@ class LoopWriter:
     def _nest(self, nest: Nest) -> None:
         """Write the loop of a nest. A first iteration that begins partial sums and a smaller last one are peeled.
 
-        All iterations are peeled if the nest is unrolled. Iterations that masks hide are left out.
+        All iterations are peeled if the nest is unrolled. Iterations that masks hide are omitted.
         """
         outside = tuple(level.nest for level in self.levels)
         carried = [tiled for tiled in nest.operations() if self._escapes(tiled, nest)]
@@ -438,7 +438,7 @@ class LoopWriter:
         whole, tile = self.results[tiled], part.value
         if maker_of(tile).name in (LOOP, "tensor.insert_slice"):
             tile = sdsc.clone(tile, tiled.op.location)  # the tile has a separate buffer
-            sdsc.record(maker_of(tile), "clone", "coarse-tiling", "a part of what leaves the loop")
+            sdsc.record(maker_of(tile), "clone", "coarse-tiling", "a part of a result of the loop")
         moving = {
             tiled.result_dim(level.nest): level for level in self.levels if level.nest not in whole.tiled_by
         }
@@ -553,7 +553,7 @@ def _rescaled(tiled: Tiled, before: ir.Value, maximum: _Maximum) -> ir.Value:
     whole, element = shape_of(before), element_of(before)
     operands = [before, in_format(maximum.factor, element)]
     rescaled = device_op("mul", operands, [every, dims], whole, element, location=location)
-    sdsc.record(maker_of(rescaled), "decomposition", "coarse-tiling", "the sum so far for the maximum so far")
+    sdsc.record(maker_of(rescaled), "decomposition", "coarse-tiling", "the sum for the current maximum")
     return rescaled
 
 
@@ -591,7 +591,7 @@ class Segment:
 def segments(nest: Nest, levels: Sequence[LoopLevel], masks: Mapping[Tiled, KnownMask]) -> list[Segment]:
     """Return the iterations of a nest that must be written, in the order in which they are written.
 
-    Without masks these are the equal tiles and a smaller last tile. With masks, completely hidden tiles are left out.
+    Without masks these are the equal tiles and a smaller last tile. With masks, completely hidden tiles are omitted.
     The rest is one peeled tile, the first or the last, and one loop over the others: if sums went through more loops,
     the search for layouts, which covers the whole program, would find worse layouts. The peeled tile is a tile that
     masks cut through, so that most loops need no mask.

@@ -108,7 +108,7 @@ class _Lowering:
     def __init__(self, module: ir.Operation) -> None:
         funcs = functions(module)
         if len(funcs) != 1:
-            raise CompileError(f"a bundle is made of one function with a body, this module has {len(funcs)}")
+            raise CompileError(f"a bundle needs one function with a body, but this module has {len(funcs)}")
         self.module = module
         (func,) = funcs
         self.func = func
@@ -385,7 +385,7 @@ class LxContents:
         root = self.memory.place(op.operands[0]).buffer
         plan = relayout(space, self.core_views[root], division) if root in self.core_views else None
         if plan is None:
-            raise error_at(op, "a shuffle takes slices that are in LX, but its source is not there")
+            raise error_at(op, "the source of a shuffle must be in LX")
         return plan
 
 
@@ -543,7 +543,7 @@ class KernelBuffers:
         """Return the host attribute of an argument or a result."""
         host = named.get(sdsc.HOST)
         if not isinstance(host, sdsc.HostAttr):
-            raise error_at(self.func, f"{what} does not say what the host makes of it (sdsc.host)")
+            raise error_at(self.func, f"{what} has no host array (sdsc.host)")
         if (_text(host.kind) == "result") != what.startswith("result"):
             raise error_at(self.func, f"{what} is of the kind '{_text(host.kind)}' in its sdsc.host")
         # The host passes arrays by name, so two arguments must not share one.
@@ -586,7 +586,7 @@ class KernelBuffers:
         if view.last >= math.prod(view.array_shape):
             raise error_at(
                 self.func,
-                f"the sdsc.host_view of '{label}' ends behind its array of {list(view.array_shape)}",
+                f"the sdsc.host_view of '{label}' exceeds its array of shape {list(view.array_shape)}",
             )
         known = self.buffers.get(place.buffer)
         # A result that updates an argument in place shares the parameter of the argument.
@@ -628,7 +628,8 @@ class KernelBuffers:
                 raise error_at(owner or self.func, "this buffer has no placement; run place-in-hbm first")
             if isinstance(placement, sdsc.HbmAttr) and _text(placement.base) not in bases:
                 raise error_at(
-                    owner, f"this buffer lies in '{_text(placement.base)}', which the program has not"
+                    owner,
+                    f"this buffer is in '{_text(placement.base)}', which is not in the program",
                 )
             name = f"buffer{self.intermediates}"
             self.intermediates += 1

@@ -51,7 +51,7 @@ class DecomposeSoftmax(Pass):
 def _decompose(op: ir.Operation) -> None:
     source = op.operands[0]
     if not op.results:
-        raise error_at(op, "this softmax is on memrefs; a program works on tensors")
+        raise error_at(op, "this softmax is on memrefs; a program uses tensors")
     if element_of(source) not in _FLOATS or source.type != op.results[0].type:
         raise error_at(op, f"a softmax of {source.type} to {op.results[0].type} has no device operation")
     if not ir.RankedTensorType(source.type).has_static_shape:

@@ -233,7 +233,7 @@ class _FunctionDecomposer:
         if stick.TO not in op.attributes:
             raise error_at(
                 op,
-                f"'{op.name}' names no layout ('{stick.TO}'); IR whose layouts are chosen enters at level laid-out",
+                f"'{op.name}' has no layout ('{stick.TO}'); IR with chosen layouts enters at level laid-out",
             )
         source = self.terms.materialize(op.operands[0], op.location)
         # After CSE, fills with one number are one value, which has no buffer that could have two layouts.
@@ -315,13 +315,13 @@ def _inserted(
 def _advice(op: ir.Operation) -> str:
     """Return the advice for an op that is not linalg: the upstream pass that lowers its dialect, if there is one."""
     if any(isinstance(value.type, ir.MemRefType) for value in (*op.operands, *op.results)):
-        return "a program works on tensors, as it is before bufferization"
+        return "a program uses tensors, as before bufferization"
     if op.name == ASSERT:
         return "the host checks assertions"
     if is_torch_call(op):
         return "PyTorch's own kernel computes it"
     passes = _LOWERINGS.get(op.name.partition(".")[0])
-    return f"{passes} makes linalg of it" if passes else "expected linalg on static tensors"
+    return f"{passes} converts it to linalg" if passes else "expected linalg on static tensors"
 
 
 def _are_equivalent(one: ir.Value, other: ir.Value) -> bool:
@@ -338,7 +338,7 @@ def _are_equivalent(one: ir.Value, other: ir.Value) -> bool:
 
 def _static(type_: ir.Type, op: ir.Operation) -> ir.RankedTensorType:
     if not isinstance(type_, ir.RankedTensorType):
-        raise error_at(op, f"{type_} is no ranked tensor; arguments and results of a program are tensors")
+        raise error_at(op, f"{type_} is not a ranked tensor; arguments and results of a program are tensors")
     if not ir.RankedTensorType(type_).has_static_shape:
         raise error_at(op, f"type {type_} has no static shape; the device needs all sizes at compile time")
     if 0 in ir.RankedTensorType(type_).shape:
@@ -389,7 +389,8 @@ def rewrite_call(terms: Terms, call: ir.Operation) -> None:
     callee = callee_of(call)
     if callee is None or "sym_visibility" not in callee.attributes:
         raise error_at(
-            call, "a program is one function; what it calls has a body and is private, to be inlined"
+            call,
+            "a program is one function; a callee must be private and have a body",
         )
     for number, value in enumerate(list(call.operands)):
         call.operands[number] = terms.materialize(value, call.location)

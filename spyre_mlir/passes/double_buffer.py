@@ -41,7 +41,7 @@ from spyre_mlir.rewriting.outlining import replace_operands
 from spyre_mlir.rewriting.tensor_builders import index_constant
 from spyre_mlir.target.ops import DEVICE_OPS
 
-#: The most traffic, relative to the program without loads ahead: ping-pong buffers leave less capacity for others.
+#: Maximum traffic, relative to the program without loads ahead: ping-pong buffers reduce the capacity for others.
 MOST_TRAFFIC = 1.01
 
 
@@ -86,7 +86,7 @@ class DoubleBuffer(BeforePlanning):
         # Streams without a remaining clone give the same plan.
         plans = [plan for plan in plans if plan.loads and (plan.clones or plan is plans[0])]
         if not plans:
-            self.remark(func, "no double buffers", "no operation computes while a load of its loop waits")
+            self.remark(func, "no double buffers", "no operation of its loop can run during a load")
             return
         if not self.compare:
             replace_function(func, plans[0].module)
@@ -97,12 +97,12 @@ class DoubleBuffer(BeforePlanning):
         timed = ((plan, self._time(functions(plan.module.operation)[0], evaluator)) for plan in plans)
         prices = {plan: price for plan, price in timed if price is not None}
         if not prices:
-            text = f"LX has no room for what is loaded ahead; {before} without that"
+            text = f"the tiles that are loaded ahead do not fit LX; {before} without double buffers"
             self.remark(func, "no double buffers", text)
             return
         best = min(prices, key=lambda plan: prices[plan].nanoseconds)
         after = prices[best]
-        text = f"{before} with loads where they are read, {after} with {best.loads} elsewhere, {best.pairs} of them"
+        text = f"{before} without moved loads, {after} with {best.loads} elsewhere, {best.pairs} of them"
         text += " into ping-pong buffers"
         # Pairs take LX capacity from other buffers; if those spill, the memory that loads wait for is busier.
         if after.nanoseconds >= before.nanoseconds or after.bytes > MOST_TRAFFIC * before.bytes:
@@ -135,7 +135,7 @@ class DoubleBuffer(BeforePlanning):
                     clone.erase()
             for slot in chosen:
                 if not slot.ahead:
-                    move_behind(slot.load, slot.behind)
+                    move_behind(slot.load, slot.anchor)
                     # Planning must not drop this clone: it exists to overlap a load, not to save bytes.
                     if slot.load in staying:
                         del slot.load.attributes[sdsc.OPTIONAL]
@@ -282,7 +282,7 @@ class _PipelinedLoop:
                 i64 = ir.IntegerType.get_signless(64)
                 self.copies[-1].attributes[sdsc.OVER] = ir.IntegerAttr.get(i64, self.over[op])
             for number, ahead in enumerate(self.loads):
-                if ahead.behind == op and following is not None:
+                if ahead.anchor == op and following is not None:
                     fetched[number] = self._load(ahead, following, second=second)
         yielded = [known.get(value, value) for value in terminator(self.body).operands]
         return yielded, [fetched[number] for number in range(len(self.loads)) if number in fetched]
@@ -327,13 +327,13 @@ def _erase_unused(copies: Sequence[ir.Operation]) -> None:
 
 @dataclass(frozen=True)
 class Slot:
-    """A load of a loop's body, and the operation after which it can be placed (``behind``).
+    """A load of a loop's body, and the operation after which it can be placed (``anchor``).
 
     With ``ahead`` the load belongs to the next iteration, else to the same iteration.
     """
 
     load: ir.Operation
-    behind: ir.Operation
+    anchor: ir.Operation
     ahead: bool
 
 

@@ -40,7 +40,7 @@ class EvictAndReload(BeforePlanning):
     determines between which uses each buffer is in LX. A spilled buffer is written to device memory after its writer.
     Readers between two residencies read that copy, and a clone of the copy is made before the first use of each later
     residency. Data that is already in device memory, as inputs, is only cloned again. The clones are optional:
-    ``scratchpad-planning`` decides in the end. They are kept only if the planned program then moves fewer bytes and
+    ``scratchpad-planning`` decides finally. They are kept only if the planned program then moves fewer bytes and
     takes less time by the cost model. Only buffers whose uses are all in the block that defines them are moved, not
     iter_args or buffers that a loop reads. ``steps`` bounds the search, so the plan need not be optimal.
 
@@ -104,10 +104,10 @@ class EvictAndReload(BeforePlanning):
             return
         # Both must improve: fewer bytes in more copies can take longer, because each copy waits for its first byte.
         if after.bytes >= before.bytes or after.nanoseconds >= before.nanoseconds:
-            text = f"{before} without moves of {len(moved)} buffers, {after} with them"
+            text = f"{before} without spills of {len(moved)} buffers, {after} with them"
             self.remark(func, "no moves", text)
             return
-        text = f"buffers that leave LX or come back: {len(moved)}; {before} without that, {after} with it"
+        text = f"buffers that are spilled or reloaded: {len(moved)}; {before} without that, {after} with it"
         self.remark(func, "moves", text, before=before.bytes, after=after.bytes)
         replace_function(func, module)
 
@@ -115,7 +115,7 @@ class EvictAndReload(BeforePlanning):
         first, op = moving.accesses[0].position, moving.writer.user.op
         source = moving.outside
         if source is None:
-            point, reason = ir.InsertionPoint.after(op), "it leaves LX and comes back"
+            point, reason = ir.InsertionPoint.after(op), "it is spilled from LX and reloaded"
             source = insert_clone(moving.root, moving.division, point, op.location, self.name, reason)
             maker_of(source).attributes[sdsc.EVICTED] = ir.UnitAttr.get()
         between = list(moving.readers)
@@ -125,7 +125,7 @@ class EvictAndReload(BeforePlanning):
             between = [access for access in between if access.position not in inside]
             if residency.first > first:
                 reader = readers[0].user.op
-                reason = f"{len(readers)} of {len(moving.readers)} readers find it in LX again"
+                reason = f"{len(readers)} of {len(moving.readers)} readers read a reload of it in LX"
                 point = ir.InsertionPoint(reader)
                 clone = insert_clone(source, moving.division, point, reader.location, self.name, reason)
                 read_instead(clone, moving.root, readers)

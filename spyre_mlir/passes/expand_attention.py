@@ -82,7 +82,7 @@ class ExpandAttention(EvaluatingPass):
         try:
             expansion = _Expansion(attention, whole_heads=is_hinted)
         except Inexpressible:
-            self.remark(matmul, "no rewrite", "the dims of its operations are no products of common factors")
+            self.remark(matmul, "no rewrite", "the dims of its operations are not products of common factors")
             return False
         problem = expansion.problem()
         if problem is not None:
@@ -103,9 +103,9 @@ class ExpandAttention(EvaluatingPass):
         if before is not None and (after is None or after.nanoseconds > before.nanoseconds):
             result.replace_all_uses_with(matmul.results[0])
             _erase([maker_of(result), *reversed(expansion.new)])
-            self.remark(matmul, "no rewrite", f"{text}: {after or 'not possible'}, as it is {before}")
+            self.remark(matmul, "no rewrite", f"{text}: {after or 'not possible'}, unchanged {before}")
             return False
-        prices = "" if before is None else f": {after}, as it was {before}"
+        prices = "" if before is None else f": {after}, before {before}"
         self.remark(expansion.new[-1], "rewrite", text + prices)
         _erase(list(reversed(expansion.old)))
         return True
@@ -169,7 +169,7 @@ class _Expansion:
                 return None
             pair = next(self._mergeable(), None)
             if pair is None:
-                return f"a matmul would be none of the device: {problem}"
+                return f"a matmul would not be a device operation: {problem}"
             outer, inner = pair
             # The outermost factor of a chain represents the whole chain, so that its size is one product.
             self.merged[inner] = self.merged.get(outer, outer)

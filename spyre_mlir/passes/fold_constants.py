@@ -21,7 +21,7 @@ from spyre_mlir.rewriting.outlining import read_by, replace_operands, user_in_bl
 _FOLDED = ("linalg.generic", "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "tensor.concat",
            "tensor.pad", "tensor.insert_slice")  # fmt: skip
 
-#: The most scalar operations to evaluate at compile time; larger computations are left to the run.
+#: Maximum number of scalar operations to evaluate at compile time; larger computations are not folded.
 _LARGEST_WORK = 1 << 30
 
 
@@ -31,7 +31,7 @@ class FoldConstants(Pass):
 
     A fill is not folded, because it is a single number. Only values that are read by an op that depends on arguments
     are computed. An operation that is an error at run time, such as a division by 0 or an index out of bounds, is not
-    folded, so that the run reports it. ``largest`` is the most elements of a value that is folded.
+    folded, so that the run reports it. ``largest`` is the maximum number of elements of a folded value.
     """
 
     name: ClassVar[str] = "fold-constants"

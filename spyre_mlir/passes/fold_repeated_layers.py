@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Leaves out repeated layers, so that later passes plan one layer for all of them."""
+"""Folds repeated layers, so that later passes plan one layer for all of them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from spyre_mlir.rewriting.outlining import set_function_type
 
 @dataclass(frozen=True)
 class FoldRepeatedLayers(Pass):
-    """Leave out all but a few of the equal layers of a program; ``unfold-repeated-layers`` restores them.
+    """Remove all but a few of the equal layers of a program; ``unfold-repeated-layers`` restores them.
 
     Layers are consecutive equal groups of operations (``analysis/repeated_layers.py``), each with separate weights.
     The passes between the two passes plan the few layers that are kept, and the decisions for one layer are copied to
-    the layers left out. The module attribute ``sdsc.folded`` records that layers were left out.
+    the folded layers. The module attribute ``sdsc.folded`` records that layers were folded.
 
     ``kept`` layers of each repetition are kept: with fewer than 3, no two of them have equal neighbours.
-    All layers are kept if fewer than ``least_operations`` would be left out, because these are planned as fast.
+    All layers are kept if fewer than ``least_operations`` would be folded, because these are planned as fast.
     Arguments that do not fit in device memory are refused here, before only a part of them is planned.
     With ``shift``, a kept layer represents the layer ``shift`` layers later, if there is one, and has the weights and
     source lines of that layer.
@@ -65,7 +65,7 @@ class FoldRepeatedLayers(Pass):
         module.attributes[sdsc.FOLDED] = ir.UnitAttr.get(module.context)
 
     def repetitions(self, func: ir.Operation, sequence: OperationSequence) -> list[RepeatedLayers]:
-        """Return the repetitions of a function whose layers the pass mostly leaves out."""
+        """Return the repetitions of a function of which the pass removes most layers."""
         return repeated_layers(func, sequence, self.kept, self.least_operations)
 
 
@@ -111,7 +111,7 @@ def named_attributes(func: ir.Operation) -> list[dict[str, ir.Attribute]]:
 
 
 class LayerFolding:
-    """Removal of all layers of each repetition except ``kept`` layers; layer ``r`` stands for layer ``r + shift``.
+    """Removal of all layers of each repetition except ``kept`` layers; layer ``r`` represents layer ``r + shift``.
 
     A shift larger than the number of removed layers is reduced to this number.
     """

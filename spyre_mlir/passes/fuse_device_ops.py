@@ -77,7 +77,7 @@ class FuseDeviceOps(Pass):
             op = maker_of(fused)
             makers = [maker for value in root.inputs if (maker := defining_op(value))]
             names = [name for maker in makers if (name := sdsc.opcode_of(maker))]
-            reason = f"'{sdsc.opcode_of(op)}' takes the place of '{root.opcode}' over {names}"
+            reason = f"'{sdsc.opcode_of(op)}' replaces '{root.opcode}' over {names}"
             self.remark(current, "fusion", reason)
             sdsc.inherit(op, current)
             sdsc.record(op, "fusion", self.name, reason)

@@ -31,7 +31,7 @@ from spyre_mlir.remarks import Remarks
 class HoistLoads(EvaluatingPass):
     """Move an operation that reads only host data after an earlier operation that computes longer than the load takes.
 
-    The memory is idle meanwhile, and the loads of the next operation begin early (``timeline/events.py``). Typical
+    The memory is idle then, and the loads of the next operation begin early (``timeline/events.py``). Typical
     loads are restickifies of tiles in loops. A load stays in its block and after its producers; at most one is placed
     after each operation. ``compare`` keeps the order only if the timeline of the planned program is shorter.
 
@@ -76,14 +76,14 @@ def _moves(usage: Usage) -> Iterator[tuple[Divided, Divided]]:
         for index, (user, work) in enumerate(zip(divided, work_by_op, strict=True)):
             if user is None or work is None or not only_loads(usage, user, work):
                 continue
-            behind = _behind(ops, index, work_by_op, occupied)
+            behind = _anchor(ops, index, work_by_op, occupied)
             earlier = None if behind is None else divided[behind]
             if behind is not None and earlier is not None:
                 occupied.add(behind)
                 yield user, earlier
 
 
-def _behind(
+def _anchor(
     ops: Sequence[ir.Operation], index: int, work_by_op: Sequence[OperationWork | None], occupied: set[int]
 ) -> int | None:
     """Return the nearest earlier, non-adjacent operation that computes longer than ``index`` loads; None if none."""

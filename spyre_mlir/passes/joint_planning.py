@@ -322,7 +322,7 @@ class JointPlanning(EvaluatingPass):
     for the whole program by the cost model, which includes lost parallelism. A remark reports a lower bound on the time
     of any such plan. Choices that a plan file pins are kept.
 
-    ``variants`` is the most divisions to try per operation; ``relayouts`` allows the ring;
+    ``variants`` is the maximum number of divisions to try per operation; ``relayouts`` allows the ring;
     ``matmul=specified`` keeps the slices of matmuls; ``compare`` accepts the new plan only if the timeline of the whole
     program, planned to its end, is shorter than with the old plan; ``joint_division`` is the name of another search
     (docs/writing-an-algorithm.md).
@@ -395,14 +395,12 @@ class JointPlanning(EvaluatingPass):
         if is_better:
             self._apply(func, plan, joint)
             gap = f"no plan with these divisions takes less than {round(joint.bound):,}"
-            text = (
-                f"all operations one after the other take {round(joint.after):,} ns by the cost model; {gap}"
-            )
+            text = f"the operations in sequence take {round(joint.after):,} ns by the cost model; {gap}"
             self.remark(func, "divisions", text, before=round(joint.before), after=round(joint.after))
             return
-        prices = "; ".join(f"together {price or 'not possible'}" for _, price in attempts)
-        text = "stay as they are: by the timeline nothing else takes less time"
-        self.remark(func, "divisions", f"{text}: {unplanned or 'as they are'}; {prices}")
+        prices = "; ".join(f"joint: {price or 'not possible'}" for _, price in attempts)
+        text = "unchanged: no candidate has a shorter timeline"
+        self.remark(func, "divisions", f"{text}: {unplanned or 'unchanged'}; {prices}")
 
     @scope("joint division")
     def _planned_function(self, usage: Usage) -> _PlannedFunction:
@@ -432,7 +430,7 @@ class JointPlanning(EvaluatingPass):
             return joint, planned
         # It takes longer than predicted: placements are chosen independently, and LX had no capacity for all.
         smaller = replace(plan.divide(self.joint_division, relayouts, parts=2), bound=joint.bound)
-        if _changes_alike(joint, smaller):
+        if _has_equal_changes(joint, smaller):
             return joint, planned
         return _better((joint, planned), (smaller, self._evaluated(plan, smaller, evaluator)))
 
@@ -455,8 +453,8 @@ class JointPlanning(EvaluatingPass):
                 splits, order = candidate.mapping or (candidate.division.splits, None)
                 divider.divide(op, user.opcode, user.space, splits, order)
                 before, after = list(user.division.splits), list(candidate.division.splits)
-                change = f"become {after}" if before != after else "go to other cores"
-                self.remark(op, "division", f"slices {before} {change} to agree with others")
+                change = f"become {after}" if before != after else "are assigned to other cores"
+                self.remark(op, "division", f"slices {before} {change} to match other operations")
         if not _uses_ring(joint):
             return
         usage = Usage(func)
@@ -481,7 +479,7 @@ class JointPlanning(EvaluatingPass):
                 continue
             first = min(readers, key=lambda access: access.position).user.op
             point = ir.InsertionPoint(ancestor_in(block_of(whole), first))
-            reason = f"{len(readers)} of {len(buffer.reads)} readers want it on other cores"
+            reason = f"{len(readers)} of {len(buffer.reads)} readers need it on other cores"
             clone = insert_clone(
                 whole, division, point, first.location, self.name, reason, over_the_ring=True
             )
@@ -498,7 +496,7 @@ def _may_win(nanoseconds: float, attempts: Sequence[_Attempt], unplanned: Progra
     )
 
 
-def _changes_alike(joint: JointDivision, other: JointDivision) -> bool:
+def _has_equal_changes(joint: JointDivision, other: JointDivision) -> bool:
     """Return whether two plans have the same divisions and relayouts; which buffers stay in LX is planned later."""
     rings = (
         [(number, placement) for number, placement in enumerate(plan.placements) if _is_relayout(placement)]

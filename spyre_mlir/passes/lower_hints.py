@@ -163,9 +163,7 @@ def _shown(hints: Sequence[Hint], loops: Sequence[TiledLoop], iteration: NamedIt
     counts = {f"{hint.id}.{name}": count for hint in hints for name, count in hint.tiles}
     fewer = [f"{counts[loop.loop]} by {loop.loop}" for loop in loops if loop.tiles != counts[loop.loop]]
     if fewer:
-        text += (
-            f"; asked for are {', '.join(fewer)}, but all tiles but the last are equal and of whole sticks"
-        )
+        text += f"; the hint asks for {', '.join(fewer)}, but all tiles except the last are equal and whole sticks"
     written = [f"{hint.id}.{name}" for hint in hints for name, _ in hint.tiles]
     inside = [
         loop.loop

@@ -59,7 +59,7 @@ class NarrowMatmuls(Pass):
         maps = [selection(map_) for map_ in indexing_maps(op)]
         if any(dims is None for dims in maps):
             return
-        self.remark(op, "rewrite", f"its operands are cast from {bits.pop()} bits: it takes them as they are")
+        self.remark(op, "rewrite", f"its operands are cast from {bits.pop()} bits: the casts are folded")
         inputs = [_narrowed(value) for value in list(op.operands)[:2]]
         product = _product(inputs, op.operands[2], [dims for dims in maps if dims is not None])
         op.results[0].replace_all_uses_with(product)

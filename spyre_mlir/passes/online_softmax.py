@@ -94,7 +94,7 @@ class OnlineSoftmax(EvaluatingPass):
                 except NotOnline as refusal:
                     # The cost of the softmax and of the matmul that reads it.
                     price = evaluator.cost(group_module(around_softmax(op), {})) or "not possible"
-                    text = f"attention stays as it is: {refusal}; untiled: {price}"
+                    text = f"attention is not tiled: {refusal}; untiled: {price}"
                     self.remark(op, "no tiling", text)
                     continue
                 if attention is not None and self._visit(attention, str(number), evaluator):
@@ -119,7 +119,7 @@ class OnlineSoftmax(EvaluatingPass):
                     if mark in op.attributes:
                         del op.attributes[mark]
                 self.remark(
-                    ops[-1], "no tiling", f"the maximum is taken over all keys first: {error.message}"
+                    ops[-1], "no tiling", f"the maximum is computed over all keys first: {error.message}"
                 )
             return True
         target, exp = target_of(attention.matmul.op), attention.exp.result
@@ -338,7 +338,7 @@ def _check_dims(attention: Attention) -> None:
 
 # Dims of an attention that loops may tile, and the tile counts that are worth evaluating.
 
-#: The most tiles of rows that are unrolled, each with the keys that a mask leaves visible.
+#: Maximum number of tiles of rows that are unrolled, each with the keys that a mask leaves visible.
 _MOST_BANDS = 16
 
 #: Tiles of the outer dims, of rows and of keys.

@@ -116,18 +116,18 @@ class _Partition:
         integers = elements and all(element.startswith(("i", "ui")) for element in elements)
         reason = None
         if op in self.asserted:
-            reason = "assertions are for the host"
+            reason = "assertions run on the host"
         elif op.name in _VIEWS:
             # Unsupported elements, or 8-bit elements that are not only for matmuls.
             element = _element(op.results[0])
             is_host = element in _FOREIGN or (element in _READ_ONLY and not _is_for_a_product(op))
             return ExecutionSide.HOST if is_host else ExecutionSide.EITHER
         elif foreign:
-            reason = f"element type {foreign[0]} has no form on the device"
+            reason = f"element type {foreign[0]} is not supported by the device"
         elif integers and not is_integer_product(op):
-            reason = "integers are for the host"
+            reason = "integer arithmetic runs on the host"
         elif is_narrowed_for_others(op):
-            reason = "int8 that is computed with is for the host"
+            reason = "int8 arithmetic runs on the host"
         if reason is not None:
             self.reasons[index] = Refusal(reason, location_of(op.location))
             return ExecutionSide.HOST

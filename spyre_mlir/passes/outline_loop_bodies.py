@@ -46,7 +46,7 @@ def _outline(func: ir.Operation, loop: ir.Operation, numbers: Iterator[int]) -> 
     A run ends before an operation that reads a slice, at a run-time index, of a result of the run.
     """
     group: list[ir.Operation] = []
-    behind: list[ir.Operation] = []
+    deferred: list[ir.Operation] = []
     for op in [op.operation for op in body_block(loop).operations][:-1]:
         if is_free(op):
             continue
@@ -57,24 +57,24 @@ def _outline(func: ir.Operation, loop: ir.Operation, numbers: Iterator[int]) -> 
             for value in read_by(op)
         )
         if is_addressed:
-            if any(producer in group or producer in behind for producer in reads):
-                behind.append(op)
+            if any(producer in group or producer in deferred for producer in reads):
+                deferred.append(op)
             continue
-        if any(producer in behind for producer in reads):
-            _call(func, group, behind, op, numbers)
-            group, behind = [], []
+        if any(producer in deferred for producer in reads):
+            _call(func, group, deferred, op, numbers)
+            group, deferred = [], []
         group.append(op)
-    _call(func, group, behind, terminator(body_block(loop)), numbers)
+    _call(func, group, deferred, terminator(body_block(loop)), numbers)
 
 
 def _call(
     func: ir.Operation,
     group: list[ir.Operation],
-    behind: list[ir.Operation],
+    deferred: list[ir.Operation],
     before: ir.Operation,
     numbers: Iterator[int],
 ) -> None:
-    """Outline a group as a function; move its call and then the ops of ``behind`` before operation ``before``."""
+    """Outline a group as a function; move its call and then the ops of ``deferred`` before operation ``before``."""
     if not group:
         return
     outlined = Outlined(group)
@@ -88,7 +88,7 @@ def _call(
         call = outlined.call(name, outlined.arguments)
     for old, new in zip(outlined.results, call.results, strict=True):
         old.replace_all_uses_with(new)
-    for op in behind:
+    for op in deferred:
         op.move_before(before)
     for op in reversed(group):
         op.erase()

@@ -26,7 +26,7 @@ class PlaceInHbm(Pass):
     A buffer is live from the op that first writes it to the last op that reads it or a view of it, and in a loop as
     long as other iterations need it. The size of the pool is the highest end of its buffers. The best of several
     placement orders is used; ``order_by_size`` places the largest buffers first instead. Arguments and constants are
-    already placed. Buffers that a plan file pins (``apply-plan``) are at their pins, and the others are fitted around.
+    already placed. Buffers that a plan file pins (``apply-plan``) are at their pins, with the others around them.
 
         sdsc.placement = #sdsc.hbm<"pool", 4096>
     """
@@ -89,6 +89,6 @@ class PlaceInHbm(Pass):
             load = Instance.of(buffers, space).load
             reason = f"intermediates need {load} bytes at once, the pool has {space.capacity}"
             if load <= space.capacity:
-                reason += ", and no way was found to put them side by side"
+                reason += ", and no placement without overlap was found"
             raise CompileError(reason, location_of(func.location))
         return plan

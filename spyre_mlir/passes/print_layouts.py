@@ -27,8 +27,8 @@ class PrintLayouts(Pass):
         %1      exp  512x240  f16   4x512x64     d1 x 64  d1 + 16  262,144  result0  example.mlir:5
         total: buffers 2, bytes 524,288, padding 32,768 (6.2 %), restickifies 0 (0 bytes)
 
-    A view and a part of another buffer are listed without bytes. Destinations (``tensor.empty``) are left
-    out, because they represent the result of their op. After ``resolve-padding``, the padding column includes the
+    A view and a part of another buffer are listed without bytes. Destinations (``tensor.empty``) are
+    omitted, because they represent the result of their op. After ``resolve-padding``, the padding column includes the
     contents: ``d1 + 16: undefined``. The pass does not change the module.
 
     Before: level *laid out* or later, while there are tensors.

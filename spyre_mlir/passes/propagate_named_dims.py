@@ -40,7 +40,7 @@ from spyre_mlir.tiling.names import (
 )
 
 _SAME_DIMS = (*COPIES, "stick.pin")
-_ASSEMBLED = "its parts are put together"
+_ASSEMBLED = "its parts are concatenated"
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class _Propagation:
         if self.nameless:
             first, *others = self.nameless
             more = f" and {len(others)} more" if others else ""
-            reason = f"no hint can tile what has no name: {first.reason}{more}"
+            reason = f"a hint cannot tile a dim without a name: {first.reason}{more}"
             self.owner.warn(self.nameless[first], reason)
 
     def _argument(
@@ -114,9 +114,9 @@ class _Propagation:
         parts = whole(NamedDim(dim_name, sizes[dim_name]) for dim_name in dim_names)
         shown = f"{name} of shape {list(array)} has the dims {_shown(parts)}"
         if math.prod([part.size for part in parts]) != math.prod(array):
-            return self._misfit(view, f"{shown}, of another number of elements")
+            return self._misfit(view, f"{shown}, which have another number of elements")
         if any(isinstance(part.dim, UnnamedDim) for dim in split(parts, array) for part in dim):
-            self.owner.warn(self.func, f"{shown}, which do not fall on those of its shape")
+            self.owner.warn(self.func, f"{shown}, which do not align with its shape")
         return tuple(
             unnamed(size) if outer else covered(parts, size, stride, view.offset)
             for size, (*outer, (_, stride)) in zip(view.shape, view.dims, strict=True)

@@ -72,10 +72,10 @@ class ReorderOperations(BeforePlanning):
             return
         # Reordering has no cost, so equal time is enough if fewer bytes move.
         if after.bytes >= before.bytes or after.nanoseconds > before.nanoseconds:
-            text = f"{before} in the order of the program, {after} in the best one known"
+            text = f"{before} in program order, {after} in the best known order"
             self.remark(func, "no order", text)
             return
-        text = f"{before} in the order of the program, {after} in another one"
+        text = f"{before} in program order, {after} in another order"
         self.remark(func, "order", text, before=before.bytes, after=after.bytes)
         replace_function(func, module)
 

@@ -54,7 +54,7 @@ class _Resolver:
     def run(self) -> None:
         arguments = list(self.func.regions[0].blocks[0].arguments)
         layouts = [self.memory.layout(value) for value in arguments]
-        # The padding of an argument is 0 if copies cannot leave out the padding.
+        # The padding of an argument is 0 if copies cannot omit the padding.
         known = [uniform(layout, 0.0 if padding.is_scattered(layout) else self.host) for layout in layouts]
         if any(known):
             triples = zip(argument_attributes(self.func), arguments, known, strict=True)

@@ -91,7 +91,7 @@ class ScratchpadPlanning(Pass):
     def run(self, module: ir.Operation) -> None:
         unknown = next((name for name in self.lx_ops if name not in DEVICE_OPS), None)
         if unknown is not None:
-            raise CompileError(f"lx-ops names '{unknown}', which is no device operation.")
+            raise CompileError(f"lx-ops names '{unknown}', which is not a device operation.")
         rules = Rules(MemorySpace.of_lx(target_of(module)), self.in_place, frozenset(self.lx_ops))
         for func in functions(module):
             self._plan(func, rules)
@@ -156,7 +156,7 @@ class ScratchpadPlanning(Pass):
                     # A buffer that is pinned to device memory is ineligible for LX.
                     all_candidates[index] = replace(candidate, reasons=(PinnedElsewhere(pin.placement),))
                     break
-        text = f"{len(pinned)} buffers stay where the plan file pins them, the others are fitted around them"
+        text = f"{len(pinned)} buffers stay at the addresses of the plan file; other buffers are placed around them"
         self.remark(usage.func, "pins", text)
         buffers = [candidate.buffer for candidate in all_candidates if not candidate.reasons]
         names = {buffer.name for buffer in buffers}
@@ -182,7 +182,7 @@ class ScratchpadPlanning(Pass):
             if user.opcode == SHUFFLE and not placed.issuperset(map(usage.root, user.values))
         ]
         for user in dropped:
-            self.remark(user.op, "no relayout", "LX has no room for its source and its result")
+            self.remark(user.op, "no relayout", "its source and its result do not fit LX together")
             user.op.results[0].replace_all_uses_with(user.op.operands[0])
             user.op.erase()
         return bool(dropped)
@@ -193,7 +193,7 @@ class ScratchpadPlanning(Pass):
             owner, buffer = maker_of(candidate.root), candidate.buffer
             if buffer.name in plan.addresses:
                 text = f"{buffer.size} bytes per core at {plan.addresses[buffer.name]}"
-                text += f", {candidate.distance} behind it again" if buffer.copies > 1 else ""
+                text += f", and again {candidate.distance} bytes after it" if buffer.copies > 1 else ""
                 before, after = candidate.spilled_bytes, buffer.traffic_if_placed
                 self.remark(owner, "in LX", text, before=before, after=after)
                 continue
@@ -240,4 +240,4 @@ def _joint_pins(candidate: Candidate, pins: Mapping[ir.Value, PinnedBuffer]) -> 
             known = replace(pinned, placement=placement)
             yield known
         elif known.placement != placement:
-            pinned.refuse(f"it is of a pair of buffers, one {candidate.distance} bytes behind the other")
+            pinned.refuse(f"it belongs to a double buffer whose copies are {candidate.distance} bytes apart")

@@ -47,7 +47,7 @@ class SinkRestickify(Pass):
     A conversion before a loop moves the whole result through device memory once more. In the loop, each tile is
     converted by the cores that read it, into their scratchpads. If several cores read the same part, each tile is
     converted with the cheapest division, and a shuffle copies it to its readers. This is done if the readers of a tile
-    are divided alike, the tiles use at most three quarters of LX, and the saved traffic takes longer than the
+    have equal divisions, the tiles use at most three quarters of LX, and the saved traffic takes longer than the
     additional waits for the first byte.
 
     Before, level *divided*:
@@ -120,7 +120,7 @@ class SinkRestickify(Pass):
             return
         point, reason = (
             ir.InsertionPoint.after(conversion),
-            f"{division.copies} cores want each part of the tile",
+            f"{division.copies} cores read each part of the tile",
         )
         shuffled = insert_clone(
             tile, division, point, conversion.location, self.name, reason, over_the_ring=True

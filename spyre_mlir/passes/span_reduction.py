@@ -54,7 +54,7 @@ class SpanReduction(Pass):
                 memory = AliasAnalysis(func)
                 parts = parts_in_reach(memory, op, cores, self.limit_bytes)
                 if parts is not None:
-                    text = f"{parts.count} parts of dim {parts.dim} are converted; no division brings all into reach"
+                    text = f"{parts.count} parts of dim {parts.dim} are converted; no division fits the span limit"
                     self.remark(op, "span", text)
                     convert_by_parts(memory, op, parts)
             memory = AliasAnalysis(func)
@@ -67,11 +67,11 @@ class SpanReduction(Pass):
                     )
                 except SpanError as error:
                     shape = list(shape_of(values[error.operand]))
-                    text = f"'{opcode}' cannot reach operand {error.operand}, of shape {shape}. {error}"
+                    text = f"'{opcode}' cannot address operand {error.operand}, of shape {shape}. {error}"
                     raise error_at(op, text) from error
                 if any(split > 1 for split in splits):
                     divider.divide(op, opcode, space, splits)
-                    text = f"to reach its operands, '{opcode}' needs {splits_text(splits, space.units)}"
+                    text = f"to fit the span limit, '{opcode}' needs {splits_text(splits, space.units)}"
                     self.remark(op, "span", text)
 
 
@@ -80,7 +80,7 @@ class SpanReduction(Pass):
 #: Operations that change the layout of a tensor: its stick dims, or only the order of its dims.
 CONVERSIONS = ("stick.restickify", "sdsc.clone")
 
-#: The most parts of one tensor: each part is a separate operation.
+#: Maximum number of parts of one tensor: each part is a separate operation.
 _MOST_PARTS = 64
 
 

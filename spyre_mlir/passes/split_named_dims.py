@@ -95,7 +95,7 @@ class SplitNamedDims(Pass):
         for dim, split in splits.items():
             size, copied = generic.extents[dim], 0
             if split.moves:
-                # The most bytes that copies of all values with the dim read and write.
+                # Maximum bytes that copies of all values with the dim read and write.
                 for value in [value for value, dims in values if dim in dims]:
                     copied += 2 * default_bytes(target, shape_of(value), element_of(value))
                 name, tiles = split.dims[0][0], split.sizes[1]

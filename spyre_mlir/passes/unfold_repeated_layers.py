@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Copies the plan of one layer to the layers that were left out."""
+"""Copies the plan of one layer to the folded layers."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class NotPeriodic(Exception):
 
 @dataclass(frozen=True)
 class UnfoldRepeatedLayers(Pass):
-    """Restore the layers that ``fold-repeated-layers`` left out, as copies of a planned layer.
+    """Restore the layers that ``fold-repeated-layers`` removed, as copies of a planned layer.
 
     Two kept layers must have equal plans, including the scratchpads (``analysis/repeated_layers.py``). Then any
     number of copies may be inserted between them. A copy reads the arguments of its layer and has the source lines of
     its layer. If no two plans are equal, the pass raises ``NotPeriodic``, and ``run_pipeline`` plans the whole program.
 
-    The layers left out are known from the module before ``fold-repeated-layers``, which ``run_pipeline`` keeps. A
-    module that another process folded is not changed. ``reuse=false`` plans each layer that was left out separately,
+    The folded layers are known from the module before ``fold-repeated-layers``, which ``run_pipeline`` keeps. A
+    module that another process folded is not changed. ``reuse=false`` plans each folded layer separately,
     at the position of the copied layer; a test uses this to check that both give the same program.
 
     Before, level *divided* with placements in LX, and after: the whole program at that level.
@@ -52,7 +52,7 @@ class UnfoldRepeatedLayers(Pass):
     reuse: bool = True
 
     def run(self, module: ir.Operation) -> None:
-        """Leave the module unchanged: without ``unfold``, the pass does not know the layers that were left out."""
+        """Leave the module unchanged: without ``unfold``, the pass does not know the folded layers."""
 
     def unfold(
         self,
@@ -63,7 +63,7 @@ class UnfoldRepeatedLayers(Pass):
     ) -> bool:
         """Rewrite ``module`` in place, and return whether there were layers to restore.
 
-        ``whole`` is the module before ``folding`` left layers out; ``planned`` plans it with another ``shift``.
+        ``whole`` is the module before ``folding`` removed layers; ``planned`` plans it with another ``shift``.
         """
         if sdsc.FOLDED not in module.attributes:
             return False
@@ -82,7 +82,7 @@ class UnfoldRepeatedLayers(Pass):
         unfolding.apply()
         del module.attributes[sdsc.FOLDED]
         copies = sum(layers.copies for layers in repetitions)
-        self.remark(funcs[0], "layers", f"{copies} layers are copies of one that is planned")
+        self.remark(funcs[0], "layers", f"{copies} layers are copies of one planned layer")
         return True
 
 
@@ -100,7 +100,7 @@ class LayerTemplate:
 
 @dataclass(frozen=True)
 class LayerUnfolding:
-    """The restoration of all layers of a planned function from which most layers were left out.
+    """The restoration of all layers of a planned function from which most layers were removed.
 
     Each function in ``shifted`` planned exactly the layer of one copy; without them all copies are made from ``main``.
     """
@@ -175,23 +175,23 @@ class _Copies:
         """Insert one copy; return its values, keyed by the corresponding values of the window."""
         sequence = self._template(copy).sequence
         begin, end = sequence.positions[self.window.first], sequence.positions[self.window.end]
-        behind = self.main.sequence.items[self.window.end]
+        anchor = self.main.sequence.items[self.window.end]
         values = self._operands(copy, before)
         ops = sequence.block_ops[begin:end]
-        self._clone(ops, copy, behind, values)
+        self._clone(ops, copy, anchor, values)
         results = (value for op in ops for value in op.results)
         reads = ((sequence.read_of(value), value) for value in results)
         return {read: values[value] for read, value in reads if read.index is not None}
 
     def _clone(
-        self, ops: Sequence[ir.Operation], copy: int, behind: ir.Operation, values: dict[ir.Value, ir.Value]
+        self, ops: Sequence[ir.Operation], copy: int, anchor: ir.Operation, values: dict[ir.Value, ir.Value]
     ) -> None:
-        """Insert clones before operation ``behind``, with operands replaced by ``values``, and add their results."""
+        """Insert clones before operation ``anchor``, with operands replaced by ``values``, and add their results."""
         template = self._template(copy)
         for op in ops:
             if template is not self.main:
-                self._clone_constants(op, template, behind, values)
-            clone = op.clone(ir.InsertionPoint(behind)).operation
+                self._clone_constants(op, template, anchor, values)
+            clone = op.clone(ir.InsertionPoint(anchor)).operation
             replace_operands(clone, values)
             if template is self.main:
                 clone.location = self.layers.shifted(op.location, copy)
@@ -206,7 +206,7 @@ class _Copies:
         self,
         op: ir.Operation,
         template: LayerTemplate,
-        behind: ir.Operation,
+        anchor: ir.Operation,
         values: dict[ir.Value, ir.Value],
     ) -> None:
         """Insert clones of the constants that an operation of a shifted function reads."""
@@ -214,8 +214,8 @@ class _Copies:
             producer = defining_op(value)
             if value in values or producer is None or template.sequence.read_of(value).constant is None:
                 continue
-            self._clone_constants(producer, template, behind, values)
-            clone = producer.clone(ir.InsertionPoint(behind)).operation
+            self._clone_constants(producer, template, anchor, values)
+            clone = producer.clone(ir.InsertionPoint(anchor)).operation
             replace_operands(clone, values)
             values[value] = clone.results[0]
 
@@ -281,12 +281,12 @@ class _Copies:
         """Add the results that each layer returns to the results of the function."""
         for column, result in zip(self.layers.results, self.window.results, strict=True):
             stays = [self.boundary.returned(number) for number in column[: self.layers.kept]]
-            behind = result.layer + 1
+            end = result.layer + 1
             middle = [
                 self._returned(result, copy, values[result.origin])
                 for copy, values in enumerate(copies[1:], 1)
             ]
-            values = [*stays[:behind], *middle, *stays[behind:]]
+            values = [*stays[:end], *middle, *stays[end:]]
             self.boundary.results.update(zip(column, values, strict=True))
 
     def _returned(self, result: LayerResult, copy: int, value: ir.Value) -> ir.Value:
@@ -381,7 +381,7 @@ class UnfoldedBoundary:
             for number, entry in enumerate(self._whole_attributes)
         }
         self.results: dict[int, ir.Value] = {}
-        #: Maps each result that was left out to the corresponding result of the first of the equal layers.
+        #: Maps each removed result to the corresponding result of the first of the equal layers.
         self._equal = {
             number: column[0]
             for layers in repetitions

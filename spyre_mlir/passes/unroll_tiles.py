@@ -19,7 +19,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.outlining import default_bytes, group_module
 from spyre_mlir.tiling.hint_tree import TiledLoop
 
-#: The most operations of a nest with its loops unrolled: one evaluation takes as long as compiling them.
+#: Maximum number of operations of a nest with its loops unrolled: one evaluation takes as long as compiling them.
 _MOST_OPERATIONS = 256
 
 
@@ -78,8 +78,8 @@ class UnrollTiles(EvaluatingPass):
                     unrolled |= loops
             kind = "unrolled" if loops <= unrolled else "not unrolled"
             names = sorted(nest.loop for nest in loops)
-            verb = f"loops {', '.join(names)} touch" if len(names) > 1 else f"loop {names[0]} touches"
-            what = f"{verb} slices of what '{maker.generic.opcode}' makes"
+            verb = f"loops {', '.join(names)} access" if len(names) > 1 else f"loop {names[0]} accesses"
+            what = f"{verb} slices of the result of '{maker.generic.opcode}'"
             self.remark(maker.op, kind, f"{what}: {text}; in a loop {before or 'not possible'}")
         for tiled_op in ops if unrolled else ():
             tiled_op.op.attributes[TILING] = tiling_attr(_loops(tiled_op, unrolled))
@@ -91,7 +91,7 @@ def _why_not(
     """Return why an evaluation would be useless; None if it may be useful."""
     copies = [math.prod(nest.tiles for nest in tiled_op.nests if nest in unrolled) for tiled_op in ops]
     if max(copies) > MOST_COPIES or sum(copies) > _MOST_OPERATIONS:
-        return f"unrolled it is {sum(copies)} operations, {max(copies)} of one, which is too many"
+        return f"unrolling makes {sum(copies)} operations, {max(copies)} copies of one, which is too many"
     shape = list(shape_of(maker.result))
     for nest in maker.nests:
         if nest not in loops and not maker.reduces(nest):
@@ -100,7 +100,7 @@ def _why_not(
     size, room = default_bytes(target, shape, element_of(maker.result)), target.usable_lx_bytes
     # The buffer does not fit even in all scratchpads together, so unrolling gains nothing.
     if size > room * target.cores:
-        return f"all of it are {size} bytes, and {target.cores} scratchpads have {room} each"
+        return f"the whole buffer has {size} bytes, and {target.cores} scratchpads have {room} bytes each"
     return None
 
 

@@ -81,7 +81,7 @@ def verify_device_ops(func: ir.Operation, *, meaning: bool, relayouts: bool = Fa
         if meaning and op.name == LOOP and not trip_count(op):
             raise error_at(op, "this loop never runs")
         if meaning and op.name == "tensor.insert_slice" and use_empty(op.results[0]):
-            raise error_at(op, "nobody reads the tensor with this part in it")
+            raise error_at(op, "no operation reads the tensor that contains this part")
         read = list(op.operands) if op.name in COPIES else list(op.operands)[:-1]
         for number, value in enumerate(read if meaning and is_compute(op) else ()):
             source = defining_op(value)
@@ -89,21 +89,21 @@ def verify_device_ops(func: ir.Operation, *, meaning: bool, relayouts: bool = Fa
                 source = defining_op(source.operands[0])
             # An empty buffer is uninitialized.
             if source is not None and source.name == "tensor.empty":
-                raise error_at(op, f"operand {number} is a tensor that nothing is written to")
+                raise error_at(op, f"operand {number} is an uninitialized tensor")
         for value in op.results:
             if isinstance(value.type, ir.RankedTensorType) and element_of(value) not in DATA_FORMATS:
-                raise error_at(op, f"element type {element_of(value)} has no form on the device")
+                raise error_at(op, f"element type {element_of(value)} is not supported by the device")
 
 
 def _check_device_op(op: ir.Operation) -> Structured:
     generic = structured(op)
     opcode = sdsc.opcode_of(op)
     if generic is None or opcode is None:
-        raise error_at(op, "this linalg.generic does not say which device operation it does (sdsc.op)")
+        raise error_at(op, "this linalg.generic has no device operation (sdsc.op)")
     if opcode not in DEVICE_OPS:
         unfused = "the fused operations that use it were not recognised here"
         known = unfused if opcode in SCALARS else "it is unknown"
-        raise error_at(op, f"'{opcode}' is no device operation; {known}")
+        raise error_at(op, f"'{opcode}' is not a device operation; {known}")
     for number, (value, dims) in enumerate(zip((*generic.inputs, generic.result), generic.maps, strict=True)):
         # A map that skips a dim larger than 1 would leave elements unread, which a design cannot express.
         if any(dim is None and size != 1 for dim, size in zip(dims, shape_of(value), strict=True)):
@@ -119,7 +119,7 @@ def _check_device_op(op: ir.Operation) -> Structured:
         raise error_at(op, f"'{opcode}' needs the constants {sorted(missing)}")
     inputs, result = [element_of(value) for value in generic.inputs], element_of(generic.result)
     if described.index is not None and DATA_FORMATS[inputs[described.index]] != INT32:
-        raise error_at(op, f"'{opcode}' takes its positions as i32, not as {inputs[described.index]}")
+        raise error_at(op, f"'{opcode}' takes i32 positions, not {inputs[described.index]}")
     data = [element for number, element in enumerate(inputs) if number != described.index]
     if len(set(data)) > 1:
         raise error_at(op, f"'{opcode}' takes operands of one format, not {inputs}")
@@ -158,7 +158,7 @@ def check_meaning(generic: Structured) -> None:
     except KeyError as missing:
         raise error_at(op, f"'{opcode}' needs the constant {missing}") from None
     if not agree(_values(block), expected, has_signed_zeros=not is_extreme(DEVICE_OPS[opcode])):
-        raise error_at(op, f"the body does not compute '{opcode}', which is what the device does here")
+        raise error_at(op, f"the body does not compute '{opcode}', which is its device operation")
     # Without a reduction no element of the initial value remains, so any initial value is allowed.
     if opcode not in NEUTRAL or not generic.reduced:
         return
@@ -209,7 +209,7 @@ def _values(block: ir.Block) -> NDArray[np.float64]:
         if value not in known:
             op = defining_op(value)
             if op is None or op.name != "arith.constant":
-                raise CompileError("a body takes what is not in it and no constant")
+                raise CompileError("a body uses a value from outside that is not a constant")
             known[value] = np.asarray(op.attributes["value"].value, np.float64)
         return known[value]
 
@@ -226,7 +226,7 @@ def _values(block: ir.Block) -> NDArray[np.float64]:
         elif op.name != "arith.constant":
             operands = [value_of(operand) for operand in op.operands]
             if op.name not in _SCALARS:
-                raise error_at(op, f"'{op.name}' is in no body of a device operation")
+                raise error_at(op, f"'{op.name}' is not in the body of a device operation")
             # Some points are outside the domain of a logarithm or a root, where both bodies yield NaN.
             with np.errstate(all="ignore"):
                 known[op.results[0]] = np.asarray(_SCALARS[op.name](*operands), np.float64)

@@ -14,6 +14,7 @@ from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division import Division
 from spyre_mlir.division.slices import shares_of
 from spyre_mlir.division.spans import out_of_reach, span_bytes
+from spyre_mlir.errors import counted
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -58,10 +59,10 @@ def _problem(
     """Return the error in a division. Results are cached because a program repeats few divisions."""
     splits = division.splits
     if len(splits) != len(space.sizes):
-        return f"the division names {len(splits)} dims, the operation has {len(space.sizes)}"
+        return f"the division has {counted(len(splits), 'dim')}, not {len(space.sizes)}"
     cores = math.prod(splits)
     if not 1 <= cores <= space.target.device_cores:
-        return f"the division wants {cores} cores, the device has {space.target.device_cores}"
+        return f"the division needs {cores} cores, the device has {space.target.device_cores}"
     shares = shares_of(space.units, splits)
     for dim, (split, units) in enumerate(zip(splits, space.units, strict=True)):
         if (split - 1) * shares[dim] >= units:
@@ -74,7 +75,7 @@ def _problem(
     if not parts:
         return combine and f"no reduction is split, so there is nothing to combine by '{combine}'"
     if combine is None:
-        return f"dim {parts[0]} is reduced and divided, but no one combines the partial results"
+        return f"dim {parts[0]} is reduced and divided, but no operation combines the partial results"
     if combine != COMBINE[opcode]:
         return f"partial results of '{opcode}' are combined by '{COMBINE[opcode]}', not by '{combine}'"
     if len(parts) > 1:

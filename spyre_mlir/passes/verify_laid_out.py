@@ -50,7 +50,7 @@ class VerifyLaidOut(Pass):
                         opcode, space, _ = memory.space(op)
                         _check_sticks(op, opcode, space)
                 except ViewError as error:
-                    raise error_at(op, f"'{op.name}' between these layouts is no view: {error}") from error
+                    raise error_at(op, f"'{op.name}' between these layouts is not a view: {error}") from error
 
 
 def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
@@ -61,7 +61,7 @@ def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:
             capacity = max(capacity, view.stick_elements(dim))
             if capacity < space.padded[dim]:
                 needed = f"{space.padded[dim]} positions (whole sticks)"
-                raise error_at(op, f"dim {dim} needs room for {needed}, not {capacity}")
+                raise error_at(op, f"dim {dim} needs a capacity of {needed}, not {capacity}")
     if op.name in COPIES:
         # A copy keeps the stick dims; only a restickify exchanges its single stick dim.
         source, result = space.views

@@ -12,6 +12,7 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.division import Division, core_view
+from spyre_mlir.errors import counted
 from spyre_mlir.layout.space import Space
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -52,7 +53,7 @@ def _problem(space: Space, division: Division) -> str | None:
     parts = math.prod(division.splits[dim] for dim in space.reduced)
     twice = next((group for group in division.groups if len(group) != parts), None)
     if twice is not None:
-        return f"cores {list(twice)} make one part of the result, which {parts} should"
+        return f"cores {list(twice)} compute one part of the result; expected {counted(parts, 'core')}"
     # Halos around slices are ignored, because several cores have them.
     view = core_view(replace(space, halos=()), len(space.views) - 1, division)
     finished = [view.regions[core] for core in division.finishers]

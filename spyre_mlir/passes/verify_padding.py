@@ -84,7 +84,7 @@ class _PaddingCheck:
                 expected, actual = state_text(NEUTRAL[opcode]), state_text(masks[dim])
                 raise error_at(op, f"the mask of d{dim} reads as {actual}; '{opcode}' needs {expected}")
         for dim in sorted(masks.keys() - unmet.keys()):
-            text = f"the mask of d{dim} is idle: no padding there changes the result of '{opcode}'"
+            text = f"the mask of d{dim} is redundant: no padding there changes the result of '{opcode}'"
             raise error_at(op, text)
 
     def _unmet(self, op: ir.Operation, neutral: float) -> dict[int, str]:
@@ -157,4 +157,4 @@ def source_index(step: ViewTransform, index: tuple[int, ...], source: tuple[int,
                     position, parts[dim] = divmod(position, source[dim])
                 parts[outermost] = position
             return tuple(parts)
-    raise TypeError(f"{type(step).__name__} is no view")
+    raise TypeError(f"{type(step).__name__} is not a view")

@@ -67,7 +67,7 @@ class _PlacementCheck:
             for iter_arg in carried_values(loop) if loop.name == LOOP else ():
                 problem = why_not_in_place(loop, iter_arg)
                 if is_read_from(iter_arg.initial, loop, [loop]):
-                    problem = "what it is at first is read later"
+                    problem = "its initial value is read later"
                 if problem is not None:
                     text = f"the loop cannot carry operand {iter_arg.operand} in one buffer: {problem}"
                     raise error_at(loop, text)
@@ -107,12 +107,12 @@ class _PlacementCheck:
                     raise error_at(op, "this part is written before another part that it overlaps")
                 before = earlier.operands[1]
             if earlier is not None and is_compute(earlier) and self.position[earlier] > written:
-                raise error_at(op, "this part is written before the buffer that it is put into")
+                raise error_at(op, "this part is written before the buffer that it is inserted into")
 
     def _writer(self, value: ir.Value) -> int:
         owner = defining_op(value)
         if owner is None or not is_compute(owner):
-            raise error_at(self.func, "what is put into a buffer must be written there by an operation")
+            raise error_at(self.func, "an operation must write a part that is inserted into a buffer")
         return self.position[owner]
 
     def _overlaps(self, results: set[ir.Value]) -> None:
@@ -137,5 +137,5 @@ class _PlacementCheck:
             begin, finish, _ = pool[earlier.root]
             start, end, owner = pool[later.root]
             if begin < end and start < finish:
-                text = f"bytes {start} to {end} of the pool hold another buffer that is alive"
+                text = f"bytes {start} to {end} of the pool hold another live buffer"
                 raise error_at(owner, text)

@@ -80,14 +80,10 @@ class _ScratchpadCheck:
         for op in self.body:
             is_shuffle = op.name == "sdsc.shuffle"
             if is_shuffle and not is_in_lx(self.memory.place(op.operands[0]).buffer):
-                raise error_at(
-                    op, "a shuffle takes what it copies from LX, but its source is in device memory"
-                )
+                raise error_at(op, "the source of a shuffle must be in LX, but it is in device memory")
             is_copied = is_shuffle or sdsc.copies_of(op) > 1
             if is_copied and not is_in_lx(self.memory.place(op.results[0]).buffer):
-                raise error_at(
-                    op, "what is copied to other cores is in LX, but this copy is in device memory"
-                )
+                raise error_at(op, "the result of a shuffle must be in LX, but it is in device memory")
         placed = [op for op in self.body if isinstance(sdsc.placement_of(op), sdsc.LxAttr)]
         # Ownership is costly to compute, and only buffers in LX need it.
         if not placed:
@@ -110,10 +106,10 @@ class _ScratchpadCheck:
                 continue
             problem = "it is read later" if earlier.last > later.first else None
             if problem is None and live_ranges.order[later.first] != child.writer.op:
-                problem = "another operation touches it first"
+                problem = "another operation accesses it first"
             problem = problem or self._why_not_in_place(parent, child)
             if problem is not None:
-                text = f"bytes {child.start} to {child.end} of LX overlap {parent.described}, which is alive"
+                text = f"bytes {child.start} to {child.end} of LX overlap {parent.described}, which is live"
                 raise error_at(child.writer.op, f"{text}: {problem}")
         self._check_pairs(residents)
 
@@ -163,12 +159,12 @@ class _ScratchpadCheck:
         if parent.start != child.start:
             return f"it begins at {parent.start}, and in place both begin at one address"
         if child.end > parent.end:
-            return "it is smaller than what takes its place"
+            return "it is smaller than the buffer that takes its address"
         if DEVICE_OPS[user.opcode].kind is not Kind.POINTWISE:
             return f"'{user.opcode}' does not work element by element"
         bytes_of_both = {self.memory.layout(root).bytes for root in (parent.root, self._root(child.root))}
         if len(bytes_of_both) > 1 or not user.fills:
-            return f"'{user.opcode}' touches a part of a buffer"
+            return f"'{user.opcode}' accesses a part of a buffer"
 
         def order(operand: int) -> tuple:
             """Return the dims of the sticks of an operand, outermost first, and of the elements in a stick.

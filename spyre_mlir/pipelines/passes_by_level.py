@@ -47,11 +47,9 @@ def _require_text(pass_: Pass) -> None:
         shown = f"the class {pass_.__name__}" if isinstance(pass_, type) else repr(pass_)
         raise CompileError(f"A pass is an instance of a class of passes, or a text, not {shown}.")
     if PASSES.get(pass_.name) is not type(pass_):
-        raise CompileError(
-            f"The pass '{pass_.name}' is one of a class that was defined again; make a new instance."
-        )
+        raise CompileError(f"The class of the pass '{pass_.name}' was defined again; make a new instance.")
     if Pipeline.parse(str(pass_), "").steps[0].ours != pass_:
-        raise CompileError(f"The pass '{pass_.name}' has options that no text holds: {pass_!r}.")
+        raise CompileError(f"The pass '{pass_.name}' has options that cannot be written as text: {pass_!r}.")
 
 
 def by_level(option: Sequence[str], levels: Sequence[str]) -> dict[str, Pipeline]:

@@ -13,119 +13,117 @@ from spyre_mlir.target.target import Target
 
 @dataclass(frozen=True)
 class PipelineOptions(Options):
-    """Options of the pipeline from linalg to a bundle, each with its description and default.
+    """Options of the pipeline from linalg to a bundle, each with description and default.
 
-    The options are keywords of ``compile``, whose documentation has these texts, and of ``spyre-compile --pipeline``.
+    The options are keywords of ``compile``, which documents them with these texts, and of ``spyre-compile --pipeline``.
     """
 
-    device: str = option("", "the device file (docs/devices.md; default: SPYRE_DEVICE, or the packaged one)")
+    device: str = option("", "device file (docs/devices.md; default: SPYRE_DEVICE, or the packaged file)")
     sencores: int | None = option(None, "cores that the program may use (default: SENCORES, or all)")
     precision: Literal["device", "strict"] = option(
-        "device", "islands of fp16 stay fp16 (device), or all types are those of the linalg (strict)"
+        "device", "device: computes islands of fp16 in fp16; strict: keeps the types of the linalg operations"
     )
     verify_each: bool = option(
         False,
-        "checks the invariant of every level, and not only device operations, spans and the plan of memory",
+        "verifies the invariants of every level; default: only device operations, spans and the memory plan",
     )
     uneven_splits: bool = option(
         False,
-        "lets slices of work differ from the start, and not only where joint-planning finds that to take less time",
+        "allows slices of unequal size in every division; default: only where joint-planning finds them faster",
     )
     matmul: Literal["cost", "specified"] = option(
         "cost",
-        'divides matmuls by their cost, or by the rule of "Work Division Planning" as all other operations',
+        'cost: divides matmuls by their cost; specified: by the rule of "Work Division Planning"',
     )
     stick_outermost: bool = option(
         False,
         "makes the stick count the outermost device dim of a default layout, as in RFC 0047",
     )
     argument_layouts: Literal["price", "default"] = option(
-        "price", "large inputs come in the layout that costs least, or all in the default one"
+        "price", "price: large arguments have the layout of least cost; default: all have the default layout"
     )
     host_padding: Literal["undefined", "zero"] = option(
-        "undefined", "what the host leaves in the padding of arguments"
+        "undefined", "contents of the padding of arguments on entry"
     )
     lx_planning: bool = from_environment(
-        "LX_PLANNING", True, documentation="keeps what is read again in the scratchpads"
+        "LX_PLANNING", True, documentation="places buffers that are read again in the scratchpads (LX)"
     )
     co_optimizing_lx_planning: bool = from_environment(
         "CO_OPTIMIZING_LX_PLANNING",
         True,
-        documentation="changes divisions of work for the scratchpads where it pays",
+        documentation="changes work divisions for the scratchpads where the program becomes faster",
     )
     co_optimizer: Literal["joint", "strategy-b"] = from_environment(
         "CO_OPTIMIZER",
         "joint",
         Literal["joint", "strategy-b"],
-        'changes them by joint planning, or in the way of "Scratchpad (LX) optimization", to compare with',
+        'joint: changes divisions by joint planning; strategy-b: as in "Scratchpad (LX) optimization", as a baseline',
     )
     layout_solver: str = from_environment(
         "LAYOUT_SOLVER",
         "portfolio",
-        documentation="the solver of scratchpad-planning (docs/writing-a-solver.md)",
+        documentation="solver of scratchpad-planning (docs/writing-a-solver.md)",
     )
-    division: str = option(
-        "priority", "the division of each operation by itself (docs/writing-an-algorithm.md)"
-    )
-    joint_division: str = option("lagrangian", "the search of joint planning (docs/writing-an-algorithm.md)")
-    layout_choice: str = option("elimination", "the search for layouts (docs/writing-an-algorithm.md)")
-    tiling: str = option("least-time", "the choice of tiles (docs/writing-an-algorithm.md)")
+    division: str = option("priority", "algorithm that divides each operation (docs/writing-an-algorithm.md)")
+    joint_division: str = option("lagrangian", "algorithm of joint-planning (docs/writing-an-algorithm.md)")
+    layout_choice: str = option("elimination", "algorithm for layouts (docs/writing-an-algorithm.md)")
+    tiling: str = option("least-time", "algorithm that chooses tiles (docs/writing-an-algorithm.md)")
     cost_model: str | None = option(
-        None, "the model of times (docs/writing-an-algorithm.md; default: that of the device, analytic)"
+        None, "cost model (docs/writing-an-algorithm.md; default: the analytic model of the device file)"
     )
     lx_frac_avail: float | None = option(
-        None, "part of LX that the back end keeps (default: that of the device)"
+        None, "fraction of LX that the back end reserves (default: the value of the device file)"
     )
-    clone_inputs: bool = option(True, "copies arguments that are read again to LX")
+    clone_inputs: bool = option(True, "copies arguments that are read several times to LX")
     clone_outputs: bool = option(
-        True, "copies what the host or some readers need to device memory, so that the others find it in LX"
+        True,
+        "copies results to device memory for the host or some readers, so that others use LX",
     )
-    reorder: bool = option(True, "reorders operations so that more of what they read stays in LX")
-    moves: bool = option(True, "evicts buffers from LX and reloads them where that takes less time")
-    double_buffer: bool = option(True, "loads the next tile of a loop while the last one is computed")
+    reorder: bool = option(True, "reorders operations so that more operands stay in LX")
+    moves: bool = option(True, "spills buffers from LX and reloads them where the program becomes faster")
+    double_buffer: bool = option(
+        True, "loads the next tile of a loop during the computation of the current tile"
+    )
     native_windows: bool = option(
-        True, "lets the device slide the windows of convolutions and poolings itself (docs/convolutions.md)"
+        True, "compiles convolutions and poolings to the device's window operations (docs/convolutions.md)"
     )
-    in_place: bool = option(True, "lets a result take the place of an operand in LX")
-    lx_ops: tuple[str, ...] = option(
-        (), "the only device operations whose results may be in LX; none named: all"
-    )
-    order_by_size: bool = option(False, "plans all memories with the largest buffers first")
+    in_place: bool = option(True, "lets a result overwrite an operand in LX")
+    lx_ops: tuple[str, ...] = option((), "device operations whose results may be in LX (default: all)")
+    order_by_size: bool = option(False, "places the largest buffers first, in all memories")
     bundle_operations: int = option(
-        0, "cuts the program into bundles of at most so many operations; 0: it is one"
+        0, "maximum number of operations in a bundle; 0: the program is one bundle"
     )
-    non_terminal: bool = option(
-        True, "such bundles keep LX from one to the next; else nothing stays in LX over a cut"
-    )
+    non_terminal: bool = option(True, "keeps the contents of LX between such bundles")
     tile_attention: bool = option(True, "tiles attention with an online softmax")
-    skip_masked_tiles: bool = option(True, "leaves out tiles of attention that a known mask hides")
+    skip_masked_tiles: bool = option(True, "omits tiles of attention that a constant mask hides")
     tile_for_lx: bool = option(True, "tiles chains of operations whose buffers do not fit into LX")
-    tile_for_span: bool = option(True, "tiles operations of which a core would address more than it can span")
+    tile_for_span: bool = option(True, "tiles operations whose data exceeds the address span of a core")
     from_level: str = option(
         "",
-        "level of the input, if it is one of ours already: passes up to it are left out, its verifiers run first",
+        "level of the input: passes up to the level are skipped, and the verifiers of the level run first",
     )
     insert: tuple[str, ...] = option(
-        (), "passes of the user, each NAME@OTHER or NAME{options}@OTHER, right behind the last pass OTHER"
+        (),
+        "user-defined passes, each NAME@OTHER or NAME{options}@OTHER, after the last pass OTHER",
     )
     passes: tuple[str, ...] = option(
         (),
-        "passes of the user, each LEVEL=PASS, behind the passes of a level; the verifiers of the level run behind them",
+        "user-defined passes, each LEVEL=PASS: runs after the passes of LEVEL and before the verifiers of LEVEL",
     )
     reuse: bool = option(
-        True, "plans equal layers in a row once and copies them; else each by itself, with the same result"
+        True, "compiles one of several equal consecutive layers and copies it; the result is the same"
     )
     use_plan: str | None = option(
         None,
-        "plan file that has to hold (docs/plans.md); an empty name is the attribute sdsc.plan of the module",
+        "plan file to apply (docs/plans.md); an empty name: the attribute sdsc.plan of the module",
     )
     target: Literal["bundle", "ktir"] = option(
-        "bundle", "ends with a SuperDSC bundle, or with the tile program of KTIR (docs/ktir.md)"
+        "bundle", "bundle: a SuperDSC bundle; ktir: a KTIR tile program (docs/ktir.md)"
     )
     ktir_addresses: bool = option(
-        False, "makes buffers in LX memory of KTIR at the addresses of the plan, and not tensors"
+        False, "lowers buffers in LX to KTIR memory views at the planned addresses; default: to tensors"
     )
-    save_plan: str | None = option(None, "file that the plan is written to; an empty name is that attribute")
+    save_plan: str | None = option(None, "output file of the plan; an empty name: the attribute sdsc.plan")
 
     @classmethod
     def title(cls) -> str:

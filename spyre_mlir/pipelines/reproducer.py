@@ -91,7 +91,7 @@ class CrashReproducer(Observer):
                     file.seek(max(path.stat().st_size - _TAIL_BYTES, 0))
                     if _KEY.encode() not in file.read(_TAIL_BYTES):
                         raise CompileError(
-                            f"The file '{path}' is no reproducer; name one that may be written over."
+                            f"The file '{path}' is not a reproducer; name a file that may be overwritten."
                         )
         pipeline = str(Pipeline((step,)) if self._is_local else self._pipeline)
         write_text(self.path, Reproducer(pipeline, self._verify_each).text(operation))

@@ -122,7 +122,7 @@ def run_pipeline(
                 try:
                     _run_steps(observed if observers else managers, first, operation, remarks, whole)
                     break
-                # The layers left out cannot be copied or placed, so the steps run again with more layers.
+                # The folded layers cannot be copied or placed, so the steps run again with more layers.
                 except NotPeriodic:
                     first = whole.keep_more_layers()
                 except CompileError as error:
@@ -300,7 +300,7 @@ def _named_operations(error: Exception) -> Iterator[ir.Operation]:
 
 # The whole module, kept while a pipeline compiles a copy without the repeated layers.
 
-#: The most layers of a repetition that are kept if fewer are not planned alike, and the least ratio of layers to those.
+#: Maximum number of kept layers if plans of fewer layers differ, and minimum ratio of all layers to kept layers.
 _MOST_KEPT, _TIMES_KEPT = 5, 3
 
 
@@ -321,7 +321,7 @@ class WholeModule:
         self._index = self._known = 0
         self._clone: ir.Operation | None = None
         self._folding = FoldRepeatedLayers()
-        #: Whether the layers that were left out have been restored.
+        #: Whether the folded layers have been restored.
         self.is_unfolded = False
 
     def keep(self, index: int, folding: FoldRepeatedLayers) -> None:
@@ -330,7 +330,7 @@ class WholeModule:
         self._clone = self._operation.clone(ip=False)
 
     def unfold(self, pass_: UnfoldRepeatedLayers, index: int, operation: ir.Operation) -> None:
-        """Run the pass that restores layers, step ``index``, if an earlier pass left layers out."""
+        """Run the pass that restores layers, step ``index``, if an earlier pass folded layers."""
         if self._clone is not None:
             self.is_unfolded = pass_.unfold(
                 operation, self._clone, self._folding, lambda shift: self._planned(index, shift)
@@ -346,12 +346,12 @@ class WholeModule:
         return module
 
     def keep_more_layers(self) -> int:
-        """Restore the module, leave out one layer fewer, and return the index of the next step.
+        """Restore the module, fold one layer fewer, and return the index of the next step.
 
         Neighbouring operations influence the plans of the first and last layers. If few layers are kept, no two of them
         may have equal plans; with one more layer, two may. Where folding would save little, the whole module is kept.
         """
-        assert self._clone is not None, "layers were left out before"
+        assert self._clone is not None, "no layers are folded"
         folding, clone = replace(self._folding, kept=self._folding.kept + 1), self._clone.clone(ip=False)
         (func,) = functions(clone)
         repetitions = folding.repetitions(func, OperationSequence(func.regions[0].blocks[0]))
@@ -371,7 +371,7 @@ class WholeModule:
         return self._index + 1
 
     def _restore(self) -> None:
-        assert self._clone is not None, "layers were left out before"
+        assert self._clone is not None, "no layers are folded"
         self.is_unfolded = False
         body = self._operation.regions[0].blocks[0]
         for op in reversed(list(body.operations)):
@@ -391,10 +391,10 @@ class WholeModule:
 #: The name of the input's level, and the names of the other levels whose lines are kept.
 INPUT, KEPT = "input", ("device-ops", "placed")
 
-#: The most characters of a line, and the most numbers of a constant that are printed.
+#: Maximum characters of a line, and maximum numbers of a constant that are printed.
 _CHARACTERS, _NUMBERS = 160, 8
 
-#: Beginnings of lines that are left out because they do not show how an operation is lowered.
+#: Prefixes of lines that are omitted because they do not show how an operation is lowered.
 _PLAIN = ("arith.constant", "tensor.empty", "func.", "return", "linalg.yield", "module", "}", "^")
 
 _PLACE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
@@ -577,8 +577,8 @@ class PipelineEvaluator:
             if evaluated is not None:
                 yield evaluated
         raise CompileError(
-            f"A pass asks what its choices cost, and '{name}', behind which that is known, does not follow it; "
-            "give it a whole pipeline, as 'spyre-opt --dump-pass-pipeline' prints one."
+            f"A pass needs the cost of its choices, but the pass '{name}', which determines the cost, does not "
+            "follow it; use a whole pipeline, as 'spyre-opt --dump-pass-pipeline' prints it."
         )
 
     def _run(self, passes: Sequence[Pass | PipelineStep], module: ir.Module) -> CompileError | None:
@@ -644,5 +644,5 @@ def execute(step: Pass | PipelineStep, module: ir.Module) -> None:
 def no_layout(error: ViewError, target: Target) -> CompileError:
     """Return the diagnostic for a layout that a pass needs but that is impossible with the device's stick size."""
     return CompileError(
-        f"A tensor cannot lie in sticks of {target.stick_bytes} bytes as an operation wants it: {error}."
+        f"A tensor cannot have the layout that an operation needs in sticks of {target.stick_bytes} bytes: {error}."
     )

@@ -32,7 +32,7 @@ _ENTRY = ("attach-hints", "drop-dead-results", "declare-index-arguments")
 #: Loop-invariant operations are hoisted out of loops; loop bodies are outlined to functions up to the level *tiled*.
 _OUTLINING = ("loop-invariant-code-motion", "outline-loop-bodies")
 
-#: The passes between which repeated layers are left out.
+#: The passes between which repeated layers are folded.
 _FOLDING = frozenset({"fold-repeated-layers", "unfold-repeated-layers"})
 
 
@@ -81,7 +81,7 @@ class SpyrePipeline(PipelineOptions):
         return stages
 
     def _entries(self) -> list[tuple[str, tuple[Entry, ...]]]:
-        # A user-defined pass, a plan file and a cut depend on every operation, so no layer is left out.
+        # A user-defined pass, a plan file and a cut depend on every operation, so no layer is folded.
         is_whole = self.insert or self.passes or self.bundle_operations or self.use_plan is not None
         tiles_attention = self.tile_attention and self.lx_planning
         return [

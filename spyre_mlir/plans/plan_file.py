@@ -173,16 +173,16 @@ def read_plan(text: str, filename: str) -> PlanFile:
     except RecursionError:
         raise CompileError("The plan is nested too deeply.", filename) from None
     except _DuplicateKeyError as error:
-        raise CompileError(f"The plan has the field '{error}' twice in one object.", filename) from None
+        raise CompileError(f"The plan has the duplicate key '{error}'.", filename) from None
     except UnicodeEncodeError:
-        raise CompileError("The plan has a text with half of a surrogate pair.", filename) from None
+        raise CompileError("The plan has a string with an unpaired surrogate.", filename) from None
     # Most errors above are ValueErrors as well, so this clause comes last: it catches Python's limit on the
     # digits of an integer.
     except ValueError:
         raise CompileError("The plan has an integer of more than 4300 digits.", filename) from None
     # Check the version first: a later version may have fields that are unknown here, which is not the user's error.
     if "version" not in root:
-        root.fail("has no 'version': this is no plan file")
+        root.fail("has no 'version': this is not a plan file")
     if root["version"].integer() != VERSION:
         root["version"].fail(f"is {root['version'].value}; this compiler reads version {VERSION}")
     _check_members(root, _PLAN)
@@ -214,7 +214,7 @@ def _check_names(entries: list[Field]) -> None:
     for entry in entries:
         name = entry["name"].text()
         if name in seen:
-            entry["name"].fail(f"is '{name}', as that of {seen[name].path} is")
+            entry["name"].fail(f"is '{name}', the same as {seen[name].path}.name")
         seen[name] = entry
 
 
@@ -225,7 +225,7 @@ def _operation(entry: Field) -> PlannedOperation:
     slices, core_order = _integers(entry, "slices"), _integers(entry, "core_order")
     # The order lists the dims with several slices, so it has no meaning without slices.
     if core_order is not None and slices is None:
-        entry["core_order"].fail("needs 'slices' beside it")
+        entry["core_order"].fail("requires the field 'slices'")
     return PlannedOperation(
         name=entry["name"].text(),
         opcode=_text(entry, "opcode"),

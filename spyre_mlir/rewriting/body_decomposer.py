@@ -77,7 +77,7 @@ class NodeBuilder:
         described = DEVICE_OPS.get(opcode)
         if element in ONE_BYTE and not (DEVICE_OPS[opcode].kind is Kind.CAST or DEVICE_OPS[opcode].is_copy):
             raise error_at(
-                self.op, f"'{opcode}' has no form for {element}: only matmuls, casts and copies have"
+                self.op, f"'{opcode}' does not support {element}: only matmuls, casts and copies support it"
             )
         is_wide = any(node.constant is not None and not fits_fp16(node.constant) for node in nodes)
         if element == "f16" and is_wide and described is not None and FP32 in described.formats:
@@ -162,7 +162,7 @@ class BodyDecomposer:
     def __init__(self, terms: Terms, op: ir.Operation) -> None:
         generic = structured(op)
         if generic is None:
-            why = "several results" if len(op.results) > 1 else "an indexing map that is no selection of dims"
+            why = "several results" if len(op.results) > 1 else "an indexing map that computes indices"
             raise error_at(op, f"a linalg.generic with {why} has no device operation")
         self.terms = terms
         self.generic: Structured = generic
@@ -278,12 +278,14 @@ class BodyDecomposer:
             return scalar.LOGICAL[op.name]
         if op.name not in scalar.DIRECT:
             raise error_at(
-                op, f"'{op.name}' has no device operation; see the device-operation table for what has"
+                op,
+                f"'{op.name}' has no device operation; see the device-operation table",
             )
         # An overflow of the device's 32 bits would not be detected.
         if op.name in scalar.INTEGER and result == "i64":
             raise error_at(
-                op, f"'{op.name}' on 64-bit integers has no device operation, whose integers have 32 bits"
+                op,
+                f"'{op.name}' on 64-bit integers has no device operation; the device has 32-bit integers",
             )
         return scalar.DIRECT[op.name]
 
@@ -400,7 +402,7 @@ class BodyDecomposer:
         starts_at_0 = init.value is None and not init.constant
         node = self._contraction(ops, source) if starts_at_0 else None
         if node is None or node.element != "i32":
-            raise error_at(self.op, "a sum of integers has no device operation, but for a matmul of int8")
+            raise error_at(self.op, "a sum of integers has no device operation, except in a matmul of int8")
         return self._term(node)
 
     def _contraction(self, ops: list[ir.Operation], source: ir.Value) -> Node | None:
@@ -428,9 +430,7 @@ class BodyDecomposer:
             is_matmul = (rhs if columns else lhs).dims[-1] != contracted
         if lhs.element != rhs.element or lhs.element not in PRODUCTS:
             if is_matmul and rows and columns:
-                text = (
-                    f"a matmul takes fp16, fp8 or int8, not {lhs.element} x {rhs.element}; cast the operands"
-                )
+                text = f"a matmul supports fp16, fp8 or int8, not {lhs.element} x {rhs.element}; cast the operands"
                 raise error_at(self.op, text)
             return None
         if lhs.element in ONE_BYTE and not (rows or columns):
@@ -456,7 +456,7 @@ def widened(node: Node, op: ir.Operation) -> Node:
     assert node.value is not None
     if narrowing_cast(node.value) is not None:
         # The columns are not in pairs, and the operand of the cast may contain integers of more than 8 bits.
-        raise error_at(op, "a cast from i8 that the device has cast to i8 has no device operation")
+        raise error_at(op, "a cast from i8 of a value that the device cast to i8 has no device operation")
     shape = shape_of(node.value)
     block = widening_block(shape, target_of(op).stick_bytes)
     if block is None:

@@ -103,7 +103,7 @@ def fold(opcode: str, values: list[float]) -> float:
 def wrapped(number: float, element: str) -> float:
     """Return a number truncated and wrapped to an integer type; for a float type, return the number unchanged.
 
-    Integers cannot represent infinity and NaN; the smallest integer stands for them, as on x86.
+    Integers cannot represent infinity and NaN; the smallest integer represents them, as on x86.
     """
     if not element.startswith("i"):
         return number

@@ -63,8 +63,8 @@ def _default(source: LayoutGraph, node: ArgumentNode, stick_outermost: bool) -> 
 
 #: Advice to the user for a restickify of numbers that do not have 16 bits.
 _REFUSED = (
-    "the back end takes it of 16-bit numbers alone and will likely refuse this one; compute the tensor in f16, or give "
-    "the argument that it comes from a layout with another dim in the stick"
+    "the back end accepts only 16-bit elements and will likely refuse this restickify; compute the tensor in f16, or "
+    "give the argument that it is computed from a layout with another dim in the stick"
 )
 
 
@@ -153,7 +153,7 @@ class LayoutRewrite:
         # would overwrite each other's buffer without a copy.
         for iter_arg in carried_values(op):
             if iter_arg.yielded in arguments and iter_arg.yielded != iter_arg.argument:
-                self._yield_copy(op, iter_arg, "what another place of the loop carries goes on here")
+                self._yield_copy(op, iter_arg, "the yielded value is another iter_arg of the loop")
         for iter_arg in carried:
             current = next(other for other in carried_values(op) if other.operand == iter_arg.operand)
             if (why := why_not_in_place(op, current)) is not None:
@@ -263,7 +263,7 @@ class LayoutRewrite:
         if op.name == "stick.restickify":
             del op.attributes[stick.TO]
             self.owner.remark(
-                op, "restickify", "the program asks for it", before=0, after=produced.bytes + source.bytes
+                op, "restickify", "the program requests it", before=0, after=produced.bytes + source.bytes
             )
         elif produced.stick_dim != source.stick_dim:
             self.mark(op, source, produced, produced.bytes + source.bytes, self._reason(tensor, produced))
@@ -301,7 +301,7 @@ class LayoutRewrite:
         self.layouts[value] = candidate.layout if layout is None else layout
 
     def layout_of(self, node: TensorNode, candidate: LayoutCandidate) -> StickLayout:
-        """Return the layout of a candidate, or the pinned layout that the candidate stands for."""
+        """Return the layout of a candidate, or the pinned layout that the candidate represents."""
         pinned = node.pin is not None and candidate_of(node.pin) is candidate
         return node.pin if pinned and node.pin is not None else candidate.layout
 
@@ -349,7 +349,7 @@ class LayoutRewrite:
             self.write_slice(op, operand, read, layout)
             return
         value = self.value(self.source.tensors[op.operands[operand]], candidate, op)
-        target, why = candidate_of(layout), "the buffer that goes on with it has another stick"
+        target, why = candidate_of(layout), "its destination has another stick"
         op.operands[operand] = self._converted(
             value, candidate, target, relayout_cost(candidate, target), why
         )
@@ -370,7 +370,7 @@ class LayoutRewrite:
             order = [dim for dim in range(len(layout.shape)) if dim != stick_dim]
             order.append(-1 if stick_dim is None else stick_dim)
             target = candidate_of(StickLayout.for_tensor(layout.target, layout.shape, layout.dtype, order))
-            why = "the buffer that it is put into has another stick"
+            why = "the buffer that it is inserted into has another stick"
             value = self._converted(value, candidate, target, candidate.bytes + target.bytes, why)
         clone = sdsc.clone(value, ir.Location.current)
         self.layouts[clone] = layout
@@ -389,7 +389,7 @@ class LayoutRewrite:
         return (
             self._view_reason(tensor, target)
             or self._operation_reason(tensor, target)
-            or "it is put into a buffer with this stick"
+            or "it is inserted into a buffer with this stick"
         )
 
     def _view_reason(self, tensor: int, target: LayoutCandidate) -> str | None:

@@ -31,7 +31,7 @@ def device_element(element: str, location: ir.Location) -> str:
     """Return the device element type for a host element type; ``CompileError`` for an unsupported type."""
     known = ELEMENT_TYPES.get(element)
     if known is None or known.device is None:
-        raise CompileError(f"element type {element} has no form on the device", location_of(location))
+        raise CompileError(f"element type {element} is not supported by the device", location_of(location))
     return known.device
 
 
@@ -77,7 +77,7 @@ class Terms:
             self._terms[op.results[0]] = Term(None, splat=float(splat.value))
             return
         if not ELEMENT_TYPES[element].is_native:
-            raise error_at(op, f"a constant tensor of {element} has no values here; pass it as an argument")
+            raise error_at(op, f"a constant tensor of {element} is not supported; pass it as an argument")
         array = _numbers(attr)
         # bf16 has a larger range than fp16: a constant outside the range of fp16 stays f32 until the device rounds it.
         is_wide = element == "f16" and not fits_fp16(array).all()
@@ -95,10 +95,10 @@ class Terms:
         if scalar is None:
             owner = defining_op(value)
             if owner is not None and owner.name == "tensor.empty":
-                why = "this tensor is read, and nothing has written it; write it first, with linalg.fill"
+                why = "this tensor is read before it is written; initialize it with linalg.fill"
                 raise error_at(owner, why)
             where = location_of(owner.location) if owner else ""
-            raise CompileError(f"a value of type {value.type} is not known on the device", where)
+            raise CompileError(f"a value of type {value.type} is not supported by the device", where)
         return Term(None, splat=scalar)
 
     def filled(self, shape: Sequence[int], element: str, value: float, location: ir.Location) -> ir.Value:

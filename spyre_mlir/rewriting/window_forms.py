@@ -39,10 +39,10 @@ from spyre_mlir.rewriting.window_unrolling import (
     padded,
 )
 
-#: The most positions of a kernel that become operations; with thousands, compilation takes minutes.
+#: Maximum number of positions of a kernel that become operations; with thousands, compilation takes minutes.
 _MOST_POSITIONS = 512
 
-#: The most positions of a pooling for which bands are preferred to a reduction dim by dim: with 25 they halve the time.
+#: Maximum positions of a pooling for which bands are preferred to a reduction dim by dim: with 25 they halve the time.
 _MOST_TILED_POSITIONS = 64
 
 
@@ -53,11 +53,11 @@ def chain_of(window: Windowed, native: bool) -> tuple[Callable[[], ir.Value], st
     """
     element = element_of(window.inputs[window.source])
     if element not in ELEMENT_BITS:
-        raise error_at(window.op, f"element type {element} has no form on the device")
+        raise error_at(window.op, f"element type {element} is not supported by the device")
     sliding = native_windows(window) if native else None
     im2col = im2col_of(window, MOST_ROWS)
     if im2col is not None:
-        how = "; they lie side by side, so all positions are one matmul"
+        how = "; the positions are adjacent, so one matmul computes all of them"
         return lambda: Unrolling(window).as_matmul(im2col), how
     if sliding is not None and not is_by_position(window):
         folded = SpaceToDepth(sliding)
@@ -71,12 +71,12 @@ def chain_of(window: Windowed, native: bool) -> tuple[Callable[[], ir.Value], st
     by_dim, extents = is_separable(window), [window.extents[dim] for dim in window.kernel]
     count = sum(extents) if by_dim else math.prod(extents)
     if count > _MOST_POSITIONS:
-        text = f"a window of {count} positions is taken apart into as many operations; up to {_MOST_POSITIONS} are"
+        text = f"a window of {count} positions needs an operation for each; at most {_MOST_POSITIONS} are supported"
         raise error_at(window.op, text)
     few = not by_dim or math.prod(extents) <= _MOST_TILED_POSITIONS
     bands = bands_of(window) if few else None
     if bands is not None:
-        how = f"; each image in {bands.count} bands of {bands.rows} rows, with rows of their neighbours"
+        how = f"; each image in {bands.count} bands of {bands.rows} rows, with halos"
         return lambda: HaloTiling(window, bands).run(), how
     if by_dim:
         return lambda: Separable(window).run(), "; its dims are reduced one by one"
@@ -153,7 +153,7 @@ def is_separable(windowed: Windowed) -> bool:
 
 # Convolutions whose kernel has more positions than their result: a matmul per position of the result.
 
-#: The most kernel positions for which there is always a matmul per kernel position: usual convolutions have fewer.
+#: Maximum kernel positions for which there is always a matmul per kernel position: usual convolutions have fewer.
 _MANY = 64
 
 

@@ -124,7 +124,7 @@ class Unrolling:
         return (*first, *(dim for dim in range(len(indices)) if dim not in first))
 
     def _tap_dims(self) -> tuple[int, ...]:
-        """Return the iteration dims of a tap, result dims first; the first merged dim stands for the merged dim."""
+        """Return the iteration dims of a tap, result dims first; the first merged dim represents the merged dim."""
         windowed = self.windowed
         sliding = [iterated_by(windowed.indices[dim]) for dim in self.order]
         outputs = [dim for dim in sliding if dim in windowed.result]
@@ -271,7 +271,7 @@ def _combining_op(windowed: Windowed) -> ir.Operation:
     if combine is None or uses != [combine] or scalar.combination(combine.name) is None:
         _refuse(windowed.op, "sums, products, minima and maxima")
     if not isinstance(accumulator.type, ir.FloatType):
-        _refuse(windowed.op, "those of floating-point numbers")
+        _refuse(windowed.op, "windows of floating-point numbers")
     return combine
 
 

@@ -179,11 +179,11 @@ class SelectionProblem:
             if not children:
                 continue
             unshared = int(self.excess[stop]) + most_shared(children)
-            cheap, dear = covers(children)
+            cheap, costly = covers(children)
             if unshared > sum(cheap.values()):
                 self.covers[stop], self.needs[stop] = cheap, unshared - sum(cheap.values())
-            if unshared > sum(dear.values()):
-                self.second_covers[stop] = unshared - sum(dear.values()), dear
+            if unshared > sum(costly.values()):
+                self.second_covers[stop] = unshared - sum(costly.values()), costly
 
     def without(self, spilled: Sequence[int] | NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return the mask of all buffers except the candidates ``spilled``, given as indices or as a mask."""

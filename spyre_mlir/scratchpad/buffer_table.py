@@ -112,7 +112,7 @@ def _buffer(row: TableRow, alignment: int) -> LifetimeBoundBuffer:
         raise row.error("id", "The buffer has no name.")
     alignment_of_buffer = row.at_least_1("alignment", 1)
     if alignment % alignment_of_buffer:
-        text = f"The alignment {alignment_of_buffer} does not divide that of the memory, {alignment}."
+        text = f"The alignment {alignment_of_buffer} does not divide the alignment {alignment} of the memory."
         raise row.error("alignment", text)
     size, lower, upper = row.at_least_1("size"), row.number("lower"), row.number("upper")
     if lower >= upper:
@@ -121,7 +121,7 @@ def _buffer(row: TableRow, alignment: int) -> LifetimeBoundBuffer:
     if uses != sorted(uses):
         raise row.error("uses", f"The uses {uses} do not rise.")
     if (uses[0], uses[-1]) != (lower, upper - 1):
-        text = f"The uses are to begin at {lower} and to end at {upper - 1}, as the life does."
+        text = f"The uses must begin at {lower} and end at {upper - 1}, as the live range does."
         raise row.error("uses", text)
     fields: dict[str, Any] = {
         "in_place_parents": tuple(dict.fromkeys(row.names("in_place_parent"))),

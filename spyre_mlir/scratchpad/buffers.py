@@ -74,7 +74,7 @@ class LifetimeBoundBuffer:
             PlanError: The times are invalid; ``check_buffers`` checks everything else.
         """
         if isinstance(uses, int):
-            raise PlanError(f"Buffer '{name}' has uses {uses}; times go by name, as start_time={uses}.")
+            raise PlanError(f"Buffer '{name}' has uses {uses}; pass times by keyword, as start_time={uses}.")
         if start_time is not None or end_time is not None:
             if uses or start_time is None or end_time is None:
                 raise PlanError(f"Buffer '{name}' takes either uses, or both start_time and end_time.")
@@ -196,7 +196,7 @@ def check_buffers(buffers: Sequence[LifetimeBoundBuffer]) -> Mapping[str, Lifeti
     for buffer in buffers:
         missing = next((name for name in buffer.in_place_parents if name not in named), None)
         if missing is not None:
-            raise PlanError(f"Buffer '{buffer.name}' is in place of '{missing}', which is no buffer.")
+            raise PlanError(f"Buffer '{buffer.name}' is in place of '{missing}', which is not a buffer.")
     _check_cycles(named)
     return named
 
@@ -209,7 +209,7 @@ def _problem(buffer: LifetimeBoundBuffer) -> str | None:
     if not buffer.uses:
         return "is never used"
     if max(-buffer.uses[0], buffer.uses[-1], buffer.size, buffer.copies) >= LIMIT:
-        return "has a number of 2^60 or beyond; bytes, copies and times are smaller"
+        return "has a value of 2^60 or more; bytes, copies and times must be smaller"
     if any(b < a for a, b in zip(buffer.uses, buffer.uses[1:], strict=False)):
         return f"has uses {list(buffer.uses)}, which do not rise"
     if buffer.traffic_of_uses is not None and len(buffer.traffic_of_uses) != len(buffer.uses):
@@ -237,6 +237,6 @@ def _check_cycles(named: Mapping[str, LifetimeBoundBuffer]) -> None:
                 stack.pop()
             elif parent in path:
                 circle = [*list(path)[list(path).index(parent) :], parent]
-                raise PlanError(f"In-place parents form a circle: {' -> '.join(circle)}.")
+                raise PlanError(f"In-place parents form a cycle: {' -> '.join(circle)}.")
             else:
                 stack.append((parent, iter(named[parent].in_place_parents)))

@@ -42,7 +42,7 @@ def check_plan(buffers: Sequence[LifetimeBoundBuffer], space: MemorySpace, plan:
     named = check_buffers(buffers)
     unknown = next((name for name in [*plan.addresses, *plan.spilled] if name not in named), None)
     if unknown is not None:
-        raise PlanError(f"The plan has '{unknown}', which is no buffer.")
+        raise PlanError(f"The plan has '{unknown}', which is not a buffer.")
     for name in named:
         if name in plan.addresses and name in plan.spilled:
             raise PlanError(f"Buffer '{name}' has an address and a reason why it has none.")
@@ -133,7 +133,7 @@ def check_spill_and_reload_plan(
     blocks: dict[str, list[_PlacedBlock]] = {name: [] for name in named}
     for residency in plan.residencies:
         if residency.buffer not in named:
-            raise PlanError(f"The plan has '{residency.buffer}', which is no buffer.")
+            raise PlanError(f"The plan has '{residency.buffer}', which is not a buffer.")
         block = _block(_resident(named[residency.buffer], residency), space, residency.address)
         _check_block(block, space)
         blocks[residency.buffer].append(block)
@@ -141,7 +141,7 @@ def check_spill_and_reload_plan(
         in_order = sorted(blocks_of_buffer, key=lambda block: block.buffer.first)
         for before, after in itertools.pairwise(in_order):
             if after.buffer.first <= before.buffer.last:
-                raise PlanError(f"Buffer {before} is kept once more before that ends, as {after}.")
+                raise PlanError(f"Buffer {before} overlaps its later residency {after}.")
     everything = [block for blocks_of_buffer in blocks.values() for block in blocks_of_buffer]
     _check_overlaps(everything)
     traffic = sum(
@@ -161,7 +161,7 @@ def _resident(buffer: LifetimeBoundBuffer, residency: Residency) -> LifetimeBoun
     inside = tuple(use for use in buffer.uses if first <= use <= last)
     if not inside or (len(inside) == 1 and len(buffer.uses) > 1):
         raise PlanError(
-            f"Buffer '{buffer.name}' is kept from {first} to {last}, which is no gap between uses."
+            f"Buffer '{buffer.name}' is kept from {first} to {last}, which is not a gap between uses."
         )
     parents = buffer.in_place_parents if first == buffer.first else ()
     # Traffic has an entry for each use of the whole buffer; a residency has fewer uses.

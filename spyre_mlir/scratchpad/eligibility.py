@@ -52,7 +52,8 @@ class MovingPart(PartialAccess, sentence="'{opcode}' {access} a part that moves 
 
 
 class NoHolder(
-    PartialAccess, sentence="no operation touches all of it, which would tell how the cores hold it"
+    PartialAccess,
+    sentence="no operation accesses the whole buffer, so its distribution is unknown",
 ):
     """The distribution of the buffer in LX is unknown."""
 
@@ -76,7 +77,7 @@ class DivisionMismatch(
 class MixedDistributions(
     Reason,
     title=DivisionMismatch.title,
-    sentence="the operations that write it leave it on the cores in different ways",
+    sentence="the operations that write it distribute it differently over the cores",
 ):
     """No shuffle can read the buffer: a design contains one distribution of the shuffle's source."""
 
@@ -92,7 +93,7 @@ class Evicted(Reason, title="evicted", sentence="it was written back to device m
 
 
 class CrossesBundles(
-    Reason, title="lives over the end of a bundle", sentence="the next bundle finds nothing in LX"
+    Reason, title="lives over the end of a bundle", sentence="the contents of LX do not reach the next bundle"
 ):
     """Operations of several bundles access the buffer."""
 

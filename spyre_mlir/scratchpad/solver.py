@@ -107,7 +107,7 @@ class MemoryPlanSolver(Algorithm):
             )
         for index, address in placement.addresses.items():
             if not is_integer(index) or not 0 <= index < len(able):
-                self.reject(f"{index!r:.60} is no index of a buffer", problem)
+                self.reject(f"{index!r:.60} is not the index of a buffer", problem)
             if not is_integer(address) or address < 0:
                 self.reject(f"the address of buffer {index} is {address!r:.60}", problem)
         for noun in ("bound", "work"):
@@ -157,7 +157,7 @@ def competition(instance: Instance, selected: NDArray[np.bool_]) -> dict[int, st
         needed, time = int(together[worst]), int(instance.times[begin + worst])
         if needed <= instance.space.capacity:
             reasons[spilled] = (
-                f"{LOST}: no address is free over its whole life, although the bytes would be enough"
+                f"{LOST}: no address is free over its whole live range, although enough bytes are free"
             )
             continue
         others = instance.live_at(time, selected)
@@ -167,6 +167,6 @@ def competition(instance: Instance, selected: NDArray[np.bool_]) -> dict[int, st
         if len(ranked) > _MOST_NAMED:
             listed.append(f"{len(ranked) - _MOST_NAMED} more")
         competitors = f"{', '.join(listed[:-1])} and {listed[-1]}"
-        text = f"{competitors} need {needed} bytes together, and there are {instance.space.capacity}"
+        text = f"{competitors} need {needed} bytes together, but the memory has {instance.space.capacity}"
         reasons[spilled] = f"{LOST}: at op {time} {text}"
     return reasons

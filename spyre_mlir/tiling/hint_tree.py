@@ -281,7 +281,7 @@ def dim_splits(
     """Yield the splits of a dim of ``size`` elements, the best first; none if no hint tiles an inner name of the dim.
 
     ``sizes`` maps declared dims to their elements, ``tiles`` maps the names that hints tile to tile counts, and
-    ``stick`` is the number of elements per stick if the dim lies in sticks. Tiles that would cut a stick are left out.
+    ``stick`` is the number of elements per stick if the dim lies in sticks. Tiles that would cut a stick are excluded.
     The tile index becomes outermost only if all tiles are equal.
     """
 

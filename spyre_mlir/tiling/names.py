@@ -60,7 +60,7 @@ class DimDigits:
         return self.dim.lost if isinstance(self.dim, UnnamedDim) else frozenset({self.dim.name})
 
 
-_CUT = "a view splits it or takes only some of it"
+_CUT = "a view splits it or selects a part of it"
 
 #: The digits of one dim, outermost first, and the digits of each dim of a tensor.
 DigitRun = tuple[DimDigits, ...]

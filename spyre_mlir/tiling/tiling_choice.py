@@ -81,7 +81,7 @@ class TilingChoice(Algorithm):
             return index
         count = len(problem.candidates)
         if not is_integer(index) or not 0 <= index < count:
-            self.reject(f"{index!r:.60} is no integer from 0 to {count - 1}, nor None", text)
+            self.reject(f"{index!r:.60} is neither None nor an integer from 0 to {count - 1}", text)
         if problem.evaluate(index) is None:
             self.reject(f"candidate {index} cannot be compiled", text)
         return int(index)

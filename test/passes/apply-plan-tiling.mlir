@@ -49,7 +49,7 @@ module attributes {sdsc.plan = "{\"version\": 1, \"operations\": [{\"name\": \"e
 module attributes {sdsc.plan = "{\"version\": 1, \"operations\": [{\"name\": \"exp.0\", \"tiling\": [{\"loop\": \"mine\", \"dim\": 0, \"tiles\": 3}]}]}"} {
   func.func @refused(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
     %e = tensor.empty() : !m
-    // expected-error@below {{the plan pins the tiling [{"loop": "mine", ".. for 'exp.0', which cannot hold: loop mine cuts dim 0 of 128 elements into 3 tiles, but 3 does not divide it}}
+    // expected-error@below {{the plan pins the tiling [{"loop": "mine", ".. for 'exp.0', which is not possible: loop mine cuts dim 0 of 128 elements into 3 tiles, but 3 does not divide it}}
     %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
     ^bb0(%a: f16, %o: f16):
       linalg.yield %o : f16

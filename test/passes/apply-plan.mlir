@@ -44,7 +44,7 @@ module attributes {sdsc.plan = "{\"version\": 1, \"operations\": [{\"name\": \"e
 module attributes {sdsc.plan = "{\"version\": 1, \"operations\": [{\"name\": \"exp.0\", \"slices\": [31, 1]}]}"} {
   func.func @pinned(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
     %e = tensor.empty() : !m
-    // expected-error@below {{the plan pins slices [31, 1] for 'exp.0', which cannot hold: dim 0 has 128 rows or sticks, so the last of 31 slices has no work}}
+    // expected-error@below {{the plan pins slices [31, 1] for 'exp.0', which is not possible: dim 0 has 128 rows or sticks, so the last of 31 slices has no work}}
     %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
     ^bb0(%a: f16, %o: f16):
       linalg.yield %o : f16

@@ -2,7 +2,7 @@
 // RUN: spyre-opt %s --apply-precision="policy=strict" --canonicalize --split-input-file | filecheck %s --check-prefix=STRICT
 // RUN: not spyre-opt %s --apply-precision="policy=none" --split-input-file 2>&1 | filecheck %s --check-prefix=POLICY
 
-// POLICY: error: Precision policy 'none' is not known; 'device' and 'strict' are.
+// POLICY: error: Precision policy 'none' is unknown; use 'device' or 'strict'.
 
 // An fp32 island between two casts runs as fp16, its constants too.
 #id = affine_map<(d0) -> (d0)>
@@ -19,7 +19,7 @@
 // STRICT: "dl16tofp32"
 // STRICT: ins({{.*}} : tensor<64xf32>, tensor<f32>) {{.*}}"minimum"
 // STRICT: "fp32todl16"
-// expected-remark@below {{precision: 2 f32 values between fp16 values run as fp16}}
+// expected-remark@below {{precision: 2 f32 values between fp16 values are computed in fp16}}
 func.func @island(%x: tensor<64xf16>) -> tensor<64xf16> {
   %c = arith.constant dense<1.0e3> : tensor<f32>
   %e = tensor.empty() : tensor<64xf32>
@@ -162,7 +162,7 @@ func.func @part(%x: tensor<64xf16>) -> tensor<128xf16> {
 // STRICT: #[[DENSE32:.*]] = affine_map<(d0) -> (d0 floordiv 32, d0 mod 32)>
 // STRICT-LABEL: func.func @requests(
 // STRICT: "stick.pin"(%{{.*}}) {stick.to = #stick.layout<#[[DENSE32]]>} : (tensor<70xf32>) -> tensor<70xf32>
-// expected-remark@below {{precision: 3 f32 values between fp16 values run as fp16}}
+// expected-remark@below {{precision: 3 f32 values between fp16 values are computed in fp16}}
 func.func @requests(%x: tensor<70xf16>) -> tensor<70xf16> {
   %e = tensor.empty() : tensor<70xf32>
   %h = tensor.empty() : tensor<70xf16>
@@ -194,8 +194,8 @@ func.func @requests(%x: tensor<70xf16>) -> tensor<70xf16> {
 // STRICT-NOT: "sqrt"
 // STRICT: "reciprocal"
 #id = affine_map<(d0) -> (d0)>
-// expected-remark@below {{precision: 1 f32 values between fp16 values run as fp16}}
-// expected-remark@below {{precision: 2 f32 values between fp16 values stay f32: rounding would show}}
+// expected-remark@below {{precision: 1 f32 values between fp16 values are computed in fp16}}
+// expected-remark@below {{precision: 2 f32 values between fp16 values stay f32: fp16 would change results}}
 func.func @square(%x: tensor<64xf16>) -> tensor<64xf16> {
   %e = tensor.empty() : tensor<64xf32>
   %h = tensor.empty() : tensor<64xf16>
@@ -234,8 +234,8 @@ func.func @square(%x: tensor<64xf16>) -> tensor<64xf16> {
 // CHECK: ins(%[[X]], %[[M]] : tensor<4x64xf16>, tensor<4xf16>) {{.*}}"sub"
 #all = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
-// expected-remark@below {{precision: 1 f32 values between fp16 values run as fp16}}
-// expected-remark@below {{precision: 2 f32 values between fp16 values stay f32: rounding would show}}
+// expected-remark@below {{precision: 1 f32 values between fp16 values are computed in fp16}}
+// expected-remark@below {{precision: 2 f32 values between fp16 values stay f32: fp16 would change results}}
 func.func @less_the_mean(%x: tensor<4x64xf16>) -> tensor<4x64xf16> {
   %z = arith.constant 0.0 : f32
   %e = tensor.empty() : tensor<4x64xf32>
@@ -264,7 +264,7 @@ func.func @less_the_mean(%x: tensor<4x64xf16>) -> tensor<4x64xf16> {
   } -> tensor<4x64xf16>
   return %3 : tensor<4x64xf16>
 }
-// expected-remark@below {{precision: 3 f32 values between fp16 values run as fp16}}
+// expected-remark@below {{precision: 3 f32 values between fp16 values are computed in fp16}}
 func.func @less_the_maximum(%x: tensor<4x64xf16>) -> tensor<4x64xf16> {
   %z = arith.constant 0xFF800000 : f32
   %e = tensor.empty() : tensor<4x64xf32>

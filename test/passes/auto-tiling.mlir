@@ -8,7 +8,7 @@
 // 512 MiB are more than a core reaches. Only columns can be cut: sticks of them are outermost in memory.
 // CHECK-LABEL: func.func @out_of_reach(
 // CHECK: "exp", {}>, sdsc.tiling = [{dim = {{[01]}} : i64, loop = "span", tiles = 4 : i64}]
-// REMARK: "kind": "tiling", "reason": "'exp' in 4 tiles of d1, which no division brings into reach; 4 tiles of d1: {{.*}} bytes
+// REMARK: "kind": "tiling", "reason": "'exp' in 4 tiles of d1, as no division fits the span limit; 4 tiles of d1: {{.*}} bytes
 // SPILLS-LABEL: func.func @out_of_reach(
 // SPILLS-NOT: sdsc.tiling
 // SPANS-LABEL: func.func @out_of_reach(
@@ -30,7 +30,7 @@ func.func @out_of_reach(%a: tensor<16384x16384xf16>) -> tensor<16384x16384xf16> 
 // 2097169 is a prime number: two tiles that all cores could share, and a smaller one.
 // CHECK-LABEL: func.func @prime(
 // CHECK: "exp", {}>, sdsc.tiling = [{dim = 0 : i64, loop = "span", tile = 1048584 : i64, tiles = 3 : i64}]
-// REMARK: "'exp' in 3 tiles of d0, the last smaller, which no division brings into reach; 3 tiles of d0, the last smaller: {{.*}} bytes
+// REMARK: "'exp' in 3 tiles of d0, the last smaller, as no division fits the span limit; 3 tiles of d0, the last smaller: {{.*}} bytes
 // SPILLS-LABEL: func.func @prime(
 // SPANS-LABEL: func.func @prime(
 #prime_a = affine_map<(d0, d1) -> (d0, d1)>

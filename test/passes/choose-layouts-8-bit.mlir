@@ -47,7 +47,7 @@ func.func @both(%x: tensor<64x128xi8> {sdsc.host = #sdsc.host<"x", "input", "i8"
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @pinned(%x: tensor<33x200xi8> {sdsc.host = #sdsc.host<"x", "input", "i8">}, %w: tensor<200x70xi8, #stick.layout<affine_map<(d0, d1) -> (d1 floordiv 128, d0, d1 mod 128)>>> {sdsc.host = #sdsc.host<"w", "input", "i8">}) -> tensor<33x70xf16> {
   %e0 = tensor.empty() : tensor<33x70xf16>
-  // expected-error@below {{the result of 'batchmatmulint8', tensor<33x70xf16>: an operand does not lie as it must, and no operation converts 8-bit tensors: a matmul has the contracted dim in the stick of input 1}}
+  // expected-error@below {{the result of 'batchmatmulint8', tensor<33x70xf16>: an operand has an unsupported layout, and no operation converts 8-bit tensors: a matmul has the contracted dim in the stick of input 1}}
   %m = linalg.generic {indexing_maps = [#x, #w, #y], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %w : tensor<33x200xi8>, tensor<200x70xi8, #stick.layout<affine_map<(d0, d1) -> (d1 floordiv 128, d0, d1 mod 128)>>>) outs(%e0 : tensor<33x70xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmulint8", {}>} {
   ^bb0(%a0: i8, %a1: i8, %o: f16):
     linalg.yield %o : f16
@@ -62,7 +62,7 @@ func.func @pinned(%x: tensor<33x200xi8> {sdsc.host = #sdsc.host<"x", "input", "i
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @no_room(%x: tensor<33x200xi8> {sdsc.host = #sdsc.host<"x", "input", "i8">}, %w: tensor<200x70xi8, #stick.layout<affine_map<(d0, d1) -> (d1 floordiv 64, d0 floordiv 2, d1 mod 64, d0 mod 2)>>> {sdsc.host = #sdsc.host<"w", "input", "i8">}) -> tensor<33x70xf16> {
   %e0 = tensor.empty() : tensor<33x70xf16>
-  // expected-error@below {{has no room for whole sticks, and no operation copies it}}
+  // expected-error@below {{is not padded to whole sticks, and no operation copies it}}
   %m = linalg.generic {indexing_maps = [#x, #w, #y], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %w : tensor<33x200xi8>, tensor<200x70xi8, #stick.layout<affine_map<(d0, d1) -> (d1 floordiv 64, d0 floordiv 2, d1 mod 64, d0 mod 2)>>>) outs(%e0 : tensor<33x70xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmulint8", {}>} {
   ^bb0(%a0: i8, %a1: i8, %o: f16):
     linalg.yield %o : f16

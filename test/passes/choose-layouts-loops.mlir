@@ -422,7 +422,7 @@ func.func @accumulates(%x: tensor<256x1024xf16> {sdsc.host = #sdsc.host<"x", "in
   %e = tensor.empty() : tensor<256xf16>
   %r = scf.for %k = %c0 to %c1024 step %c128 iter_args(%acc = %e) -> (tensor<256xf16>) {
     %s = tensor.extract_slice %x[0, %k] [256, 128] [1, 1] : tensor<256x1024xf16> to tensor<256x128xf16>
-    // expected-error@below {{'sum' adds to what its output holds already; compute the partial result apart, and combine the two by an operation of its own}}
+    // expected-error@below {{'sum' adds to the initial value of its output; compute the partial result separately and combine the two with another operation}}
     %p = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%s : tensor<256x128xf16>) outs(%acc : tensor<256xf16>) attrs = {sdsc.op = #sdsc.op<"sum", {}>} {
     ^bb0(%a0: f16, %o: f16):
       linalg.yield %o : f16

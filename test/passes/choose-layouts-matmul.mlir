@@ -107,7 +107,7 @@ func.func @padded(%x: tensor<128x100xf16> {sdsc.host = #sdsc.host<"x", "input", 
 // At most 2 row dims; the message names the tensor, both orders of the inputs, and the rule.
 func.func @too_many(%x: tensor<2x3x4x64xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: tensor<64x64xf16> {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> tensor<2x3x4x64xf16> {
   %e0 = tensor.empty() : tensor<2x3x4x64xf16>
-  // expected-error@below {{the result of 'batchmatmul', tensor<2x3x4x64xf16>: it has 3 row dims [0, 1, 2]; expected at most 2; with its inputs turned round it has 3 column dims [0, 1, 2]; expected exactly 1: a matmul has the contracted dim in the stick of input 1}}
+  // expected-error@below {{the result of 'batchmatmul', tensor<2x3x4x64xf16>: it has 3 row dims [0, 1, 2]; expected at most 2; with its operands swapped it has 3 column dims [0, 1, 2]; expected exactly 1: a matmul has the contracted dim in the stick of input 1}}
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2, d3, d4) -> (d0, d1, d2, d4)>, affine_map<(d0, d1, d2, d3, d4) -> (d4, d3)>, affine_map<(d0, d1, d2, d3, d4) -> (d0, d1, d2, d3)>], iterator_types = ["parallel", "parallel", "parallel", "parallel", "reduction"]} ins(%x, %y : tensor<2x3x4x64xf16>, tensor<64x64xf16>) outs(%e0 : tensor<2x3x4x64xf16>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16

@@ -79,7 +79,7 @@ func.func @weight(%w: tensor<128x256xf16> {sdsc.host = #sdsc.host<"w", "paramete
 // CHECK-NOT: restickify
 // CHECK: linalg.generic {{.*}} ins(%[[C]] : {{.*}} outs(%{{.*}} : tensor<128x256xf16, #stick.layout<#[[TURNED]]>>)
 func.func @kept(%x: tensor<128x256xf16> {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> tensor<128x256xf16> {
-  // expected-remark@below {{restickify: the program asks for it}}
+  // expected-remark@below {{restickify: the program requests it}}
   %0 = "stick.restickify"(%x) {stick.to = #stick.layout<affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>>} : (tensor<128x256xf16>) -> tensor<128x256xf16>
   %e0 = tensor.empty() : tensor<128x256xf16>
   %1 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0, d1)>], iterator_types = ["parallel", "parallel"]} ins(%0 : tensor<128x256xf16>) outs(%e0 : tensor<128x256xf16>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {

@@ -10,7 +10,7 @@
 !m = tensor<128x256xf16>
 func.func @twice(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
-  // expected-remark@below {{clone: 2 of 2 readers of one input take a clone of 2048 bytes per core}}
+  // expected-remark@below {{clone: 2 of 2 readers of one input read a clone of 2048 bytes per core}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a: f16, %o: f16):
     linalg.yield %o : f16
@@ -60,7 +60,7 @@ func.func @views(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (!t, !
 !v = tensor<64xf16>
 func.func @shared(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}, %v: !v {sdsc.host = #sdsc.host<"v", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
-  // expected-remark@below {{clone: 2 of 2 readers of one input take a clone of 128 bytes per core}}
+  // expected-remark@below {{clone: 2 of 2 readers of one input read a clone of 128 bytes per core}}
   %0 = linalg.generic {indexing_maps = [#id, #column, #id], iterator_types = ["parallel", "parallel"]} ins(%x, %v : !m, !v) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
   ^bb0(%a: f16, %b: f16, %o: f16):
     linalg.yield %o : f16

@@ -17,7 +17,7 @@
 !m = tensor<128x256xf16>
 func.func @result(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (!m, !m) {
   %e = tensor.empty() : !m
-  // expected-remark@below {{clone: 0 of 1 readers and the host take a clone in device memory}}
+  // expected-remark@below {{clone: 0 of 1 readers and the host read a clone in device memory}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a: f16, %o: f16):
     linalg.yield %o : f16
@@ -42,7 +42,7 @@ func.func @result(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (!m, 
 func.func @slice(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (!m, !h) {
   %e = tensor.empty() : !m
   %eh = tensor.empty() : !h
-  // expected-remark@below {{clone: 1 of 2 readers take a clone in device memory}}
+  // expected-remark@below {{clone: 1 of 2 readers read a clone in device memory}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a: f16, %o: f16):
     linalg.yield %o : f16
@@ -90,7 +90,7 @@ func.func @carried(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c3 = arith.constant 3 : index
-  // expected-remark@below {{clone: 0 of 1 readers and the host take a clone in device memory}}
+  // expected-remark@below {{clone: 0 of 1 readers and the host read a clone in device memory}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a: f16, %o: f16):
     linalg.yield %o : f16

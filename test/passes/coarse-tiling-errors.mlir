@@ -52,7 +52,7 @@ func.func @twice(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
 // Each unrolled iteration is an operation.
 func.func @unrolled(%x: tensor<1024x128xf16>) -> tensor<1024x128xf16> {
   %e = tensor.empty() : tensor<1024x128xf16>
-  // expected-error@below {{the unrolled loops 1024 (1.M) make 1024 operations of one; at most 64 are allowed}}
+  // expected-error@below {{the unrolled loops 1024 (1.M) copy each operation 1024 times; at most 64 are allowed}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<1024x128xf16>) outs(%e : tensor<1024x128xf16>)
       attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.tiling = [{loop = "1.M", dim = 0 : i64, tiles = 1024 : i64, unrolled = true}]} {
   ^bb0(%a: f16, %o: f16):

@@ -24,5 +24,5 @@ func.func @main(%x: tensor<256x64xf16> {sdsc.symbolic = {d0 = ["S", 1 : i64]}, s
 }
 
 // MISFIT: error: d0 of a tensor of shape [200, 64] is not 256, 1 times the largest 'S'
-// SLICE: error: a slice to position 100 of the run-time size 'S', of which the least is 64
+// SLICE: error: a slice to position 100 exceeds 64, the least run-time size 'S'
 // KTIR: error: KTIR has one size of each dim, and this program has run-time sizes: 'S'

@@ -226,7 +226,7 @@ func.func @no_padding(%x: tensor<8x65xf16, #stick.layout<#rows>> {sdsc.host = #s
 // -----
 // Exactly one function with a body.
 func.func @one() { return }
-// expected-error@unknown {{a bundle is made of one function with a body, this module has 2}}
+// expected-error@unknown {{a bundle needs one function with a body, but this module has 2}}
 func.func @two() { return }
 // -----
 // A core would find in its LX rows where it wants columns: nobody has to have run verify-ownership.

@@ -44,7 +44,7 @@ func.func @dynamic(%x: tensor<?x64xf32>) -> tensor<?x64xf32> {
 // -----
 // So are memrefs.
 func.func @memref(%x: memref<8x64xf32>, %y: memref<8x64xf32>) {
-  // expected-error@below {{this softmax is on memrefs; a program works on tensors}}
+  // expected-error@below {{this softmax is on memrefs; a program uses tensors}}
   linalg.softmax dimension(1) ins(%x : memref<8x64xf32>) outs(%y : memref<8x64xf32>)
   return
 }

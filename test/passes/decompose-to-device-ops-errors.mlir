@@ -6,7 +6,7 @@ func.func @sine(%x: tensor<64xf16>) -> tensor<64xf16> {
   %e = tensor.empty() : tensor<64xf16>
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xf16>) {
   ^bb0(%a: f16, %o: f16):
-    // expected-error@below {{'math.sin' has no device operation; see the device-operation table for what has}}
+    // expected-error@below {{'math.sin' has no device operation; see the device-operation table}}
     %r = math.sin %a : f16
     linalg.yield %r : f16
   } -> tensor<64xf16>
@@ -27,8 +27,8 @@ func.func @power(%x: tensor<64xf16>) -> tensor<64xf16> {
   return %0 : tensor<64xf16>
 }
 // -----
-// f64 has no form on the device.
-// expected-error@below {{element type f64 has no form on the device}}
+// f64 is not supported by the device.
+// expected-error@below {{element type f64 is not supported by the device}}
 func.func @double(%x: tensor<64xf64>) -> tensor<64xf64> {
   return %x : tensor<64xf64>
 }
@@ -40,7 +40,7 @@ func.func @dynamic(%x: tensor<?xf16>) -> tensor<?xf16> {
 }
 // -----
 // Arguments are tensors.
-// expected-error@below {{f16 is no ranked tensor; arguments and results of a program are tensors}}
+// expected-error@below {{f16 is not a ranked tensor; arguments and results of a program are tensors}}
 func.func @scalar(%x: f16) -> f16 {
   return %x : f16
 }
@@ -68,7 +68,7 @@ func.func @two_results(%x: tensor<64xf16>) -> (tensor<64xf16>, tensor<64xf16>) {
 func.func @window(%x: tensor<66xf16>) -> tensor<64xf16> {
   %f = arith.constant dense<0.0> : tensor<64xf16>
   %w = tensor.empty() : tensor<3xf16>
-  // expected-error@below {{a linalg.generic with an indexing map that is no selection of dims has no device operation}}
+  // expected-error@below {{a linalg.generic with an indexing map that computes indices has no device operation}}
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0 + d1)>, affine_map<(d0, d1) -> (d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]}
       ins(%x, %w : tensor<66xf16>, tensor<3xf16>) outs(%f : tensor<64xf16>) {
   ^bb0(%a: f16, %k: f16, %o: f16):
@@ -117,7 +117,7 @@ func.func @constant_reduction(%s: tensor<f16>) -> tensor<f16> {
 // -----
 // A matmul of fp32 values.
 func.func @wide_matmul(%x: tensor<64x64xf32>, %z: tensor<64x64xf32>) -> tensor<64x64xf32> {
-  // expected-error@below {{a matmul takes fp16, fp8 or int8, not f32 x f32; cast the operands}}
+  // expected-error@below {{a matmul supports fp16, fp8 or int8, not f32 x f32; cast the operands}}
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1, d2) -> (d0, d2)>, affine_map<(d0, d1, d2) -> (d2, d1)>, affine_map<(d0, d1, d2) -> (d0, d1)>], iterator_types = ["parallel", "parallel", "reduction"]}
       ins(%x, %x : tensor<64x64xf32>, tensor<64x64xf32>) outs(%z : tensor<64x64xf32>) {
   ^bb0(%a: f32, %b: f32, %o: f32):
@@ -182,7 +182,7 @@ func.func @cast(%x: tensor<64xi8>) -> tensor<64xf16> {
 #id = affine_map<(d0) -> (d0)>
 func.func @add_bytes(%x: tensor<64xi8>) -> tensor<64xi8> {
   %e = tensor.empty() : tensor<64xi8>
-  // expected-error@below {{'addi32toi32' has no form for i8: only matmuls, casts and copies have}}
+  // expected-error@below {{'addi32toi32' does not support i8: only matmuls, casts and copies support it}}
   %0 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]} ins(%x, %x : tensor<64xi8>, tensor<64xi8>) outs(%e : tensor<64xi8>) {
   ^bb0(%a: i8, %b: i8, %o: i8):
     %r = arith.addi %a, %b : i8
@@ -193,7 +193,7 @@ func.func @add_bytes(%x: tensor<64xi8>) -> tensor<64xi8> {
 // -----
 // Sums of other integers than int8 are the host's.
 func.func @sum_of_integers(%x: tensor<64x64xi32>, %z: tensor<64xi32>) -> tensor<64xi32> {
-  // expected-error@below {{a sum of integers has no device operation, but for a matmul of int8}}
+  // expected-error@below {{a sum of integers has no device operation, except in a matmul of int8}}
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<64x64xi32>) outs(%z : tensor<64xi32>) {
   ^bb0(%a: i32, %o: i32):
     %r = arith.addi %a, %o : i32
@@ -217,7 +217,7 @@ func.func @lowest_bits(%x: tensor<64xi32>) -> tensor<64xi8> {
 // -----
 // What nobody has written has no value to return,
 func.func @unwritten() -> tensor<64xf16> {
-  // expected-error@below {{this tensor is read, and nothing has written it; write it first, with linalg.fill}}
+  // expected-error@below {{this tensor is read before it is written; initialize it with linalg.fill}}
   %e = tensor.empty() : tensor<64xf16>
   return %e : tensor<64xf16>
 }
@@ -226,7 +226,7 @@ func.func @unwritten() -> tensor<64xf16> {
 #row = affine_map<(d0, d1) -> (d0)>
 #all = affine_map<(d0, d1) -> (d0, d1)>
 func.func @added_to_nothing(%x: tensor<64x64xf16>) -> tensor<64xf16> {
-  // expected-error@below {{this tensor is read, and nothing has written it; write it first, with linalg.fill}}
+  // expected-error@below {{this tensor is read before it is written; initialize it with linalg.fill}}
   %e = tensor.empty() : tensor<64xf16>
   %0 = linalg.generic {indexing_maps = [#all, #row], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<64x64xf16>) outs(%e : tensor<64xf16>) {
   ^bb0(%a: f16, %o: f16):
@@ -239,7 +239,7 @@ func.func @added_to_nothing(%x: tensor<64x64xf16>) -> tensor<64xf16> {
 // or to compare with.
 #id = affine_map<(d0) -> (d0)>
 func.func @larger_than_nothing(%x: tensor<64xf16>) -> tensor<64xf16> {
-  // expected-error@below {{this tensor is read, and nothing has written it; write it first, with linalg.fill}}
+  // expected-error@below {{this tensor is read before it is written; initialize it with linalg.fill}}
   %e = tensor.empty() : tensor<64xf16>
   %0 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]} ins(%x, %e : tensor<64xf16>, tensor<64xf16>) outs(%e : tensor<64xf16>) {
   ^bb0(%a: f16, %b: f16, %o: f16):
@@ -255,7 +255,7 @@ func.func @wide(%x: tensor<64xi64>) -> tensor<64xi64> {
   %0 = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
       ins(%x : tensor<64xi64>) outs(%e : tensor<64xi64>) {
   ^bb0(%a: i64, %b: i64):
-    // expected-error@below {{'arith.muli' on 64-bit integers has no device operation, whose integers have 32 bits}}
+    // expected-error@below {{'arith.muli' on 64-bit integers has no device operation; the device has 32-bit integers}}
     %r = arith.muli %a, %a : i64
     linalg.yield %r : i64
   } -> tensor<64xi64>

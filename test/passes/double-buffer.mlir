@@ -68,8 +68,8 @@ func.func @five_tiles(%z: !s {sdsc.host = #sdsc.host<"z", "input", "f16">}, %x: 
 // PLACED-LABEL: func.func @nothing_computes(
 // PLACED-NOT: sdsc.ping_pong
 //
-// REMARKS: "pass_name": "double-buffer", {{.*}} us, {{.*}} bytes with loads where they are read, {{.*}} with 1 elsewhere, 1 of them into ping-pong buffers
-// REMARKS: "kind": "no double buffers", "reason": "no operation computes while a load of its loop waits"
+// REMARKS: "pass_name": "double-buffer", {{.*}} us, {{.*}} bytes without moved loads, {{.*}} with 1 elsewhere, 1 of them into ping-pong buffers
+// REMARKS: "kind": "no double buffers", "reason": "no operation of its loop can run during a load"
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !x = tensor<512x640xf16>
 !t = tensor<512x128xf16>

@@ -13,7 +13,7 @@
 func.func @max_without_index(%x: tensor<64xf16>, %y: tensor<64xi64>) -> tensor<64xf16> {
   %e = tensor.empty() : tensor<64xf16>
   %i = tensor.empty() : tensor<64xi64>
-  // expected-remark@below {{rewrite: dropped 1 results without a reader}}
+  // expected-remark@below {{rewrite: dropped results without a reader: 1}}
   %0:2 = linalg.generic {indexing_maps = [#id, #id, #id, #id], iterator_types = ["parallel"]}
       ins(%x, %y : tensor<64xf16>, tensor<64xi64>) outs(%e, %i : tensor<64xf16>, tensor<64xi64>) {
   ^bb0(%a: f16, %b: i64, %o: f16, %p: i64):

@@ -17,7 +17,7 @@
 // ROOM: return
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
-// expected-remark@below {{moves: buffers that leave LX or come back: 1; 10.7 us, 393,216 bytes without that, 6.6 us, 262,144 bytes with it}}
+// expected-remark@below {{moves: buffers that are spilled or reloaded: 1; 10.7 us, 393,216 bytes without that, 6.6 us, 262,144 bytes with it}}
 func.func @back(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   %a = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
@@ -65,7 +65,7 @@ func.func @back(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
 // CHECK: ins(%{{.*}}, %[[R]] : {{.*}}sdsc.op<"mul", {}>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
-// expected-remark@below {{moves: buffers that leave LX or come back: 1}}
+// expected-remark@below {{moves: buffers that are spilled or reloaded: 1}}
 func.func @input(%a: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   // expected-remark@below {{clone: 3 of 3 readers of one input}}

@@ -32,7 +32,7 @@ func.func @silu(%x: tensor<64xf16>) -> tensor<64xf16> {
     %r = arith.divf %k, %a0 : f16
     linalg.yield %r : f16
   } -> tensor<64xf16>
-  %v4 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]} ins(%v3, %x : tensor<64xf16>, tensor<64xf16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"mul", {}>} { // expected-remark {{fusion: 'silu' takes the place of 'mul' over ['sigmoid']}}
+  %v4 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]} ins(%v3, %x : tensor<64xf16>, tensor<64xf16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"mul", {}>} { // expected-remark {{fusion: 'silu' replaces 'mul' over ['sigmoid']}}
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     %r = arith.mulf %a0, %a1 : f16
     linalg.yield %r : f16

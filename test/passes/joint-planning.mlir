@@ -24,7 +24,7 @@
 #column = affine_map<(d0, d1) -> (d1)>
 !m = tensor<512x1024xf16>
 !v = tensor<1024xf16>
-// expected-remark@below {{divisions: all operations one after the other take}}
+// expected-remark@below {{divisions: the operations in sequence take}}
 func.func @agree(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (!m {sdsc.host = #sdsc.host<"result0", "result", "f16">}) {
   %e = tensor.empty() : !m
   %ev = tensor.empty() : !v
@@ -33,13 +33,13 @@ func.func @agree(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (!m {s
   ^bb0(%a: f16, %o: f16):
     linalg.yield %o : f16
   } -> !v
-  // expected-remark@below {{division: slices [32, 1] become [2, 16] to agree with others}}
-  // expected-remark@below {{relayout: 1 of 1 readers want it on other cores, 3 ns over the ring}}
+  // expected-remark@below {{division: slices [32, 1] become [2, 16] to match other operations}}
+  // expected-remark@below {{relayout: 1 of 1 readers need it on other cores, 3 ns over the ring}}
   %1 = linalg.generic {indexing_maps = [#id, #column, #id], iterator_types = ["parallel", "parallel"]} ins(%x, %0 : !m, !v) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"sub", {}>} {
   ^bb0(%a: f16, %b: f16, %o: f16):
     linalg.yield %o : f16
   } -> !m
-  // expected-remark@below {{division: slices [32, 1] become [2, 16] to agree with others}}
+  // expected-remark@below {{division: slices [32, 1] become [2, 16] to match other operations}}
   %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a: f16, %o: f16):
     linalg.yield %o : f16

@@ -13,7 +13,7 @@ func.func @unknown(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64
 // No dim is declared at all.
 func.func @undeclared(%x: tensor<64x128xf16>) -> tensor<64x128xf16> {
   %e = tensor.empty() : tensor<64x128xf16>
-  // expected-warning@below {{no hint can tile what has no name: dim 0 of argument 'arg0' and 1 more}}
+  // expected-warning@below {{a hint cannot tile a dim without a name: dim 0 of argument 'arg0' and 1 more}}
   // expected-error@below {{hint 3 cuts 'Q' into 8 tiles, but no dim is declared}}
   %r = linalg.exp {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "Q", count = 8 : i64}]}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
   return %r : tensor<64x128xf16>

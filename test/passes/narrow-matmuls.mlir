@@ -30,7 +30,7 @@ func.func @cast_and_transposed(%x: tensor<8x64xf16>, %w: tensor<32x64xf16>) -> t
   %t = linalg.transpose ins(%b : tensor<32x64xf32>) outs(%et : tensor<64x32xf32>) permutation = [1, 0]
   %e = tensor.empty() : tensor<8x32xf32>
   %f = linalg.fill ins(%zero : f32) outs(%e : tensor<8x32xf32>) -> tensor<8x32xf32>
-  // expected-remark@below {{rewrite: its operands are cast from 16 bits: it takes them as they are}}
+  // expected-remark@below {{rewrite: its operands are cast from 16 bits: the casts are folded}}
   %y = linalg.matmul ins(%a, %t : tensor<8x64xf32>, tensor<64x32xf32>) outs(%f : tensor<8x32xf32>) -> tensor<8x32xf32>
   return %y : tensor<8x32xf32>
 }
@@ -79,7 +79,7 @@ func.func @eight_bits(%x: tensor<8x64xf8E4M3FN>, %w: tensor<64x32xf8E4M3FN>, %v:
     linalg.yield %c : f32
   } -> tensor<64x32xf32>
   %e = tensor.empty() : tensor<8x32xf32>
-  // expected-remark@below {{rewrite: its operands are cast from 8 bits: it takes them as they are}}
+  // expected-remark@below {{rewrite: its operands are cast from 8 bits: the casts are folded}}
   %y = linalg.matmul ins(%a, %b : tensor<8x64xf32>, tensor<64x32xf32>) outs(%e : tensor<8x32xf32>) -> tensor<8x32xf32>
   %z = linalg.matmul ins(%a, %d : tensor<8x64xf32>, tensor<64x32xf32>) outs(%e : tensor<8x32xf32>) -> tensor<8x32xf32>
   return %y, %z : tensor<8x32xf32>, tensor<8x32xf32>

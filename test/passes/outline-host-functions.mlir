@@ -58,7 +58,7 @@ func.func @main(%x: tensor<64x64xf16>, %i: tensor<64x64xi64>)
   %n = tensor.empty() : tensor<64x64xi64>
   %w = tensor.empty() : tensor<64x64xf32>
   %zero = arith.constant 0.0 : f32
-  // expected-remark@below {{host: integers are for the host}}
+  // expected-remark@below {{host: integer arithmetic runs on the host}}
   %0 = linalg.add ins(%i, %i : tensor<64x64xi64>, tensor<64x64xi64>) outs(%n : tensor<64x64xi64>) -> tensor<64x64xi64>
   // expected-remark@below {{host: 'math.sin' has no device operation}}
   %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}

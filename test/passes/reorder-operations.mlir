@@ -17,7 +17,7 @@
 // ROOM: sdsc.op<"neg", {}>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
-// expected-remark@below {{order: 14.0 us, 524,288 bytes in the order of the program, 6.6 us, 262,144 bytes in another one}}
+// expected-remark@below {{order: 14.0 us, 524,288 bytes in program order, 6.6 us, 262,144 bytes in another order}}
 func.func @halves(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}, %y: !m {sdsc.host = #sdsc.host<"y", "input", "f16">}) -> (!m, !m) {
   %e = tensor.empty() : !m
   %a = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {

@@ -6,7 +6,7 @@
 // RUN: not spyre-opt %s --choose-layouts --work-distribution --scratchpad-planning="layout-solver=best" --split-input-file 2>&1 | filecheck %s --check-prefix=SOLVER
 // RUN: not spyre-opt %s --attach-target="lx-frac-avail=1.5" --choose-layouts --work-distribution --scratchpad-planning --split-input-file 2>&1 | filecheck %s --check-prefix=FRACTION
 
-// OPERATION: error: lx-ops names 'absolute', which is no device operation.
+// OPERATION: error: lx-ops names 'absolute', which is not a device operation.
 // SOLVER: scratchpad-planning.mlir:{{.*}}: error: the scratchpads cannot be planned: There is no solver 'best'; did you mean 'bestfit'? There are greedy,
 // FRACTION: error: lx-frac-avail is 1.5; it is a part of LX, 0 to 1.
 
@@ -75,7 +75,7 @@ func.func @clone(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
 // -----
 // The sums of cores that share a value are not on the cores that read it; a slice of rows is divided in another way.
 // CHECK-LABEL: func.func @barred(
-// CHECK: sdsc.op<"sumnonstick", {}>, sdsc.spilled = ["core division mismatch: 'add' reads it: the writer leaves parts of sums on its cores, not the finished values"]
+// CHECK: sdsc.op<"sumnonstick", {}>, sdsc.spilled = ["core division mismatch: 'add' reads it: the writer leaves partial sums on its cores, not the final values"]
 // CHECK: sdsc.op<"exp", {}>, sdsc.spilled = ["core division mismatch: 'abs' reads a part of it: core 0 writes 4 x 4 sticks {{.*}}, but reads 4 x 2 sticks
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #column = affine_map<(d0, d1) -> (d1)>

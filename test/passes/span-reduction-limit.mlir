@@ -7,7 +7,7 @@
 // CHECK: sdsc.division = #sdsc.division<[1, 2], #{{.*}}>
 // ENOUGH-NOT: sdsc.division
 // 32 cores do not suffice for 1 KiB each; the error is at the op, with its name, shape and the limit.
-// ERROR: span-reduction-limit.mlir:17:8: error: 'exp' cannot reach operand 0, of shape [128, 256].
+// ERROR: span-reduction-limit.mlir:17:8: error: 'exp' cannot address operand 0, of shape [128, 256].
 // ERROR-SAME: one core still spans 2048 bytes, the limit is 1024
 // CORES: error: sencores is 33; the device has 1 to 32 cores.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>

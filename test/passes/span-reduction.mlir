@@ -11,7 +11,7 @@
 #mn = affine_map<(m, n, k) -> (m, n)>
 func.func @depth(%x: tensor<8192x32768xf16, #stick.layout<#rows>>, %y: tensor<32768x4096xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<8192x4096xf16, #stick.layout<#rows>>
-  // expected-remark@below {{span: to reach its operands, 'batchmatmul' needs dim 0 of 8192 in 2 slices, dim 2 of 512 in 2 slices}}
+  // expected-remark@below {{span: to fit the span limit, 'batchmatmul' needs dim 0 of 8192 in 2 slices, dim 2 of 512 in 2 slices}}
   %0 = linalg.generic {indexing_maps = [#mk, #kn, #mn], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<8192x32768xf16, #stick.layout<#rows>>, tensor<32768x4096xf16, #stick.layout<#rows>>) outs(%e0 : tensor<8192x4096xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16
@@ -38,7 +38,7 @@ func.func @small(%x: tensor<2097120x64xf16, #stick.layout<#rows>>) {
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @prime(%x: tensor<2097169x64xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<2097169x64xf16, #stick.layout<#rows>>
-  // expected-error@below {{'exp' cannot reach operand 0, of shape [2097169, 64]. It cannot be split legally: one core still spans 268437632 bytes, the limit is 268431360, with [1, 1] slices of [2097169, 1] sticks or rows on at most 32 cores.}}
+  // expected-error@below {{'exp' cannot address operand 0, of shape [2097169, 64]. It cannot be split legally: one core still spans 268437632 bytes, the limit is 268431360, with [1, 1] slices of [2097169, 1] sticks or rows on at most 32 cores.}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<2097169x64xf16, #stick.layout<#rows>>) outs(%e0 : tensor<2097169x64xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -87,7 +87,7 @@ func.func @two(%x: tensor<4x8000000x64xf16, #stick.layout<#cube>>) {
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
 func.func @transposed(%x: tensor<131072x5120xf16, #stick.layout<#rows>>) -> tensor<131072x5120xf16, #stick.layout<#columns>> {
-  // expected-remark@below {{span: 2 parts of dim 0 are converted; no division brings all into reach}}
+  // expected-remark@below {{span: 2 parts of dim 0 are converted; no division fits the span limit}}
   %0 = "stick.restickify"(%x) : (tensor<131072x5120xf16, #stick.layout<#rows>>) -> tensor<131072x5120xf16, #stick.layout<#columns>>
   return %0 : tensor<131072x5120xf16, #stick.layout<#columns>>
 }

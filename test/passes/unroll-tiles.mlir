@@ -5,7 +5,7 @@
 // CHECK-LABEL: func.func @slices(
 // CHECK: "exp", {}>, sdsc.tiling = [{dim = 0 : i64, loop = "1.M", tiles = 2 : i64}, {dim = 1 : i64, loop = "2.N", tiles = 4 : i64, unrolled = true}]
 // CHECK: "sum", {}>, sdsc.tiling = [{dim = 0 : i64, loop = "1.M", tiles = 2 : i64}]
-// REMARK: "kind": "unrolled", "reason": "loop 2.N touches slices of what 'exp' makes: unrolled {{.*}} bytes; in a loop {{.*}} bytes"
+// REMARK: "kind": "unrolled", "reason": "loop 2.N accesses slices of the result of 'exp': unrolled {{.*}} bytes; in a loop {{.*}} bytes"
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>
 func.func @slices(%x: tensor<128x512xf16>) -> tensor<128xf16> {

@@ -165,7 +165,7 @@ func.func @integers(%x: tensor<1x8x8x1xi32>) -> tensor<1x4x4x1xi32> {
 func.func @booleans(%x: tensor<66xi1>) -> tensor<64xi1> {
   %e = tensor.empty() : tensor<64xi1>
   %k = tensor.empty() : tensor<3xi1>
-  // expected-error@below {{the windows of this 'linalg.generic' have no device operation; those of floating-point numbers have}}
+  // expected-error@below {{the windows of this 'linalg.generic' have no device operation; windows of floating-point numbers have}}
   %0 = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0 + d1)>, affine_map<(d0, d1) -> (d1)>, affine_map<(d0, d1) -> (d0)>], iterator_types = ["parallel", "reduction"]}
       ins(%x, %k : tensor<66xi1>, tensor<3xi1>) outs(%e : tensor<64xi1>) {
   ^bb0(%a: i1, %b: i1, %o: i1):
@@ -211,7 +211,7 @@ func.func @patches(%x: tensor<1x3x32x48xf16>, %w: tensor<64x3x16x16xf16>) -> ten
   %zero = arith.constant 0.0 : f32
   %e = tensor.empty() : tensor<1x64x2x3xf32>
   %f = linalg.fill ins(%zero : f32) outs(%e : tensor<1x64x2x3xf32>) -> tensor<1x64x2x3xf32>
-  // expected-remark@below {{unroll: a window of 16 x 16; they lie side by side, so all positions are one matmul}}
+  // expected-remark@below {{unroll: a window of 16 x 16; the positions are adjacent, so one matmul computes all of them}}
   %0 = linalg.conv_2d_nchw_fchw {strides = dense<16> : tensor<2xi64>} ins(%x, %w : tensor<1x3x32x48xf16>, tensor<64x3x16x16xf16>) outs(%f : tensor<1x64x2x3xf32>) -> tensor<1x64x2x3xf32>
   return %0 : tensor<1x64x2x3xf32>
 }
@@ -264,7 +264,7 @@ func.func @bands(%x: tensor<1x64x56x56xf16>, %w: tensor<64x64x3x3xf16>) -> tenso
   ^bb0(%i: index, %j: index, %k: index, %l: index):
     tensor.yield %zero : f16
   } : tensor<1x64x56x56xf16> to tensor<1x64x58x58xf16>
-  // expected-remark@below {{unroll: a window of 3 x 3; each image in 7 bands of 8 rows, with rows of their neighbours}}
+  // expected-remark@below {{unroll: a window of 3 x 3; each image in 7 bands of 8 rows, with halos}}
   %0 = linalg.conv_2d_nchw_fchw ins(%p, %w : tensor<1x64x58x58xf16>, tensor<64x64x3x3xf16>) outs(%f : tensor<1x64x56x56xf16>) -> tensor<1x64x56x56xf16>
   return %0 : tensor<1x64x56x56xf16>
 }
@@ -320,7 +320,7 @@ func.func @thousands(%x: tensor<1x64x48x48xf16>, %w: tensor<64x24x24xf16>) -> te
   %zero = arith.constant 0.0 : f16
   %e = tensor.empty() : tensor<1x64x25x25xf16>
   %f = linalg.fill ins(%zero : f16) outs(%e : tensor<1x64x25x25xf16>) -> tensor<1x64x25x25xf16>
-  // expected-error@below {{a window of 576 positions is taken apart into as many operations; up to 512 are}}
+  // expected-error@below {{a window of 576 positions needs an operation for each; at most 512 are supported}}
   %0 = linalg.depthwise_conv_2d_nchw_chw ins(%x, %w : tensor<1x64x48x48xf16>, tensor<64x24x24xf16>) outs(%f : tensor<1x64x25x25xf16>) -> tensor<1x64x25x25xf16>
   return %0 : tensor<1x64x25x25xf16>
 }

@@ -16,7 +16,7 @@ func.func @same(%x: tensor<64xf16>, %y: tensor<64xf16>) -> tensor<64xf16> {
 #id = affine_map<(d0) -> (d0)>
 func.func @other(%x: tensor<64xf16>, %y: tensor<64xf16>) -> tensor<64xf16> {
   %e = tensor.empty() : tensor<64xf16>
-  // expected-error@below {{the body does not compute 'add', which is what the device does here}}
+  // expected-error@below {{the body does not compute 'add', which is its device operation}}
   %0 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel"]} ins(%x, %y : tensor<64xf16>, tensor<64xf16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"add", {}>} {
   ^bb0(%a: f16, %b: f16, %o: f16):
     %s = arith.mulf %a, %b : f16
@@ -45,7 +45,7 @@ func.func @begin(%x: tensor<64xf16>) -> tensor<f16> {
 #id = affine_map<(d0) -> (d0)>
 func.func @unwritten() -> tensor<64xf16> {
   %e = tensor.empty() : tensor<64xf16>
-  // expected-error@below {{operand 0 is a tensor that nothing is written to}}
+  // expected-error@below {{operand 0 is an uninitialized tensor}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%e : tensor<64xf16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {
   ^bb0(%a: f16, %o: f16):
     %s = math.exp %a : f16
@@ -76,7 +76,7 @@ func.func @yield(%x: tensor<64xf16>) -> tensor<128xf16> {
   %c128 = arith.constant 128 : index
   %e = tensor.empty() : tensor<128xf16>
   %0 = scf.for %i = %c0 to %c128 step %c64 iter_args(%acc = %e) -> (tensor<128xf16>) {
-    // expected-error@below {{nobody reads the tensor with this part in it}}
+    // expected-error@below {{no operation reads the tensor that contains this part}}
     %n = tensor.insert_slice %x into %acc[%i] [64] [1] : tensor<64xf16> into tensor<128xf16>
     scf.yield %acc : tensor<128xf16>
   }

@@ -22,7 +22,7 @@ func.func @foreign(%x: tensor<64xf16>) -> tensor<64xf16> {
 // -----
 // An element type of the host.
 func.func @element() -> tensor<64xi64> {
-  // expected-error@below {{element type i64 has no form on the device}}
+  // expected-error@below {{element type i64 is not supported by the device}}
   %0 = tensor.empty() : tensor<64xi64>
   return %0 : tensor<64xi64>
 }
@@ -32,7 +32,7 @@ func.func @element() -> tensor<64xi64> {
 #all = affine_map<(d0) -> ()>
 func.func @unnamed(%x: tensor<64xf16>) -> tensor<64xf16> {
   %e = tensor.empty() : tensor<64xf16>
-  // expected-error@below {{this linalg.generic does not say which device operation it does (sdsc.op)}}
+  // expected-error@below {{this linalg.generic has no device operation (sdsc.op)}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xf16>) {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -45,7 +45,7 @@ func.func @unnamed(%x: tensor<64xf16>) -> tensor<64xf16> {
 #all = affine_map<(d0) -> ()>
 func.func @unknown(%x: tensor<64xf16>) -> tensor<64xf16> {
   %e = tensor.empty() : tensor<64xf16>
-  // expected-error@below {{'frobnicate' is no device operation; it is unknown}}
+  // expected-error@below {{'frobnicate' is not a device operation; it is unknown}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"frobnicate", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -58,7 +58,7 @@ func.func @unknown(%x: tensor<64xf16>) -> tensor<64xf16> {
 #all = affine_map<(d0) -> ()>
 func.func @unfused(%x: tensor<64xf16>) -> tensor<64xf16> {
   %e = tensor.empty() : tensor<64xf16>
-  // expected-error@below {{'erf' is no device operation; the fused operations that use it were not recognised here}}
+  // expected-error@below {{'erf' is not a device operation; the fused operations that use it were not recognised here}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<64xf16>) outs(%e : tensor<64xf16>) attrs = {sdsc.op = #sdsc.op<"erf", {}>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16

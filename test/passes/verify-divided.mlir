@@ -56,7 +56,7 @@ func.func @missing(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @dims(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
-  // expected-error@below {{the division names 1 dims, the operation has 2}}
+  // expected-error@below {{the division has 1 dim, not 2}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4], affine_map<(d0) -> (d0)>>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -69,7 +69,7 @@ func.func @dims(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @cores(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<128x256xf16, #stick.layout<#rows>>
-  // expected-error@below {{the division wants 64 cores, the device has 32}}
+  // expected-error@below {{the division needs 64 cores, the device has 32}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[64, 1], affine_map<(d0) -> (d0, 0)>>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -97,7 +97,7 @@ func.func @sticks(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #second = affine_map<(d0, d1) -> (d1)>
 func.func @reduced(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<256xf16, #stick.layout<#vec>>
-  // expected-error@below {{dim 0 is reduced and divided, but no one combines the partial results}}
+  // expected-error@below {{dim 0 is reduced and divided, but no operation combines the partial results}}
   %0 = linalg.generic {indexing_maps = [#id, #second], iterator_types = ["reduction", "parallel"]} ins(%x : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e0 : tensor<256xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>, sdsc.division = #sdsc.division<[2, 1], affine_map<(d0) -> (d0, 0)>>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16

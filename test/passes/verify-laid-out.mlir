@@ -45,7 +45,7 @@ func.func @view(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 // A slice that cuts a stick is no view.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 func.func @no_view(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
-  // expected-error@below {{'tensor.extract_slice' between these layouts is no view: a slice from 32 by 1 cuts the sticks of dim 1}}
+  // expected-error@below {{'tensor.extract_slice' between these layouts is not a view: a slice from 32 by 1 cuts the sticks of dim 1}}
   %0 = tensor.extract_slice %x[0, 32] [128, 64] [1, 1] : tensor<128x256xf16, #stick.layout<#rows>> to tensor<128x64xf16, #stick.layout<#rows>>
   return
 }
@@ -54,7 +54,7 @@ func.func @no_view(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #columns = affine_map<(d0, d1) -> (d0 floordiv 64, d1, d0 mod 64)>
 func.func @room(%x: tensor<100x64xf16, #stick.layout<#columns>>) {
-  // expected-error@below {{dim 0 needs room for 128 positions (whole sticks), not 100}}
+  // expected-error@below {{dim 0 needs a capacity of 128 positions (whole sticks), not 100}}
   %0 = "stick.restickify"(%x) : (tensor<100x64xf16, #stick.layout<#columns>>) -> tensor<100x64xf16, #stick.layout<#rows>>
   return
 }
@@ -141,7 +141,7 @@ func.func @lost_stick(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 #out = affine_map<(d0, d1, d2) -> (d0, d1)>
 func.func @first(%x: tensor<64x128xf16, #stick.layout<#columns>>, %y: tensor<128x192xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<64x192xf16, #stick.layout<#rows>>
-  // expected-error@below {{'batchmatmul' breaks a stick rule: input 1 has dim 0 in the stick; expected the contracted dim 2: a matmul has the contracted dim in the stick of input 1, its columns in those of input 2 and the result}}
+  // expected-error@below {{'batchmatmul' breaks a stick rule: input 1 has dim 0 in the stick; expected the contracted dim 2: a matmul has the contracted dim in the stick of input 1, its columns in the sticks of input 2 and the result}}
   %0 = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<64x128xf16, #stick.layout<#columns>>, tensor<128x192xf16, #stick.layout<#rows>>) outs(%e0 : tensor<64x192xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16
@@ -157,7 +157,7 @@ func.func @first(%x: tensor<64x128xf16, #stick.layout<#columns>>, %y: tensor<128
 #out = affine_map<(d0, d1, d2) -> (d0, d1)>
 func.func @second(%x: tensor<64x128xf16, #stick.layout<#rows>>, %y: tensor<128x192xf16, #stick.layout<#columns>>) {
   %e0 = tensor.empty() : tensor<64x192xf16, #stick.layout<#rows>>
-  // expected-error@below {{'batchmatmul' breaks a stick rule: input 2 has dim 2 in the stick; expected the column dim 1: a matmul has the contracted dim in the stick of input 1, its columns in those of input 2 and the result}}
+  // expected-error@below {{'batchmatmul' breaks a stick rule: input 2 has dim 2 in the stick; expected the column dim 1: a matmul has the contracted dim in the stick of input 1, its columns in the sticks of input 2 and the result}}
   %0 = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<64x128xf16, #stick.layout<#rows>>, tensor<128x192xf16, #stick.layout<#columns>>) outs(%e0 : tensor<64x192xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16
@@ -173,7 +173,7 @@ func.func @second(%x: tensor<64x128xf16, #stick.layout<#rows>>, %y: tensor<128x1
 #out = affine_map<(d0, d1, d2) -> (d0, d1)>
 func.func @third(%x: tensor<64x128xf16, #stick.layout<#rows>>, %y: tensor<128x192xf16, #stick.layout<#rows>>) {
   %e0 = tensor.empty() : tensor<64x192xf16, #stick.layout<#columns>>
-  // expected-error@below {{'batchmatmul' breaks a stick rule: the result has dim 0 in the stick; expected dim 1 as in input 2: a matmul has the contracted dim in the stick of input 1, its columns in those of input 2 and the result}}
+  // expected-error@below {{'batchmatmul' breaks a stick rule: the result has dim 0 in the stick; expected dim 1 as in input 2: a matmul has the contracted dim in the stick of input 1, its columns in the sticks of input 2 and the result}}
   %0 = linalg.generic {indexing_maps = [#lhs, #rhs, #out], iterator_types = ["parallel", "parallel", "reduction"]} ins(%x, %y : tensor<64x128xf16, #stick.layout<#rows>>, tensor<128x192xf16, #stick.layout<#rows>>) outs(%e0 : tensor<64x192xf16, #stick.layout<#columns>>) attrs = {sdsc.op = #sdsc.op<"batchmatmul", {}>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16
@@ -221,7 +221,7 @@ func.func @column(%x: tensor<128x256xf16, #stick.layout<#rows>>, %y: tensor<128x
 #id = affine_map<(d0) -> (d0)>
 func.func @cast(%x: tensor<96xf16, #stick.layout<#half>>) {
   %e0 = tensor.empty() : tensor<96xf32, #stick.layout<#single>>
-  // expected-error@below {{dim 0 needs room for 128 positions (whole sticks), not 96}}
+  // expected-error@below {{dim 0 needs a capacity of 128 positions (whole sticks), not 96}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]} ins(%x : tensor<96xf16, #stick.layout<#half>>) outs(%e0 : tensor<96xf32, #stick.layout<#single>>) attrs = {sdsc.op = #sdsc.op<"dl16tofp32", {}>} {
   ^bb0(%a0: f16, %o: f32):
     linalg.yield %o : f32
@@ -234,7 +234,7 @@ func.func @cast(%x: tensor<96xf16, #stick.layout<#half>>) {
 #rows = affine_map<(d0, d1) -> (d1 floordiv 128, d0, d1 mod 128)>
 func.func @apart(%x: tensor<128x256xi8, #stick.layout<#pairs>>) {
   %0 = "sdsc.clone"(%x) : (tensor<128x256xi8, #stick.layout<#pairs>>) -> tensor<128x256xi8, #stick.layout<#pairs>>
-  // expected-error@below {{'stick.restickify' breaks a stick rule: input 1 has dims [0, 1] in the stick, the result has [1]: a restickify goes from the stick of one dim to that of another}}
+  // expected-error@below {{'stick.restickify' breaks a stick rule: input 1 has dims [0, 1] in the stick, the result has [1]: a restickify moves the stick from one dim to another}}
   %1 = "stick.restickify"(%x) : (tensor<128x256xi8, #stick.layout<#pairs>>) -> tensor<128x256xi8, #stick.layout<#rows>>
   return
 }
@@ -246,7 +246,7 @@ func.func @moving(%x: tensor<128xf16, #stick.layout<#vector>>) {
   %c32 = arith.constant 32 : index
   %c128 = arith.constant 128 : index
   scf.for %i = %c0 to %c128 step %c32 {
-    // expected-error@below {{'tensor.extract_slice' between these layouts is no view: a slice from 32 by 1 cuts the sticks of dim 0}}
+    // expected-error@below {{'tensor.extract_slice' between these layouts is not a view: a slice from 32 by 1 cuts the sticks of dim 0}}
     %s = tensor.extract_slice %x[%i] [32] [1] : tensor<128xf16, #stick.layout<#vector>> to tensor<32xf16, #stick.layout<#vector>>
   }
   return

@@ -104,7 +104,7 @@ func.func @partial(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
     linalg.yield %o : f16
   } -> tensor<256xf16, #stick.layout<#vec>>
   %e1 = tensor.empty() : tensor<256xf16, #stick.layout<#vec>>
-  // expected-error@below {{the writer leaves parts of sums on its cores, not the finished values}}
+  // expected-error@below {{the writer leaves partial sums on its cores, not the final values}}
   %1 = linalg.generic {indexing_maps = [#first, #first], iterator_types = ["parallel"]} ins(%0 : tensor<256xf16, #stick.layout<#vec>>) outs(%e1 : tensor<256xf16, #stick.layout<#vec>>) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[4], affine_map<(d0) -> (d0)>>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -120,7 +120,7 @@ func.func @partial(%x: tensor<128x256xf16, #stick.layout<#rows>>) {
 !mat = tensor<128x256xf16, #stick.layout<#rows>>
 func.func @twice(%x: !mat) {
   %e0 = tensor.empty() : !mat
-  // expected-error@below {{cores [0, 1] make one part of the result, which 1 should}}
+  // expected-error@below {{cores [0, 1] compute one part of the result; expected 1 core}}
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e0 : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], affine_map<(d0) -> (d0 floordiv 2, 0)>>, sdsc.placement = #sdsc.hbm<"pool", 0>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -176,7 +176,7 @@ func.func @copies(%x: !mat) {
 !mat = tensor<128x256xf16, #stick.layout<#rows>>
 func.func @same_copy(%x: !mat) {
   %e = tensor.empty() : !mat
-  // expected-error@below {{cores [0, 2] make one part of the result, which 1 should}}
+  // expected-error@below {{cores [0, 2] compute one part of the result; expected 1 core}}
   %1 = "sdsc.clone"(%x) {sdsc.copies = 2 : i64, sdsc.division = #sdsc.division<[1, 2, 2], affine_map<(d0) -> (0, d0 mod 2, 0)>>, sdsc.placement = #sdsc.lx<0 : i64>} : (!mat) -> !mat
   return
 }
@@ -256,7 +256,7 @@ func.func @left_in_two_ways(%x: !mat) {
     linalg.yield %o : f16
   } -> !mat
   %1 = scf.for %i = %zero to %many step %one iter_args(%carried = %0) -> (!mat) {
-    // expected-error@below {{the operations that write it leave it on the cores in different ways}}
+    // expected-error@below {{the operations that write it distribute it differently over the cores}}
     %2 = "sdsc.shuffle"(%carried) {sdsc.division = #sdsc.division<[2, 2], affine_map<(d0) -> (d0 mod 2, d0 floordiv 2)>>, sdsc.placement = #sdsc.lx<16384 : i64>} : (!mat) -> !mat
     %3 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>} {
     ^bb0(%a0: f16, %o: f16):
@@ -336,7 +336,7 @@ func.func @moving(%x: !mat) -> !mat {
     %at = affine.apply #by_tile(%i)
     %s = tensor.extract_slice %x[0, %at] [64, 128] [1, 1] : !mat to !tile
     %f = tensor.empty() : !tile
-    // expected-error@below {{the part moves with a loop, and an address in LX may not}}
+    // expected-error@below {{the part moves with a loop, but LX addresses are constant}}
     %t = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%s : !tile) outs(%f : !tile) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[1, 1], #one>} {
     ^bb0(%a0: f16, %o: f16):
       %r = math.exp %a0 : f16

@@ -65,7 +65,7 @@ func.func @other_value(%x: tensor<8x65xf16, #stick.layout<#rows>> {stick.padding
 #first = affine_map<(d0, d1) -> (d0)>
 func.func @idle(%x: tensor<8x65xf16, #stick.layout<#rows>> {stick.padding = {d1 = 0.0 : f64}}) {
   %e = tensor.empty() : tensor<8xf16, #stick.layout<#sparse>>
-  // expected-error@below {{the mask of d1 is idle: no padding there changes the result of 'sum'}}
+  // expected-error@below {{the mask of d1 is redundant: no padding there changes the result of 'sum'}}
   %0 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<8x65xf16, #stick.layout<#rows>>) outs(%e : tensor<8xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>, sdsc.masks = {d1 = 0.0 : f64}} {
   ^bb0(%a: f16, %o: f16):
     linalg.yield %o : f16
@@ -80,7 +80,7 @@ func.func @idle(%x: tensor<8x65xf16, #stick.layout<#rows>> {stick.padding = {d1 
 #first = affine_map<(d0, d1) -> (d0)>
 func.func @kept(%x: tensor<8x65xf16, #stick.layout<#rows>> {stick.padding = {d1 = "undefined"}}) {
   %e = tensor.empty() : tensor<8xf16, #stick.layout<#sparse>>
-  // expected-error@below {{the mask of d0 is idle: no padding there changes the result of 'sum'}}
+  // expected-error@below {{the mask of d0 is redundant: no padding there changes the result of 'sum'}}
   %0 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<8x65xf16, #stick.layout<#rows>>) outs(%e : tensor<8xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>, sdsc.masks = {d0 = 0.0 : f64, d1 = 0.0 : f64}} {
   ^bb0(%a: f16, %o: f16):
     linalg.yield %o : f16
@@ -174,7 +174,7 @@ func.func @no_state(%x: tensor<8x65xf16, #stick.layout<#rows>> {stick.padding = 
 // -----
 // What names no dim.
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
-// expected-error@unknown {{'stick.padding' has the key 'lanes', which names no dim; dims are d0, d1, ..}}
+// expected-error@unknown {{'stick.padding' has the key 'lanes', which is not a dim; dims are d0, d1, ..}}
 func.func @no_dim(%x: tensor<8x65xf16, #stick.layout<#rows>> {stick.padding = {lanes = 0.0 : f64}}) {
   return
 }

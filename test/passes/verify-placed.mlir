@@ -95,7 +95,7 @@ func.func @overlap(%x: tensor<128x256xf16, #stick.layout<#rows>>) -> tensor<128x
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> tensor<128x256xf16, #stick.layout<#rows>>
-  // expected-error@below {{bytes 32768 to 98304 of the pool hold another buffer that is alive}}
+  // expected-error@below {{bytes 32768 to 98304 of the pool hold another live buffer}}
   %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : tensor<128x256xf16, #stick.layout<#rows>>) outs(%e1 : tensor<128x256xf16, #stick.layout<#rows>>) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.placement = #sdsc.hbm<"pool", 32768 : i64>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -140,7 +140,7 @@ func.func @over_other_elements(%x: !m) -> !m attributes {sdsc.pool_bytes = 32768
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> !m
-  // expected-error@below {{this operation cannot write over its operand: the result is written over what is still to be read for it}}
+  // expected-error@below {{this operation cannot write over its operand: the result overwrites elements that its computation reads later}}
   %1 = linalg.generic {indexing_maps = [#turned, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.over = 0 : i64} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16

@@ -170,7 +170,7 @@ func.func @read_later(%x: !mat) -> !mat {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> !mat
-  // expected-error@below {{which is alive: it is read later}}
+  // expected-error@below {{which is live: it is read later}}
   %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<0 : i64>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -195,7 +195,7 @@ func.func @shifted(%x: !mat) -> !mat {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> !mat
-  // expected-error@below {{which is alive: it begins at 0, and in place both begin at one address}}
+  // expected-error@below {{which is live: it begins at 0, and in place both begin at one address}}
   %1 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<128 : i64>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -224,7 +224,7 @@ func.func @larger(%x: !mat, %v: !row) -> !mat {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> !row
-  // expected-error@below {{which is alive: it is smaller than what takes its place}}
+  // expected-error@below {{which is live: it is smaller than the buffer that takes its address}}
   %1 = linalg.generic {indexing_maps = [#id, #last, #id], iterator_types = ["parallel", "parallel"]} ins(%x, %e1 : !mat, !row) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"add", {}>, sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<0 : i64>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16
@@ -253,7 +253,7 @@ func.func @reduction(%x: !mat) -> !row {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> !mat
-  // expected-error@below {{which is alive: 'sumnonstick' does not work element by element}}
+  // expected-error@below {{which is live: 'sumnonstick' does not work element by element}}
   %1 = linalg.generic {indexing_maps = [#id, #last], iterator_types = ["reduction", "parallel"]} ins(%0 : !mat) outs(%r : !row) attrs = {sdsc.op = #sdsc.op<"sumnonstick", {}>, sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<0 : i64>} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
@@ -278,7 +278,7 @@ func.func @order(%x: !mat) -> !mat {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> !mat
-  // expected-error@below {{which is alive: 'add' does not read it element for element where it writes}}
+  // expected-error@below {{which is live: 'add' does not read it element for element where it writes}}
   %1 = linalg.generic {indexing_maps = [#id3, #turned, #id3], iterator_types = ["parallel", "parallel", "parallel"]} ins(%x, %0 : !mat, !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"add", {}>, sdsc.division = #sdsc.division<[1, 1, 1], #alone3>, sdsc.placement = #sdsc.lx<0 : i64>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16
@@ -303,7 +303,7 @@ func.func @twice(%x: !mat) -> !mat {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> !mat
-  // expected-error@below {{which is alive: 'add' does not read it element for element where it writes}}
+  // expected-error@below {{which is live: 'add' does not read it element for element where it writes}}
   %1 = linalg.generic {indexing_maps = [#id3, #turned, #id3], iterator_types = ["parallel", "parallel", "parallel"]} ins(%0, %0 : !mat, !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"add", {}>, sdsc.division = #sdsc.division<[1, 1, 1], #alone3>, sdsc.placement = #sdsc.lx<0 : i64>} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16
@@ -373,7 +373,7 @@ func.func @constant(%x: !mat) -> !mat {
 !mat = tensor<128x256xf16, #stick.layout<#rows>>
 !half = tensor<64x256xf16, #stick.layout<#rows>>
 func.func @parts(%x: !half, %y: !half) -> !half {
-  // expected-error@below {{this buffer is in LX: partial or offset access: no operation touches all of it, which would tell how the cores hold it}}
+  // expected-error@below {{this buffer is in LX: partial or offset access: no operation accesses the whole buffer, so its distribution is unknown}}
   %e = tensor.empty() {sdsc.placement = #sdsc.lx<0 : i64>} : !mat
   %a = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[1, 1], #alone>} : (!half) -> !half
   %b = "sdsc.clone"(%y) {sdsc.division = #sdsc.division<[1, 1], #alone>} : (!half) -> !half
@@ -414,7 +414,7 @@ func.func @in_place_of_a_part(%x: !mat) -> !half {
   %0 = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<0 : i64>} : (!mat) -> !mat
   %1 = tensor.extract_slice %0[0, 0] [64, 256] [1, 1] : !mat to !half
   %e = tensor.empty() : !half
-  // expected-error@below {{'neg' touches a part of a buffer}}
+  // expected-error@below {{'neg' accesses a part of a buffer}}
   %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !half) outs(%e : !half) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 1], #alone>, sdsc.placement = #sdsc.lx<0 : i64>} {
   ^bb0(%a: f16, %o: f16):
     linalg.yield %o : f16
@@ -518,7 +518,7 @@ func.func @from_device_memory(%x: !mat) -> !mat {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> !mat
-  // expected-error@below {{a shuffle takes what it copies from LX, but its source is in device memory}}
+  // expected-error@below {{the source of a shuffle must be in LX, but it is in device memory}}
   %1 = "sdsc.shuffle"(%0) {sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.lx<0 : i64>} : (!mat) -> !mat
   %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
   ^bb0(%a0: f16, %o: f16):
@@ -541,7 +541,7 @@ func.func @to_device_memory(%x: !mat) -> !mat {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> !mat
-  // expected-error@below {{what is copied to other cores is in LX, but this copy is in device memory}}
+  // expected-error@below {{the result of a shuffle must be in LX, but it is in device memory}}
   %1 = "sdsc.shuffle"(%0) {sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.hbm<"pool", 0 : i64>} : (!mat) -> !mat
   %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
   ^bb0(%a0: f16, %o: f16):
@@ -560,7 +560,7 @@ func.func @to_device_memory(%x: !mat) -> !mat {
 !mat = tensor<128x256xf16, #stick.layout<#rows>>
 func.func @copies(%x: !mat) -> !mat {
   %e = tensor.empty() : !mat
-  // expected-error@below {{what is copied to other cores is in LX, but this copy is in device memory}}
+  // expected-error@below {{the result of a shuffle must be in LX, but it is in device memory}}
   %1 = "sdsc.clone"(%x) {sdsc.copies = 2 : i64, sdsc.division = #sdsc.division<[1, 2, 2], affine_map<(d0) -> (0, d0 mod 2, (d0 floordiv 2) mod 2)>>, sdsc.placement = #sdsc.hbm<"pool", 0 : i64>} : (!mat) -> !mat
   %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
   ^bb0(%a0: f16, %o: f16):
@@ -583,7 +583,7 @@ func.func @over_its_source(%x: !mat) -> !mat {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> !mat
-  // expected-error@below {{which is alive: 'shuffle' does not work element by element}}
+  // expected-error@below {{which is live: 'shuffle' does not work element by element}}
   %1 = "sdsc.shuffle"(%0) {sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.lx<0 : i64>} : (!mat) -> !mat
   %2 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%1 : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"neg", {}>, sdsc.division = #sdsc.division<[1, 4], #by_stick>, sdsc.placement = #sdsc.hbm<"result0", 0 : i64>} {
   ^bb0(%a0: f16, %o: f16):

@@ -245,7 +245,9 @@ def test_wrong_options(case):
 def test_values_of_options_are_those_of_their_texts():
     """A list where a tuple is declared, and a word for a flag; a program without fallback refuses host operations."""
     assert spyre_mlir.compile(ADD, lx_ops=["add"], cache="false").is_one_bundle
-    refused(lambda: spyre_mlir.compile(ADD.replace("f16", "f64"), fallback="false"), "no form on the device")
+    refused(
+        lambda: spyre_mlir.compile(ADD.replace("f16", "f64"), fallback="false"), "not supported by the device"
+    )
 
 
 def test_a_program_of_a_folder_has_known_numerics(add, tmp_path):
@@ -260,11 +262,11 @@ PROGRAMS = {
     "nothing": ("", "one function"),
     "an unknown dialect": ('"foo.bar"() : () -> ()', "unregistered dialect"),
     "a dynamic shape": (NOTHING.replace("T", "tensor<?x65xf16>"), "no static shape"),
-    "no shape": (NOTHING.replace("T", "tensor<*xf16>"), "no ranked tensor"),
+    "no shape": (NOTHING.replace("T", "tensor<*xf16>"), "not a ranked tensor"),
     "no elements": (ADD.replace("3x65", "0x65"), "no elements"),
-    "f64": (ADD.replace("f16", "f64"), "f64 has no form on the device"),
-    "i8": (ADD.replace("f16", "i8"), "has no form for i8: only matmuls, casts and copies have"),
-    "complex": (ADD.replace("f16", "complex<f32>"), "complex<f32> has no form on the device"),
+    "f64": (ADD.replace("f16", "f64"), "f64 is not supported by the device"),
+    "i8": (ADD.replace("f16", "i8"), "does not support i8: only matmuls, casts and copies support it"),
+    "complex": (ADD.replace("f16", "complex<f32>"), "complex<f32> is not supported by the device"),
     "a scalar": (NOTHING.replace("T", "f32"), "f32"),
     "a memref": (NOTHING.replace("T", "memref<3xf16>"), "memref<3xf16>"),
     "two functions": (ADD + ADD.replace("@main", "@other"), "one function"),
@@ -294,7 +296,7 @@ MODELS = {
         (half(3, 63),),
         "PyTorch cannot run this: a and b must have same reduction dim",
     ),
-    "f64": (lambda x: x + 1, (torch.ones(3).double(),), "f64 has no form on the device"),
+    "f64": (lambda x: x + 1, (torch.ones(3).double(),), "f64 is not supported by the device"),
     "a dynamic result": (torch.nonzero, (half(3),), "depends on values"),
     "a branch on data": (lambda x: x + 1 if x.sum() > 0 else x, (half(3),), "depends on the values"),
     "an operation without a form": (lambda x: torch.sort(x)[0], (half(3, 5),), "tm_tensor.sort"),

@@ -287,7 +287,7 @@ def test_a_restickify_of_32_bits_is_avoided_where_other_layouts_are_possible(tmp
 def test_a_restickify_of_32_bits_that_cannot_be_avoided_is_a_warning(tmp_path):
     """The simulator runs it; the check reports that the back end likely refuses it."""
     with pytest.warns(
-        spyre_mlir.PassWarning, match="a restickify of i32: the back end takes it of 16-bit numbers alone"
+        spyre_mlir.PassWarning, match="a restickify of i32: the back end accepts only 16-bit elements"
     ):
         # The numbers are read in rows and in columns.
         numbers = torch.arange(64 * 64, dtype=torch.int32).reshape(64, 64)

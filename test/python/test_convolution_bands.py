@@ -69,10 +69,7 @@ def test_taps_read_bands_in_lx(cores):
     model, x = whole_numbers(Chain(64), 1, 64, 56, 56)
     program = check_exact(model, x, sencores=cores, native_windows=False)
     check_traffic(program)
-    assert (
-        bands(program)
-        == ["a window of 3 x 3; each image in 7 bands of 8 rows, with rows of their neighbours"] * 2
-    )
+    assert bands(program) == ["a window of 3 x 3; each image in 7 bands of 8 rows, with halos"] * 2
     facts = program.facts()
     assert facts.traffic < 1.5 * facts.argument_bytes
     read = [each.read_bytes for each in program.timeline().executions if each.work.opcode == "batchmatmul"]

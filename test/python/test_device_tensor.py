@@ -102,8 +102,8 @@ X = np.zeros((3, 70), np.float16)
 REFUSED = {
     "a dim too far": ((X, [2]), {}, "The layout of the tensor has the stick dim 2"),
     "a bad order": ((X,), {"dim_order": [0]}, "must name each of the 2 dims once"),
-    "f64": ((X.astype(np.float64),), {}, "float64 has no form on the device; choose one of float16"),
-    "a text": (("x",), {}, "has no form on the device"),
+    "f64": ((X.astype(np.float64),), {}, "float64 is not supported by the device; choose one of float16"),
+    "a text": (("x",), {}, "is not supported by the device"),
     "a ragged list": (([[1], [2, 3]],), {}, "is not an array"),
     "no elements": ((X[:0],), {}, "shape [0, 70] has no elements"),
     "large integers": ((np.array([2**31]),), {}, "outside the range"),

@@ -216,7 +216,7 @@ REFUSED = {
     "another device": (lambda: X.to("cuda"), "must be 'cpu', or 'spyre' for another layout"),
     "two places": (lambda: X + np.zeros((3, 70), np.float16), "requires all tensors on the device"),
     "no tensor": (lambda: spyre_mlir.restickify(cast(Any, [3]), [0]), "Only a tensor on the device is restickified"),
-    "no dtype": (lambda: spyre_mlir.zeros(3, dtype="float64"), "float64 has no form on the device"),
+    "no dtype": (lambda: spyre_mlir.zeros(3, dtype="float64"), "float64 is not supported by the device"),
 }  # fmt: skip
 
 

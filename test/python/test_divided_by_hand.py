@@ -106,7 +106,9 @@ def test_the_folder_tells_the_first_slice_from_the_last():
 
 
 def test_parts_that_nobody_combines_are_an_error():
-    with pytest.raises(CompileError, match="dim 2 is reduced and divided, but no one combines the partial"):
+    with pytest.raises(
+        CompileError, match="dim 2 is reduced and divided, but no operation combines the partial"
+    ):
         lowered(DIVISIONS["neighbours share a sum"][0], combine="")
 
 

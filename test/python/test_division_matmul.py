@@ -89,7 +89,7 @@ def test_the_cheapest_of_all_legal_splits(seed):
         and out_of_reach(space, splits) is None
     ]
     if not legal:
-        with pytest.raises(ValueError, match="what each can span"):
+        with pytest.raises(ValueError, match="cores and the span limit"):
             cheapest(space, cores, tuple(committed), blocked)
         return
     found = cheapest(space, cores, tuple(committed), blocked)

@@ -91,7 +91,7 @@ def test_a_split_reduction_leaves_parts_of_sums():
     result = core_view(space, 2, division)
     assert result.partial and not core_view(space, 0, division).partial
     assert result.regions[0] == result.regions[3] != result.regions[4]
-    assert "parts of sums" in str(mismatch(result, result))
+    assert "partial sums" in str(mismatch(result, result))
 
 
 def test_a_slice_of_a_buffer_is_another_part_of_it():
@@ -173,7 +173,7 @@ def test_one_region_may_have_two_images():
     written, read = last_view(plain, 1, 1), core_view(beyond, 0, divided(beyond, 1, 1))
     assert same_owners(written, read)
     assert str(mismatch(written, read)) == (
-        "core division mismatch: each core keeps 130 sticks 64 elements apart from 0, but the reader takes it as"
+        "core division mismatch: each core stores 130 sticks 64 elements apart from 0, but the reader expects"
         " 2 x 128 sticks 4160 x 64 elements apart from 0"
     )
 

@@ -159,8 +159,8 @@ def test_offsets_that_differ_are_told():
     single = copy_of(whole.slice((0, 0), (2, STICK), (5, 1)))
     reason = subview_mismatch(rows, core_view(single, 0, Division.mixed_radix((2, 1))))
     assert str(reason) == (
-        "core division mismatch: core 1 touches what is 1 sticks behind the first that it holds, but core 0 0, and an"
-        " address in LX is the same on all cores"
+        "core division mismatch: core 1 accesses its data at an offset of 1 sticks, but core 0 at 0, and an address in"
+        " LX is the same on all cores"
     )
 
 

@@ -155,8 +155,8 @@ def test_the_two_buffers_lie_one_behind_the_other():
     module = _placed()
     (first,), (second,) = ({int(at) for at in re.findall(_address(number), module)} for number in (0, 1))
     assert second - first == 256 * 128 * 2
-    (remark,) = {each for each in re.findall(r"bytes per core at .* behind it again", _placed_remarks())}
-    assert remark == f"bytes per core at {first}, {second - first} behind it again"
+    (remark,) = {each for each in re.findall(r"bytes per core at .* bytes after it", _placed_remarks())}
+    assert remark == f"bytes per core at {first}, and again {second - first} bytes after it"
 
 
 def test_buffers_of_a_pair_that_overlap_are_an_error():

@@ -55,6 +55,6 @@ def test_private_functions_are_parts_of_the_public_one():
 def test_a_call_of_another_function_is_refused(callee):
     text = "func.func @net(%0: tensor<4x64xf16>) -> tensor<4x64xf16> {\n  " + CALL + "\n}\n" + callee
     with pytest.raises(
-        CompileError, match="a program is one function; what it calls has a body and is private"
+        CompileError, match="a program is one function; a callee must be private and have a body"
     ):
         spyre_mlir.compile(text)

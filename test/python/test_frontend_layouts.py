@@ -145,7 +145,7 @@ REFUSED: dict[str, tuple[Callable, str]] = {
     "a dim twice": (lambda x: spyre.pin(x + 1, [1, 1]), "The layout of 'add' has the stick_dims [1, 1]"),
     "a bad order": (lambda x: spyre.pin(x, [0], dim_order=[0]), "must name each of the 2 dims once"),
     "contradiction": (lambda x: spyre.pin(x, [0], [0, 1]), "but its dim_order is [0, 1]"),
-    "no such type": (lambda x: spyre.pin(x.to(torch.int16), [0]), "the device has no i16"),
+    "no such type": (lambda x: spyre.pin(x.to(torch.int16), [0]), "the device does not support i16"),
 }
 
 

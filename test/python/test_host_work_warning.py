@@ -34,7 +34,7 @@ def test_matmuls_in_float32_are_one_warning_that_says_what_to_do():
     text = str(caught.message)
     assert text.startswith("9") and "% of the floating-point operations run on the host" in text
     assert (
-        "linalg.matmul (a matmul takes fp16" in text
+        "linalg.matmul (a matmul supports fp16" in text
         and "float32" in text
         and "autocast=torch.float16" in text
     )

@@ -103,7 +103,7 @@ def test_bytes_of_half_bytes():
     """Three 4-bit elements need two bytes; types of whole bytes have a size per element."""
     assert [bytes_of(n, "i4") for n in (0, 1, 2, 3, 256)] == [0, 1, 1, 2, 128]
     assert ELEMENT_BYTES["i1"] == ELEMENT_BYTES["f16"] == 2 and ELEMENT_BYTES["f8E5M2"] == 1
-    with pytest.raises(CompileError, match="f64 has no form on the device"):
+    with pytest.raises(CompileError, match="f64 is not supported by the device"):
         elements_per_stick(default_target(), "f64")
 
 

@@ -388,7 +388,7 @@ def test_a_pin_whose_stick_a_part_cuts_is_an_error():
         )
     )
     with pytest.raises(
-        LayoutError, match=r"its part at \[96, 0\] has no place in it: .* cuts the sticks of dim 0"
+        LayoutError, match=r"its part at \[96, 0\] does not fit it: .* cuts the sticks of dim 0"
     ):
         choose(graph)
 

@@ -65,8 +65,8 @@ def test_types_of_the_host_have_the_sticks_of_the_device():
 
 
 REFUSED = {
-    "a dim too far": ({"stick_dims": [2]}, "has the stick dim 2, but the tensor has 2 dims"),
-    "before the first": ({"stick_dims": [-3]}, "has the stick dim -3, but the tensor has 2 dims"),
+    "a dim too far": ({"stick_dims": [2]}, "has the stick dim 2, but the tensor has rank 2"),
+    "before the first": ({"stick_dims": [-3]}, "has the stick dim -3, but the tensor has rank 2"),
     "a stick dim twice": ({"stick_dims": [1, -1]}, "has the stick_dims [1, -1], which name a dim twice"),
     "a missing dim": ({"dim_order": [1]}, "which must name each of the 2 dims once"),
     "a dim twice": ({"dim_order": [1, 1]}, "which must name each of the 2 dims once"),
@@ -90,7 +90,9 @@ def test_refusals(case):
 
 
 def test_types_that_the_device_has_not():
-    with pytest.raises(CompileError, match="The layout of 'x' cannot be chosen: the device has no f64"):
+    with pytest.raises(
+        CompileError, match="The layout of 'x' cannot be chosen: the device does not support f64"
+    ):
         LayoutRequest().layout(default_target(), (3,), "f64", "'x'")
 
 

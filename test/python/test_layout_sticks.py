@@ -88,10 +88,10 @@ def test_orders_of_a_tensor_with_several_stick_dims():
 
 
 WRONG = [
-    (((0, 2), (1, 32)), None, "The stick holds 64 elements, but a stick of i8 has 128."),
-    ((), None, "The stick holds 1 elements, but a stick of i8 has 128."),
-    (((2, 2), (1, 64)), None, "The stick names dim 2, but the tensor has 2 dims."),
-    (((0, 1), (1, 128)), None, "The stick has 1 elements of dim 0; a part of it has at least 2."),
+    (((0, 2), (1, 32)), None, "A stick of i8 has 128 elements, not 64."),
+    ((), None, "A stick of i8 has 128 elements, not 1."),
+    (((2, 2), (1, 64)), None, "The stick names dim 2, but the tensor has rank 2."),
+    (((0, 1), (1, 128)), None, "A stick has at least 2 elements of each dim, not 1 of dim 0."),
     (((0, 2), (1, 64)), [1, 0], r"dim_order \[1, 0\] must end in dim 1, the innermost of the stick."),
     (((0, 2), (1, 64)), [0, 1, -1], r"dim_order \[0, 1, -1\] must end in dim 1, the innermost of the stick."),
     (((0, 2), (1, 64)), [1], r"dim_order \[1\] must name each of the 2 dims once: dim 0 is missing."),
@@ -209,7 +209,12 @@ ILLEGAL = {
     "K and N of one": ((1, 1), "collapse", ([[0, 1]],), r"stick dims \[0, 1\] cannot become one dim"),
     "batch and a padded K": ((2, 5, 64), "collapse", ([[0, 1], [2]],), "dim 1 of size 5 is padded"),
     "batch and a K of one": ((2, 1, 64), "collapse", ([[0, 1], [2]],), "stick dim 1 of size 1 is padded"),
-    "a K of one dropped": ((1, 64), "drop", ([0],), "dim 0 cannot be left out: the stick holds it beside"),
+    "a K of one dropped": (
+        (1, 64),
+        "drop",
+        ([0],),
+        "dim 0 cannot be left out: the stick also has other dims",
+    ),
     "a K of one renamed away": ((1, 64), "rename", ([None, 0], 1, [64]), "dim 0 cannot be left out"),
     "a K of one repeated": ((1, 64), "broadcast", ((3, 64), (0, 1)), "dim 0 of size 1 cannot be repeated"),
     "repeated in the stick": (

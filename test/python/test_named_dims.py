@@ -263,7 +263,7 @@ def test_warnings_of_passes_are_warnings_of_python() -> None:
     """``compile`` warns of names that are missing, at the place in the source."""
     with pytest.warns(
         spyre_mlir.PassWarning,
-        match="4:8: warning: no hint can tile what has no name: dim 0 of argument 'arg0'",
+        match="4:8: warning: a hint cannot tile a dim without a name: dim 0 of argument 'arg0'",
     ):
         spyre_mlir.compile(UNNAMED)
 
@@ -273,4 +273,4 @@ def test_spyre_compile_prints_warnings(tmp_path: Path, capsys: pytest.CaptureFix
     source = tmp_path / "unnamed.mlir"
     source.write_text(UNNAMED, encoding="utf-8")
     assert spyre_compile.main([str(source), "-o", str(tmp_path / "out")]) == 0
-    assert f"{source}:4:8: warning: no hint can tile" in capsys.readouterr().err
+    assert f"{source}:4:8: warning: a hint cannot tile" in capsys.readouterr().err

@@ -19,7 +19,7 @@ PROGRAMS = named_ops.programs()
 
 #: Nothing of upstream, and nothing of ours, computes these.
 REFUSED = {
-    "fill": "f16 is no ranked tensor",
+    "fill": "f16 is not a ranked tensor",
     "pack": "'linalg.pack' has no device operation",
     "unpack": "'linalg.unpack' has no device operation",
     "winograd_filter_transform": "'linalg.winograd_filter_transform' has no device operation",
@@ -98,8 +98,8 @@ def test_softmax_over_each_dim(shape: str, numerics: str):
 @pytest.mark.parametrize(
     ("op", "advice"),
     [
-        ("arith.addf %x, %x : tensor<16x64xf16>", "--convert-elementwise-to-linalg makes linalg of it"),
-        ("math.exp %x : tensor<16x64xf16>", "--convert-elementwise-to-linalg makes linalg of it"),
+        ("arith.addf %x, %x : tensor<16x64xf16>", "--convert-elementwise-to-linalg converts it to linalg"),
+        ("math.exp %x : tensor<16x64xf16>", "--convert-elementwise-to-linalg converts it to linalg"),
         ("tosa.exp %x : (tensor<16x64xf16>) -> tensor<16x64xf16>", "tosa-to-linalg"),
     ],
 )
@@ -133,6 +133,6 @@ def test_programs_on_memrefs_are_refused():
 }
 """
     with pytest.raises(
-        CompileError, match="is no ranked tensor; arguments and results of a program are tensors"
+        CompileError, match="is not a ranked tensor; arguments and results of a program are tensors"
     ):
         spyre_mlir.compile(text)

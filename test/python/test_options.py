@@ -102,7 +102,8 @@ def test_a_layout_that_is_none_is_one_diagnostic(size: int, monkeypatch: pytest.
 
     monkeypatch.setattr("spyre_mlir.passes.choose_layouts.ChooseLayouts.decide", refuse)
     with pytest.raises(
-        CompileError, match=f"cannot lie in sticks of 128 bytes .* one stick of {size} elements"
+        CompileError,
+        match=f"layout that an operation needs in sticks of 128 bytes: .* one stick of {size} elements",
     ):
         spyre_mlir.compile(PROGRAM, fallback=False)
 

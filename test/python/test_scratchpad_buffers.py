@@ -38,7 +38,7 @@ def test_uses_change_the_times() -> None:
         ({"start_time": 3}, "takes either uses, or both start_time and end_time"),
         ({"end_time": 3}, "takes either uses, or both start_time and end_time"),
         ({"uses": (0, 1), "start_time": 0, "end_time": 2}, "takes either uses, or both"),
-        ({"uses": 0, "first_use_is_read": 2}, "has uses 0; times go by name, as start_time=0"),
+        ({"uses": 0, "first_use_is_read": 2}, "has uses 0; pass times by keyword, as start_time=0"),
     ],
 )
 def test_times_that_make_no_sense(given: dict, message: str) -> None:

@@ -93,7 +93,7 @@ def test_every_buffer_has_an_address_or_a_reason():
         replace(RIGHT, addresses={"parent": 0, "child": 0}, spilled={"stranger": ""}),
         "'stranger' has neither",
     )
-    refused(moved(nobody=0), "'nobody', which is no buffer")
+    refused(moved(nobody=0), "'nobody', which is not a buffer")
 
 
 def test_the_numbers():

@@ -158,7 +158,7 @@ def test_a_reason_names_the_op_and_the_competitors():
     plan = PortfolioSolver().plan(some, MemorySpace(20, 1))
     assert plan.spilled == {
         "c": "it lost the competition for the memory: "
-        "at op 3 it, 'a' and 'b' need 30 bytes together, and there are 20"
+        "at op 3 it, 'a' and 'b' need 30 bytes together, but the memory has 20"
     }
 
 
@@ -190,7 +190,7 @@ def test_where_the_load_fits_but_no_packing_exists_it_is_said_so():
     some, space = unpackable()
     plan = PortfolioSolver().plan(some, space)
     assert plan.proven and plan.traffic == least_traffic(some, space) > 0
-    assert any(reason.endswith("although the bytes would be enough") for reason in plan.spilled.values())
+    assert any(reason.endswith("although enough bytes are free") for reason in plan.spilled.values())
 
 
 def test_a_core_is_what_cannot_be_left_out():

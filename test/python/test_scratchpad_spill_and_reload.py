@@ -278,17 +278,17 @@ def residing(*some: tuple[str, int, int, int]) -> SpillAndReloadPlan:
 
 def test_what_a_residency_is():
     """A residency belongs to a buffer and lasts from one of its uses to another."""
-    refused(residing(("c", 0, 1, 0)), "The plan has 'c', which is no buffer.")
+    refused(residing(("c", 0, 1, 0)), "The plan has 'c', which is not a buffer.")
     refused(residing(("a", 0, 2, 0)), "'a' is kept from 0 to 2, but used at [0, 1, 4, 5]")
-    refused(residing(("a", 1, 1, 0)), "'a' is kept from 1 to 1, which is no gap between uses")
-    refused(residing(("a", 4, 1, 0)), "'a' is kept from 4 to 1, which is no gap between uses")
+    refused(residing(("a", 1, 1, 0)), "'a' is kept from 1 to 1, which is not a gap between uses")
+    refused(residing(("a", 4, 1, 0)), "'a' is kept from 4 to 1, which is not a gap between uses")
 
 
 def test_residencies_of_one_buffer_are_apart():
     """A residency that begins at the end of another would be a move within LX."""
     refused(
         residing(("a", 0, 4, 0), ("a", 4, 5, 256)),
-        "'a' (bytes 0 to 256, operations 0 to 4) is kept once more",
+        "'a' (bytes 0 to 256, operations 0 to 4) overlaps its later residency",
     )
 
 

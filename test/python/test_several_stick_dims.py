@@ -183,13 +183,13 @@ def test_results_of_several_and_of_arguments():
 X = numbers((3, 100, 130))
 REFUSED = {
     "a dim twice": (lambda: to_device(X, stick_dims=[1, 1]), "which name a dim twice"),
-    "a dim too far": (lambda: to_device(X, stick_dims=[1, 3]), "has the stick dim 3, but the tensor has 3 dims"),
+    "a dim too far": (lambda: to_device(X, stick_dims=[1, 3]), "has the stick dim 3, but the tensor has rank 3"),
     "another order": (
         lambda: to_device(X, stick_dims=[1, 2], dim_order=[0, 2, 1]), "but its dim_order is [0, 2, 1]",
     ),
     "padding in a result": (
         lambda: spyre_mlir.compile(lambda x: x + 1, (X,), layouts={"result0": {"stick_dims": [1, 2]}}),
-        "The layout of 'result0' has padding between the elements of [3, 100, 130], which the host alone writes",
+        "The layout of 'result0' has padding between the elements of [3, 100, 130], which only the host writes",
     ),
     "padding in a model": (
         lambda: spyre_mlir.compile(lambda x: torch.ops.spyre.restickify(x + 1, [1, 2]), (X,)),

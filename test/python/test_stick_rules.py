@@ -364,7 +364,8 @@ NORM = iteration((64, 65), "01", "0", "1", "01")
 CONV = iteration((64, 65, 66, 3), "023", "123", "01", reduced="23", windows="3")
 STICK_RULE = "a reduction over the stick reduces the dim in the stick and no other, its result is sparse"
 MATMUL_RULE = (
-    "a matmul has the contracted dim in the stick of input 1, its columns in those of input 2 and the result"
+    "a matmul has the contracted dim in the stick of input 1, "
+    "its columns in the sticks of input 2 and the result"
 )
 
 VIOLATIONS = [
@@ -403,7 +404,7 @@ VIOLATIONS = [
     ("topkvalue", TOP, (1, None), "input 1 has dim 1 in the stick; expected the kept dim 0 or sparse, never a k dim: "
      "a top-k has neither the reduced dim nor k in the stick"),
     ("ReStickifyOpHBM", iteration((64, 65), "01", "01"), (1, 1), "input 1 has dim 1 in the stick, "
-     "and so it is in the result: a restickify goes from the stick of one dim to that of another"),
+     "and so it is in the result: a restickify moves the stick from one dim to another"),
 ]  # fmt: skip
 
 
@@ -421,10 +422,10 @@ NO_FORM = [
     ("sum", iteration((64,), "0", "0"), "it has no reduced dim; expected at least 1: "
      "a reduction over other dims than the stick keeps the stick in its result; "
      f"it has no reduced dim; expected at least 1: {STICK_RULE}"),
-    ("batchmatmul", THREE, "it has 3 row dims [0, 1, 2]; expected at most 2; with its inputs turned round "
+    ("batchmatmul", THREE, "it has 3 row dims [0, 1, 2]; expected at most 2; with its operands swapped "
      f"it has 3 column dims [0, 1, 2]; expected exactly 1: {MATMUL_RULE}"),
     ("ReStickifyOpHBM", iteration((1, 1), "01", "01"), "all its dims have one element: "
-     "a restickify goes from the stick of one dim to that of another"),
+     "a restickify moves the stick from one dim to another"),
 ]  # fmt: skip
 
 
@@ -437,5 +438,5 @@ def test_why_no_form(opcode: str, it: Iteration, sentence: str) -> None:
     "ask", [stick_assignments, why_no_form, lambda name, it: violation(name, it, (0, 0, 0))]
 )
 def test_an_unknown_operation(ask: Callable) -> None:
-    with pytest.raises(CompileError, match="'sin' is no device operation, so it has no stick rule"):
+    with pytest.raises(CompileError, match="'sin' is not a device operation, so it has no stick rule"):
         ask("sin", SQUARE)

@@ -338,7 +338,7 @@ def branching(x):
     [
         (lambda x: x.float().mean(0).half(), "has other numbers at another size"),
         (lambda x: x[-1] * 2, "takes other positions at another size"),
-        (lambda x: torch.cat([x, x * 2]), "joins tensors along a dim"),
+        (lambda x: torch.cat([x, x * 2]), "is concatenated|joins tensors"),
         (lambda x: x[: x.shape[0] // 2] * 2, "multiple of exactly one size|other positions|does not follow"),
         (branching, "at another size"),
         (lambda x: x.new_ones(x.shape[0]).sum() + x, "at another size|counts its elements"),

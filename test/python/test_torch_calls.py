@@ -170,7 +170,7 @@ def test_a_call_in_a_file_is_computed() -> None:
         (_called("aten.lgamma.default", SELF, kept="array<i64: 1>"), "refused by PyTorch's kernel"),
         (_called("aten.lgamma.default", SELF, kept="array<i64: -1>"), "by name"),
         (_called("aten.lgamma.default", SELF, operands='["float32", "float32"]'), "by name"),
-        (_called("aten.lgamma.default", SELF).replace("sdsc.call", "sdsc.other"), "has no form here"),
+        (_called("aten.lgamma.default", SELF).replace("sdsc.call", "sdsc.other"), "needs the attribute"),
     ],
 )  # fmt: skip
 def test_what_a_file_may_not_call(text: str, reason: str) -> None:

@@ -184,7 +184,7 @@ def test_prime_extents_come_into_reach(name):
     function, shapes = OUT_OF_REACH[name]
     program = spyre_mlir.compile(function, [torch.empty(shape, dtype=torch.float16) for shape in shapes])
     text = reasons(program, "auto-tiling")
-    assert "the last smaller" in text and "which no division brings into reach" in text
+    assert "the last smaller" in text and "as no division fits the span limit" in text
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

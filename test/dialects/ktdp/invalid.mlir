@@ -16,7 +16,7 @@ func.func @strides(%a: index) {
 // -----
 // The type repeats the sizes.
 func.func @sizes(%a: index) {
-  // expected-error@below {{the sizes of a memory view are those of its type}}
+  // expected-error@below {{the sizes of a memory view equal the shape of its type}}
   %v = "ktdp.construct_memory_view"(%a) {sizes = array<i64: 4>, strides = array<i64: 1>, memory_space = "global"} : (index) -> memref<8xf16>
   return
 }

@@ -17,7 +17,7 @@ func.func @element(%x: tensor<64xf16>) {
 // A division has as many slices as the device has cores, at most: nothing is computed for more.
 #map = affine_map<(d0) -> (d0 mod 2, 0)>
 func.func @cores(%x: tensor<64x64xf16>) {
-  // expected-error@below {{the division wants 4294967296 cores, the device has 32}}
+  // expected-error@below {{the division needs 4294967296 cores, the device has 32}}
   %0 = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[2147483648, 2], #map>} : (tensor<64x64xf16>) -> tensor<64x64xf16>
   return
 }
@@ -41,26 +41,26 @@ func.func @results(%x: tensor<64x64xf16>) {
 // It divides by constants.
 #map = affine_map<(d0) -> (d0 mod 0, 0)>
 func.func @constants(%x: tensor<64x64xf16>) {
-  // expected-error@below {{'d0 mod 0' divides by something that is no constant above 0}}
+  // expected-error@below {{'d0 mod 0' divides by an expression that is not a positive constant}}
   %0 = "sdsc.clone"(%x) {sdsc.division = #sdsc.division<[2, 1], #map>} : (tensor<64x64xf16>) -> tensor<64x64xf16>
   return
 }
 // -----
 // A placement is one of the two.
 func.func @placement(%x: tensor<64x64xf16>) {
-  // expected-error@below {{'sdsc.placement' must be a place like #sdsc.hbm<"pool", 128> or #sdsc.lx<128>: "pool" is none}}
+  // expected-error@below {{'sdsc.placement' must be a place like #sdsc.hbm<"pool", 128> or #sdsc.lx<128>: got "pool"}}
   %0 = "sdsc.clone"(%x) {sdsc.placement = "pool"} : (tensor<64x64xf16>) -> tensor<64x64xf16>
   return
 }
 // -----
 // The kind of an argument is known.
-// expected-error@below {{'zzz' is none of input, parameter, constant, result, intermediate}}
+// expected-error@below {{'zzz' is not one of input, parameter, constant, result, intermediate}}
 func.func @kind(%x: tensor<64x64xf16> {sdsc.host = #sdsc.host<"x", "zzz", "f16">}) {
   return
 }
 // -----
 // A name is a text.
-// expected-error@below {{'spyre.name' must be a text: 3 : i64 is none}}
+// expected-error@below {{'spyre.name' must be a text: got 3 : i64}}
 func.func @name(%x: tensor<64x64xf16> {spyre.name = 3 : i64}) {
   return
 }

@@ -34,7 +34,7 @@ func.func @request(%x: tensor<64x64xf16>) {
 // It has the rank of the tensor.
 #dense = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
 func.func @rank(%x: tensor<64x64xf16>) {
-  // expected-error@below {{'stick.to' is a layout of 1 dims, but the tensor has 2}}
+  // expected-error@below {{'stick.to' is a layout of 1 dim, but the tensor has 2}}
   %0 = "stick.restickify"(%x) {stick.to = #stick.layout<#dense>} : (tensor<64x64xf16>) -> tensor<64x64xf16>
   return
 }
@@ -42,7 +42,7 @@ func.func @rank(%x: tensor<64x64xf16>) {
 // It is made of digits.
 #sum = affine_map<(d0, d1) -> (d0 + d1)>
 func.func @digits(%x: tensor<64x64xf16>) {
-  // expected-error@below {{'stick.to' is no layout: 'd0 + d1' is not a digit of one dim}}
+  // expected-error@below {{'stick.to' is not a layout: 'd0 + d1' is not a digit of one dim}}
   %0 = "stick.pin"(%x) {stick.to = #stick.layout<#sum>} : (tensor<64x64xf16>) -> tensor<64x64xf16>
   return
 }
@@ -64,14 +64,14 @@ func.func @pin(%x: tensor<64x64xf16>) {
 // -----
 // The layout of a tensor has its rank.
 #dense = affine_map<(d0) -> (d0 floordiv 64, d0 mod 64)>
-// expected-error@below {{the layout of this tensor is none: its map has 1 dims and 0 symbols, the tensor has 2 dims}}
+// expected-error@below {{the layout of this tensor is invalid: its map has 1 dim and 0 symbols; the rank is 2}}
 func.func @rank(%x: tensor<64x64xf16, #stick.layout<#dense>>) {
   return
 }
 // -----
 // It is made of digits.
 #sum = affine_map<(d0, d1) -> (d0 + d1)>
-// expected-error@below {{the layout of this tensor is none: 'd0 + d1' is not a digit of one dim}}
+// expected-error@below {{the layout of this tensor is invalid: 'd0 + d1' is not a digit of one dim}}
 func.func @digits(%x: tensor<64x64xf16, #stick.layout<#sum>>) {
   return
 }
