@@ -227,7 +227,7 @@ OTHER_MEANINGS = {
     "frontend/decompositions.py": (1, "the exponent of the largest DL16"),
     "frontend/selection.py": (1, "the exponent of the largest DL16"),
     "host/scalar_ops.py": (1, "halvings of an exponent"),
-    "host/number_types.py": (2, "the sign bit of 8"),
+    "host/number_types.py": (1, "the sign bit of 8"),
     "ktir/memory_tiles.py": (1, "elements between two memories"),
     "layout_search/minimum_cost.py": (1, "entries of a table"),
     "report/layout_picture.py": (2, "pixels"),

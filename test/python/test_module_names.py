@@ -169,7 +169,7 @@ def test_a_function_has_no_modules():
 
 def test_equal_designs_have_an_origin_each():
     """Layers share designs; the origin belongs to the execute, by module, line and operation of PyTorch."""
-    shared = [operation for operation in operations(stack()) if operation.step.sharing > 1]
+    shared = [operation for operation in operations(stack()) if operation.sharing > 1]
     by_design = itertools.groupby(
         sorted(shared, key=lambda each: each.design.filename), lambda each: each.design
     )
@@ -261,7 +261,7 @@ def test_a_bundle_without_origins_has_those_of_its_designs(tmp_path):
     bundle = read_bundle(tmp_path / "old")
     assert validate(bundle) == []
     steps = spyre_mlir.report.program_facts.program_facts(bundle).operations
-    assert all(each.step.origin == bundle.designs[f"sdsc_{0}.json"].origin for each in steps[:1])
+    assert all(each.origin == bundle.designs[f"sdsc_{0}.json"].origin for each in steps[:1])
     assert all(each.source and not each.module for each in steps)
 
 

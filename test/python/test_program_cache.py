@@ -336,7 +336,9 @@ def test_a_pass_of_the_user_has_no_cache(
     cache_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     methods = {"__module__": "user", "run": lambda self, module: None}
-    monkeypatch.setitem(PASSES, "of-the-user", type("OfTheUser", (Pass,), methods))
+    pass_ = type("OfTheUser", (Pass,), methods)
+    pass_.name = "of-the-user"
+    monkeypatch.setitem(PASSES, "of-the-user", pass_)
     spyre_mlir.compile(EXP, insert=("of-the-user@cse",))
     assert "the user-defined pass 'of-the-user'" in cache_log.text and not entries(tmp_path)
 
