@@ -45,7 +45,7 @@ def _extended(factory: Callable[..., Any]) -> Callable[..., Any]:
     """Return a factory with these options."""
 
     def make(*args: Any, **named: Any) -> Any:
-        if not named.keys().isdisjoint(_OPTIONS):
+        if "stick_dims" in named or "dim_order" in named or "device_layout" in named:
             return _laid_out(factory, args, named)
         if named.get("pin_memory"):
             return factory(*args, **{**named, "pin_memory": False}).pin_memory()
