@@ -22,7 +22,7 @@
 // VERSION-NOT: error: unsupported
 // VERSION: error: The module cannot be written as bytecode: {{.*}}.
 // SPLIT: error: --emit-bytecode writes one module
-// OPERATION: error: --no-implicit-module is for text
+// OPERATION: error: --no-implicit-module requires text
 func.func @main(%x: tensor<512x64xf16>) -> tensor<512x64xf16> {
   %e = tensor.empty() : tensor<512x64xf16>
   %0 = linalg.exp ins(%x : tensor<512x64xf16>) outs(%e : tensor<512x64xf16>) -> tensor<512x64xf16>

@@ -43,7 +43,7 @@
 // NONE: reproducer.mlir:1:1: error: The text has no resource 'mlir_reproducer'
 // TWO: error: --run-reproducer runs the pipeline of one module, so it takes no pass
 // OTHER: error: The file '{{.*}}.other' is not a reproducer; name a file that may be overwritten.
-// ALONE: error: --mlir-pass-pipeline-local-reproducer {{.*}} needs it.
+// ALONE: error: --mlir-pass-pipeline-local-reproducer requires --mlir-pass-pipeline-crash-reproducer.
 func.func @main() -> (index, index, tensor<1xi32>) {
   %0 = arith.constant 1 : index
   %1 = arith.constant 1 : index
