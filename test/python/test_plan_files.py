@@ -429,7 +429,7 @@ def _changed(change: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         (lambda p: p["operations"][1].pop("name"), r"operations\[1\] has no member 'name'"),
         (lambda p: p["operations"].append(p["operations"][0]), "the same as operations.0."),
         (lambda p: p["operations"][0].update(name="exp.7"), "is 'exp.7', which is not an operation of this program"),
-        (lambda p: p["operations"][0].update(name="y/clone.7"), "is 'y/clone.7', which is no operation"),
+        (lambda p: p["operations"][0].update(name="y/clone.7"), "is 'y/clone.7', which is not an operation"),
         (lambda p: p["arguments"][0].update(name="w"), r"which is not an argument of this program \(inputs_0\)"),
         (lambda p: p["arguments"][0].update(shape=[4, 4]), r"shape is \[4, 4\], but argument 'inputs_0' has"),
         (lambda p: entry(p, "exp.0")["result"].update(shape=[4, 4]), "but operation 'exp.0' has the shape"),
