@@ -55,7 +55,7 @@ def test_operations_of_the_host_have_their_reason():
     with spyre_mlir.device_report() as report:
         device_activity.record_host(torch.ops.aten.nonzero.default, "Its sizes depend on values.")
         device_activity.record_host(torch.ops.aten.nonzero.default, "Its sizes depend on values.")
-        device_activity.record_copy(3 << 20, to_device=False)
+        device_activity.record_copy(torch.empty(3 << 20, dtype=torch.uint8), to_device=False)
     lines = str(report).splitlines()
     assert "on the host         2 calls" in lines and "from the device     3 MiB in 1 copy" in lines
     assert lines[-1].split() == ["aten.nonzero.default", "2", *"Its sizes depend on values.".split()]

@@ -169,10 +169,10 @@ def test_plans_that_write_the_same_are_one():
         candidate = DivisionCandidate(Division.mixed_radix((splits,)))
         return JointDivision((candidate,), placements, 0.0, 0.0, 0.0)
 
-    assert joint_planning._changes_alike(plan(kept, carried), plan(None, carried))
-    assert not joint_planning._changes_alike(plan(kept, carried), plan(carried, kept))
-    assert not joint_planning._changes_alike(plan(kept), plan(carried))
-    assert not joint_planning._changes_alike(plan(kept), plan(kept, splits=2))
+    assert joint_planning._has_equal_changes(plan(kept, carried), plan(None, carried))
+    assert not joint_planning._has_equal_changes(plan(kept, carried), plan(carried, kept))
+    assert not joint_planning._has_equal_changes(plan(kept), plan(carried))
+    assert not joint_planning._has_equal_changes(plan(kept), plan(kept, splits=2))
 
 
 def test_relayouts_without_room_get_smaller_parts():
