@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import spyre_mlir
+import spyre_mlir.pipelines
 from spyre_mlir.driver.checking import random_arguments
 from spyre_mlir.errors import CompileError
 from spyre_mlir.passes.decompose_softmax import DecomposeSoftmax
