@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import spyre_mlir
+import spyre_mlir.driver.compilation
 import spyre_mlir.pipelines
 from spyre_mlir.driver.checking import random_arguments
 from spyre_mlir.errors import CompileError
@@ -113,7 +114,7 @@ def test_operations_that_upstream_lowers_name_its_pass(op: str, advice: str, tmp
             spyre_mlir.driver.compilation._parsed(text), "decompose-to-device-ops"
         )
     assert error.value.location.endswith(":2:8")
-    pipeline = error.value.message.partition("--")[2].partition(" makes")[0]
+    pipeline = error.value.message.partition("--")[2].partition(" converts")[0]
     pipeline = pipeline.partition('"')[2].rstrip('"') or pipeline
     module = spyre_mlir.driver.compilation._parsed(text)
     spyre_mlir.pipelines.run_pipeline(module, pipeline)
