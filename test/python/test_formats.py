@@ -129,12 +129,12 @@ def test_an_infinite_dl16_constant_is_the_largest_finite_number():
 @pytest.mark.parametrize(
     ("value", "name", "message"),
     [
-        (0.5, INT32, "no integer"),
-        (math.inf, INT32, "no integer"),
+        (0.5, INT32, "not an integer"),
+        (math.inf, INT32, "not an integer"),
         (2.0**31, INT32, "outside the range"),
         (128, INT8, "outside the range"),
         (1.0, "SEN152_FP8", "storage only"),
-        (1.05, FP8, "no number"),
+        (1.05, FP8, "cannot be represented"),
         (1.0, "FP17", "unknown"),
     ],
 )
