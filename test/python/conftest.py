@@ -48,7 +48,7 @@ os.environ["SPYRE_CACHE"] = "0"
 
 import pytest
 import seeds
-from seeds import CASES, SEED, random_cases
+from seeds import CASES, SEED, random_cases, slow_part
 
 # Remove settings of the user, and variables that "make check" would pass to a make in a test.
 _SETTINGS = r"SPYRE_(?!(CACHE|RANDOM_CASES|SEED|SLOW_PART|TEST_DATA)$).*|MAKE(FLAGS|LEVEL|OVERRIDES)|MFLAGS"
@@ -111,7 +111,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items
         if seconds.get(item.nodeid, 0) >= SLOW_SECONDS * seeds.count(item) and item.path.name != BY_PROGRAM[0]
     ]
-    if part := os.environ.get("SPYRE_SLOW_PART"):
+    if part := slow_part():
         marked = [item for item in items if item.get_closest_marker("exhaustive")]
         _deselect(items, _outside_the_part({*slow, *marked}, part))
     samples = (_beyond_the_sample(group, _sample_size(group)) for group in cases.values())
@@ -136,10 +136,9 @@ def _recorded_seconds() -> dict[str, float]:
     return json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
 
 
-def _outside_the_part(items: set[pytest.Item], part: str) -> set[pytest.Item]:
-    """The tests that the part ``K/N`` leaves out: those whose hash is not ``K`` modulo ``N``."""
-    number, count = map(int, part.split("/"))
-    return {item for item in items if (zlib.crc32(item.nodeid.encode()) - number) % count}
+def _outside_the_part(items: set[pytest.Item], part: tuple[int, int]) -> set[pytest.Item]:
+    """The tests that part K of N leaves out: those whose hash is not K modulo N."""
+    return {item for item in items if zlib.crc32(item.nodeid.encode()) % part[1] != part[0]}
 
 
 def _deselect(items: list[pytest.Item], left_out: set[pytest.Item]) -> None:

@@ -40,6 +40,15 @@ def random_cases() -> int:
     return int(os.environ.get("SPYRE_RANDOM_CASES", "0"))
 
 
+def slow_part() -> tuple[int, int] | None:
+    """Return which part of the slow tests runs, ``K/N`` of the environment; None if all run."""
+    text = os.environ.get("SPYRE_SLOW_PART")
+    if not text:
+        return None
+    number, parts = map(int, text.split("/"))
+    return number % parts, parts
+
+
 def count(item: pytest.Item) -> int:
     """Return the number of seeds of a test; 1 for a test without seeds."""
     seeds = getattr(getattr(item, "callspec", None), "params", {}).get(SEED)

@@ -168,7 +168,7 @@ def foreign_bundle(output: Output) -> None:
     # Traffic of the product, in device memory and in LX.
     assert [row[6] for row in products] == [row[3] for row in values] == ["262,144", "0"]
     assert all(float(line.split()[2]) < 0.002 for line in output.lines("  largest error"))
-    (refusal,) = output.lines("  bundle.mlir, execute 1 of sdsc_1.json (gelufwd): Core 1 takes")
+    (refusal,) = output.lines("  bundle.mlir, execute 1 of sdsc_1.json (gelufwd): Core 1 reads")
     assert refusal.endswith("[elements]")
     for name, status in (("in_memory", 0), ("in_lx", 0), ("in_lx_of_others", 1)):
         folder = output.folder / f"{name}.foreign"

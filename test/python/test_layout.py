@@ -188,7 +188,7 @@ def test_a_slice_keeps_its_map():
 
 BAD_ORDERS = [
     ([0], "dim 1 is missing"),
-    ([0, 0], "dim 0 comes 2 times"),
+    ([0, 0], "dim 0 occurs 2 times"),
     ([0, 2], "there is no dim 2"),
     ([0, -2], "there is no dim -2"),
     ([0, 1, 2], "there is no dim 2"),
