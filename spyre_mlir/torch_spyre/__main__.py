@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
         )
         return 1
     sys.argv = arguments
-    # ``python SCRIPT`` finds modules in the folder of the script, ``python -m`` those of the current folder.
+    # ``python SCRIPT`` finds modules in the folder of the script, ``python -m`` in the current folder.
     sys.path[0] = "" if is_module else os.path.dirname(os.path.abspath(arguments[0]))
     if is_module:
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
