@@ -58,6 +58,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "opinfo",
         "packing",
         "pages",
+        "peer-tests",
         "plan-quality",
         "planning",
         "program-cache",
