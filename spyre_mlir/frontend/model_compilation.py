@@ -143,7 +143,9 @@ def _compiled_model(model: Any, inputs: Inputs, options: CompileOptions) -> Prog
 def _without_state(model: Any, inputs: Inputs, options: CompileOptions) -> Program:
     """Compile a PyTorch model, or read its program from the cache, with its weights."""
     begun = time.perf_counter()
-    programs = options.open_cache()  # before ``compiling_for``, which changes the settings that the cache notes
+    programs = (
+        options.open_cache()
+    )  # before ``compiling_for``, which changes the settings that the cache notes
     reads, target = ContentReads(), options.pipeline.target_from(default_target())
     with compiling_for(target), reads.collecting():  # layouts that the model requests are created here
         captured = capture_torch(model, inputs, options.autocast)

@@ -382,7 +382,9 @@ def element_type(dtype: str) -> str:
     """Return the MLIR element type of a host dtype; ``UnsupportedDtypeError`` if the device does not support it."""
     if dtype not in _DTYPES:
         known = ", ".join(_DTYPES)
-        raise UnsupportedDtypeError(f"The dtype {dtype} is not supported by the device; choose one of {known}.")
+        raise UnsupportedDtypeError(
+            f"The dtype {dtype} is not supported by the device; choose one of {known}."
+        )
     return _DTYPES[dtype][0]
 
 
