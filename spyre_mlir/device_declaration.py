@@ -25,7 +25,7 @@ _PRIORITY = 1
 
 def load() -> Any:
     """Return the module ``torch.spyre`` of the frontend; whoever declares the device replaces this function."""
-    raise NotImplementedError
+    raise RuntimeError("The device is declared and cannot be loaded; import spyre_mlir.frontend.")
 
 
 class DeviceModule(ModuleType):

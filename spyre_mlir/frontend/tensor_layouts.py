@@ -107,8 +107,20 @@ class SpyreTensorLayout:
     def stick_layout(self, tensor: torch.Tensor) -> StickLayout | None:
         """Return the layout of a host tensor; None for a layout that only a transfer can write.
 
-        Such layouts repeat elements, or cut dims into parts of unequal sizes.
+        Such layouts repeat elements, or cut dims into parts of unequal sizes. Raises ``CompileError`` for a layout of
+        another format, or with fewer places than the tensor has elements.
         """
+        places, expected = math.prod(self.device_size), get_device_dtype(tensor.dtype)
+        if expected is not self.device_dtype:
+            raise CompileError(
+                f"The layout has the format {self.device_dtype}, but {tensor.dtype} is {expected} on the device; "
+                "make the layout for the dtype of the tensor."
+            )
+        if places < tensor.numel():
+            raise CompileError(
+                f"The layout has {places:,} places for the {tensor.numel():,} elements of the tensor; "
+                "make the layout for the shape of the tensor."
+            )
         shape, element = tuple(tensor.shape), element_type(dtype_name(tensor.dtype))
         digits: list[Digit] = []
         for size, step in zip(self.device_size, self.stride_map, strict=True):

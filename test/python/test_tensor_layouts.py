@@ -133,6 +133,12 @@ def test_layouts_are_values() -> None:
 def test_wrong_layouts() -> None:
     with pytest.raises(CompileError, match="give each device dim a step"):
         SpyreTensorLayout([1, 64], [1], F16)
+    for x, match in (
+        (numbers(5, 70), "64 places for the 350 elements"),
+        (numbers(3).float(), "is DataFormats.IEEE_FP32"),
+    ):
+        with pytest.raises(CompileError, match=match):
+            x.to(device_layout=SpyreTensorLayout([1, 64], [64, 1], F16))
     with pytest.raises(TypeError, match="sizes and a dtype"):
         SpyreTensorLayout([1, 64])
     with pytest.raises(CompileError, match="has no elements"):
