@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.layout.requests import LayoutRequest
+from spyre_mlir.layout.requests import LayoutRequest, device_dtype
 from spyre_mlir.layout.stick_layout import Digit, StickLayout, elements_per_stick
 from spyre_mlir.target.element_types import ELEMENT_TYPES, dtype_name
 from spyre_mlir.target.target import default_target
@@ -121,10 +121,10 @@ class SpyreTensorLayout:
                 f"The layout has {places:,} places for the {tensor.numel():,} elements of the tensor; "
                 "make the layout for the shape of the tensor."
             )
-        shape, element = tuple(tensor.shape), element_type(dtype_name(tensor.dtype))
+        shape, element = tuple(tensor.shape), device_dtype(element_type(dtype_name(tensor.dtype)))
         digits: list[Digit] = []
         for size, step in zip(self.device_size, self.stride_map, strict=True):
-            parts = list(_digits(size, step, shape, tensor.stride()))
+            parts = list(_digits(size, step, shape, tensor.stride(), self.elems_per_stick()))
             if math.prod(digit.size(shape) for digit in parts) != size and size != self.elems_per_stick():
                 return None
             digits += parts
@@ -182,15 +182,23 @@ def _steps(layout: StickLayout, strides: Sequence[int]) -> list[int]:
     return [-1 if digit.dim is None else digit.divisor * strides[digit.dim] for digit in layout.digits]
 
 
-def _digits(size: int, step: int, shape: Sequence[int], strides: Sequence[int]) -> Iterator[Digit]:
+def _digits(
+    size: int, step: int, shape: Sequence[int], strides: Sequence[int], per_stick: int
+) -> Iterator[Digit]:
     """Yield the digits of one device dim, outermost first; none for a device dim that they cannot express.
 
-    A device dim that continues from one host dim to the next outer one has a digit in each.
+    A device dim that continues from one host dim to the next outer one has a digit in each. A dim of the size
+    ``per_stick`` does not continue: the rest of a stick is padding.
     """
-    reached = [dim for dim in range(len(shape)) if strides[dim] <= step and shape[dim] > 1]
-    if (size == 1 and not reached) or step <= 0:
-        yield Digit(None)
+    if size == 1 or step <= 0:
+        # The count of sticks of a dim that fits one stick has the digit that other layouts have.
+        counted = (
+            dim for dim in range(len(shape)) if strides[dim] * per_stick == step and shape[dim] <= per_stick
+        )
+        dim = next(counted, None) if size == 1 else None
+        yield Digit(None) if dim is None else Digit(dim, per_stick)
         return
+    reached = [dim for dim in range(len(shape)) if strides[dim] <= step and shape[dim] > 1]
     dim = max(reached, key=lambda dim: strides[dim], default=None)
     if dim is None or step % strides[dim]:
         return
@@ -199,12 +207,8 @@ def _digits(size: int, step: int, shape: Sequence[int], strides: Sequence[int]) 
     outer = next(
         (d for d in range(len(shape)) if strides[d] == strides[dim] * shape[dim] and shape[d] > 1), None
     )
-    if size <= count or outer is None or shape[dim] % divisor or size % count:
-        yield (
-            Digit(None)
-            if size == 1 and count == 1 and divisor >= shape[dim] > 1
-            else Digit(dim, divisor, None if size == count and divisor > 1 else size)
-        )
+    if size <= count or size == per_stick or outer is None or shape[dim] % divisor or size % count:
+        yield Digit(dim, divisor, None if size == count and divisor > 1 else size)
         return
-    yield from _digits(size // count, strides[outer], shape, strides)
+    yield from _digits(size // count, strides[outer], shape, strides, per_stick)
     yield Digit(dim, divisor, count)

@@ -30,7 +30,9 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float16) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (70,), (3, 130), (130, 3), (2, 3, 64), (2, 5, 3, 70)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bool], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.float32, torch.bool, torch.int64, torch.int8], ids=str
+)
 def test_orders_of_dims(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     """A layout by device sizes and steps is the layout that the order of dims names."""
     x = numbers(*shape, dtype=dtype)
