@@ -8,6 +8,7 @@ representations, whatever the dims of the operation.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import math
@@ -185,8 +186,22 @@ class StepGap(
     outer: int
 
 
-@functools.lru_cache(maxsize=1 << 13)
 def mismatch(writer: CoreView, reader: CoreView) -> Mismatch | None:
+    """Return why a reader cannot read a buffer in LX as the writer's cores left it; None if it can."""
+    return _for_views(_mismatch(writer, reader), writer, reader)
+
+
+def _for_views(reason: Mismatch | None, writer: CoreView, reader: CoreView) -> Mismatch | None:
+    """Return the reason with the given views: a cached one may have equal views that are sliced along other dims."""
+    if not isinstance(reason, (CoreCounts, OtherRegion)):
+        return reason
+    if reason.writer is writer and reason.reader is reader:
+        return reason
+    return dataclasses.replace(reason, writer=writer, reader=reader)
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _mismatch(writer: CoreView, reader: CoreView) -> Mismatch | None:
     """Return why a reader cannot read a buffer in LX as the writer's cores left it; None if it can.
 
     In LX the sticks of a region are contiguous, by the steps of a full share: the stick at ``sum of position_k *
@@ -337,12 +352,17 @@ class Subview:
         return times * _stick_strides(self.image)[index]
 
 
-@functools.lru_cache(maxsize=1 << 13)
 def subview_mismatch(resident: CoreView, accessed: CoreView, *, writes: bool = False) -> Mismatch | None:
     """Return why cores cannot access a buffer, or a subview, that is ``resident`` in LX; None if they can.
 
     An operation that ``writes`` a subview has to write it on every core that holds it.
     """
+    return _for_views(_subview_mismatch(resident, accessed, writes), resident, accessed)
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _subview_mismatch(resident: CoreView, accessed: CoreView, writes: bool) -> Mismatch | None:
+    """Return what ``subview_mismatch`` returns, for views that are compared by their regions alone."""
     # In most cases an operation accesses the whole region.
     reason = mismatch(resident, accessed)
     if reason is None:

@@ -14,6 +14,7 @@ from division_spaces import Operand, matmul_of, space_of
 from layout_cases import addresses, random_form, random_layout, random_step, view_step
 
 from spyre_mlir.division import CoreView, Division, core_view, local_bytes, mismatch, same_owners
+from spyre_mlir.division.ownership import subview_mismatch
 from spyre_mlir.layout import BufferView, Digit, StickLayout, ViewError
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view_transforms import collapse
@@ -54,6 +55,10 @@ def test_the_order_of_dims_decides_who_owns_what():
     """The same 4 x 8 slices by an operation whose loops stand the other way round: other cores."""
     turned = space_of((1024, 512), Operand((1, 0)), Operand((1, 0)))
     written, read = last_view(ROWS, 4, 8), core_view(turned, 0, divided(turned, 8, 4))
+    # A view with equal regions that was sliced along another stride, and was asked about before, has its own sentence.
+    other = replace(read, slices=((65536, 8), (64, 4)))
+    assert other == read and "8 slices along stride 65536" in str(subview_mismatch(written, other))
+    assert "8 slices along stride 65536" in str(mismatch(written, other))
     assert str(mismatch(written, read)) == (
         "core division mismatch: core 1 writes 2 x 128 sticks 32768 x 64 elements apart from 8192"
         " (8 slices along stride 32768 and 4 slices along stride 64), but reads 2 x 128 sticks"

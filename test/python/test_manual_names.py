@@ -294,7 +294,9 @@ def test_the_table_of_solvers() -> None:
     names = [
         name for row in rows("docs/scratchpad.md", "## Solvers") for name in re.findall(r"`([\w-]+)`", row)
     ]
-    assert set(names) == set(REGISTRIES["layout_solver"].names())
+    registry = REGISTRIES["layout_solver"]
+    # Other tests register solvers of their own, which stay for the rest of the process.
+    assert set(names) == {name for name in registry.names() if not registry.find(name).is_foreign()}
 
 
 def test_the_table_of_the_environment() -> None:

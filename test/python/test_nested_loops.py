@@ -139,7 +139,7 @@ def test_more_slices_than_are_unrolled():
     (remark,) = (each for each in program.remarks if each.pass_name == "unroll-tiles")
     assert (
         remark.kind == "not unrolled"
-        and "130 operations, 128 of one" in remark.reason
+        and "130 operations, 128 copies of one" in remark.reason
         and " us" in remark.reason
     )
     spilled = [each.reason for each in program.remarks if each.kind == "spill"]

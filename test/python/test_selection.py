@@ -59,9 +59,7 @@ def test_what_is_left_out_is_counted(processes: list[str], tmp_path: Path) -> No
 
     def run(*arguments: str) -> str:
         command = [sys.executable, "-m", "pytest", "-q", *processes, *arguments]
-        # Whatever limit this run has, that one has none.
-        limits = ("SPYRE_RANDOM_CASES", "SPYRE_SLOW_PART")
-        environment = {name: value for name, value in os.environ.items() if name not in limits}
+        environment = without_limits()
         return subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
         ).stdout
@@ -74,6 +72,12 @@ def test_what_is_left_out_is_counted(processes: list[str], tmp_path: Path) -> No
     every = run()
     assert "56 passed" in every and "deselected" not in every
     assert seeds() == sorted(f"{kind} {seed}" for kind in "ab" for seed in range(20))
+
+
+def without_limits() -> dict[str, str]:
+    """Return the environment of an inner run of pytest, which has none of the limits of the outer run."""
+    limits = ("SPYRE_RANDOM_CASES", "SPYRE_SLOW_PART")
+    return {name: value for name, value in os.environ.items() if name not in limits}
 
 
 FAILING = """
@@ -92,7 +96,7 @@ def test_a_failure_names_its_seeds(tmp_path: Path) -> None:
     checkout(tmp_path, FAILING)
 
     def run(**variables: str) -> str:
-        environment = {**os.environ, "SPYRE_RANDOM_CASES": "0", **variables}
+        environment = {**without_limits(), "SPYRE_RANDOM_CASES": "0", **variables}
         command = [sys.executable, "-m", "pytest", "-q", "-rfs"]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True).stdout
 
