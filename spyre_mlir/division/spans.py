@@ -136,7 +136,7 @@ def division_problem(
         if split < 1:
             return f"dim {dim} has {split} slices; it has at least 1"
         if split > 1 and dim in blocked:
-            return f"dim {dim} has masked padding, so that it stays whole"
+            return f"dim {dim} stays whole, because the operation does not form partial sums"
         if filled(count, split) != split:
             return f"dim {dim} has {count} rows or sticks, so the last of {split} slices has no work"
     if not space.has_equal_slices(splits):

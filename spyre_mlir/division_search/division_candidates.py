@@ -18,7 +18,12 @@ from spyre_mlir.division.ownership import CoreView, local_bytes, mismatch, subvi
 from spyre_mlir.division.relayout import copy_division, held_view, relayout, ring_division
 from spyre_mlir.division.slices import divisors, filled, shares_of, work_distribution
 from spyre_mlir.division.spans import out_of_reach
-from spyre_mlir.division_search.work_division import cheapest_on_chip, cheapest_splits, cheapest_uneven
+from spyre_mlir.division_search.work_division import (
+    cheaper_splits,
+    cheapest_on_chip,
+    cheapest_splits,
+    cheapest_uneven,
+)
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
 from spyre_mlir.records import dataclass, hash_once
@@ -155,6 +160,8 @@ def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
         slid = op.blocked | {window.output for window in space.windows}
         options.append(work_distribution(space.units, space.reduced, cores, blocked=slid))
     cheap: dict[tuple[int, ...], None] = {}
+    if not by_cost:
+        options += cheaper_splits(op.opcode, space, cores, splits, op.blocked)
     if by_cost:
         in_hbm = cheapest_splits(op.opcode, space, cores, op.blocked)
         on_chip = cheapest_on_chip(op.opcode, space, cores, op.blocked)
@@ -275,7 +282,7 @@ def _candidate(
 
 
 #: Number of views of a writer, and of each reader, between which relayouts are considered: the first ones, the best.
-_RELAYOUT_VIEWS = 4
+_RELAYOUT_VIEWS = 6
 
 
 @dataclass(frozen=True)
@@ -372,10 +379,12 @@ def placements_of(
     if relayouts and buffer.space is not None:
         requested: dict[CoreView, None] = {}
         for access in accesses:
-            for candidate in access.candidates[:_RELAYOUT_VIEWS] if not access.writes else ():
+            own: dict[CoreView, None] = {}
+            for candidate in access.candidates if not access.writes else ():
                 view = _requested_view(access, candidate, buffer.space, capacity)
-                if view is not None:
-                    requested[view] = None
+                if view is not None and len(own) < _RELAYOUT_VIEWS:
+                    own[view] = None
+            requested |= own
         # Relayouts come last: the comparison without relayouts cuts the list before the first of them.
         sources = written[:_RELAYOUT_VIEWS]
         for source, target, nanoseconds in _relayouts(buffer.space, sources, list(requested)):

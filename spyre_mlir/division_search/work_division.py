@@ -74,7 +74,7 @@ def cheapest_on_chip(
     if not splits.size:
         return ()
     work = even_work(opcode, space, tuple(splits))
-    resident = np.array([operand.core_bytes for operand in work.operands]).sum(axis=0)
+    resident = sum(operand.core_bytes for operand in work.operands)
     best = np.lexsort((resident, _on_chip_cost(opcode, space, splits)))[:limit]
     return tuple(tuple(splits[:, column].tolist()) for column in best)
 
@@ -94,6 +94,38 @@ def cheapest_uneven(
         if costs.min() < cost(opcode, space, even).min():
             cheaper.append(tuple(uneven[:, np.argmin(costs)].tolist()))
     return tuple(dict.fromkeys(cheaper))
+
+
+#: Relative difference of the times of two splits up to which another criterion decides between them.
+_EQUAL_TIMES = 1.001
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def cheaper_splits(
+    opcode: str, space: Space, cores: int, splits: tuple[int, ...], blocked: frozenset[int] = frozenset()
+) -> tuple[tuple[int, ...], ...]:
+    """Return the cheapest splits, with all operands in device memory and with all in LX, that beat ``splits``.
+
+    Any dims may be split, at most one reduced dim among them, evenly or not, on any number of cores up to ``cores``.
+    Of equal times in one memory the least time in the other memory comes first, then the fewest cores.
+    """
+    found = dict[tuple[int, ...], None]()
+    present, whole = np.array([splits]).T, (1,) * len(space.units)
+    for uneven in (False, True) if space.units and not space.symbolic else ():
+        table = _combinable(space, reaching_splits(opcode, space, cores, whole, blocked, uneven))
+        used, costs = table.prod(axis=0), [cost(opcode, space, table) for cost in (split_cost, _on_chip_cost)]
+        known = [cost(opcode, space, present)[0] for cost in (split_cost, _on_chip_cost)]
+        for first, second in ((0, 1), (1, 0)):
+            equal = np.flatnonzero(costs[first] <= _EQUAL_TIMES * costs[first].min())
+            best = equal[np.lexsort((used[equal], costs[first][equal], costs[second][equal]))[0]]
+            if costs[first][best] < known[first]:
+                found[tuple(table[:, best].tolist())] = None
+    return tuple(found)
+
+
+def _combinable(space: Space, splits: Splits) -> Splits:
+    """Return the splits in which at most one reduced dim is split, so that the ring can add up the parts."""
+    return splits[:, (splits[sorted(space.reduced)] > 1).sum(axis=0) <= 1] if space.reduced else splits
 
 
 def _on_chip_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]:
@@ -122,7 +154,7 @@ def reaching_splits(
 def by_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.int64]:
     """Return the indices of splits by rising cost; of equal costs, the fewest bytes read per core come first."""
     reads = (operand for operand in even_work(opcode, space, tuple(splits)).operands if not operand.writes)
-    loaded = np.array([operand.core_bytes for operand in reads]).sum(axis=0)
+    loaded = sum(operand.core_bytes for operand in reads)
     return np.lexsort((loaded, split_cost(opcode, space, splits)))
 
 
@@ -154,15 +186,13 @@ class SplitTable:
         uneven: bool,
     ) -> SplitTable:
         """Return the splits of a space with at least the ``least`` slices; at most one reduced dim is split."""
-        splits = reaching_splits(opcode, space, cores, least, blocked, uneven)
-        if space.reduced:
-            splits = splits[:, (splits[sorted(space.reduced)] > 1).sum(axis=0) <= 1]
+        splits = _combinable(space, reaching_splits(opcode, space, cores, least, blocked, uneven))
         if not splits.size:
             return cls(np.zeros((0, len(least)), np.int64), np.zeros(0), np.zeros(0))
         reads = (
             operand for operand in even_work(opcode, space, tuple(splits)).operands if not operand.writes
         )
-        read_bytes = np.array([operand.core_bytes for operand in reads]).sum(axis=0)
+        read_bytes = sum(operand.core_bytes for operand in reads)
         cost = split_cost(opcode, space, splits) / PICOSECONDS
         rows, cost = np.ascontiguousarray(splits.T).copy(), cost.copy()
         loaded = np.broadcast_to(read_bytes, cost.shape).astype(float)

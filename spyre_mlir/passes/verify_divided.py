@@ -42,7 +42,7 @@ class VerifyDivided(Pass):
                 division, (opcode, space, values) = memory.division(op), memory.space(op)
                 combine = op.attributes[sdsc.COMBINE] if sdsc.COMBINE in op.attributes else None
                 combine = None if combine is None else ir.StringAttr(combine).value
-                problem = _problem(opcode, space, division, combine, frozenset(sdsc.masks_of(op)))
+                problem = _problem(opcode, space, division, combine)
                 if problem is not None:
                     raise error_at(op, problem)
                 operand = out_of_reach(space, division.splits, DEVICE_OPS[opcode].indirect)
@@ -53,9 +53,7 @@ class VerifyDivided(Pass):
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _problem(
-    opcode: str, space: Space, division: Division, combine: str | None, masked: frozenset[int]
-) -> str | None:
+def _problem(opcode: str, space: Space, division: Division, combine: str | None) -> str | None:
     """Return the error in a division. Results are cached because a program repeats few divisions."""
     splits = division.splits
     if len(splits) != len(space.sizes):
@@ -80,4 +78,4 @@ def _problem(
         return f"partial results of '{opcode}' are combined by '{COMBINE[opcode]}', not by '{combine}'"
     if len(parts) > 1:
         return f"the reduced dims {parts} are divided; at most one may be"
-    return f"dim {parts[0]} is divided, but its mask is for the whole dim" if parts[0] in masked else None
+    return None

@@ -22,13 +22,13 @@ from spyre_mlir.target.ops import COMBINE, DEVICE_OPS
 
 
 def blocked_dims(op: ir.Operation) -> frozenset[int]:
-    """Return the iteration dims that cannot be split: dims with masked padding, because a mask is for a whole dim.
+    """Return the iteration dims that cannot be split: the contracted dims of a matmul without partial sums.
 
-    The contracted dim of a matmul without partial sums cannot be split either.
+    Dims with masked padding can be split, because a mask has coordinates of the whole dim.
     """
     described = DEVICE_OPS.get(sdsc.opcode_of(op) or "")
     generic = structured(op) if described is not None and described.whole_sums else None
-    return frozenset((*sdsc.masks_of(op), *(generic.reduced if generic else ())))
+    return frozenset(generic.reduced if generic else ())
 
 
 def pinned_division(

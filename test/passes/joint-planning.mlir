@@ -51,7 +51,7 @@ func.func @agree(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> (!m {s
 // CHECK-LABEL: func.func @same(
 // CHECK-COUNT-2: #sdsc.division<[32, 1], #{{.*}}>
 #id = affine_map<(d0, d1) -> (d0, d1)>
-!m = tensor<512x1024xf16>
+!m = tensor<2048x1024xf16>
 func.func @same(%x: !m {sdsc.host = #sdsc.host<"x", "input", "f16">}) -> !m {
   %e = tensor.empty() : !m
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>} {

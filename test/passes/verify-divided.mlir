@@ -188,18 +188,3 @@ func.func @two(%x: tensor<4x8x64xf16, #stick.layout<#cube>>) {
   } -> tensor<64xf16, #stick.layout<#vec>>
   return
 }
-// -----
-// A masked dim stays whole.
-#rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
-#sparse = affine_map<(d0) -> (d0, 0)>
-#id = affine_map<(d0, d1) -> (d0, d1)>
-#first = affine_map<(d0, d1) -> (d0)>
-func.func @masked(%x: tensor<8x130xf16, #stick.layout<#rows>>) {
-  %e0 = tensor.empty() : tensor<8xf16, #stick.layout<#sparse>>
-  // expected-error@below {{dim 1 is divided, but its mask is for the whole dim}}
-  %0 = linalg.generic {indexing_maps = [#id, #first], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<8x130xf16, #stick.layout<#rows>>) outs(%e0 : tensor<8xf16, #stick.layout<#sparse>>) attrs = {sdsc.op = #sdsc.op<"sum", {}>, sdsc.masks = {d1 = 0.0 : f64}, sdsc.combine = "add", sdsc.division = #sdsc.division<[1, 3], affine_map<(d0) -> (0, d0)>>} {
-  ^bb0(%a0: f16, %o: f16):
-    linalg.yield %o : f16
-  } -> tensor<8xf16, #stick.layout<#sparse>>
-  return
-}

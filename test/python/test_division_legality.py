@@ -33,7 +33,7 @@ def test_exactly_the_legal_splits_are_taken(seed: int):
         ((2, 2), {}, "the operation has 3 dims, of [64, 4, 8] rows or sticks"),
         ((0, 1, 1), {}, "dim 0 has 0 slices; it has at least 1"),
         ((16, 4, 1), {}, "it needs 64 cores, there are 32"),
-        ((1, 1, 2), {"blocked": frozenset({2})}, "dim 2 has masked padding, so that it stays whole"),
+        ((1, 1, 2), {"blocked": frozenset({2})}, "dim 2 stays whole, because the operation does not form"),
         ((1, 1, 2), {"combines": False}, "dim 2 is reduced, and partial results"),
         ((1, 3, 1), {}, "dim 1 has 4 rows or sticks, so the last of 3 slices has no work"),
     ],

@@ -81,17 +81,17 @@ def test_the_head_of_a_softmax_agrees_on_columns():
 
 
 def test_blocked_dims_keep_their_slices():
-    """A masked dim cannot be split, so the operation with the mask is unchanged and the others follow it."""
+    """A dim that is blocked in one operation stays whole there, and the reader of its result follows it."""
     works = [HEAD[0], work("sub", MINUS, 32, 1, blocked=frozenset({1})), HEAD[2]]
     found = divide_jointly(works, BUFFERS, LX)
-    assert splits_of(found)[1:] == [(32, 1), (32, 1)]
+    assert [columns for _, columns in splits_of(found)[1:]] == [1, 1]
 
 
-def test_what_does_not_fit_is_no_reason_to_agree():
-    """Without capacity in LX the divisions of pointwise operations do not change."""
+def test_operations_without_capacity_in_lx_have_their_own_cheapest_divisions():
+    """Runs of 16 rows of a stick are shorter than a burst; two slices of rows make them long enough."""
     found = divide_jointly(HEAD[1:], [SharedBuffer(((0, 2), (1, 0)), space=MATRIX)], 0)
-    assert splits_of(found) == [each.division.splits for each in HEAD[1:]]
-    assert found.after == found.before
+    assert all(rows <= 8 for rows, _ in splits_of(found))
+    assert found.after < found.before
     assert found.placements == (None,)
 
 

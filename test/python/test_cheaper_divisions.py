@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Divisions by price: reduced dims, dims that end in a partial stick, and fewer cores than there are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import spyre_mlir
+
+
+def _us(function, shape, **options) -> float:
+    return spyre_mlir.compile(function, (torch.empty(shape).half(),), **options).metrics()["predicted_us"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "most_us"),
+    [
+        ((32, 131072), 57.91),
+        ((32, 32768), 15.97),
+        ((64, 1048576), 897.0),
+        ((8, 100000), 12.7),
+        ((8, 1000), 2.1),
+    ],
+)
+def test_long_rows_are_divided_along_the_reduction(shape, most_us):
+    """A slice of rows in each core repeats short runs; slices of columns stream whole bursts."""
+    assert _us(lambda x: x.sum(-1), shape) <= most_us
+
+
+def test_partial_results_are_sent_to_the_cores_that_need_them():
+    """The maxima and sums of the rows of a softmax go to all cores over the ring."""
+    assert _us(lambda x: torch.softmax(x, -1), (8, 128256)) <= 30.0
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (lambda x: (x * x).mean(-1), (32, 25600)),
+        (lambda x: x.mean(-1), (32, 4096)),
+        (torch.nn.functional.gelu, (4, 67, 130)),
+        (lambda x: x.amax(-1), (128, 4096)),
+    ],
+    ids=["mean of squares", "mean", "gelu", "amax"],
+)
+def test_more_cores_are_not_slower(function, shape):
+    """The number of cores is an upper bound."""
+    times = [_us(function, shape, sencores=cores) for cores in (1, 4, 32)]
+    assert all(more <= 1.001 * fewer for fewer, more in zip(times, times[1:], strict=False))
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x.sum(-1), lambda x: x.amax(-1), lambda x: x.amin(-1)], ids=["sum", "amax", "amin"]
+)
+def test_masked_dims_in_several_slices(function):
+    """Only the core with the last slice reads padding, which the mask replaces."""
+    x = torch.randn(8, 1001).half() + 2
+    program = spyre_mlir.compile(function, (x,), verify_each=True)
+    (design,) = program.bundle.designs.values()
+    assert max(design.slices.values()) > 1 and design.masks
+    torch.testing.assert_close(program(x), function(x.float()).half(), rtol=1e-3, atol=0)
