@@ -88,7 +88,7 @@ class TuningSpace:
         pipeline = SpyrePipeline.of(
             **{name: value for name, value in compile_options.items() if name in known}
         )
-        named, divided = (_module(program, pipeline, level) for level in ("named", "divided"))
+        named, divided = (module_at(program, pipeline, level) for level in ("named", "divided"))
         with named.context:
             layouts, tilings = dict(_layouts(named, pipeline, plan)), dict(_tilings(named, plan))
         with divided.context:
@@ -171,7 +171,7 @@ def _split(parameter: str) -> tuple[str, str]:
 # -- the program at two levels ----------------------------------------------------------------------------
 
 
-def _module(program: Program, pipeline: SpyrePipeline, level: str) -> ir.Module:
+def module_at(program: Program, pipeline: SpyrePipeline, level: str) -> ir.Module:
     """Return the IR of a program at the level *divided*, or after the pass that names its device operations."""
     module = parsed(program.source_text(), context())
     # The plan has no pins, but operations get the names of a plan file, and layers are not merged.

@@ -42,6 +42,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "division",
         "eight-bits",
         "equal-layers",
+        "exhaustive",
         "families",
         "fingerprints",
         "floors",

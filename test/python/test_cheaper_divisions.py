@@ -3,10 +3,18 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 
 import spyre_mlir
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from benchmarks import exhaustive
 
 
 def _us(function, shape, **options) -> float:
@@ -46,7 +54,7 @@ def test_partial_results_are_sent_to_the_cores_that_need_them():
 def test_more_cores_are_not_slower(function, shape):
     """The number of cores is an upper bound."""
     times = [_us(function, shape, sencores=cores) for cores in (1, 4, 32)]
-    assert all(more <= 1.001 * fewer for fewer, more in zip(times, times[1:], strict=False))
+    assert all(more <= 1.001 * fewer for fewer, more in itertools.pairwise(times))
 
 
 @pytest.mark.parametrize(
@@ -59,3 +67,18 @@ def test_masked_dims_in_several_slices(function):
     (design,) = program.bundle.designs.values()
     assert max(design.slices.values()) > 1 and design.masks
     torch.testing.assert_close(program(x), function(x.float()).half(), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("name", exhaustive.CHECKED)
+def test_no_enumerated_plan_takes_less_time(name):
+    """A few plans of each program; ``python -m benchmarks exhaustive`` prices more of them."""
+    row, differing = exhaustive.priced(name, 8)
+    assert row["ratio"] <= 1.05, differing
+
+
+def test_random_programs_are_reproducible():
+    """A seed names a program."""
+    one, other = exhaustive.random_program(7), exhaustive.random_program(7)
+    x = torch.randn(one.shapes[0])
+    assert one.shapes == other.shapes
+    assert torch.equal(one.function(x), other.function(x))
