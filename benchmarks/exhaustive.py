@@ -99,10 +99,10 @@ def exhaustive(only: str = "", seeds: str = "20", bound: str = "200") -> Metrics
     """Predicted times of small programs over the least time of their enumerated plans, on 32 cores.
 
     A plan is a combination of divisions of the operations, layouts of arguments and loops; the compiler places its
-    buffers, and the timeline of its bundle is its price. ``--bound`` limits the plans of a program: above it, plans with
-    alike divisions come first, then changes of one choice of the best plan so far. ``priced`` and ``points`` are the numbers
-    of priced plans and of all plans. ``--only`` is a part of a name; ``--seeds`` is the number of random programs.
-    Notes name the choices that differ.
+    buffers, and the timeline of its bundle is its price. ``--bound`` limits the plans of a program: above it, plans
+    with alike divisions come first, then changes of one choice of the best plan so far. ``priced`` and ``points`` are
+    the numbers of priced plans and of all plans. ``--only`` is a part of a name; ``--seeds`` is the number of random
+    programs. Notes name the choices that differ.
     """
     names = [name for name in (*programs(), *(f"seed {seed}" for seed in range(int(seeds)))) if only in name]
     metrics: dict[str, float] = {}
