@@ -40,23 +40,25 @@ def write_device(path: str) -> None:
     Path(path).write_text(text, encoding="utf-8")
 
 
-def cells_of(program: spyre_mlir.Program) -> list[str]:
+def cells_of(program: spyre_mlir.Program) -> dict[str, str]:
     """Return what each operation is on a device: slices of its dims, memory of its result, microseconds."""
-    cells = []
+    cells = {}
     rows = zip(program.plan()["operations"], program.timeline().executions, strict=True)
     for operation, execution in rows:
         slices, (place, *_) = str(operation["slices"]), operation["result"]["placement"]
-        cells.append(f"{slices:<8}{place:<9}{execution.total_ns / 1000:>6.1f}")
+        cells[operation["name"]] = f"{slices:<8}{place:<9}{execution.total_ns / 1000:>6.1f}"
     return cells
 
 
 def print_programs(programs: dict[str, spyre_mlir.Program]) -> None:
     """Print the operations of one program on several devices, side by side, and the figures of all of it."""
     figures = [program.metrics() for program in programs.values()]
-    names = [operation["name"] for operation in next(iter(programs.values())).plan()["operations"]]
+    columns = list(map(cells_of, programs.values()))
     print(f"{'':<18}" + "".join(f"{title:<27}" for title in programs).rstrip())
-    for name, *cells in zip(names, *map(cells_of, programs.values()), strict=True):
-        print(f"{name:<18}" + "    ".join(cells))
+    # Relayouts over the ring, marked with a star, are operations of some devices only.
+    for name in dict.fromkeys(name for cells in columns for name in cells):
+        row = "    ".join(f"{cells.get(name, ''):<23}" for cells in columns)
+        print(f"{name.replace('/shuffle.0', '*'):<18}{row}".rstrip())
     for text, figure in (
         ("us", "predicted_us"),
         ("us at least", "bound_us"),
@@ -103,7 +105,9 @@ def main() -> None:
         results.append(program(*inputs))
         cores.append(program.last_run.statistics.cores if program.last_run else 0)
     # The simulator has the device of the bundle: its cores, and no byte of LX more than they have.
-    print("all compute the same bits:", all(np.array_equal(result, results[0]) for result in results))
+    # Sums that are split over cores are rounded in another order.
+    close = all(np.allclose(result, results[0], rtol=0.01, atol=0.01) for result in results)
+    print("all agree within a hundredth:", close)
     print("cores that ran:", *cores)
 
 

@@ -337,7 +337,7 @@ class JointPlanning(EvaluatingPass):
 
     name: ClassVar[str] = "joint-planning"
     is_evaluated: ClassVar[bool] = True
-    variants: int = 10
+    variants: int = 14
     relayouts: bool = True
     matmul: Literal["cost", "specified"] = "cost"
     compare: bool = True
