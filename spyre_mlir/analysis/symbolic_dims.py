@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from spyre_mlir.analysis.loops import LOOP, initial_of
 from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of
 from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects.indices import SYMBOLIC, sizes_of, symbolic_of
 from spyre_mlir.dialects.structured import Known, Structured, defining_op, shape_of, structured
-from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC, sizes_of, symbolic_of
 from spyre_mlir.layout.space import SymbolicDim, SymbolicDims
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
 from spyre_mlir.mlir import indexing_maps, ir

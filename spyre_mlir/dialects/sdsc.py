@@ -81,11 +81,18 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from spyre_mlir.dialects.attributes import from_attribute, from_dims, i64_attr, to_dims
-from spyre_mlir.dialects.verification import copied_types, keeps_elements, required
+from spyre_mlir.dialects.attributes import (
+    copied_types,
+    from_attribute,
+    from_dims,
+    i64_attr,
+    keeps_elements,
+    required,
+    to_dims,
+)
 from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
-from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.host_transfer import HostView
 from spyre_mlir.layout.space import Halos, halo_of
 from spyre_mlir.mlir import ext, ir, location_of
 

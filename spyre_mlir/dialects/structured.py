@@ -14,11 +14,15 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import SCALARS, Expression
 from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, Kind, scalar_expression
+from spyre_mlir.tiling.mask_tiles import RunLengths
 
 #: Ops whose last operand is the destination of the result, and is not read.
 DESTINATION = ("linalg.generic", "linalg.transpose", "linalg.fill")
@@ -419,3 +423,26 @@ class Body:
 
 _NOT_EQUAL = SCALARS["notequal"].predicate or 0
 _EQUAL_INTEGERS = 0  # of arith.cmpi
+
+
+# ``sdsc.runs``: a constant argument as runs of equal elements.
+
+
+def runs_attr(runs: RunLengths) -> ir.DictAttr:
+    """Build the attribute. Needs a current context."""
+    return ir.DictAttr.get(
+        {"ends": ir.DenseElementsAttr.get(runs.ends), "values": ir.DenseElementsAttr.get(runs.values)}
+    )
+
+
+def runs_of(attr: ir.Attribute, shape: tuple[int, ...]) -> RunLengths:
+    """Parse the attribute of an argument of a shape; ``CompileError`` for a malformed attribute."""
+    try:
+        entries = ir.DictAttr(attr)
+        ends, values = (np.array(ir.DenseElementsAttr(entries[name])) for name in ("ends", "values"))
+    except (KeyError, ValueError, TypeError) as error:
+        raise CompileError("'sdsc.runs' must have 'ends' and 'values', tensors of numbers") from error
+    is_increasing = len(ends) and ends[0] > 0 and bool((np.diff(ends) > 0).all())
+    if not is_increasing or len(ends) != len(values) or ends[-1] != np.prod(shape):
+        raise CompileError("'sdsc.runs' must have ends that increase up to the size of the argument")
+    return RunLengths(shape, ends.astype(np.int32), values.astype(np.float32))

@@ -35,8 +35,7 @@ from spyre_mlir.files import read_text, require_mlir
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import Options, default_of, documentation_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
-from spyre_mlir.pipelines.passes_by_level import LevelChoice, entries
-from spyre_mlir.pipelines.pipeline_options import PipelineOptions
+from spyre_mlir.pipelines.pipeline_options import LevelChoice, PipelineOptions, entries
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import WARNING, Remarks
 from spyre_mlir.report.findings import ProgramFinding

@@ -21,9 +21,14 @@ from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import Built, Value, built_at
 from spyre_mlir.driver.program_calls import bind, on_the_host, run_or_fall_back, to_device
-from spyre_mlir.driver.program_figures import bound_remark, notebook_html, program_bound
+from spyre_mlir.driver.program_figures import (
+    UNKNOWN,
+    bound_remark,
+    notebook_html,
+    program_bound,
+    program_metrics,
+)
 from spyre_mlir.driver.program_folder import read_program, write_program
-from spyre_mlir.driver.program_metrics import UNKNOWN, program_metrics
 from spyre_mlir.driver.program_state import resident_state
 from spyre_mlir.driver.report_files import program_report, write_report
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers, sequences

@@ -19,11 +19,14 @@ from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.cost.element_boxes import Box, whole
 from spyre_mlir.dialects.sdsc import SOURCE_BYTES
 from spyre_mlir.dialects.structured import defining_op, shape_of
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step
+from spyre_mlir.driver.steps_summary import host_share
 from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.pipelines import run_pipeline
 from spyre_mlir.remarks import Remark
 from spyre_mlir.rewriting.outlining import unroll_loops
 from spyre_mlir.target.element_types import DATA_FORMATS
+from spyre_mlir.target.target import default_target
 from spyre_mlir.timeline import Execution, Timeline
 from spyre_mlir.timeline.events import Shares
 from spyre_mlir.timeline.roofline import of_execution
@@ -255,3 +258,49 @@ def _name(attributes: Mapping[str, ir.Attribute]) -> str:
 
 def _attribute_text(attributes: Mapping[str, ir.Attribute], name: str) -> str:
     return ir.StringAttr(attributes[name]).value if name in attributes else ""
+
+
+# The figures of a program as plain numbers, to be stored and compared; no run is needed.
+
+#: The value of figures that are unknown for a program read from a folder: its bound and its compile times.
+UNKNOWN = -1.0
+
+#: The names of the figures, in order.
+METRICS = (
+    "predicted_us", "bound_us", "bound_bytes", "hbm_read_bytes", "hbm_written_bytes", "mean_cores",
+    "device_operations", "host_operations", "host_flop_share", "bundles", "lx_peak_bytes", "compile_s", "import_s",
+)  # fmt: skip
+
+
+def program_metrics(
+    steps: Sequence[Step],
+    timelines: Sequence[Timeline],
+    bound: ProgramBound | None,
+    seconds: tuple[float, float],
+) -> dict[str, float]:
+    """Return the figures by name; ``timelines`` cover all bundles, ``seconds`` are (pipeline, import).
+
+    Times and traffic are for one call, summed over all bundles; host functions take no time here. ``mean_cores`` is
+    weighted by time, and ``lx_peak_bytes`` is the maximum over cores and bundles.
+    """
+    bundles = [step for step in steps if isinstance(step, BundleStep)]
+    target = bundles[0].bundle.target if bundles else default_target()
+    facts = [step.facts() for step in bundles]
+    operations = [operation for each in facts for operation in each.operations]
+    device_ns = math.fsum(each.execution.total_ns for each in operations)
+    core_ns = math.fsum(each.cores * each.execution.total_ns for each in operations)
+    return {
+        "predicted_us": math.fsum(each.total_ns for each in timelines) / 1000,
+        "bound_us": UNKNOWN if bound is None else bound.ns(target) / 1000,
+        "bound_bytes": UNKNOWN if bound is None else bound.bytes,
+        "hbm_read_bytes": sum(each.read_bytes for each in timelines),
+        "hbm_written_bytes": sum(each.written_bytes for each in timelines),
+        "mean_cores": core_ns / device_ns if device_ns else 0.0,
+        "device_operations": len(operations),
+        "host_operations": sum(step.operations for step in steps if isinstance(step, HostStep)),
+        "host_flop_share": host_share(steps),
+        "bundles": len(bundles),
+        "lx_peak_bytes": max((each.map.peak for each in facts), default=0),
+        "compile_s": seconds[0],
+        "import_s": seconds[1],
+    }

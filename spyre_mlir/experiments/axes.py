@@ -19,8 +19,7 @@ from spyre_mlir.experiments.task import UserFile
 from spyre_mlir.files import read_text
 from spyre_mlir.options import default_of, show_value
 from spyre_mlir.pipelines import SpyrePipeline
-from spyre_mlir.pipelines.passes_by_level import entries
-from spyre_mlir.pipelines.pipeline_options import PipelineOptions
+from spyre_mlir.pipelines.pipeline_options import PipelineOptions, entries
 from spyre_mlir.plans.plan_file import MAX_BYTES, read_plan
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import PlanError

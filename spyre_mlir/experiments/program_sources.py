@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from spyre_mlir.driver.cache_settings import imported_modules
+from spyre_mlir.driver.program_cache import imported_modules
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.files import read_text
 from spyre_mlir.records import dataclass

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spyre_mlir.driver.program_metrics import METRICS
+from spyre_mlir.driver.program_figures import METRICS
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.files import write_text
 from spyre_mlir.records import dataclass

@@ -19,7 +19,7 @@ from typing import Any
 
 from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.api import compile
-from spyre_mlir.driver.cache_settings import code_of, code_text
+from spyre_mlir.driver.program_cache import code_of, code_text
 from spyre_mlir.errors import AlgorithmError, CompileError, Uncached, brief
 from spyre_mlir.experiments.program_sources import ProgramSource
 from spyre_mlir.faults import InternalError, faults_reported

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from spyre_mlir.api import compile
-from spyre_mlir.driver.cache_settings import package_digest
 from spyre_mlir.driver.program import Program
+from spyre_mlir.driver.program_cache import package_digest
 from spyre_mlir.errors import CompileError, Uncached, listed, with_suggestion
 from spyre_mlir.experiments.results import imported
 from spyre_mlir.experiments.tuning_space import TuningSpace

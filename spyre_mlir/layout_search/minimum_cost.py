@@ -74,8 +74,7 @@ from spyre_mlir.layout_search.tensor_graph import (
     in_loop,
     whole,
 )
-from spyre_mlir.optimization.bounded_cache import BoundedCache
-from spyre_mlir.optimization.elimination import Minimum, Sum
+from spyre_mlir.optimization.elimination import BoundedCache, Minimum, Sum
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
 from spyre_mlir.target.target import Target

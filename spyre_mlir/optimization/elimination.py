@@ -15,14 +15,52 @@ import functools
 import hashlib
 import heapq
 import math
-from collections import deque
-from collections.abc import Mapping, Sequence
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.optimization.bounded_cache import BoundedCache
+from spyre_mlir.algorithms import CACHES
 from spyre_mlir.records import dataclass
+
+_Value = TypeVar("_Value")
+
+
+class BoundedCache(Generic[_Value]):
+    """A least-recently-used cache of values by key; the sum of the values' sizes is at most ``limit``."""
+
+    def __init__(self, limit: int, size: Callable[[_Value], int]) -> None:
+        self.limit, self.size = limit, size
+        self.total = 0
+        self._values: OrderedDict[Hashable, _Value] = OrderedDict()
+        self._lock = threading.Lock()
+        CACHES.append(self)
+
+    def clear(self) -> None:
+        """Remove all values."""
+        with self._lock:
+            self._values.clear()
+            self.total = 0
+
+    def get(self, key: Hashable, build: Callable[[], _Value]) -> _Value:
+        """Return the value of a key; build the value if it is missing."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        value = build()
+        with self._lock:
+            if key not in self._values:
+                self.total += self.size(value)
+            self._values[key] = value
+            while self.total > self.limit:
+                _, oldest = self._values.popitem(last=False)
+                self.total -= self.size(oldest)
+        return value
+
 
 # Dominated states: another state of the same variable does not cost more, for any states of its neighbours.
 #

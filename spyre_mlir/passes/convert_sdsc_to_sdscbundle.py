@@ -45,16 +45,21 @@ from spyre_mlir.bundle.model import (
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute
-from spyre_mlir.dialects.indices import INDEX_ARGUMENT, array_of_index, bounds_of_index, element_of_index
+from spyre_mlir.dialects.indices import (
+    INDEX_ARGUMENT,
+    SYMBOLIC_HOST,
+    array_of_index,
+    bounds_of_index,
+    element_of_index,
+    symbolic_of,
+)
 from spyre_mlir.dialects.structured import defining_op, shape_of
-from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC_HOST, symbolic_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
 from spyre_mlir.division.ownership import Subview, local_bytes, subview_of
 from spyre_mlir.division.relayout import Relayout, relayout
 from spyre_mlir.errors import CompileError
-from spyre_mlir.layout.host_transfer import dma_tuples
-from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.host_transfer import HostView, dma_tuples
 from spyre_mlir.layout.padding import States
 from spyre_mlir.layout.space import Space, SymbolicDims
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES

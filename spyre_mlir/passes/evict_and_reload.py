@@ -29,7 +29,7 @@ from spyre_mlir.rewriting.clones import (
     whole_of,
 )
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemorySpace
-from spyre_mlir.scratchpad.memory_plan import Residency
+from spyre_mlir.scratchpad.solver import Residency
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.symbolic_dims import SymbolicAnalysis
+from spyre_mlir.dialects.indices import SYMBOLIC, symbolic_attr
 from spyre_mlir.dialects.structured import shape_of, structured, use_empty
-from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC, symbolic_attr
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass

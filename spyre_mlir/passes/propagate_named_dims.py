@@ -21,7 +21,7 @@ from spyre_mlir.dialects.hint_attributes import (
     hints_of,
 )
 from spyre_mlir.dialects.structured import Known, Structured, shape_of, structured
-from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.host_transfer import HostView
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass

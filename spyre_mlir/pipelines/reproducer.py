@@ -19,8 +19,7 @@ from pathlib import Path
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import write_text
 from spyre_mlir.mlir import ir
-from spyre_mlir.pipelines.asm_form import AsmForm
-from spyre_mlir.pipelines.printing import Observer
+from spyre_mlir.pipelines.printing import AsmForm, Observer
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.records import dataclass
 

@@ -12,8 +12,7 @@ from spyre_mlir import passes
 from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.errors import CompileError
 from spyre_mlir.passes.attach_target import AttachTarget
-from spyre_mlir.pipelines.passes_by_level import by_level, no_level
-from spyre_mlir.pipelines.pipeline_options import PipelineOptions
+from spyre_mlir.pipelines.pipeline_options import PipelineOptions, by_level, no_level
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.records import dataclass
 

@@ -222,8 +222,8 @@ class _PortfolioSearch:
 
     def _select_and_pack(self) -> None:
         """Pack selections of rising loss; the bound rises with them until one is given up."""
-        from spyre_mlir.optimization.infeasible_subset import infeasible_subset
         from spyre_mlir.scratchpad.buffer_selection import select
+        from spyre_mlir.scratchpad.spill_and_reload import infeasible_subset
 
         conflicts: list[list[int]] = []
         proving = True

@@ -28,9 +28,18 @@ from spyre_mlir.simulator.access import (
     element_text,
 )
 from spyre_mlir.simulator.boxes import StridedWindow, slice_range
-from spyre_mlir.simulator.compute import Work, combine_partials, compute
 from spyre_mlir.simulator.memory import HOST, PARTIAL, POISON, POISON_BYTE, AddressSpace, CoreViews, spread
-from spyre_mlir.simulator.plan import CoreBatch, MaskedRange, Plan, SplitForm, masked_ranges, single_batch
+from spyre_mlir.simulator.plan import (
+    CoreBatch,
+    MaskedRange,
+    Plan,
+    SplitForm,
+    Work,
+    combine_partials,
+    compute,
+    masked_ranges,
+    single_batch,
+)
 from spyre_mlir.simulator.ranges import RangeCheck, check_bytes, check_integers, check_sum
 from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.simulator.workers import compiled, run_tasks

@@ -105,8 +105,7 @@ def _fitted(
     text: str, source: str, device: Target, measurements: Sequence[Measurements], table: str
 ) -> tuple[Fit, str, Target, FitQuality]:
     """Fit the marked constants; return the fit, the text of the new device file, its target and its figures."""
-    from spyre_mlir.calibration.constants import device_text, fitted_constants
-    from spyre_mlir.calibration.fit import fit, fit_quality
+    from spyre_mlir.calibration.fit import device_text, fit, fit_quality, fitted_constants
     from spyre_mlir.target.target import Target
 
     constants = fitted_constants(text, source)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from spyre_mlir.diagnostics import Diagnostic
     from spyre_mlir.mlir import ir
     from spyre_mlir.pipelines import Pipeline, Printing, Timing
-    from spyre_mlir.pipelines.asm_form import AsmForm
+    from spyre_mlir.pipelines.printing import AsmForm
     from spyre_mlir.pipelines.reproducer import CrashReproducer
     from spyre_mlir.remarks import Remark, Remarks
 
@@ -195,7 +195,7 @@ class _ToolRun:
 def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
     from spyre_mlir import dialects
     from spyre_mlir.pipelines import Timing, check
-    from spyre_mlir.pipelines.asm_form import AsmForm
+    from spyre_mlir.pipelines.printing import AsmForm
     from spyre_mlir.remarks import Remarks
 
     _require_consistent(options)
@@ -406,7 +406,7 @@ def _require_printed(printing: Printing, pipeline: Pipeline) -> None:
 def _verify_roundtrip(operation: ir.Operation, source: str) -> None:
     """Raise ``CompileError`` for a form in which a module reads back as another module, or cannot be read."""
     from spyre_mlir.mlir import ir
-    from spyre_mlir.pipelines.asm_form import AsmForm
+    from spyre_mlir.pipelines.printing import AsmForm
 
     data = io.BytesIO()
     operation.write_bytecode(data)

@@ -29,8 +29,7 @@ from spyre_mlir.tools import _common
 if TYPE_CHECKING:
     from spyre_mlir.scratchpad.buffer_table import ScopedBuffer
     from spyre_mlir.scratchpad.buffers import MemorySpace
-    from spyre_mlir.scratchpad.memory_plan import MemoryPlan
-    from spyre_mlir.scratchpad.solver import MemoryPlanSolver
+    from spyre_mlir.scratchpad.solver import MemoryPlan, MemoryPlanSolver
 
 #: Maximum number of spilled buffers that the summary names.
 _NAMED_SPILLS = 8

@@ -40,7 +40,7 @@ from spyre_mlir.bundle.regular_files import Header, read_arrays_like
 from spyre_mlir.bundle.transfer import misfit
 from spyre_mlir.bundle.validate import Finding, sound_context, validate, validate_sequence
 from spyre_mlir.driver.checking import HostArray
-from spyre_mlir.driver.ktir_interpreter import is_ktir
+from spyre_mlir.driver.ktir_program import is_ktir
 from spyre_mlir.errors import CompileError, RangeWarning, counted
 from spyre_mlir.report import summary
 from spyre_mlir.report.modules import module_lines
@@ -105,7 +105,7 @@ def _run(bundle: Bundle, options: argparse.Namespace, fraction: float | None) ->
 
 def _run_ktir(options: argparse.Namespace) -> int:
     """Run a KTIR folder on ktir-cpu; statistics are the time of the plan by the model of ktir-cpu and by ours."""
-    from spyre_mlir.driver.ktir_interpreter import latency_table, read_ktir, run_interpreter
+    from spyre_mlir.driver.ktir_program import latency_table, read_ktir, run_interpreter
 
     if options.timeline:
         raise CompileError(

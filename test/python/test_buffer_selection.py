@@ -11,8 +11,7 @@ import pytest
 from buffer_sets import buffer, buffers, chain, random_lives, random_set
 
 from spyre_mlir.optimization.bipartite import Child, covers, most_shared
-from spyre_mlir.optimization.lagrange import Rows, multipliers
-from spyre_mlir.scratchpad.buffer_selection import Group, select
+from spyre_mlir.scratchpad.buffer_selection import Group, Rows, multipliers, select
 from spyre_mlir.scratchpad.buffers import MemorySpace
 from spyre_mlir.scratchpad.instance import Instance
 

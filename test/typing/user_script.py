@@ -84,8 +84,7 @@ from spyre_mlir.scratchpad import (
 from spyre_mlir.scratchpad.check import check_plan
 from spyre_mlir.scratchpad.fitting import fit, lowest
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.memory_plan import Residency, SpillAndReloadPlan
-from spyre_mlir.scratchpad.solver import Placement
+from spyre_mlir.scratchpad.solver import Placement, Residency, SpillAndReloadPlan
 from spyre_mlir.scratchpad.spill_and_reload import SpillAndReloadSolver
 from spyre_mlir.simulator import (
     ExecuteStatistics,
