@@ -14,7 +14,7 @@ between them. The write is the extra loss of the group of all gaps of a buffer.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import NamedTuple
 
@@ -26,7 +26,12 @@ from spyre_mlir.scratchpad.buffer_selection import Group, select
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.in_place_packing import pack
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.portfolio import NODES_OF_CONFLICT, STEPS_OF_SELECTION, PortfolioSolver
+from spyre_mlir.scratchpad.portfolio import (
+    NODES_OF_CONFLICT,
+    STEPS_OF_SELECTION,
+    PortfolioSolver,
+    infeasible_subset,
+)
 from spyre_mlir.scratchpad.solver import Residency, SpillAndReloadPlan
 
 
@@ -313,27 +318,3 @@ def _conflict(instance: Instance) -> tuple[list[int], bool]:
     if not is_impossible(everything):
         return everything, False
     return infeasible_subset(everything, is_impossible), True
-
-
-#: Maximum number of queries for one set.
-_MOST_QUESTIONS = 64
-
-
-def infeasible_subset(members: list[int], is_infeasible: Callable[[list[int]], bool]) -> list[int]:
-    """Return a subset of ``members`` (ascending, so in order of time) that is also infeasible.
-
-    Removes runs of members, long runs first, if ``is_infeasible`` returns that the rest is proven infeasible. Without
-    a proof the members stay, so the result is not always minimal.
-    """
-    subset, run, questions = members, len(members) // 2, 0
-    while run and questions < _MOST_QUESTIONS:
-        begin = 0
-        while begin < len(subset) and questions < _MOST_QUESTIONS:
-            rest = subset[:begin] + subset[begin + run :]
-            questions += 1
-            if rest and is_infeasible(rest):
-                subset = rest
-            else:
-                begin += run
-        run = min(run, len(subset)) // 2
-    return subset

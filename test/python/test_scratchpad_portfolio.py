@@ -32,8 +32,7 @@ from spyre_mlir.scratchpad.fitting import (
     GreedyLayoutSolver,
     LargestFirstSolver,
 )
-from spyre_mlir.scratchpad.portfolio import AnnealingSolver, ExactSolver, PortfolioSolver
-from spyre_mlir.scratchpad.spill_and_reload import infeasible_subset
+from spyre_mlir.scratchpad.portfolio import AnnealingSolver, ExactSolver, PortfolioSolver, infeasible_subset
 
 OTHERS = (
     GreedyLayoutSolver(),
