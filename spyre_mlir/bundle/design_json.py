@@ -202,8 +202,20 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
     for _, layout in layouts.members():
         _require_declared(layout["layoutDimOrder_"].texts(), sizes, layout["layoutDimOrder_"])
     first, *others = [_read_operand(node, label, layouts) for node, label in zip(nodes, labeled, strict=True)]
+    # The windows that slide along dims of the first operand, from `paddingSizes_` of all cores.
+    field = dsc["N_"]
+    windows = {}
+    for dim, pad in field[PADDING].members() if PADDING in field else ():
+        stride, dilation, before, total = (
+            pad[name].integer() for name in ("stride_", "dilation_", "padFront_", "totalSize_")
+        )
+        kernel = pad["windowDim_"].text()
+        _require_declared((dim, kernel), sizes, pad)
+        windows[dim] = WindowDim(sizes[kernel], stride, dilation, before, total, kernel)
+        if min(stride, dilation, total) < 1 or before < 0:
+            pad.fail("must have positive steps and sizes, and no negative padding")
     return (
-        replace(first, windows=_read_windows(dsc["N_"], sizes)),
+        replace(first, windows=windows),
         *(
             replace(operand, windows=_read_halos(node, operand, sizes))
             for operand, node in zip(others, nodes[1:], strict=True)
@@ -270,21 +282,6 @@ def _read_held(node: Field, operand: Operand) -> HeldSlices | None:
         if slices[dim] < 1:
             factor.fail("must be at least 1")
     return HeldSlices(slices, tuple(by_core.get(str(core)) for core in range(len(operand.start))))
-
-
-def _read_windows(field: Field, sizes: dict[str, int]) -> dict[str, WindowDim]:
-    """Return the windows that slide along dims of the first operand, from ``paddingSizes_`` of all cores."""
-    windows = {}
-    for dim, pad in field[PADDING].members() if PADDING in field else ():
-        stride, dilation, before, total = (
-            pad[name].integer() for name in ("stride_", "dilation_", "padFront_", "totalSize_")
-        )
-        kernel = pad["windowDim_"].text()
-        _require_declared((dim, kernel), sizes, pad)
-        windows[dim] = WindowDim(sizes[kernel], stride, dilation, before, total, kernel)
-        if min(stride, dilation, total) < 1 or before < 0:
-            pad.fail("must have positive steps and sizes, and no negative padding")
-    return windows
 
 
 def _read_halos(node: Field, operand: Operand, sizes: dict[str, int]) -> dict[str, WindowDim]:

@@ -370,7 +370,18 @@ class _Derivation:
         self.area_of = {
             (access.step.position, access.index): area for area in self.areas for access in area.accesses
         }
-        self._name_areas()
+        used_names = {parameter.name for parameter in self.context.bundle.parameters}
+        for statement in statements_in_order(self.context.bundle.statements):
+            used_names.add(
+                statement.induction if isinstance(statement, Loop) else getattr(statement, "result", "")
+            )
+        for number, area in enumerate(self.areas):
+            if area.base == _LX:
+                area.name = f"lx_{area.first}"
+            elif self._is_in_program(area):
+                area.name = area.base
+            else:
+                area.name = _unused(f"area{number}", used_names)
         self.fresh = {
             area.name: area for area in self.areas if area.base != _LX and not self._is_in_program(area)
         }
@@ -474,20 +485,6 @@ class _Derivation:
             yield from sorted(
                 areas, key=lambda area: (area.accesses[0].step.position, area.accesses[0].index)
             )
-
-    def _name_areas(self) -> None:
-        used_names = {parameter.name for parameter in self.context.bundle.parameters}
-        for statement in statements_in_order(self.context.bundle.statements):
-            used_names.add(
-                statement.induction if isinstance(statement, Loop) else getattr(statement, "result", "")
-            )
-        for number, area in enumerate(self.areas):
-            if area.base == _LX:
-                area.name = f"lx_{area.first}"
-            elif self._is_in_program(area):
-                area.name = area.base
-            else:
-                area.name = _unused(f"area{number}", used_names)
 
     def _is_in_program(self, area: _Area) -> bool:
         return area.base in self.context.bases

@@ -225,7 +225,14 @@ def to_raw(array: NDArray[Any], host_dtype: str, data_format: str, numerics: Num
     if host_dtype == "bfloat16" and array.dtype == np.uint16:
         array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if data_format == INT32:
-        return numerics.store(_as_int32(array), INT32)
+        if array.dtype.kind not in "biu":
+            raise ValueError(f"{array.dtype.name} values cannot become {INT32}.")
+        limits = np.iinfo(np.int32)
+        if array.size and (array.min() < limits.min or array.max() > limits.max):
+            raise WideIntegersError(
+                f"it holds values outside the range of {INT32}, the device's only integer format."
+            )
+        return numerics.store(array.astype(np.int32), INT32)
     if data_format == DL16 and array.dtype == np.float16:
         return numerics.store_half(array)
     if data_format == DL16 and host_dtype == "bfloat16":
@@ -271,14 +278,3 @@ def _in_range(array: NDArray[np.float32], limits: FormatRange) -> NDArray[np.flo
 
 class WideIntegersError(ValueError):
     """Integers that need more than 32 bits."""
-
-
-def _as_int32(array: NDArray[Any]) -> NDArray[np.int32]:
-    if array.dtype.kind not in "biu":
-        raise ValueError(f"{array.dtype.name} values cannot become {INT32}.")
-    limits = np.iinfo(np.int32)
-    if array.size and (array.min() < limits.min or array.max() > limits.max):
-        raise WideIntegersError(
-            f"it holds values outside the range of {INT32}, the device's only integer format."
-        )
-    return array.astype(np.int32)

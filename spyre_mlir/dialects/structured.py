@@ -341,7 +341,11 @@ class Body:
             inputs = [self._widened(value) for value in inputs]
         values: dict[Expression, ir.Value] = dict(zip(op.operands, inputs, strict=True))
         if op.kind is Kind.CAST:
-            return self._cast(op.expression, values)
+            # Build a cast, whose argument is computed in the element type of the input.
+            assert isinstance(op.expression, tuple)
+            function, argument = op.expression
+            source = Body(values["x"].type, self.constants, self.rank)
+            return self._apply(function, [source._expression(argument, values)])
         value = self._expression(scalar_expression(op.expression), values)
         return value if op.combine is None else self._apply(op.combine, [accumulator, value])
 
@@ -380,13 +384,6 @@ class Body:
             return self("arith.uitofp", self._compare(scalar.predicate, *operands))
         is_integer = scalar.integer_op and isinstance(self.element, ir.IntegerType)
         return self(scalar.integer_op if is_integer else scalar.op, *operands)
-
-    def _cast(self, expression: Expression, values: dict[Expression, ir.Value]) -> ir.Value:
-        """Build a cast, whose argument is computed in the element type of the input."""
-        assert isinstance(expression, tuple)
-        function, argument = expression
-        source = Body(values["x"].type, self.constants, self.rank)
-        return self._apply(function, [source._expression(argument, values)])
 
     def _condition(self, expression: Expression, values: dict[Expression, ir.Value]) -> ir.Value:
         """Build the i1 of a truth value, whose element type may differ from the element type of the body."""

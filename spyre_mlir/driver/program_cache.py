@@ -406,7 +406,13 @@ class CacheFolder:
             with contextlib.suppress(OSError):
                 os.unlink(name)
             raise
-        self._evict()
+        # Remove the least recently used entries, until the rest is within the limit.
+        entries = sorted(self._entries(), key=lambda entry: -entry[1].st_mtime_ns)
+        total = 0
+        for path, state in entries:
+            total += state.st_size
+            if total > self.most_bytes:
+                _remove(path)
         return self._path(key).exists()
 
     def _path(self, key: str) -> Path:
@@ -417,15 +423,6 @@ class CacheFolder:
         state = self.folder.stat()
         if state.st_uid != os.getuid() or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError(f"others may write to '{self.folder}'")
-
-    def _evict(self) -> None:
-        """Remove the least recently used entries, until the rest is within the limit."""
-        entries = sorted(self._entries(), key=lambda entry: -entry[1].st_mtime_ns)
-        total = 0
-        for path, state in entries:
-            total += state.st_size
-            if total > self.most_bytes:
-                _remove(path)
 
     def _entries(self) -> Iterator[tuple[str, os.stat_result]]:
         """Yield the files of entries and remove abandoned files; other processes may remove files concurrently."""

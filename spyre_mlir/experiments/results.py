@@ -173,15 +173,16 @@ class Results(Sequence[Row]):
             self._check_column(name)
         if not names:
             few = ("predicted_us", "hbm_read_bytes", "hbm_written_bytes", "lx_peak_bytes", "error", "cpu_s")
-            names = [name for name in (*self.axes, *few) if name in self.columns and self._is_shown(name)]
+            names = [
+                name
+                for name in (*self.axes, *few)
+                if name in self.columns and (name != "error" or any(row["error"] for row in self.rows))
+            ]
         cells = [names, *([_short(row.get(name)) for name in names] for row in self.rows)]
         is_number = (
             all(row.get(name) is None or _is_number(row[name]) for row in self.rows) for name in names
         )
         return "\n".join(aligned(cells, "".join(">" if number else "<" for number in is_number)))
-
-    def _is_shown(self, name: str) -> bool:
-        return name != "error" or any(row["error"] for row in self.rows)
 
     def _check_column(self, name: str) -> None:
         if name not in self.columns:

@@ -386,15 +386,6 @@ class _BarrierPlanner:
 
     def _execute(self, statement: Execute, number: int) -> None:
         design = self.bundle.designs[statement.filename]
-        accesses = self._accesses(design, statement)
-        if number in self.points:
-            self.pending = []
-        elif any(_conflict(old, new) for old in self.pending for new in accesses):
-            self.points.add(number)
-            self.pending = []
-        self.pending += [access for access in accesses if access not in self.pending]
-
-    def _accesses(self, design: Design, statement: Execute) -> list[CoreAccess]:
         symbols = dict(zip(statement.symbol_ids, statement.operands, strict=True))
         accesses = []
         for k, operand in enumerate(design.operands):
@@ -404,7 +395,12 @@ class _BarrierPlanner:
                     for core in _core_regions(design, k)
                 }
                 accesses.append(self._access(design, k, addresses))
-        return accesses
+        if number in self.points:
+            self.pending = []
+        elif any(_conflict(old, new) for old in self.pending for new in accesses):
+            self.points.add(number)
+            self.pending = []
+        self.pending += [access for access in accesses if access not in self.pending]
 
     def _access(self, design: Design, k: int, addresses: dict[int, LinearAddress]) -> CoreAccess:
         size, regions = design.target.stick_bytes, _core_regions(design, k)

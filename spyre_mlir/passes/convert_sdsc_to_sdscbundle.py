@@ -488,7 +488,21 @@ class KernelBuffers:
         self.constants: dict[str, ir.Attribute] = {}
         self.buffers: dict[ir.Value, Buffer] = {}
         self.intermediates = 0
-        self._declare_arguments()
+        values = self.func.regions[0].blocks[0].arguments
+        for number, (value, named) in enumerate(zip(values, argument_attributes(self.func), strict=True)):
+            host = self._host_of(named, f"argument {number}")
+            source = _text(named[sdsc.SOURCE]) if sdsc.SOURCE in named else None
+            fill = self._fill(stick.padding_of(named))
+            attributes = ir.DictAttr.get(named, self.func.context)
+            view, bounds = sdsc.host_view_of(attributes, shape_of(value)), sdsc.index_bounds_of(attributes)
+            texts, dims = (_text(host.label), _text(host.kind), _text(host.dtype)), SymbolicDims()
+            # Weights have their largest sizes.
+            if not self.memory.symbolic.is_empty and texts[1] == "input":
+                dims = self.memory.symbolic.of(value)
+                if SYMBOLIC_HOST in attributes:
+                    sizes, mark = self.memory.symbolic.sizes, attributes[SYMBOLIC_HOST]
+                    dims = symbolic_of(mark, sizes, view.array_shape, self.func.location)
+            self._declare(value, *texts, fill, source, view, bounds, _extents(dims))
         self._declare_constants()
         self._declare_results()
         taken, device = sum(buffer.bytes for buffer in self.buffers.values()), self.memory.target.hbm_bytes
@@ -507,23 +521,6 @@ class KernelBuffers:
             RuntimeSize(parameter_name(number, is_address=False), name, *bounds)
             for number, (name, bounds) in enumerate(self.memory.symbolic.sizes.items(), first)
         ]
-
-    def _declare_arguments(self) -> None:
-        values = self.func.regions[0].blocks[0].arguments
-        for number, (value, named) in enumerate(zip(values, argument_attributes(self.func), strict=True)):
-            host = self._host_of(named, f"argument {number}")
-            source = _text(named[sdsc.SOURCE]) if sdsc.SOURCE in named else None
-            fill = self._fill(stick.padding_of(named))
-            attributes = ir.DictAttr.get(named, self.func.context)
-            view, bounds = sdsc.host_view_of(attributes, shape_of(value)), sdsc.index_bounds_of(attributes)
-            texts, dims = (_text(host.label), _text(host.kind), _text(host.dtype)), SymbolicDims()
-            # Weights have their largest sizes.
-            if not self.memory.symbolic.is_empty and texts[1] == "input":
-                dims = self.memory.symbolic.of(value)
-                if SYMBOLIC_HOST in attributes:
-                    sizes, mark = self.memory.symbolic.sizes, attributes[SYMBOLIC_HOST]
-                    dims = symbolic_of(mark, sizes, view.array_shape, self.func.location)
-            self._declare(value, *texts, fill, source, view, bounds, _extents(dims))
 
     def _declare_constants(self) -> None:
         for op in self.ops:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import all_ops, functions
@@ -87,7 +87,15 @@ class _HintLowering:
     def run(self, ops: Sequence[ir.Operation]) -> None:
         marked = [generic for op in ops if (generic := self.iterations.visit(op)) is not None]
         for generic in marked:
-            self._align(generic)
+            # Make the tiles of a hint whole sticks in all operations that follow it.
+            hints, iteration = self._hints(generic.op), self.iterations.of(generic)
+            try:
+                check_dims(iteration, self.sizes)
+            except HintError as error:
+                raise error_at(generic.op, str(error)) from None
+            for key in ((hint.id, name) for hint in hints for name, _ in hint.tiles if name in self.sizes):
+                unit = iteration.unit_of(key[1], self.sizes[key[1]])
+                self.units[key] = math.lcm(self.units.get(key, 1), unit)
         # All tiles are aligned first, because operations that share a hint share its loop.
         for generic in marked:
             self._lower(generic)
@@ -95,17 +103,6 @@ class _HintLowering:
             if (number, name) not in self.followed:
                 reason = f"hint {number} cuts '{name}', but no operation under it iterates over '{name}'"
                 self.owner.warn(op, reason)
-
-    def _align(self, generic: Structured) -> None:
-        """Make the tiles of a hint whole sticks in all operations that follow it."""
-        hints, iteration = self._hints(generic.op), self.iterations.of(generic)
-        try:
-            check_dims(iteration, self.sizes)
-        except HintError as error:
-            raise error_at(generic.op, str(error)) from None
-        for key in ((hint.id, name) for hint in hints for name, _ in hint.tiles if name in self.sizes):
-            unit = iteration.unit_of(key[1], self.sizes[key[1]])
-            self.units[key] = math.lcm(self.units.get(key, 1), unit)
 
     def _lower(self, generic: Structured) -> None:
         op = generic.op
@@ -117,22 +114,7 @@ class _HintLowering:
             loops = tiled_loops(hints, iteration, self.sizes, target_of(op), units)
         except HintError as error:
             raise error_at(op, str(error)) from None
-        self._note(op, hints, iteration, units)
-        if loops:
-            op.attributes[TILING] = tiling_attr(loops)
-            self.owner.remark(op, "tiling", _shown(hints, loops, iteration))
-
-    def _hints(self, op: ir.Operation) -> tuple[Hint, ...]:
-        attr = op.attributes[HINTS]
-        # Attributes are uniqued in a context, so thousands of operations share one parsed value.
-        if attr not in self.hints:
-            self.hints[attr] = hints_of(attr, op.location)
-        return self.hints[attr]
-
-    def _note(
-        self, op: ir.Operation, hints: Sequence[Hint], iteration: NamedIteration, units: Mapping[str, int]
-    ) -> None:
-        """Record the dims of hints that an operation follows, and warn about dims that it cannot follow."""
+        # Record the dims of hints that an operation follows, and warn about dims that it cannot follow.
         tiles = name_tiles(hints, iteration, self.sizes, units)
         for hint in hints:
             for name, count in hint.tiles:
@@ -148,6 +130,16 @@ class _HintLowering:
                     self.owner.warn(op, reason)
                 if dims or reason is not None:
                     self.followed.add((hint.id, name))
+        if loops:
+            op.attributes[TILING] = tiling_attr(loops)
+            self.owner.remark(op, "tiling", _shown(hints, loops, iteration))
+
+    def _hints(self, op: ir.Operation) -> tuple[Hint, ...]:
+        attr = op.attributes[HINTS]
+        # Attributes are uniqued in a context, so thousands of operations share one parsed value.
+        if attr not in self.hints:
+            self.hints[attr] = hints_of(attr, op.location)
+        return self.hints[attr]
 
 
 def _shown(hints: Sequence[Hint], loops: Sequence[TiledLoop], iteration: NamedIteration) -> str:

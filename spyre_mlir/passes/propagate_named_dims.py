@@ -93,7 +93,17 @@ class _Propagation:
             dim_names = argument_dims(attributes, self.func.location)
             self.names[argument] = self._argument(f"argument {label}", dim_names, view, sizes)
         for op in ops:
-            self._visit(op)
+            if op.name in VIEWS:
+                self.names[op.results[0]] = viewed(step_of(op), self._of(op.operands[0]))
+            elif op.name in _SAME_DIMS:
+                self.names[op.results[0]] = self._of(op.operands[0])
+            elif op.name == "tensor.insert_slice":
+                self._insertion(op)
+            elif op.name == LOOP:
+                for carried in carried_values(op):
+                    self.names[carried.argument] = self.names[carried.result] = self._of(carried.initial)
+            elif (generic := structured(op, self.known)) is not None and generic.opcode:
+                self._device_op(generic)
         if self.nameless:
             first, *others = self.nameless
             more = f" and {len(others)} more" if others else ""
@@ -127,19 +137,6 @@ class _Propagation:
         return tuple(unnamed(size) for size in view.shape)
 
     # -- operations -----------------------------------------------------------------------------------
-
-    def _visit(self, op: ir.Operation) -> None:
-        if op.name in VIEWS:
-            self.names[op.results[0]] = viewed(step_of(op), self._of(op.operands[0]))
-        elif op.name in _SAME_DIMS:
-            self.names[op.results[0]] = self._of(op.operands[0])
-        elif op.name == "tensor.insert_slice":
-            self._insertion(op)
-        elif op.name == LOOP:
-            for carried in carried_values(op):
-                self.names[carried.argument] = self.names[carried.result] = self._of(carried.initial)
-        elif (generic := structured(op, self.known)) is not None and generic.opcode:
-            self._device_op(generic)
 
     def _of(self, value: ir.Value) -> Names:
         """Return the names of a value; a constant, or a buffer that is not yet written, has no names."""

@@ -65,18 +65,9 @@ class AsmForm:
 def _with_users(operation: ir.Operation, form: AsmForm) -> str:
     """Print a copy whose locations are comment numbers, and replace each location by its comment at the end of line."""
     copy = operation.clone(ip=False).operation
-    comments = _mark(copy, list(_operations(copy)), ir.AsmState(copy))
-    # With local scope each line contains its location itself instead of an alias.
-    marked = replace(form, value_users=False, debug_info=True, local_scope=True, pretty_debug_info=False)
-    lines = []
-    for line in marked.text(copy).splitlines():
-        texts = [comments[int(number)] for number in _MARKED.findall(line) if comments[int(number)]]
-        lines.append(" // ".join([_MARKED.sub("", line), *texts]))
-    return "\n".join(lines) + "\n"
-
-
-def _mark(copy: ir.Operation, operations: list[ir.Operation], state: ir.AsmState) -> list[str]:
-    """Replace all locations by comment numbers, and return the comments."""
+    # Replace all locations by comment numbers, and return the comments.
+    operations = list(_operations(copy))
+    state = ir.AsmState(copy)
     # Names are computed before the locations change because names may come from locations.
     titled = [(op, "", list(op.results)) for op in operations]
     titled += [
@@ -91,7 +82,13 @@ def _mark(copy: ir.Operation, operations: list[ir.Operation], state: ir.AsmState
                 owner.location = location
             else:
                 owner.set_location(location)
-    return comments
+    # With local scope each line contains its location itself instead of an alias.
+    marked = replace(form, value_users=False, debug_info=True, local_scope=True, pretty_debug_info=False)
+    lines = []
+    for line in marked.text(copy).splitlines():
+        texts = [comments[int(number)] for number in _MARKED.findall(line) if comments[int(number)]]
+        lines.append(" // ".join([_MARKED.sub("", line), *texts]))
+    return "\n".join(lines) + "\n"
 
 
 def _operations(operation: ir.Operation) -> Iterator[ir.Operation]:

@@ -105,7 +105,14 @@ class _Writer:
         self.facts, self.bundle = facts, bundle
         self.texts: dict[str, int] = {}
         self.buffers = {item.name: number for number, item in enumerate(facts.buffers)}
-        self.equal = _equal_modules(facts.operations)
+        # For the path of each module the path of the first equal module, which may be the module itself.
+        firsts: dict[str, str] = {}
+        waiting = [root] if (root := module_tree(facts.operations)) else []
+        while waiting:
+            node = waiting.pop()
+            firsts |= dict.fromkeys(node.paths, node.paths[0])
+            waiting.extend(node.children)
+        self.equal = firsts
         self.lines = execute_lines(bundle)
         origins = (operation.origin for operation in facts.operations)
         self.sources = source_lines((origin.file, origin.line) for origin in origins if origin.file)
@@ -349,17 +356,6 @@ def module_rows_of(operations: Sequence[Operation]) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     _add(rows, module_tree(operations) or ModuleNode(("",), tuple(operations), ()), -1, "")
     return rows
-
-
-def _equal_modules(operations: Sequence[Operation]) -> dict[str, str]:
-    """Return for the path of each module the path of the first equal module, which may be the module itself."""
-    firsts: dict[str, str] = {}
-    waiting = [root] if (root := module_tree(operations)) else []
-    while waiting:
-        node = waiting.pop()
-        firsts |= dict.fromkeys(node.paths, node.paths[0])
-        waiting.extend(node.children)
-    return firsts
 
 
 def _add(rows: list[tuple[Any, ...]], node: ModuleNode, parent: int, outer: str) -> None:

@@ -366,7 +366,10 @@ class OperandReader:
         if self._kept is not None and key in self._kept:
             bits = self._kept[key].bits()
             return bits if batch.split else self._kept[key].merged(bits)
-        views = self._views(k, batch, cores)
+        places = list(dict.fromkeys(self._places[k][core] for core in cores))
+        window = batch.split.windows[k] if batch.split else self._inputs[k].boxes[cores[0]].read_window
+        raw = FORMATS[self._plan.design.operands[k].data_format].raw
+        views = CoreViews(self._memories[k], window, places, raw)
         if self._kept is not None:
             self._kept[key] = views.keep()
         tags = (self._inputs[k].region.tag, HOST)
@@ -381,12 +384,6 @@ class OperandReader:
         if plain is not None:
             return plain
         return self._by_core(k, cores, self._bits(k, batch, cores, []))
-
-    def _views(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> CoreViews:
-        places = list(dict.fromkeys(self._places[k][core] for core in cores))
-        window = batch.split.windows[k] if batch.split else self._inputs[k].boxes[cores[0]].read_window
-        raw = FORMATS[self._plan.design.operands[k].data_format].raw
-        return CoreViews(self._memories[k], window, places, raw)
 
     def _load_key(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> _LoadKey | None:
         operand, places = self._inputs[k], self._places[k]

@@ -271,7 +271,18 @@ class Machine:
         design = self.bundle.designs.get(statement.filename)
         if design is None:
             raise SimulationError("design", f"the bundle has no file '{statement.filename}'.")
-        regions = self._regions(design, index)
+        uses = self.bundle.manifest.uses
+        # A manifest that is too short gets the error below and not an IndexError.
+        names = uses[index] if index < len(uses) else ()
+        if len(names) != len(design.operands):
+            text = f"the manifest names {len(names)} buffers for its {len(design.operands)} operands."
+            raise SimulationError("manifest", text, design=design)
+        for name in names:
+            if name not in self.space.regions:
+                raise SimulationError(
+                    "manifest", "the manifest does not describe this buffer.", design=design, tensor=name
+                )
+        regions = tuple(self.space.regions[name] for name in names)
         # Layers share designs, and calls of a program share its bundle.
         plan = self.plans.get(statement.filename)
         if plan is None or plan.design is not design:
@@ -310,20 +321,6 @@ class Machine:
                 text = f"symbol {symbol} is bound to two addresses."
                 raise SimulationError("symbol", text, design=design, address=address)
         return symbols
-
-    def _regions(self, design: Design, index: int) -> tuple[AddressRange, ...]:
-        uses = self.bundle.manifest.uses
-        # A manifest that is too short gets the error below and not an IndexError.
-        names = uses[index] if index < len(uses) else ()
-        if len(names) != len(design.operands):
-            text = f"the manifest names {len(names)} buffers for its {len(design.operands)} operands."
-            raise SimulationError("manifest", text, design=design)
-        for name in names:
-            if name not in self.space.regions:
-                raise SimulationError(
-                    "manifest", "the manifest does not describe this buffer.", design=design, tensor=name
-                )
-        return tuple(self.space.regions[name] for name in names)
 
 
 # Values of the parameters of a bundle that are not addresses: indices that the host reads in arguments.

@@ -56,7 +56,26 @@ def compute(opcode: str, operands: Sequence[Array], work: Work) -> Array:
     """Return the result of one operation on one core, in the numbers of its operands."""
     op = DEVICE_OPS[opcode]
     if op.kind in (Kind.MATMUL, Kind.CONVOLUTION):
-        return _matmul(operands, work)
+        # Contract the labels that both inputs have and the result lacks; labels of all three are batches.
+        # Leading axes before the axes of labels, such as an axis of cores, are broadcast batches.
+        has_left, has_right, has_out = work.varies
+        axes = range(len(has_out))
+        front = operands[0].ndim - len(has_out)
+        batch = [a for a in axes if has_left[a] and has_right[a] and has_out[a]]
+        rows = [a for a in axes if has_left[a] and not has_right[a]]
+        columns = [a for a in axes if has_right[a] and not has_left[a]]
+        inner = [a for a in axes if has_left[a] and has_right[a] and not has_out[a]]
+        # The last bit of a float32 product depends on the shape, and so on the slices of the cores.
+        lhs, rhs = (operand.astype(work.accumulator, copy=False) for operand in operands)
+        with np.errstate(all="ignore"):
+            product = np.matmul(
+                _grouped(lhs, front, batch, rows, inner), _grouped(rhs, front, batch, inner, columns)
+            )
+        order = [*batch, *rows, *columns, *(a for a in axes if a not in {*batch, *rows, *columns})]
+        sizes = [(lhs if has_left[a] else rhs).shape[front + a] if has_out[a] else 1 for a in axes]
+        result = product.astype(np.float32, copy=False)
+        result = result.reshape(*product.shape[:front], *(sizes[a] for a in order))
+        return result.transpose(*range(front), *(front + int(place) for place in np.argsort(order)))
     if op.kind is Kind.GATHER:
         # The positions were checked before.
         return np.take_along_axis(operands[1], operands[0].view(np.int32), work.reduced[0])
@@ -92,31 +111,6 @@ def _reduced(combine: str, elements: Array, axes: tuple[int, ...]) -> Array:
         for axis in order[1:]:
             total = function.reduce(total, axis, keepdims=True)
         return np.asarray(total, elements.dtype)
-
-
-def _matmul(operands: Sequence[Array], work: Work) -> Array:
-    """Contract the labels that both inputs have and the result lacks; labels of all three are batches.
-
-    Leading axes before the axes of labels, such as an axis of cores, are broadcast batches.
-    """
-    has_left, has_right, has_out = work.varies
-    axes = range(len(has_out))
-    front = operands[0].ndim - len(has_out)
-    batch = [a for a in axes if has_left[a] and has_right[a] and has_out[a]]
-    rows = [a for a in axes if has_left[a] and not has_right[a]]
-    columns = [a for a in axes if has_right[a] and not has_left[a]]
-    inner = [a for a in axes if has_left[a] and has_right[a] and not has_out[a]]
-    # The last bit of a float32 product depends on the shape, and so on the slices of the cores.
-    lhs, rhs = (operand.astype(work.accumulator, copy=False) for operand in operands)
-    with np.errstate(all="ignore"):
-        product = np.matmul(
-            _grouped(lhs, front, batch, rows, inner), _grouped(rhs, front, batch, inner, columns)
-        )
-    order = [*batch, *rows, *columns, *(a for a in axes if a not in {*batch, *rows, *columns})]
-    sizes = [(lhs if has_left[a] else rhs).shape[front + a] if has_out[a] else 1 for a in axes]
-    result = product.astype(np.float32, copy=False)
-    result = result.reshape(*product.shape[:front], *(sizes[a] for a in order))
-    return result.transpose(*range(front), *(front + int(place) for place in np.argsort(order)))
 
 
 def _grouped(array: Array, front: int, *groups: list[int]) -> Array:
