@@ -7,8 +7,6 @@ is a parameter of the bundle. Both have ``sdsc.index_bounds`` (``dialects/sdsc.p
 error, and a negative index counts from the end. Slices use the result as an offset; it is constant during a run.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping
