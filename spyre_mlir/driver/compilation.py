@@ -25,9 +25,9 @@ from spyre_mlir.driver.build import Built, build
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.driver.program import Program, Provenance
 from spyre_mlir.driver.program_cache import ProgramCache
+from spyre_mlir.driver.program_figures import host_work_warning
 from spyre_mlir.driver.program_findings import Trials, program_findings
 from spyre_mlir.driver.program_state import StateRequest
-from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import CompileError, HostWorkWarning, PassWarning, shown_path, without_causes
 from spyre_mlir.faults import faults_reported

@@ -27,12 +27,12 @@ from spyre_mlir.driver.program_figures import (
     notebook_html,
     program_bound,
     program_metrics,
+    summarize_steps,
 )
 from spyre_mlir.driver.program_folder import read_program, write_program
 from spyre_mlir.driver.program_state import resident_state
 from spyre_mlir.driver.report_files import program_report, write_report
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers, sequences
-from spyre_mlir.driver.steps_summary import summarize_steps
 from spyre_mlir.driver.stored_program import StoredProgram, reduced
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.faults import entry_points
@@ -407,7 +407,7 @@ class Program:
         restore = self._provenance.restore or functools.partial(Program.restored, numerics=self.numerics)
         return reduced(self.stored, restore, self._built, self.arrays, self.signature, self.state)
 
-    # Figures, which need no run (``program_figures.py``, ``steps_summary.py``, ``report_files.py``).
+    # Figures, which need no run (``program_figures.py``, ``program_figures.py``, ``report_files.py``).
 
     @functools.cached_property
     def timelines(self) -> list[Timeline]:

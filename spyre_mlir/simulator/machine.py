@@ -41,7 +41,15 @@ from spyre_mlir.bundle.transfer import (
     part_of,
 )
 from spyre_mlir.records import dataclass
-from spyre_mlir.simulator.access import Access, OperandAccesses, access_error, resolve, rows_bytes
+from spyre_mlir.simulator.access import (
+    Access,
+    OperandAccesses,
+    access_error,
+    relayout,
+    relayout_again,
+    resolve,
+    rows_bytes,
+)
 from spyre_mlir.simulator.batch_run import BatchRun, ResultWriter
 from spyre_mlir.simulator.memory import (
     HOST,
@@ -56,7 +64,6 @@ from spyre_mlir.simulator.memory import (
 )
 from spyre_mlir.simulator.plan import Plan, make_plan
 from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
-from spyre_mlir.simulator.ring_transfers import relayout, relayout_again
 from spyre_mlir.simulator.run_outcome import (
     ExecuteStatistics,
     IntegerRangeError,

@@ -168,7 +168,7 @@ class _Source:
 
 def _warn_of_host_work(program: Program) -> None:
     """Warn on stderr if the host has much work, unless the log level is error."""
-    from spyre_mlir.driver.steps_summary import host_work_warning
+    from spyre_mlir.driver.program_figures import host_work_warning
 
     sentence = host_work_warning(program.steps, program.remarks)
     if sentence and logs.shows(logging.WARNING):

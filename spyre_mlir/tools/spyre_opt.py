@@ -173,8 +173,7 @@ class _ToolRun:
 
     def _verified(self, text: str | None) -> str | bytes | None:
         """Check diagnostics against the comments; return an empty result for an expected error, None for mismatches."""
-        from spyre_mlir.diagnostics import diagnostics_of, of_remark
-        from spyre_mlir.tools._verify_diagnostics import mismatches
+        from spyre_mlir.diagnostics import diagnostics_of, mismatches, of_remark
 
         # The expectations are in comments, which the parser drops, so the text is read here.
         text = files.read_text(self.options.input) if text is None else text
