@@ -213,7 +213,8 @@ def _rows(plan: Plan, extents: Sequence[int]) -> int:
 # Relayout over the ring: every core gathers its part of a buffer from the LX of the cores that hold it.
 #
 # A *piece* is the part of one slice of the source that a core needs. It comes from the nearest core that holds the
-# slice; ties go to the lower core id. All cores read before any core writes. Bits are copied unchanged, including padding.
+# slice; ties go to the lower core id. All cores read before any core writes. Bits are copied unchanged, including
+# padding.
 
 
 @dataclass(frozen=True)

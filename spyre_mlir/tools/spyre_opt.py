@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from spyre_mlir.diagnostics import Diagnostic
     from spyre_mlir.mlir import ir
     from spyre_mlir.pipelines import Pipeline, Printing, Timing
-    from spyre_mlir.pipelines.printing import AsmForm
-    from spyre_mlir.pipelines.reproducer import CrashReproducer
+    from spyre_mlir.pipelines.printing import AsmForm, CrashReproducer
     from spyre_mlir.remarks import Remark, Remarks
 
 
@@ -131,7 +130,7 @@ class _ToolRun:
                 diagnostic for diagnostic in collected if "'mlir_reproducer'" not in diagnostic.message
             ]
             if self.options.mlir_generate_reproducer:
-                from spyre_mlir.pipelines.reproducer import Reproducer
+                from spyre_mlir.pipelines.printing import Reproducer
 
                 reproducer = Reproducer(str(self.pipeline), self.options.verify_each)
                 files.write_text(self.options.mlir_generate_reproducer, reproducer.text(operation))
@@ -227,7 +226,7 @@ def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
     _require_printed(printing, pipeline)
     reproducer = None
     if path := options.mlir_pass_pipeline_crash_reproducer:
-        from spyre_mlir.pipelines.reproducer import CrashReproducer
+        from spyre_mlir.pipelines.printing import CrashReproducer
 
         is_local = options.mlir_pass_pipeline_local_reproducer
         reproducer = CrashReproducer(path, pipeline, options.verify_each, is_local)
@@ -323,7 +322,7 @@ def _chunks(options: argparse.Namespace) -> Iterator[str | None]:
 def _reproduced(options: argparse.Namespace, chunks: Sequence[str | None]) -> Pipeline:
     """Return the pipeline in the reproducer resource of the input, which also determines --verify-each."""
     from spyre_mlir.pipelines import Pipeline
-    from spyre_mlir.pipelines.reproducer import Reproducer
+    from spyre_mlir.pipelines.printing import Reproducer
 
     text = files.read_text(options.input) if chunks[0] is None else chunks[0]
     reproducer = Reproducer.parse(text, "-" if options.input == "-" else options.input)

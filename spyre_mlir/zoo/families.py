@@ -727,7 +727,7 @@ _IMAGES = {
 
 # Families of linear layers: MLPs, adapters, heads, experts, recommendation, 8-bit weights, norms, transposes.
 
-_WEIGHT_STREAM = "Columns of the weight over cores, each read once; the few rows lie in every core"
+_COLUMNS = "Columns of the weight over cores, each read once; the few rows lie in every core"
 _ONE_PASS = "Rows over cores, one pass with all between in LX, each number read and written once"
 
 
@@ -831,7 +831,7 @@ def _one_pass(
 def _linear(rows: int, columns: int) -> Family:
     return Family(
         lambda: (nn.Linear(HIDDEN, columns, bias=False), ((rows, HIDDEN),)),
-        f"{_WEIGHT_STREAM}; columns that 32 does not divide in uneven slices.",
+        f"{_COLUMNS}; columns that 32 does not divide in uneven slices.",
         2 * (HIDDEN * columns + rows * (HIDDEN + columns)),
         rows * HIDDEN * columns,
     )
@@ -840,7 +840,7 @@ def _linear(rows: int, columns: int) -> Family:
 def _swiglu(rows: int) -> Family:
     return Family(
         lambda: (SwiGlu(HIDDEN, INNER), ((rows, HIDDEN),)),
-        f"{_WEIGHT_STREAM}; the gated product stays in LX, cut along the columns that the last product sums over.",
+        f"{_COLUMNS}; the gated product stays in LX, cut along the columns that the last product sums over.",
         2 * (3 * HIDDEN * INNER + 2 * rows * HIDDEN),
         3 * rows * HIDDEN * INNER,
     )
@@ -850,7 +850,7 @@ def _lora(rows: int, rank: int) -> Family:
     weights = HIDDEN * HIDDEN + 2 * HIDDEN * rank
     return Family(
         lambda: (Lora(HIDDEN, rank), ((rows, HIDDEN),)),
-        f"{_WEIGHT_STREAM}; the adapter's product of {rank} columns by rows, its result added where the large one lies.",
+        f"{_COLUMNS}; the adapter's product of {rank} columns by rows, its result added where the large one lies.",
         2 * (weights + 2 * rows * HIDDEN),
         rows * weights,
     )
@@ -869,7 +869,7 @@ def _top_two(rows: int, inner: int, experts: int) -> Family:
     weights = 3 * HIDDEN * inner
     return Family(
         lambda: (TopTwo(HIDDEN, inner, experts), ((rows, HIDDEN),)),
-        f"{_WEIGHT_STREAM}; the weights of all experts once, for with many tokens each is wanted.",
+        f"{_COLUMNS}; the weights of all experts once, for with many tokens each is wanted.",
         2 * (experts * weights + experts * HIDDEN + 2 * rows * HIDDEN),
         rows * (2 * weights + experts * HIDDEN),
     )
@@ -900,7 +900,7 @@ def _dlrm(batch: int, tables: int, rows: int, width: int) -> Family:
 def _eight_bits(rows: int, columns: int, dtype: torch.dtype) -> Family:
     return Family(
         lambda: (Fp8Linear(HIDDEN, columns, dtype), ((rows, HIDDEN),)),
-        f"{_WEIGHT_STREAM}, as 8 bits that are widened in LX.",
+        f"{_COLUMNS}, as 8 bits that are widened in LX.",
         HIDDEN * columns + 2 * columns + 2 * rows * (HIDDEN + columns),
         rows * HIDDEN * columns,
     )
