@@ -145,8 +145,8 @@ class Registry(Generic[_Kind]):
             return self.classes[name]
         names = self.names()
         hint = suggestion(name, names)
-        there = f"{hint} There are" if hint else "there are"
-        raise self.error(f"There is no {self.noun} '{name}'; {there} {', '.join(names)}.")
+        sentence = f"There is no {self.noun} '{name}'; the {self.noun}s are {', '.join(names)}"
+        raise self.error(f"{sentence} ({hint})." if hint else f"{sentence}.")
 
     def make(self, name: str, **options: Any) -> _Kind:
         """Create the algorithm with a name; the ``options`` are fields of its class."""

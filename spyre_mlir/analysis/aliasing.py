@@ -158,7 +158,10 @@ class AliasAnalysis:
         if layout is None:
             op = defining_op(value)
             owner = op or value.owner.owner.operation
-            raise error_at(owner, f"{'this tensor' if op else 'an argument'} has no #stick.layout")
+            raise error_at(
+                owner,
+                f"{'this tensor' if op else 'an argument'} has no #stick.layout; run choose-layouts first",
+            )
         return layout
 
     def space(self, op: ir.Operation) -> tuple[str, Space, tuple[ir.Value, ...]]:

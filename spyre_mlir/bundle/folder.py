@@ -78,6 +78,9 @@ STEPS = "program.json"
 #: The file of a folder that holds a program for each of many sizes (``spyre_mlir/frontend/dynamic.py``).
 SIZES = "sizes.json"
 
+#: Remedy of messages about a folder without a bundle.
+HOW_TO_WRITE = "spyre-compile -o and Program.save write one"
+
 _DESIGN = re.compile(r"sdsc_[0-9]{1,9}\.json")
 
 #: The file name of a design from another writer; the file is in the folder itself.
@@ -161,13 +164,15 @@ def read_bundle(folder: str | Path, ignored: list[str] | None = None) -> Bundle:
     """
     folder = Path(folder)
     if not is_folder(folder):
-        raise CompileError("There is no bundle folder with this name.", str(folder))
+        raise CompileError(f"There is no bundle folder with this name; {HOW_TO_WRITE}.", str(folder))
     if is_program(folder):
         first = min((path.parent for path in folder.glob(f"*/{PROGRAM}")), default=folder / "device_0")
         raise CompileError(f"The folder holds several bundles; name one, as in '{first}'.", str(folder))
     if is_foreign(folder):
         return _read_foreign(folder, [] if ignored is None else ignored)
     program = folder / PROGRAM
+    if not any(os.path.lexists(folder / name) for name in (PROGRAM, MANIFEST)):
+        raise CompileError(f"There is no bundle in this folder; {HOW_TO_WRITE}.", str(folder))
     parameters, statements = parse_program(read_text(program), str(program))
     # The manifest first: it names the target for which the designs are read.
     value = load(folder / MANIFEST).value

@@ -108,7 +108,8 @@ class _Lowering:
     def __init__(self, module: ir.Operation) -> None:
         funcs = functions(module)
         if len(funcs) != 1:
-            raise CompileError(f"a bundle needs one function with a body, but this module has {len(funcs)}")
+            count = f"this module has {len(funcs)}; compile one func.func per file"
+            raise CompileError(f"a bundle needs one function with a body, but {count}")
         self.module = module
         (func,) = funcs
         self.func = func

@@ -145,7 +145,9 @@ class Machine:
             if image is not None:
                 load = functools.partial(load_image, address=0, argument=argument, image=image)
             elif name not in arrays:
-                raise SimulationError("argument", "no array was given for this input.", tensor=name)
+                raise SimulationError(
+                    "argument", "no array was given for this input; give an array with its name.", tensor=name
+                )
             else:
                 array = np.asarray(arrays[name])
                 check_array(argument, array)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from spyre_mlir.bundle import read_bundle
 from spyre_mlir.bundle.conformance import Weight, check_folder
-from spyre_mlir.bundle.folder import is_foreign, is_program
+from spyre_mlir.bundle.folder import HOW_TO_WRITE, is_foreign, is_program
 from spyre_mlir.bundle.model import Bundle, executes_of
 from spyre_mlir.bundle.validate import validate, validate_sequence
 from spyre_mlir.errors import CompileError, counted
@@ -58,7 +58,7 @@ def _parser() -> ArgumentParser:
 def _conforms(folder: Path) -> bool:
     """Print the differences from the designs of torch-spyre; return whether none of them may matter."""
     if not folder.is_dir():
-        raise CompileError("There is no bundle folder with this name.", str(folder))
+        raise CompileError(f"There is no bundle folder with this name; {HOW_TO_WRITE}.", str(folder))
     count, findings = check_folder(folder)
     for finding in findings:
         print(finding)

@@ -70,7 +70,7 @@ def test_bit_true_numbers_lose_a_bit(folder):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": X}, "error: tensor 'y': no array was given for this input.\n"),
+        ({"x": X}, "error: tensor 'y': no array was given for this input; give an array with its name.\n"),
         ({"x": X, "y": X, "w": X}, "error: tensor 'w': there is no such input; the inputs are x, y.\n"),
         ({"x": X, "arr_0": X}, "error: Input 'x' is given twice, by name and by position.\n"),
         ({"arr_2": X}, "error: Array 'arr_2' has no argument: the program has 2 inputs.\n"),
