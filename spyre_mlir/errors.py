@@ -155,7 +155,7 @@ class UnsupportedDtypeError(CompileError, RuntimeError):
 
 
 class AlgorithmError(CompileError):
-    """A failure or an invalid result of a user-defined algorithm; the compiler does not try an alternative."""
+    """A user-defined algorithm failed or returned an invalid result; the compiler does not try an alternative."""
 
 
 class _BriefWarning(UserWarning):

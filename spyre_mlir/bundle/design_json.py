@@ -248,7 +248,7 @@ def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:
         scale={dim: scales[dim] for dim in order},
         start=start,
         gap=gaps,
-        beside=dict(zip(dims[:-1], counts[:-1], strict=True)),
+        other_elements=dict(zip(dims[:-1], counts[:-1], strict=True)),
     )
     return replace(operand, held=_read_held(node, operand))
 
@@ -293,7 +293,7 @@ def _read_halos(node: Field, operand: Operand, sizes: dict[str, int]) -> dict[st
     for dim, slices in operand.held.slices.items() if operand.held is not None else ():
         folds, size = node["coordinates_"]["coordInfo"][dim]["folds"], sizes[dim]
         functions, counts = folds["dim_prop_func"].items(), folds["dim_prop_attr"].items()
-        if not functions or dim == operand.stick_dim or dim in operand.beside:
+        if not functions or dim == operand.stick_dim or dim in operand.other_elements:
             continue
         before, share = -functions[0]["Affine"]["beta_"].integer(), -(-size // slices)
         reach = counts[-1]["factor_"].integer()
@@ -427,8 +427,8 @@ def _layouts(design: Design) -> Json:
     for i, operand in enumerate(design.operands):
         layout = {
             "layoutDimOrder_": list(operand.dim_order),
-            "stickDimOrder_": [*operand.beside, operand.stick_dim],
-            "stickSize_": [*operand.beside.values(), operand.stick_elements],
+            "stickDimOrder_": [*operand.other_elements, operand.stick_dim],
+            "stickSize_": [*operand.other_elements.values(), operand.stick_elements],
         }
         first = layouts.setdefault(operand.role, layout)
         one, other = (
@@ -529,7 +529,7 @@ def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
         elif is_sparse:
             count = lanes
         distance = count
-        if dim == operand.stick_dim or dim in operand.beside:
+        if dim == operand.stick_dim or dim in operand.other_elements:
             sticks, count = [("elem_arr_1", -(-count // lanes), lanes)], lanes
     folds = [("core_fold", splits, distance), ("corelet_fold", 1, 0), ("row_fold", 1, 0), *sticks]
     folds.append(("elem_arr_0", count, 0 if is_sparse else 1))

@@ -172,7 +172,7 @@ def read_bundle(folder: str | Path, ignored: list[str] | None = None) -> Bundle:
         return _read_foreign(folder, [] if ignored is None else ignored)
     program = folder / PROGRAM
     if not any(os.path.lexists(folder / name) for name in (PROGRAM, MANIFEST)):
-        raise CompileError(f"There is no bundle in this folder; {HOW_TO_WRITE}.", str(folder))
+        raise CompileError(f"The folder does not contain a bundle; {HOW_TO_WRITE}.", str(folder))
     parameters, statements = parse_program(read_text(program), str(program))
     # The manifest first: it names the target for which the designs are read.
     value = load(folder / MANIFEST).value
@@ -654,7 +654,7 @@ def _transfer(design: Design, operand: Operand) -> tuple[tuple[int, ...], Transf
     host = {dim: prod(shape[place + 1 :]) for place, dim in enumerate(order)}
     sticks = dict(zip(operand.dim_order, memory_strides(design, operand), strict=True))
     inside, stride = {}, 1
-    for dim in (*operand.beside, operand.stick_dim):
+    for dim in (*operand.other_elements, operand.stick_dim):
         inside[dim] = stride
         stride *= operand.per_stick(dim)
     loops: list[tuple[int, int, int]] = []

@@ -371,9 +371,8 @@ def _is_file(source: str | Path) -> bool:
         require_mlir(str(source))
         if isinstance(source, str) and not source.endswith(".mlir"):
             if source.startswith("zoo:"):
-                name = source.removeprefix("zoo:")
                 raise CompileError(
-                    f"{shown_path(source)} is a program of the zoo; give *spyre_mlir.zoo.load({name!r})."
+                    f"{shown_path(source)} is a program of the zoo; give *spyre_mlir.zoo.load({source[4:]!r})."
                 )
             raise CompileError(
                 f"{shown_path(source)} is neither the text of a module nor the path of an .mlir file; give a PyTorch "

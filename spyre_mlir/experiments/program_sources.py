@@ -179,7 +179,7 @@ def _parsed_reference(reference: str) -> tuple[str, str, list[Any], dict[str, An
     return match["module"], match["function"], arguments, keywords
 
 
-# The source files of a user-defined function: its module, and all modules that the module imports.
+# The source files of functions that return programs: the module of a function, and all modules that the module imports.
 #
 # Files are read, not run. Files of Python and of installed packages do not count, except for the package of the
 # function. Files that are not Python, such as weights, do not count either.

@@ -424,7 +424,7 @@ def export(
         convert_copied_values(program.graph)
         table = decomposition_table(precision) | grouped_products() | random_forms()
         own_written_results(program.graph, table)
-        program = decomposed(program, table if wider is None else wider.over(table))
+        program = decomposed(program, table if wider is None else wider.added_to(table))
         placeholders = program.graph.find_nodes(op="placeholder")
         for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
             # The key is the name, because decomposition has built a new graph.
@@ -622,7 +622,7 @@ class WiderForms:
                 calls.add(key)
         return is_new
 
-    def over(self, forms: Forms) -> Forms:
+    def added_to(self, forms: Forms) -> Forms:
         """Return decompositions in which the added calls use PyTorch's decomposition."""
         return {**forms, **{operator: self._form(operator, forms.get(operator)) for operator in self._calls}}
 

@@ -54,7 +54,7 @@ _MOST_HIDDEN = 10_000
 
 
 def contents(value: Any) -> dict[Key, Any] | None:
-    """Parts of a container or of a user-defined object, in order; None for a constant or a leaf."""
+    """Parts of a container, or of an object of any class, in order; None for a constant or a leaf."""
     kind = type(value)
     if kind in _ATOMS or isinstance(value, LEAVES) or isinstance(value, _OPAQUE):
         return None

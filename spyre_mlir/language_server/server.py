@@ -419,7 +419,7 @@ def renamed(document: Document, position: TextPosition, name: str) -> Json:
     """Return the edits that rename the name at a position; ``ProtocolError`` if this would change a binding."""
     uses = _references(document, position)
     if not uses:
-        raise ProtocolError("There is no name with a definition here.")
+        raise ProtocolError("The cursor is not on a name with a definition.")
     sigil = uses[0].name[0]
     new = name if name.startswith(sigil) else sigil + name
     if not re.fullmatch(NAME, new):

@@ -117,7 +117,7 @@ class ApplyPrecision(Pass):
             for op in [op.operation for op in block.operations]:
                 rewrite(op)
         # Last, because demotion decides which matmuls have 16-bit results.
-        for op in amplified(block):
+        for op in feeding_exponentials(block):
             op.attributes[sdsc.AMPLIFIED] = ir.UnitAttr.get()
         for op in wide_sums(block):
             op.attributes[sdsc.WIDE_SUM] = ir.UnitAttr.get()
@@ -471,7 +471,7 @@ def unrounded(block: ir.Block, parameters: frozenset[int]) -> tuple[set[ir.Value
     return analysis.unrounded, analysis.required
 
 
-def amplified(block: ir.Block) -> Iterator[ir.Operation]:
+def feeding_exponentials(block: ir.Block) -> Iterator[ir.Operation]:
     """Yield the matmuls with a 16-bit result that reaches an exponential: a rounding error d changes it by exp(d).
 
     Sums, masks, scales and views may come between. A maximum that is subtracted does not count as another path.

@@ -62,7 +62,7 @@ class EvictAndReload(BeforePlanning):
     def _move(self, func: ir.Operation, evaluator: Evaluator) -> None:
         usage = usage_of(func)
         eligible, space = self.eligible(usage, evaluator), MemorySpace.of_lx(usage.memory.target)
-        # All buffers fit, so there is no reason to spill.
+        # All buffers fit, so none is spilled.
         if fit(eligible, space):
             return
         moving = _movable_buffers(usage, eligible)

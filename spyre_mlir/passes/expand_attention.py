@@ -308,7 +308,7 @@ class AttentionFactors:
     """Iteration dims of all operations of an attention as products of common factors.
 
     ``whole_heads`` leaves keys and values repeated for each head, so that heads are one factor, as hints name them.
-    ``by_result`` has the factors of each iteration dim, by result. ``Inexpressible`` if there are no common factors.
+    ``by_result`` has the factors of each iteration dim, by result. ``Inexpressible`` without common factors.
     """
 
     def __init__(self, attention: Attention, *, whole_heads: bool) -> None:

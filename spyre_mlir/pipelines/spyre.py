@@ -47,7 +47,7 @@ def _if(is_enabled: bool, *entries: Entry) -> tuple[Entry, ...]:
 def _pass(name: str, **options: Any) -> PipelineStep:
     """Return the step of one of our passes with options."""
     pass_class = passes.find(name)
-    assert pass_class is not None, f"there is no pass {name}"
+    assert pass_class is not None, f"unknown pass {name}"
     return PipelineStep.of(pass_class(**options))
 
 

@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         files.write_text(options.output, offsets_table(names, best.addresses))
     stream = sys.stderr if options.output == "-" else sys.stdout
     print(best.summary if len(solvers) == 1 else _comparison(runs, refusals), file=stream)
-    # A failure of a user-defined solver is an error; a solver with a missing package is not.
+    # An exception of a user-defined solver is an error; a solver with a missing package is not.
     return int(any(isinstance(error, AlgorithmError) for error in refusals.values()))
 
 

@@ -310,7 +310,7 @@ def test_algorithms_of_installed_packages_are_part_of_the_key(tmp_path: Path) ->
     ("keywords", "message"),
     [
         ({"layout_solvr": ["greedy"]}, "There is no option 'layout_solvr' to sweep; there are layout_solver,"),
-        ({"layout_solver": ["gredy"]}, "The axis 'layout_solver': There is no solver 'gredy'; the solvers are greedy, "),
+        ({"layout_solver": ["gredy"]}, "The axis 'layout_solver': There is no solver 'gredy'; the solvers are "),
         ({"cost_model": ["none"]}, "The axis 'cost_model': There is no cost model 'none'; there are analytic"),
         ({"tiling": [3]}, "The axis 'tiling': a tiling is given by its name, not 3."),
         ({"sencores": [4, "many"]}, "The axis 'sencores': The option 'sencores' of the spyre pipeline must be"),

@@ -383,7 +383,7 @@ WRONG_COMMANDS = {
     "run DIR": "no array was given for this input; give an array with its name",
     "run DIR --inputs MLIR": "not an archive of numpy arrays: .*; numpy.savez writes one",
     "validate MLIR": "There is no bundle folder with this name; spyre-compile -o",
-    "validate EMPTY": "There is no bundle in this folder; spyre-compile -o",
+    "validate EMPTY": "The folder does not contain a bundle; spyre-compile -o",
     "validate BROKEN": "sdsc_0.json: error: The file is missing from the bundle",
     "report": "One of DIR, --layout and --lx is required",
     "report DIR -o x.pdf": "must end in .html, .json or .svg",
