@@ -47,10 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser("spyre-validate", __doc__)
-    parser.add_argument("folder", metavar="DIR", help="the folder of a bundle, or of a program of several")
-    text = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
+    parser.add_argument(
+        "folder", metavar="DIR", help="folder of a bundle, or of a program of several bundles"
+    )
+    text = (
+        "fraction of LX, 0 to below 1, that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
+    )
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=text)
-    text = "compare the designs with what torch-spyre writes; exit status 1 if that may matter"
+    text = "compare the designs with the output of torch-spyre; exit status 1 if a difference may matter"
     parser.add_argument("--conformance", action="store_true", help=text)
     return parser
 
