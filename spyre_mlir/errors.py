@@ -178,7 +178,7 @@ class HostWorkWarning(_BriefWarning):
 
 
 class FallbackWarning(_BriefWarning):
-    """An operation on device tensors runs on the host; the text has the reason. Issued once per operation."""
+    """An operation on device tensors runs on the host; issued once per operation, with the reason."""
 
 
 class RecompileWarning(_BriefWarning):

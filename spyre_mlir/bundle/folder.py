@@ -300,8 +300,17 @@ def derive(
 ) -> Bundle:
     """Return the bundle of a program without a manifest; ``names`` are the tensor names of each design.
 
-    The designs must be sound (``require_sound``). A size that is known only at run time has its largest
-    value. ``CompileError`` for values that are not addresses.
+    The manifest follows from the addresses. Each operand of an execute accesses a range of bytes of one base: a
+    parameter, an allocation, LX, an absolute address or an unbound symbol; the range covers all cores and all
+    iterations of the loops around the execute. Ranges of absolute addresses, and of LX, that overlap form one area;
+    all ranges of a parameter or an allocation form one area. An area is a buffer of the manifest. Outside of LX and
+    of allocations it is also an argument: an input if its first access reads, and a result if any access writes.
+
+    A size that is known only at run time has its largest value. The designs must be sound (``require_sound``), and
+    each address must be one base plus a number of bytes per iteration. The work is linear in the number of executes
+    times cores, after a sort of the ranges.
+
+    Raises ``CompileError`` for values that are not addresses, and for operands whose cores have several bases.
     """
     largest = {
         parameter.name: parameter.max_value for parameter in parameters if parameter.max_value is not None

@@ -156,7 +156,7 @@ class HostAttr(Sdsc.Attribute, name="host"):
 
 
 class CloneOp(Sdsc.Operation, name="clone"):
-    """Copy ``source`` into its own buffer, ``result``. Not pure: two clones of one tensor are two buffers.
+    """Copy ``source`` into its own buffer, ``result``; not pure, because two clones of one tensor are two buffers.
 
     ``%1 = "sdsc.clone"(%0) : (tensor<64x64xf16>) -> tensor<64x64xf16>``
     """

@@ -203,8 +203,10 @@ class StickLayout:
 
     @property
     def tiled_dims(self) -> tuple[int, ...]:
-        """The stick dims as RFC 0047 counts them, innermost last: the dims whose positions in a stick are
-        the innermost device dims. Most layouts have one; ``tiled`` layouts and sticks of several dims have more.
+        """The stick dims as RFC 0047 counts them, innermost last.
+
+        These are the dims whose positions in a stick are the innermost device dims. Most layouts have one;
+        ``tiled`` layouts and sticks of several dims have more.
         """
         if len(self.stick_digits) > 1:
             return self.stick_dims

@@ -15,7 +15,17 @@ over the states of a tensor and of its operands, in whole picoseconds (``cost/of
 - an iter_arg has one layout before, in and after its loop.
 
 The sections below contain the states of each tensor, the op layouts of a node, the requested layouts, the cost of
-reading and the reader candidates; ``optimization/elimination.py`` finds the smallest sum.
+reading and the reader candidates.
+
+Search. A table over one tensor has the cost of writing each state, a table over two tensors the cost of reading one
+for the other, infinite where no op layout fits. The cost of a program is the sum of one entry per table, so the
+cheapest program is a minimum of a sum of small tables, which bucket elimination finds (``optimization/elimination.py``).
+
+Invariant. Each state contains a layout that its producer can write, so a finite sum is a program that can run; pins and
+arguments restrict states, and a tensor without states is a ``LayoutError``. Complexity: a tensor of s produced layouts
+and at most r useful relayouts has O(s * 2^r) states, with r bounded by ``MAX_RELAYOUTS``; a table has at most the
+product of two such numbers of entries. Domains and tables of recent programs are cached, because the programs that
+tiling and division evaluate differ in few tensors.
 """
 
 from __future__ import annotations

@@ -9,10 +9,21 @@ Conflicts represent the constraints of addresses: a conflict is a set of buffers
 is spilled. Selecting, packing, and selecting again with the conflict of a set that could not be packed ends with the
 optimum (logic-based Benders decomposition; Hooker and Ottosson, 2003).
 
-This is the temporal knapsack problem (Bartlett et al., 2005). The bounds that guide the search are in
-``optimization/lagrange.py``; the problem is reduced first. A time is not a point if no buffer ends before the next
-start. And if i is live whenever j is, is at least as large, saves at most as much and is in no in-place pair, then i
-is spilled before j: j could have the address of i.
+This is the temporal knapsack problem (Bartlett et al., 2005): one row per time, with a need of bytes to free.
+
+Reduction. Times at which no buffer ends before the next start are dropped, because the next start has a higher load.
+If i is live whenever j is, is at least as large, saves at most as much and is in no in-place pair, then i is spilled
+before j: j could have the address of i.
+
+Search. Lagrange multipliers of the rows (``optimization/lagrange.py``) bound the loss from below. A sweep over the
+times (``sweep``) is a dynamic program over the sets of spilled live buffers. A sweep keeps at most ``width`` states
+per time: the lowest bound of the dropped states is a proven bound, and the result is exact if no state is dropped. If
+the bounds of the first, narrow sweep do not meet, branch and bound on the rows follows, for few rows, and then sweeps
+of 8 times the width.
+
+Invariant. ``bound <= least loss <= limit`` at all times; the search ends when the two are equal, or the budget of
+steps is used. Complexity: a sweep decides each buffer once per state, O(buffers * width) steps. Steps, and not
+seconds, limit the search, so that all machines give the same result.
 """
 
 from __future__ import annotations
