@@ -229,6 +229,7 @@ def ineligibility_reasons(buffer: BufferAccesses, usage: Usage) -> tuple[Reason,
 
 
 def _reasons(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
+    """Yield the reasons why a buffer cannot be in LX, in any order."""
     if buffer.root in usage.results:
         yield eligibility.ReadByHost()
     if sdsc.EVICTED in buffer.writes[0].user.op.attributes:

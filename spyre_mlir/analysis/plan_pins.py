@@ -306,6 +306,7 @@ def core_order_of(division: Division) -> tuple[int, ...]:
 
 
 def _operation(memory: AliasAnalysis, op: ir.Operation) -> PlannedOperation:
+    """Return the entry of an operation in a plan file; ``CompileError`` for a decision that a plan cannot express."""
     name, result = sdsc.name_of(op), op.results[0]
     if name is None:
         raise error_at(op, "this operation has no sdsc.name; run name-operations first")

@@ -82,6 +82,7 @@ def read_design(value: Json, filename: str, target: Target) -> ReadDesign:
 
 
 def _read(root: Field, target: Target) -> Design:
+    """Return the design that a JSON object in canonical form describes; ``CompileError`` names the wrong field."""
     key, body = root.only_member()
     index, _, function = key.partition("_")
     if not (index.isdecimal() and function):
@@ -212,6 +213,7 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
 
 
 def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:
+    """Return an operand from its allocation (``node``), its tensor (``label``) and the layouts of the roles."""
     role = label["dsType_"].text()
     layout = layouts[role]
     dims, counts = layout["stickDimOrder_"].texts(), layout["stickSize_"].integers()
@@ -389,6 +391,7 @@ def _padding_sizes(design: Design, sizes: dict[str, int] | None = None) -> Json:
 
 
 def _configuration(design: Design) -> Json:
+    """Return the fields of a design other than its operands: sizes, slices, data stages and constants."""
     # The last slice may be shorter: ss_ is the full share, el_ the share of the last core.
     last = {dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()}
     # The SuperDSC schema has the name next to both halves; torch-spyre writes the name into each half.
@@ -444,6 +447,7 @@ def _layouts(design: Design) -> Json:
 
 
 def _allocation(design: Design, index: int) -> Json:
+    """Return the allocation node of an operand: memory, dim order and start address of each core."""
     operand = design.operands[index]
     node: Json = {
         "nodeType_": "allocate",

@@ -303,7 +303,7 @@ def derive(
     The manifest follows from the addresses. Each operand of an execute accesses a range of bytes of one base: a
     parameter, an allocation, LX, an absolute address or an unbound symbol; the range covers all cores and all
     iterations of the loops around the execute. Ranges of absolute addresses, and of LX, that overlap form one area;
-    all ranges of a parameter or an allocation form one area. An area is a buffer of the manifest. Outside of LX and
+    all ranges of any other base form one area. An area is a buffer of the manifest. Outside of LX and
     of allocations it is also an argument: an input if its first access reads, and a result if any access writes.
 
     A size that is known only at run time has its largest value. The designs must be sound (``require_sound``), and
@@ -557,6 +557,7 @@ class _Derivation:
             yield self._argument(area, writes[-1], "result")
 
     def _argument(self, area: _Area, access: _AddressedOperand, kind: str) -> KernelArgument:
+        """Return an input or a result for the tensor of an access: its name, host type, shape and transfer."""
         design, operand = access.step.design, access.operand
         form = FORMATS.get(operand.data_format)
         if form is None or operand.data_format not in _HOST_DTYPES:

@@ -82,6 +82,7 @@ def program_sources(
 
 
 def _source(choice: Any, label: str | None, index: int) -> ProgramSource:
+    """Return the source of one program of a sweep; ``CompileError`` if workers could not load it."""
     if callable(choice):
         reference = f"{getattr(choice, '__module__', '')}:{getattr(choice, '__qualname__', '')}"
         if reference.startswith("__main__:") or not _REFERENCE.fullmatch(reference):

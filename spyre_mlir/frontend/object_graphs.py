@@ -208,6 +208,7 @@ class ObjectGraph:
             return inputs[reference.value] if reference.kind == "input" else reference.value
 
         def object_of(index: int) -> Any:
+            """Rebuild the object of a node once; a cycle refers to the object under construction."""
             if index in objects:
                 return objects[index]
             node = self.nodes[index]

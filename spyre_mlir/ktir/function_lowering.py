@@ -172,6 +172,7 @@ class _FunctionLowering:
         FORMS[kind](OperationLowering(self.state, design, buffers, addresses))
 
     def _loop(self, loop: Loop) -> None:
+        """Write a loop as ``scf.for``, whose iter_args are the scratchpads that its body writes."""
         build, state = self.build, self.state
         bounds = [build.number(self.values.constant(name)) for name in (loop.lower, loop.upper, loop.step)]
         contents = state.scratchpads

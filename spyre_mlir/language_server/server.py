@@ -172,6 +172,7 @@ class SpyreServer:
         return lambda params: answer(*self._place(params))
 
     def _place(self, params: Any) -> tuple[Document, TextPosition]:
+        """Return the document and the position that a request names."""
         line, character = (_field(params, "position", name, kind=int) for name in ("line", "character"))
         return self.document(_field(params, "textDocument", "uri")), TextPosition(line, character)
 

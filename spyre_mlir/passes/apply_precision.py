@@ -92,6 +92,7 @@ class ApplyPrecision(Pass):
             self._function(func)
 
     def _function(self, func: ir.Operation) -> None:
+        """Write the islands of a function in fp16 where the policy and the ranges of their values allow it."""
         block = func.regions[0].blocks[0]
         islands = Islands(block)
         is_strict = self.policy == "strict"
@@ -206,6 +207,7 @@ class Islands:
         return value
 
     def _visit(self, op: ir.Operation) -> None:
+        """Join the f32 values that an op reads or writes into one island."""
         opcode = sdsc.opcode_of(op)
         if op.name in ("tensor.empty", "linalg.fill", "arith.constant") and opcode is None:
             # Constants and fills are rebuilt for each reader, so they connect no islands.
@@ -522,6 +524,7 @@ class _Rounding:
                 self._source(result, has_unit=True)
 
     def _device_op(self, generic: Structured) -> None:
+        """Derive the range of a result, and mark values that must stay f32: sums, small constants, large numbers."""
         inputs = [self.facts[value] for value in generic.inputs if value in self.facts]
         if len(inputs) < len(generic.inputs) or not inputs:
             self._source(generic.result, has_unit=True)

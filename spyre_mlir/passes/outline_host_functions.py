@@ -109,6 +109,7 @@ class _Partition:
     # -- sides ----------------------------------------------------------------------------------------
 
     def _side(self, index: int) -> ExecutionSide:
+        """Return the side that runs an op: host, device or either; record why the device does not support it."""
         op = self.ops[index]
         if is_free(op):  # a result that no operation computes
             return ExecutionSide.HOST

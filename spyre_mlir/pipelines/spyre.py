@@ -81,6 +81,7 @@ class SpyrePipeline(PipelineOptions):
         return stages
 
     def _entries(self) -> list[tuple[str, tuple[Entry, ...]]]:
+        """Return the levels in order, with the passes and the checks that produce each: the one list of passes."""
         # A user-defined pass, a plan file and a cut depend on every operation, so no layer is folded.
         is_whole = self.insert or self.passes or self.bundle_operations or self.use_plan is not None
         tiles_attention = self.tile_attention and self.lx_planning

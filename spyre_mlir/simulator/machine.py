@@ -270,6 +270,7 @@ class Machine:
         return self.values[name]
 
     def _execute(self, statement: Execute, index: int) -> None:
+        """Run one execute: plan its design on first use, run all cores, and add the bytes to the statistics."""
         design = self.bundle.designs.get(statement.filename)
         if design is None:
             raise SimulationError("design", f"the bundle has no file '{statement.filename}'.")

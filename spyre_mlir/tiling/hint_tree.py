@@ -13,8 +13,8 @@ iteration dim of the operation.
 4. ``dim_splits`` divides a dim that contains a tiled name as an inner factor; the loops then tile the new dims.
 
 Invariant: adjacent operations have loops of the same names (``3.M``) if one loop can run both, so that
-``coarse-tiling`` joins loops by their names alone. All functions take linear time in the number of hints and dims,
-except ``dim_splits``, which enumerates groups of factors. A hint that contradicts the program is a ``HintError``; a
+``coarse-tiling`` joins loops by their names alone. All functions take linear time in the number of hints and dims.
+A hint that contradicts the program is a ``HintError``; a
 hint that only cannot be followed in one operation (``why_whole``) is a warning.
 
 Source: working-set reduction, "Working set reduction hints" and "Intermediate representation".

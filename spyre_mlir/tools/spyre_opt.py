@@ -193,6 +193,7 @@ class _ToolRun:
 
 
 def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
+    """Run the pipeline on each chunk of the input and write the output; return the exit status."""
     from spyre_mlir import dialects
     from spyre_mlir.pipelines import Timing, check
     from spyre_mlir.pipelines.asm_form import AsmForm
