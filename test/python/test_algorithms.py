@@ -190,7 +190,7 @@ def test_the_cost_model_is_that_of_the_timeline(tmp_path: Path, capsys: pytest.C
     del REGISTRIES["cost_model"].classes["test-cost"]
     capsys.readouterr()
     assert spyre_report.main([str(tmp_path / "p.bundle")]) == 1
-    assert "There is no cost model 'test-cost'; there are analytic." in capsys.readouterr().err
+    assert "There is no cost model 'test-cost'; the cost models are analytic." in capsys.readouterr().err
 
 
 RAISES = "raise KeyError('lost')"

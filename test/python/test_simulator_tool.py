@@ -76,7 +76,8 @@ def test_bit_true_numbers_lose_a_bit(folder):
         ({"arr_2": X}, "error: Array 'arr_2' has no argument: the program has 2 inputs.\n"),
         (
             {"x": X, "y": X[:1]},
-            "error: tensor 'y': the array has shape [1, 256], but the argument has [128, 256].\n",
+            "error: tensor 'y': the array has shape [1, 256], but the argument has [128, 256]; "
+            "compile for this shape.\n",
         ),
     ],
 )
