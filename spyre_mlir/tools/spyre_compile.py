@@ -293,12 +293,8 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
     parser.add_argument("-o", dest="output", type=_common.require_folder, metavar="DIR", required=True,
                         help="folder of the bundle to write")  # fmt: skip
-    parser.add_argument(
-        "--sencores",
-        type=int,
-        metavar="N",
-        help="number of cores that the program may use (default: SENCORES, or all)",
-    )
+    parser.add_argument("--sencores", type=int, metavar="N",
+                        help="number of cores that the program may use (default: SENCORES, or all)")  # fmt: skip
     parser.add_argument("--precision", choices=("device", "strict"),
                         help="device: compute f32 between fp16 values in fp16 (the default); "
                              "strict: keep the types of the program")  # fmt: skip
@@ -326,12 +322,8 @@ def _parser() -> _common.ArgumentParser:
         parser, "--save-plan", "FILE.json", "write all decisions to a plan file, for --use-plan"
     )
     parser.add_argument("--use-plan", metavar="FILE.json", help="use the decisions of this plan file")
-    _common.add_output(
-        parser,
-        "--save-buffers",
-        "FILE.csv",
-        "write a table of the scratchpad buffers, for spyre-plan",
-    )
+    _common.add_output(parser, "--save-buffers", "FILE.csv",
+                       "write a table of the scratchpad buffers, for spyre-plan")  # fmt: skip
     parser.add_argument("--save-problems", metavar="DIR",
                         help="write the search problems of layouts and divisions to this folder, as JSON")  # fmt: skip
     parser.add_argument("--findings", action="store_true",
@@ -345,27 +337,18 @@ def _parser() -> _common.ArgumentParser:
         "FILE",
         "write a report with compile times: a page (.html), its data (.json) or the timeline (.svg)",
     )
-    parser.add_argument(
-        "--mlir-timing",
-        action="store_true",
-        help="print the times of stages, passes and their parts to stderr",
-    )
-    parser.add_argument(
-        "--no-cache",
-        action="store_true",
-        help="do not use the cache of compiled programs on disk (docs/cache.md)",
-    )
+    parser.add_argument("--mlir-timing", action="store_true",
+                        help="print the times of stages, passes and their parts to stderr")  # fmt: skip
+    parser.add_argument("--no-cache", action="store_true",
+                        help="do not use the cache of compiled programs on disk (docs/cache.md)")  # fmt: skip
     parser.add_argument("--target", choices=("bundle", "ktir"), default="bundle",
                         help="write a SuperDSC bundle (the default), or a program in KTIR")  # fmt: skip
     parser.add_argument("--no-fallback", action="store_true",
                         help="report operations that the device does not support as errors")  # fmt: skip
     parser.add_argument("--lay-out-weights", action="store_true",
                         help="save parameters as device images, in the numbers of --numerics")  # fmt: skip
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="run the program on the simulator and compare the results with the CPU",
-    )
+    parser.add_argument("--check", action="store_true",
+                        help="run the program on the simulator and compare the results with the CPU")  # fmt: skip
     return parser
 
 

@@ -61,14 +61,9 @@ def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-diff", __doc__)
     parser.add_argument("before", metavar="DIR_A", help="first bundle folder")
     parser.add_argument("after", metavar="DIR_B", help="second bundle folder, compared with the first")
-    _common.add_output(
-        parser,
-        "-o",
-        "FILE.html",
-        "write the comparison as an HTML page (default: a table on stdout)",
-        dest="output",
-        default="-",
-    )
+    _common.add_output(parser, "-o", "FILE.html",
+                       "write the comparison as an HTML page (default: a table on stdout)", dest="output",
+                       default="-")  # fmt: skip
     parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if the bundles differ")
     return parser
 

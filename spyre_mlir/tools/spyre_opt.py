@@ -525,12 +525,8 @@ def _add_flags(group: argparse._ArgumentGroup, *flags: tuple[str, str]) -> None:
 
 def _add_run(group: argparse._ArgumentGroup) -> None:
     append = {"action": _AppendInvocation, "dest": "invocations"}
-    group.add_argument(
-        "--pass-pipeline",
-        **append,
-        metavar="TEXT",
-        help="run this pipeline, such as builtin.module(cse,choose-layouts)",
-    )
+    group.add_argument("--pass-pipeline", **append, metavar="TEXT",
+                       help="run this pipeline, such as builtin.module(cse,choose-layouts)")  # fmt: skip
     group.add_argument("--spyre-pipeline", **append, metavar="OPTIONS",
                        help="run all passes from linalg to a bundle, with options such as "
                             "\"sencores=4 verify-each\"")  # fmt: skip
@@ -543,21 +539,13 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--run-reproducer", action="store_true", help="run the pipeline that the resources of the input name"
     )
-    _common.add_output(
-        group,
-        "--mlir-pass-pipeline-crash-reproducer",
-        "FILE",
-        "write the input and the pipeline to FILE if a pass fails or crashes",
-    )
+    _common.add_output(group, "--mlir-pass-pipeline-crash-reproducer", "FILE",
+                       "write the input and the pipeline to FILE if a pass fails or crashes")  # fmt: skip
     group.add_argument("--mlir-pass-pipeline-local-reproducer", action="store_true",
                        help="with the previous flag: write the IR before the pass that "
                             "fails, and that pass alone")  # fmt: skip
-    _common.add_output(
-        group,
-        "--mlir-generate-reproducer",
-        "FILE",
-        "write the input and the pipeline to FILE, without a failure",
-    )
+    _common.add_output(group, "--mlir-generate-reproducer", "FILE",
+                       "write the input and the pipeline to FILE, without a failure")  # fmt: skip
 
 
 def _add_reading(group: argparse._ArgumentGroup) -> None:
@@ -629,24 +617,16 @@ def _add_reports(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--mlir-timing-display", choices=("tree", "list"), default="tree",
                        help="form of the times: nested, or a list with the longest first")  # fmt: skip
-    group.add_argument(
-        "--mlir-output-format",
-        choices=("text", "json"),
-        default="text",
-        help="format of the times (default: text)",
-    )
+    group.add_argument("--mlir-output-format", choices=("text", "json"), default="text",
+                       help="format of the times (default: text)")  # fmt: skip
     group.add_argument("--mlir-pass-statistics-display", choices=("pipeline", "list"), default="pipeline",
                        help="order of the passes: as in the pipeline, or by name")  # fmt: skip
     group.add_argument("--mlir-diagnostic-verbosity-level", choices=("errors", "warnings", "remarks"),
                        default="warnings", help="least severe diagnostics to print (default: warnings)")  # fmt: skip
     group.add_argument("--mlir-print-op-on-diagnostic", type=_boolean, default=True, metavar="BOOL",
                        help="print the operation of an error as a note (default: true)")  # fmt: skip
-    _common.add_output(
-        group,
-        "--remarks --remarks-output-file",
-        "FILE",
-        "write every decision of the compiler as a JSON line",
-    )
+    _common.add_output(group, "--remarks --remarks-output-file", "FILE",
+                       "write every decision of the compiler as a JSON line")  # fmt: skip
     group.add_argument("--remarks-filter", type=_regex, metavar="REGEX",
                        help="write and show only decisions whose 'pass: kind' matches")  # fmt: skip
     group.add_argument("--list-passes", nargs="?", const="", metavar="NAME",

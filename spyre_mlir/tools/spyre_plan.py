@@ -195,11 +195,8 @@ def _parser() -> _common.ArgumentParser:
         metavar="NAME",
         help="solver that plans the addresses, or all to compare the solvers (default: portfolio)",
     )
-    parser.add_argument(
-        "--order-by-size",
-        action="store_true",
-        help="place the largest buffers first: the same as --solver largest-first",
-    )
+    parser.add_argument("--order-by-size", action="store_true",
+                        help="place the largest buffers first: the same as --solver largest-first")  # fmt: skip
     _common.add_output(
         parser, "-o --output", "FILE.csv", "write the offset of each buffer in bytes, - for stdout"
     )

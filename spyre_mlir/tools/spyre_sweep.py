@@ -157,11 +157,8 @@ def _parser() -> _common.ArgumentParser:
     _common.add_output(
         parser, "--plot", "FILE.svg", "draw the plot that the table 'plot' of the file describes"
     )
-    parser.add_argument(
-        "--retry-lost",
-        action="store_true",
-        help="compute the points whose workers died in an earlier run again",
-    )
+    parser.add_argument("--retry-lost", action="store_true",
+                        help="compute the points whose workers died in an earlier run again")  # fmt: skip
     return parser
 
 
