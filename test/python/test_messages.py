@@ -18,10 +18,13 @@ import torch
 from bad_programs import BAD
 
 import spyre_mlir
-from spyre_mlir import compile
+import spyre_mlir.experiments
 from spyre_mlir.errors import LONGEST, CompileError, RangeWarning, brief, listed
-from spyre_mlir.experiments import sweep, tune
 from spyre_mlir.target.target import packaged_text
+
+#: Without types, because the calls of users are wrong.
+spyre: Any = spyre_mlir
+compile, sweep, tune = spyre.compile, spyre.experiments.sweep, spyre.experiments.tune
 
 #: Parts of MLIR models, or of messages of PyTorch, that must not occur in a sentence.
 RAW = re.compile(r"%\w+ =|%arg|<\{|!torch|torch\.export cannot|FakeTensor|OpOverload|\n")
@@ -167,7 +170,7 @@ TWICE = EXP + EXP.replace("@main", "@other")
 
 def hinted(tiles: Any) -> Any:
     def function(x: torch.Tensor) -> torch.Tensor:
-        with spyre_mlir.spyre_hint(tiles=tiles):
+        with spyre.spyre_hint(tiles=tiles):
             return torch.exp(x)
 
     return compile(function, (HALF,))
@@ -177,10 +180,10 @@ def declared(*sizes: int) -> None:
     """Declare the dim ``rows`` with sizes, and name the rows of ``HALF``."""
     try:
         for size in sizes:
-            spyre_mlir.declare_tensor_dim("rows", size)
-        spyre_mlir.name_tensor_dims(HALF, ["rows"])
+            spyre.declare_tensor_dim("rows", size)
+        spyre.name_tensor_dims(HALF, ["rows"])
     finally:
-        spyre_mlir.clear_tensor_dims()
+        spyre.clear_tensor_dims()
 
 
 def compiled_by_torch(**settings: Any) -> Any:
@@ -295,24 +298,24 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     # Tensors on the device.
     "float64": (
-        lambda: spyre_mlir.to_device(X.double()),
+        lambda: spyre.to_device(X.double()),
         "float64 is not supported .*; choose one of float16",
     ),
     "float64 of PyTorch": (
         lambda: torch.zeros(4, dtype=torch.float64, device="spyre"),
         "The dtype float64 is not supported by the device; choose one of float16",
     ),
-    "dtype by name": (lambda: spyre_mlir.zeros((4,), dtype="float17"), "float17 is not supported"),
+    "dtype by name": (lambda: spyre.zeros((4,), dtype="float17"), "float17 is not supported"),
     "ragged list": (
-        lambda: spyre_mlir.to_device([[1], [2, 3]]),
+        lambda: spyre.to_device([[1], [2, 3]]),
         "with a sequence; give a tensor or an array",
     ),
-    "mixed tensors": (lambda: spyre_mlir.to_device(HALF) + HALF, "on the host; move it with to_device"),
+    "mixed tensors": (lambda: spyre.to_device(HALF) + HALF, "on the host; move it with to_device"),
     "restickify on the host": (
-        lambda: spyre_mlir.restickify(HALF, [0]),
+        lambda: spyre.restickify(HALF, [0]),
         "not a Tensor; transfer it with to_device",
     ),
-    "stick dim": (lambda: spyre_mlir.to_device(HALF, stick_dims=[2]), "has rank 2; dims count from 0"),
+    "stick dim": (lambda: spyre.to_device(HALF, stick_dims=[2]), "has rank 2; dims count from 0"),
     # Hints.
     "undeclared dim": (lambda: hinted({"columns": 2}), "no dim is declared; declare_tensor_dim declares one"),
     "tiles in a list": (lambda: hinted(["rows"]), "mapping such as .'M': 8., not a list"),
@@ -323,10 +326,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "two sizes": (lambda: declared(4, 8), "take another name, or start again with clear_tensor_dims"),
     "size of a dim": (lambda: declared(8), "the product of their sizes must be 256"),
-    "names of no tensor": (lambda: spyre_mlir.name_tensor_dims([1], []), "not the dims of a list"),
+    "names of no tensor": (lambda: spyre.name_tensor_dims([1], []), "not the dims of a list"),
     # Programs, sweeps and tuning.
     "load": (
-        lambda: spyre_mlir.Program.load("missing"),
+        lambda: spyre.Program.load("missing"),
         "no bundle folder .*; spyre-compile -o and Program.save",
     ),
     "report": (lambda: compile(EXP).report("x.pdf"), "must end in .html, .json or .svg"),
