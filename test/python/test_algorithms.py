@@ -236,7 +236,8 @@ def test_what_is_wrong_is_one_error_at_its_place(
 
 def test_an_unknown_name_is_an_error_with_the_list() -> None:
     with pytest.raises(
-        CompileError, match=r"There is no tiling 'least'; did you mean 'least-time'\? There are least-"
+        CompileError,
+        match=r"There is no tiling 'least'; the tilings are least-time .did you mean 'least-time'",
     ):
         SpyrePipeline(tiling="least").pipeline()
 

@@ -214,7 +214,7 @@ def test_tensors_that_numpy_takes_in_another_form_alone(add, linear):
 
 
 OPTIONS = {
-    "unknown": ({"nonsense": 3}, "has no option 'nonsense'; its options: sencores, "),
+    "unknown": ({"nonsense": 3}, "has no option 'nonsense'; its options: one_bundle, sencores, "),
     "no cores": ({"sencores": 0}, "the device has 1 to 32 cores"),
     "too many cores": ({"sencores": 33}, "the device has 1 to 32 cores"),
     "cores in words": ({"sencores": "two"}, "must be an integer, not 'two'"),
@@ -270,7 +270,7 @@ PROGRAMS = {
     "a scalar": (NOTHING.replace("T", "f32"), "f32"),
     "a memref": (NOTHING.replace("T", "memref<3xf16>"), "memref<3xf16>"),
     "two functions": (ADD + ADD.replace("@main", "@other"), "one function"),
-    "no model": (3, "not a int"),
+    "no model": (3, "not an int"),
 }
 
 
