@@ -108,7 +108,7 @@ class _Lowering:
     def __init__(self, module: ir.Operation) -> None:
         funcs = functions(module)
         if len(funcs) != 1:
-            count = f"this module has {len(funcs)}; compile one func.func per file"
+            count = f"this module has {len(funcs)}; compile one public func.func per file"
             raise CompileError(f"a bundle needs one function with a body, but {count}")
         self.module = module
         (func,) = funcs

@@ -65,7 +65,7 @@ class OutlineHostFunctions(EvaluatingPass):
         funcs = functions(module)
         if len(funcs) != 1:
             where = location_of(module.location)
-            count = f"this module has {len(funcs)}; compile one func.func per file"
+            count = f"this module has {len(funcs)}; compile one public func.func per file"
             raise CompileError(f"a program is one function with a body, but {count}", where)
         _Partition(self, funcs[0], evaluator).run()
 

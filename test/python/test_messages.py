@@ -221,8 +221,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "nothing": (lambda: compile(None, (X,)), "A model is an nn.Module, .* not None"),
     "optimizer": (lambda: compile(torch.optim.SGD(Model().parameters()), (X,)), "not an SGD"),
-    "two functions": (lambda: compile(TWICE), "this module has 2; compile one func.func per file"),
-    "empty module": (lambda: compile("module {}"), "this module has 0; compile one func.func per file"),
+    "two functions": (lambda: compile(TWICE), "this module has 2; compile one public func.func per file"),
+    "empty module": (
+        lambda: compile("module {}"),
+        "this module has 0; compile one public func.func per file",
+    ),
     # Inputs.
     "a tensor": (
         lambda: compile(Model(), X),
