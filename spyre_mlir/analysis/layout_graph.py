@@ -121,6 +121,7 @@ class LayoutGraph:
         return self.tensors[value]
 
     def _visit(self, block: ir.Block) -> None:
+        """Add a node to the graph for each tensor that the ops of a block define, loops included."""
         for op in (item.operation for item in block.operations):
             if op.name == LOOP:
                 self._loop(op)

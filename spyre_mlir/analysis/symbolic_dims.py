@@ -187,6 +187,7 @@ class SymbolicAnalysis:
         return dims
 
     def _viewed(self, op: ir.Operation, step: ViewTransform, source: SymbolicDims) -> SymbolicDims:
+        """Return the symbolic dims of a view of a tensor with the symbolic dims ``source``; {} if the view has none."""
         if op.operands[0] in self._parts:
             self._parts.add(op.results[0])
         if not source:

@@ -151,6 +151,7 @@ class CanonicalDesign:
             body["coreletFoldProp_"].value["factor_"] = self.target.emitted_corelets
 
     def _convert_configuration(self) -> None:
+        """Bring the fields of a design other than its tensors into canonical form, and note ignored fields."""
         dsc, compute = self.dsc, self.compute
         self._drop(dsc, "pdsRelation_", "dimToSymbolMapping_")
         _require_empty(compute, "names intermediate tensors, which are not simulated", "interimLabeledDs")
@@ -323,6 +324,7 @@ class CanonicalDesign:
             layout.value["stickSize_"] = [form.stick_elements(self.target.stick_bytes)]
 
     def _convert_node(self, node: Field, position: int) -> None:
+        """Bring the allocation of a tensor into canonical form: one start address or symbol per core."""
         self._drop(node, "prev_")
         _require_empty(node, "is padding inside of the tensor, which is not simulated", "padding_")
         _require_empty(node, "must be 0: the cores hold slices of one tensor", "nonUnifiedAllocInHBM_")
@@ -353,6 +355,7 @@ class CanonicalDesign:
             self._convert_coordinates(node["coordinates_"], in_hbm)
 
     def _starts(self, node: Field, position: int) -> list[int]:
+        """Return the start of a tensor on each core: an address in LX, or a symbol, which is negative, in HBM."""
         if "startAddressCoreCorelet_" not in node or "data_" not in node["startAddressCoreCorelet_"]:
             if node["component_"].text() != "hbm":
                 node.fail("has no startAddressCoreCorelet_, so no address in LX")

@@ -79,9 +79,12 @@ def misfit(argument: OnHost, array: NDArray[Any] | Header) -> str | None:
     """Describe a wrong type or shape of the array of an argument; None if both are right."""
     allowed = _ARRAYS.get(argument.host_dtype, (argument.host_dtype,))
     if array.dtype.name not in allowed:
-        return f"the array is {array.dtype.name}, but the argument is {argument.host_dtype}."
+        return f"the array is {array.dtype.name}, but the argument is {argument.host_dtype}; cast the array."
     if array.shape != tuple(argument.host_shape):
-        return f"the array has shape {list(array.shape)}, but the argument has {list(argument.host_shape)}."
+        shape = list(argument.host_shape)
+        return (
+            f"the array has shape {list(array.shape)}, but the argument has {shape}; compile for this shape."
+        )
     return None
 
 

@@ -45,7 +45,7 @@ are the last dim of the iteration space, and the division assigns a core to each
 ``sdsc.ping_pong = [3 : i64, 1 : i64]`` on an operation in loops that loads the tile of the next iteration during the
 current one: its result is in the second buffer of pair 3, which directly follows the first buffer in any memory.
 
-``sdsc.over = 0 : i64`` on a ``linalg.generic``: its result overwrites operand 0, in the same buffer, element for
+``sdsc.overwrites = 0 : i64`` on a ``linalg.generic``: its result overwrites operand 0, in the same buffer, element for
 element, and the operand has no later reader. The buffer of an iter_arg is overwritten without this attribute.
 
 ``sdsc.spilled = ["core division mismatch: .."]`` on the defining op of a buffer in device memory: the reasons why it is
@@ -108,7 +108,12 @@ HALOS = "sdsc.halos"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
 WIDE_SUM = "sdsc.wide_sum"
-INDEX_BOUNDS, BUNDLE, PING_PONG, OVER = "sdsc.index_bounds", "sdsc.bundle", "sdsc.ping_pong", "sdsc.over"
+INDEX_BOUNDS, BUNDLE, PING_PONG, OVERWRITES = (
+    "sdsc.index_bounds",
+    "sdsc.bundle",
+    "sdsc.ping_pong",
+    "sdsc.overwrites",
+)
 #: The last one is on a module from which ``fold-repeated-layers`` removed layers.
 RUNS, HIDES, FOLDED = "sdsc.runs", "sdsc.hides", "sdsc.folded"
 #: On an argument that the frontend computed: the bytes of the model's data from which it was computed.
@@ -158,7 +163,7 @@ class HostAttr(Sdsc.Attribute, name="host"):
 
 
 class CloneOp(Sdsc.Operation, name="clone"):
-    """Copy ``source`` into its own buffer, ``result``. Not pure: two clones of one tensor are two buffers.
+    """Copy ``source`` into its own buffer, ``result``; not pure, because two clones of one tensor are two buffers.
 
     ``%1 = "sdsc.clone"(%0) : (tensor<64x64xf16>) -> tensor<64x64xf16>``
     """
@@ -263,13 +268,13 @@ def copies_of(op: ir.Operation) -> int:
     return ir.IntegerAttr(op.attributes[COPIES]).value if COPIES in op.attributes else 1
 
 
-def over_of(op: ir.Operation) -> ir.Value | None:
+def overwritten_operand(op: ir.Operation) -> ir.Value | None:
     """Return the operand that the result of an op overwrites; None if the result has its own buffer."""
-    if OVER not in op.attributes:
+    if OVERWRITES not in op.attributes:
         return None
-    number = op.attributes[OVER]
+    number = op.attributes[OVERWRITES]
     if not isinstance(number, ir.IntegerAttr) or not 0 <= number.value < len(op.operands):
-        raise CompileError(f"{OVER} is {number}, not the index of an operand", location_of(op.location))
+        raise CompileError(f"{OVERWRITES} is {number}, not the index of an operand", location_of(op.location))
     return op.operands[number.value]
 
 

@@ -332,6 +332,7 @@ def float_operations(func: ir.Operation) -> int:
 
 
 def _work_of(op: ir.Operation) -> int:
+    """Return the floating-point operations of one execution of an op; loops and bodies count by their iterations."""
     if _COMPUTES.match(op.name):
         return int(isinstance(op.operands[0].type, _FLOATS))
     if op.name == TORCH_CALL:

@@ -29,7 +29,15 @@ from spyre_mlir.driver.program_figures import host_work_warning
 from spyre_mlir.driver.program_findings import Trials, program_findings
 from spyre_mlir.driver.program_state import StateRequest
 from spyre_mlir.driver.stored_program import StoredProgram
-from spyre_mlir.errors import CompileError, HostWorkWarning, PassWarning, shown_path, without_causes
+from spyre_mlir.errors import (
+    CompileError,
+    HostWorkWarning,
+    PassWarning,
+    listed,
+    shown_path,
+    with_suggestion,
+    without_causes,
+)
 from spyre_mlir.faults import faults_reported
 from spyre_mlir.files import read_text, require_mlir
 from spyre_mlir.mlir import ir
@@ -289,6 +297,11 @@ class CompileOptions:
         **pipeline_options: Any,
     ) -> CompileOptions:
         """Check the options; raise ``CompileError`` for an invalid option."""
+        names = typing.get_type_hints(CompileKeywords) | {"dynamic": None}
+        for name in pipeline_options:
+            if name.replace("-", "_") not in names:
+                sentence = f"The function compile has no option '{name}'; its options: {listed(names, name)}."
+                raise CompileError(with_suggestion(sentence, name, names))
         pipeline = SpyrePipeline.of(**pipeline_options)
         pipeline = replace(pipeline, passes=entries(() if passes is None else passes))
         if isinstance(plan, str | Path):
@@ -356,6 +369,10 @@ def _is_file(source: str | Path) -> bool:
     if isinstance(source, Path) or re.fullmatch(r"[^\s(){}]+", source):
         require_mlir(str(source))
         if isinstance(source, str) and not source.endswith(".mlir"):
+            if source.startswith("zoo:"):
+                raise CompileError(
+                    f"{shown_path(source)} is a program of the zoo; give *spyre_mlir.zoo.load({source[4:]!r})."
+                )
             raise CompileError(
                 f"{shown_path(source)} is neither the text of a module nor the path of an .mlir file; give a PyTorch "
                 "model, such as transformers.AutoModel.from_pretrained(..) returns for a name."

@@ -329,7 +329,7 @@ class Program:
         self.arrays.clear()
 
     def drop_ir(self) -> None:
-        """Drop the IR and everything derived from it: the plan, the bound and the findings. Keep the linalg text."""
+        """Drop the IR and everything derived from it: the plan, the bound and the findings; keep the linalg text."""
         known = self._provenance
         self._provenance = Provenance(text=self.source_text(), bound=known.bound, restore=known.restore)
         self._search = None

@@ -84,7 +84,7 @@ def settings_text(pipeline: SpyrePipeline) -> str:
     algorithms = algorithms_text(pipeline)
     # Building the pipeline imports its passes, which would delay a program that comes from the cache.
     for step in pipeline.pipeline().steps if pipeline.insert or pipeline.passes else ():
-        # The code of a user-defined pass is not part of a key.
+        # A key does not cover the code of user-defined passes.
         if step.ours is not None and not is_ours(type(step.ours)):
             raise Uncached(f"runs the user-defined pass '{step.name}'")
     target = default_target()
@@ -178,7 +178,7 @@ def algorithms_text(pipeline: SpyrePipeline) -> str:
 
 
 def code_of(cls: type[Algorithm]) -> str:
-    """Return the digest of the modules of a user-defined algorithm; ``Uncached`` if the code is unavailable."""
+    """Return the digest of the modules that define an algorithm; ``Uncached`` if the code is unavailable."""
     noun = cls.registry.noun
     digest, waiting, known = hashlib.sha256(), foreign_modules(cls), set[str]()
     packages = {name.partition(".")[0] for name in waiting}

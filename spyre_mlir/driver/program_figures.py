@@ -39,9 +39,11 @@ from spyre_mlir.timeline.roofline import of_execution
 #: The largest fraction of floating-point operations, 0 to 1, that the host may run without a warning.
 MOST_HOST_WORK = 0.01
 _MOST_REASONS = 3
-#: Part of the reason for a product on the host that autocast would move to the device.
-_WIDE = "f32 x f32"
-_REMEDY = "; for matmuls of float32 give compile autocast=torch.float16 (spyre-compile --autocast fp16)"
+#: Remedies by a part of the reasons to which they apply.
+_REMEDIES = {
+    "f32 x f32": "; for matmuls of float32 give compile autocast=torch.float16 (spyre-compile --autocast fp16)",
+    "element type f64": "; cast the model and its inputs with .half()",
+}
 
 
 def summarize_steps(
@@ -104,7 +106,8 @@ def host_work_warning(steps: Sequence[Step], remarks: Sequence[Remark]) -> str:
     left = len(reasons) - len(named)
     more = f", and {left} more reasons" if left > 1 else ", and 1 more reason" if left else ""
     sentence = f"{share:.2%} of the floating-point operations run on the host: {', '.join(named)}{more}"
-    return sentence + (_REMEDY if any(_WIDE in reason for _, reason in reasons) else "") + "."
+    remedies = (text for part, text in _REMEDIES.items() if any(part in reason for _, reason in reasons))
+    return sentence + next(remedies, "") + "."
 
 
 def _is_product(op_name: str) -> bool:

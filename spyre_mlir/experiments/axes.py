@@ -150,6 +150,7 @@ def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _axis(name: str, values: Any) -> SweepAxis:
+    """Return an axis of a sweep; ``AxisError`` for an unknown option, a field without a section, or no values."""
     key = name if name.startswith(_FIELD) else name.replace("-", "_")
     known = [*_PIPELINE, *_KEYWORDS]
     if key in _REFUSED:

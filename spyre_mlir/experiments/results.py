@@ -112,7 +112,7 @@ class Results(Sequence[Row]):
         kind: str = "line",
         path: str | Path | None = None,
     ) -> Figure:
-        """Plot one column over another. Needs the extra ``experiments``.
+        """Plot one column over another; this needs the extra ``experiments``.
 
         Args:
             x: The column of the horizontal axis.

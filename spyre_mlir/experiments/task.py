@@ -67,7 +67,7 @@ class SweepTask:
     """A point: the program, all device tables as JSON, the keywords of ``compile``, and files to import.
 
     The result depends on nothing else: options with defaults from the environment are always among the ``options``.
-    ``code`` is the digest of the compiler and its dependencies. ``algorithms`` is the digest of the user-defined
+    ``code`` is the digest of the compiler and its dependencies. ``algorithms`` is the digest of user-defined
     algorithms that the options name and that are not in the files.
     """
 

@@ -410,7 +410,9 @@ def tune(
         if compile_options.pop(name, None) is not None:
             raise CompileError(f"tune has no option '{name}': {reason}.")
     if any(not isinstance(count, int) or count < 1 for count in (trials, workers)):
-        raise CompileError("tune takes at least one trial and one worker.")
+        raise CompileError(
+            f"tune takes at least one trial and one worker, not {trials!r:.40} and {workers!r:.40}."
+        )
     # Without the cache on disk: each of the hundred programs is used only once.
     task = _TuningCall(program, inputs, {"cache": False, **compile_options}, objective)
     default = _checked(task.compiled({}, None))

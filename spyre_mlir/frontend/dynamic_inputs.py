@@ -241,8 +241,8 @@ def marks_of_shapes(model: Any, inputs: Inputs, shapes: Any) -> DynamicMarks:
     ranges = []
     for name, dims in entries:
         leaf = next((index for index, tensor in enumerate(leaves) if tensor is given.get(name)), None)
-        pairs = dims.items() if isinstance(dims, Mapping) else enumerate(dims or ())
-        for dim, size in pairs:
+        sizes = [] if dims is None else [dims] if not isinstance(dims, Mapping | tuple | list) else dims
+        for dim, size in sizes.items() if isinstance(sizes, Mapping) else enumerate(sizes):
             if size is None:
                 continue
             # The maximum of a Dim without a largest size is a sympy infinity.

@@ -86,7 +86,7 @@ def compiled(
         return CompiledGraph(graph, compile)
 
     if (error := _lost_write(graph, example_inputs)) is not None:
-        return partial(_refuse, error)
+        return partial(refuse, error)
 
     def compiler(kind: Kind, part: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         """Callable for the forward or the backward graph, in the calling convention of AOTAutograd."""
@@ -137,7 +137,7 @@ def _with_traced_strides(run: Callable[..., Any], part: GraphModule, *inputs: An
     return tuple(results)
 
 
-def _refuse(error: CompileError, *_: Any) -> NoReturn:
+def refuse(error: CompileError, *_: Any) -> NoReturn:
     """Raise the error of a graph when the graph is called: Dynamo would wrap an error of its backend."""
     raise error
 

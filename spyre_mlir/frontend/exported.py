@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.compile_lock import builtins_kept
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
-from spyre_mlir.errors import CompileError, Uncached, UncapturedError
+from spyre_mlir.errors import CompileError, Uncached, UncapturedError, kind_of
 from spyre_mlir.frontend.assertions import recording_texts, write_assertions, write_texts
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_casts
 from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, Inputs, ModelEffect, as_call, plain_call
@@ -179,8 +179,12 @@ def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> Ex
         write_casts(model, None)
         return model
     if not callable(model):
+        weights = isinstance(model, Mapping) and any(
+            isinstance(value, torch.Tensor) for value in model.values()
+        )
+        remedy = "; create the model, and give it these weights with load_state_dict" if weights else ""
         raise CompileError(
-            f"A model is an nn.Module, a function or an ExportedProgram, not a {type(model).__name__}."
+            f"A model is an nn.Module, a function or an ExportedProgram, not {kind_of(model)}{remedy}."
         )
     module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
     walked = call_inputs(inputs, model)
@@ -420,7 +424,7 @@ def export(
         convert_copied_values(program.graph)
         table = decomposition_table(precision) | grouped_products() | random_forms()
         own_written_results(program.graph, table)
-        program = decomposed(program, table if wider is None else wider.over(table))
+        program = decomposed(program, table if wider is None else wider.added_to(table))
         placeholders = program.graph.find_nodes(op="placeholder")
         for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
             # The key is the name, because decomposition has built a new graph.
@@ -618,7 +622,7 @@ class WiderForms:
                 calls.add(key)
         return is_new
 
-    def over(self, forms: Forms) -> Forms:
+    def added_to(self, forms: Forms) -> Forms:
         """Return decompositions in which the added calls use PyTorch's decomposition."""
         return {**forms, **{operator: self._form(operator, forms.get(operator)) for operator in self._calls}}
 

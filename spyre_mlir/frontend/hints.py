@@ -29,7 +29,7 @@ from torch.fx.traceback import annotate, preserve_node_meta
 from torch.utils.weak import WeakIdKeyDictionary
 
 from spyre_mlir.dialects.hint_attributes import HINTS
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, kind_of
 from spyre_mlir.frontend.locations import source_of
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.tiling import Hint
@@ -107,9 +107,7 @@ def name_tensor_dims(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) 
     if torch.compiler.is_compiling():
         _refuse_inside_of_a_model()
     if not isinstance(tensor, (torch.Tensor, DeviceTensor)):
-        raise CompileError(
-            f"Only the dims of a tensor can be named; the value is of type '{type(tensor).__name__}'."
-        )
+        raise CompileError(f"Only the dims of a tensor can be named, not the dims of {kind_of(tensor)}.")
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise CompileError(f"The names of dims are a list of texts, not {names!r}.")
     for position, name in enumerate(names):
@@ -122,7 +120,10 @@ def name_tensor_dims(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) 
     shape = tuple(tensor.shape)
     if math.prod(shape) != math.prod(_sizes[name] for name in names):
         sizes = ", ".join(f"{name} = {_sizes[name]}" for name in names)
-        raise CompileError(f"The dims {sizes or 'none'} do not make up a tensor of shape {list(shape)}.")
+        raise CompileError(
+            f"The dims {sizes or 'none'} do not make up a tensor of shape {list(shape)}: the product of their sizes "
+            f"must be {math.prod(shape)}."
+        )
     _names[tensor] = tuple(names)
 
 
@@ -151,8 +152,16 @@ def spyre_hint(*, tiles: Mapping[str, int]) -> contextlib.AbstractContextManager
     Args:
         tiles: For each named dim, the number of tiles of equal size; the first dim is the outermost.
     """
+    if not isinstance(tiles, Mapping):
+        _refuse_tiles(kind_of(tiles))
     annotation = annotate({_new_annotation_key(): dict(tiles)})
     return annotation if torch.compiler.is_dynamo_compiling() else _recorded(annotation)
+
+
+# As _refuse_inside_of_a_model, Dynamo calls this function at trace time.
+@torch.compiler.assume_constant_result
+def _refuse_tiles(kind: str) -> None:
+    raise CompileError(f"The tiles of a hint are a mapping such as {{'M': 8}}, not {kind}.")
 
 
 @contextlib.contextmanager

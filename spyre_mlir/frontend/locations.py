@@ -49,7 +49,7 @@ _DYNAMO_ROOT = re.compile(r"^L\['(?:self|fn)'\]\.?")
 _DYNAMO_VARIABLE = re.compile(r"^[LG](?=\[')")
 _DYNAMO_ITEM = re.compile(r"\[['\"]?([^\[\]'\"]+)['\"]?\]")
 _FRONTEND = os.path.dirname(__file__) + os.sep
-_INTERNAL_PREFIXES = (
+_INTERNAL_FOLDERS = (
     *(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, fx_importer)),
     os.path.dirname(os.path.dirname(__file__)) + os.sep, "<",
 )  # fmt: skip
@@ -66,7 +66,7 @@ def is_user_file(filename: str) -> bool:
     if filename.startswith(_ZOO):
         return True
     standard = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
-    return not standard and not filename.startswith(_INTERNAL_PREFIXES)
+    return not standard and not filename.startswith(_INTERNAL_FOLDERS)
 
 
 @functools.cache

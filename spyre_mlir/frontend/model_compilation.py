@@ -279,6 +279,11 @@ def _dynamic_marks(model: Any, inputs: Inputs, dynamic: Any) -> DynamicMarks | N
 
     if dynamic is None:
         return marks_of_inputs(model, inputs)
+    if not isinstance(dynamic, Mapping | tuple | list):
+        raise CompileError(
+            "The option 'dynamic' is a mapping from names of dims to (granularity, largest size), such as "
+            f"{{'rows': (64, 1024)}}, or the dynamic_shapes of torch.export, not {dynamic!r:.40}."
+        )
     is_by_name = isinstance(dynamic, Mapping) and not any(map(names_dims, dynamic.values()))
     return None if is_by_name else marks_of_shapes(model, inputs, dynamic)
 

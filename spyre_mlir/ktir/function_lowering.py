@@ -137,7 +137,7 @@ class _FunctionLowering:
         memory.variables |= variables
         self.state = ProgramState(build, cores, memory, scratchpads)
         self.number = 0
-        self.barriers = barrier_points(bundle)
+        self.barriers = synchronization_points(bundle)
 
     def run(self) -> None:
         """Build all statements."""
@@ -163,7 +163,7 @@ class _FunctionLowering:
         design = self.bundle.designs[statement.filename]
         buffers = [self.buffers[name] for name in self.bundle.manifest.uses[self.number]]
         if self.number in self.barriers:
-            self.state.cores.barrier()
+            self.state.cores.synchronize()
         self.number += 1
         kind = DEVICE_OPS[design.opcode].kind
         if kind not in FORMS:
@@ -172,6 +172,7 @@ class _FunctionLowering:
         FORMS[kind](OperationLowering(self.state, design, buffers, addresses))
 
     def _loop(self, loop: Loop) -> None:
+        """Write a loop as ``scf.for``, whose iter_args are the scratchpads that its body writes."""
         build, state = self.build, self.state
         bounds = [build.number(self.values.constant(name)) for name in (loop.lower, loop.upper, loop.step)]
         contents = state.scratchpads
@@ -253,7 +254,9 @@ class LxAccesses:
                 self.buffers[buffer.name] = buffer
                 self.elements[buffer.name] = buffer.bytes // ELEMENT_BYTES[element]
                 operand = design.operands[k]
-                if any(operand.scale.get(dim, 1) == 1 for dim in (operand.stick_dim, *operand.beside)):
+                if any(
+                    operand.scale.get(dim, 1) == 1 for dim in (operand.stick_dim, *operand.other_elements)
+                ):
                     dense.add(buffer.name)
             self.users.append(users)
         self.sparse = frozenset(self.elements.keys() - dense)
@@ -342,14 +345,14 @@ class CoreAccess:
         return min(begin for _, begin, _ in self.ranges), max(end for _, _, end in self.ranges)
 
 
-def barrier_points(bundle: Bundle) -> frozenset[int]:
+def synchronization_points(bundle: Bundle) -> frozenset[int]:
     """Return the indices of the executes before which all cores wait."""
-    planner = _BarrierPlanner(bundle)
+    planner = _SynchronizationPlanner(bundle)
     planner.walk(bundle.statements, 0)
     return frozenset(planner.points)
 
 
-class _BarrierPlanner:
+class _SynchronizationPlanner:
     """Walker of a program that records the accesses since the last barrier."""
 
     def __init__(self, bundle: Bundle) -> None:

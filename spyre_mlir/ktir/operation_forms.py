@@ -552,14 +552,14 @@ def relayout(lowering: OperationLowering) -> None:
         size = lowering.design.target.stick_bytes // lowering.design.operands[0].elements_per_stick
         base = build.number(SCRATCHPADS[element] + address.offset // size)
         strides = [axis.stride for axis in source.axes]
-    lowering.state.cores.barrier()
+    lowering.state.cores.synchronize()
     view = _distributed(lowering, base, strides)
     value = memory.load(lowering.place(1), view)
     digits = refined(lowering.tiles[1].digits, lowering.weights)
     lowering.store(Tensor(build.reshaped(value, shape_of_digits(digits)), digits))
     # Later stores must not overwrite data that other cores still read; in a loop, this includes the next iteration.
     if state.loops or not lowering.is_tensor(0):
-        lowering.state.cores.barrier()
+        lowering.state.cores.synchronize()
 
 
 def _distributed(lowering: OperationLowering, base: ir.Value, strides: Sequence[int]) -> ir.Value:

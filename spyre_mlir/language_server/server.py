@@ -301,6 +301,7 @@ class SpyreServer:
         return lambda params: answer(*self._place(params))
 
     def _place(self, params: Any) -> tuple[Document, TextPosition]:
+        """Return the document and the position that a request names."""
         line, character = (_field(params, "position", name, kind=int) for name in ("line", "character"))
         return self.document(_field(params, "textDocument", "uri")), TextPosition(line, character)
 
@@ -548,7 +549,7 @@ def renamed(document: Document, position: TextPosition, name: str) -> Json:
     """Return the edits that rename the name at a position; ``ProtocolError`` if this would change a binding."""
     uses = _references(document, position)
     if not uses:
-        raise ProtocolError("There is no name with a definition here.")
+        raise ProtocolError("The cursor is not on a name with a definition.")
     sigil = uses[0].name[0]
     new = name if name.startswith(sigil) else sigil + name
     if not re.fullmatch(NAME, new):

@@ -406,7 +406,7 @@ class _Elimination:
 
 
 def _added(terms: Sequence[Table], size: int) -> Table:
-    """Return the sum of tables that share a variable of ``size`` states; zero if there are no tables."""
+    """Return the sum of tables that share a variable of ``size`` states; zero without tables."""
     return functools.reduce(np.add, terms) if terms else np.zeros(size)
 
 

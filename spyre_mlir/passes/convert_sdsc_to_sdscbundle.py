@@ -113,7 +113,8 @@ class _Lowering:
     def __init__(self, module: ir.Operation) -> None:
         funcs = functions(module)
         if len(funcs) != 1:
-            raise CompileError(f"a bundle needs one function with a body, but this module has {len(funcs)}")
+            count = f"this module has {len(funcs)}; compile one public func.func per file"
+            raise CompileError(f"a bundle needs one function with a body, but {count}")
         self.module = module
         (func,) = funcs
         self.func = func
@@ -189,6 +190,7 @@ class _Lowering:
             ir.Operation.create("scf.yield")
 
     def _execute(self, op: ir.Operation) -> None:
+        """Write the execute of an operation with its addresses, and its design unless an equal one exists."""
         opcode, space, values = self.memory.space(op)
         division = self.memory.division(op)
         places = [self.memory.place(value) for value in values]
@@ -574,6 +576,11 @@ class KernelBuffers:
         index_bounds: tuple[int, int, str] | None = None,
         symbolic: tuple[SymbolicExtent, ...] = (),
     ) -> None:
+        """Add an argument of the manifest for the buffer of ``value``, with its transfer between host and device.
+
+        ``kind`` is input, parameter, constant or result; ``dtype`` is the host type, ``fill`` the padding's number.
+        ``CompileError`` for a host type without a device format, or a result that does not fill its buffer.
+        """
         if dtype not in _HOST_DTYPES:
             known = ", ".join(_HOST_DTYPES)
             raise error_at(self.func, f"'{label}' has the host type '{dtype}'; known here are {known}")

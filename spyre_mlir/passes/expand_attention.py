@@ -77,6 +77,7 @@ class ExpandAttention(EvaluatingPass):
             clean(module)
 
     def _expand(self, attention: Attention, evaluator: Evaluator) -> bool:
+        """Rewrite an attention with one dim per factor; return whether it changed, and report why not."""
         matmul = attention.matmul.op
         is_hinted = any(hints_in(generic.op.location) is not None for generic in attention.ops)
         try:
@@ -245,6 +246,7 @@ class _Expansion:
     def _rewritten(
         self, generic: Structured, written: dict[ir.Value, tuple[ir.Value, Factors]]
     ) -> tuple[ir.Value, Factors]:
+        """Write one operation over the new dims; return its value and the factors of each dim of the value."""
         space = self.unmerged(self.factors.space(generic))
         inputs, maps = [], []
         for value, factors in self.factors.reads(generic):
@@ -308,7 +310,7 @@ class AttentionFactors:
     """Iteration dims of all operations of an attention as products of common factors.
 
     ``whole_heads`` leaves keys and values repeated for each head, so that heads are one factor, as hints name them.
-    ``by_result`` has the factors of each iteration dim, by result. ``Inexpressible`` if there are no common factors.
+    ``by_result`` has the factors of each iteration dim, by result. ``Inexpressible`` without common factors.
     """
 
     def __init__(self, attention: Attention, *, whole_heads: bool) -> None:

@@ -42,6 +42,7 @@ class FoldConstants(Pass):
             self._function(func)
 
     def _function(self, func: ir.Operation) -> None:
+        """Evaluate the ops of a function whose operands are all constant on the host, and replace their results."""
         block, symbolic = func.regions[0].blocks[0], SymbolicAnalysis(func)
         constant: set[ir.Value] = set()
         folded: list[ir.Operation] = []

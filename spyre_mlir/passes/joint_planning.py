@@ -221,7 +221,7 @@ class _JointSearch:
         return self._evaluated[states]
 
     def _relayouts(self, number: int, placement: BufferPlacement, states: Sequence[int]) -> int:
-        """Count the executions of a buffer's relayouts: one relayout of each value that a reader needs relaid out."""
+        """Count the executions of a buffer's relayouts: one per value that a reader needs in another distribution."""
         buffer = self.buffers[number]
         values = {
             buffer.value(position)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
-from spyre_mlir.errors import CompileError, with_suggestion
+from spyre_mlir.errors import CompileError, kind_of, with_suggestion
 from spyre_mlir.options import Options, from_environment, option
 from spyre_mlir.passes.attach_target import AttachTarget
 from spyre_mlir.passes.base import PASSES, Pass
@@ -49,7 +49,7 @@ def entries(choices: Mapping[str, LevelChoice] | Sequence[str]) -> tuple[str, ..
 def _require_text(pass_: Pass) -> None:
     """Raise ``CompileError`` for a pass that its text does not describe, or that is not a pass."""
     if not isinstance(pass_, Pass):
-        shown = f"the class {pass_.__name__}" if isinstance(pass_, type) else repr(pass_)
+        shown = f"the class {pass_.__name__}" if isinstance(pass_, type) else kind_of(pass_)
         raise CompileError(f"A pass is an instance of a class of passes, or a text, not {shown}.")
     if PASSES.get(pass_.name) is not type(pass_):
         raise CompileError(f"The class of the pass '{pass_.name}' was defined again; make a new instance.")

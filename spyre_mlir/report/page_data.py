@@ -159,6 +159,7 @@ class _Writer:
         return [self._text(value) if name.startswith("$") else value for name, value in pairs]
 
     def _operation(self, operation: Operation, remarks: list[int]) -> list[Any]:
+        """Return the row of an operation for the page, with the indices of its remarks."""
         lines, execution, origin = self.lines[operation.position], operation.execution, operation.origin
         values = (
             operation.opcode,
@@ -359,6 +360,7 @@ def module_rows_of(operations: Sequence[Operation]) -> list[tuple[Any, ...]]:
 
 
 def _add(rows: list[tuple[Any, ...]], node: ModuleNode, parent: int, outer: str) -> None:
+    """Append a module and the modules inside it to the rows of the page; ``parent`` is the row of the outer module."""
     index, work = len(rows), node.work
     of_first = [operation for operation in node.operations if operation.module == node.paths[0]]
     others = [operation for operation in node.operations if operation.module != node.paths[0]]

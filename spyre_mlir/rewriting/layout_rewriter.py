@@ -178,6 +178,7 @@ class LayoutRewrite:
                 self._visit(op)
 
     def _visit(self, op: ir.Operation) -> None:
+        """Insert the copies that the chosen layouts of an op and of its operands require."""
         if op.name == LOOP:
             self._loop(op)
             return

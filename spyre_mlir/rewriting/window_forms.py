@@ -230,15 +230,15 @@ def bands_of(windowed: Windowed) -> Bands | None:
         copied = 2 * halo_rows * row_bytes / target.one_way_bytes_per_ns
         return one_core_ns / count + few_bytes * copied + _MAKING * target.hbm_access_ns
 
-    able = []
+    eligible = []
     for count in divisors(height, max(1, target.cores // images)):
         bands = Bands(count, height // count, above, below)
         # A halo comes from one neighbouring band, so a band must have at least as many rows as a halo.
         is_in_lx = (bands.rows + reach + 1) * row_bytes * _ALIVE <= target.usable_lx_bytes
         fits = bands.rows >= max(above, below) and is_in_lx
         if images * count > 1 and fits and tiled_ns(bands) < _GAIN * untiled_ns:
-            able.append(bands)
-    return min(able, key=lambda bands: tiled_ns(bands, _FEW_BYTES), default=None)
+            eligible.append(bands)
+    return min(eligible, key=lambda bands: tiled_ns(bands, _FEW_BYTES), default=None)
 
 
 # -- estimates ------------------------------------------------------------------------------------------

@@ -151,16 +151,16 @@ class MemoryPlanSolver(Algorithm):
             PlanError: The buffers are invalid, or a user-defined solver returns an invalid result.
         """
         instance = Instance.of(buffers, space)
-        able = instance.subset(self.able(instance))
-        placement = self._placement(able)
+        eligible = instance.subset(self.eligible(instance))
+        placement = self._placement(eligible)
         # In the order of the buffers, not of the search, so that equal plans have equal texts.
-        placed = np.zeros(len(able), bool)
+        placed = np.zeros(len(eligible), bool)
         placed[list(placement.addresses)] = True
         addresses = {
-            able.buffers[index].name: int(placement.addresses[index])
+            eligible.buffers[index].name: int(placement.addresses[index])
             for index in np.flatnonzero(placed).tolist()
         }
-        better_reasons = {able.buffers[index].name: reason for index, reason in placement.reasons.items()}
+        better_reasons = {eligible.buffers[index].name: reason for index, reason in placement.reasons.items()}
         spilled, least = {}, 0
         for buffer, fits in zip(instance.buffers, instance.fits, strict=True):
             # The least traffic is the traffic of a plan that places every buffer that fits alone and saves traffic.
@@ -169,7 +169,7 @@ class MemoryPlanSolver(Algorithm):
                 lost = better_reasons.get(buffer.name, LOST) if buffer.saving > 0 else SAVES_NOTHING
                 spilled[buffer.name] = lost if fits else TOO_LARGE
         traffic = sum(_traffic(buffer, buffer.name in addresses) for buffer in instance.buffers)
-        ends = (int(address + able.sizes[index]) for index, address in placement.addresses.items())
+        ends = (int(address + eligible.sizes[index]) for index, address in placement.addresses.items())
         return MemoryPlan(
             solver=self.name,
             addresses=addresses,
@@ -177,23 +177,23 @@ class MemoryPlanSolver(Algorithm):
             traffic=traffic,
             bound=min(least + placement.bound, traffic),
             peak=max(ends, default=0),
-            load=int(able.load_of(placed).max(initial=0)),
+            load=int(eligible.load_of(placed).max(initial=0)),
             work=placement.work,
         )
 
-    def _placement(self, able: Instance) -> Placement:
+    def _placement(self, eligible: Instance) -> Placement:
         """Return the result of ``place`` after a check of its types; ``check_plan`` checks the addresses."""
         if not self.is_foreign():
-            return self.place(able)
-        problem = f"{len(able)} buffers in {able.space.capacity} bytes"
+            return self.place(eligible)
+        problem = f"{len(eligible)} buffers in {eligible.space.capacity} bytes"
         with self.guarded(problem):
-            placement = self.place(able)
+            placement = self.place(eligible)
         if not isinstance(placement, Placement) or not isinstance(placement.addresses, Mapping):
             self.reject(
                 f"it must be a 'Placement' with a mapping of addresses, not {placement!r:.60}", problem
             )
         for index, address in placement.addresses.items():
-            if not is_integer(index) or not 0 <= index < len(able):
+            if not is_integer(index) or not 0 <= index < len(eligible):
                 self.reject(f"{index!r:.60} is not the index of a buffer", problem)
             if not is_integer(address) or address < 0:
                 self.reject(f"the address of buffer {index} is {address!r:.60}", problem)
@@ -201,7 +201,7 @@ class MemoryPlanSolver(Algorithm):
             self.checked_number(getattr(placement, noun), f"the {noun}", problem)
         return placement
 
-    def able(self, instance: Instance) -> list[int]:
+    def eligible(self, instance: Instance) -> list[int]:
         """Return the buffers of an ``instance`` that ``place`` gets, by rising index."""
         return np.flatnonzero(instance.fits & (instance.savings > 0)).tolist()
 

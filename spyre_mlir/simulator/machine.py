@@ -152,7 +152,9 @@ class Machine:
             if image is not None:
                 load = functools.partial(load_image, address=0, argument=argument, image=image)
             elif name not in arrays:
-                raise SimulationError("argument", "no array was given for this input.", tensor=name)
+                raise SimulationError(
+                    "argument", "no array was given for this input; give an array with its name.", tensor=name
+                )
             else:
                 array = np.asarray(arrays[name])
                 check_array(argument, array)
@@ -275,6 +277,7 @@ class Machine:
         return self.values[name]
 
     def _execute(self, statement: Execute, index: int) -> None:
+        """Run one execute: plan its design on first use, run all cores, and add the bytes to the statistics."""
         design = self.bundle.designs.get(statement.filename)
         if design is None:
             raise SimulationError("design", f"the bundle has no file '{statement.filename}'.")

@@ -51,7 +51,7 @@ def run(
     lx_backend_fraction: float | None = None,
     images: Images | None = None,
 ) -> Result:
-    """Execute a bundle on host arrays. Run-time sizes follow from the arrays.
+    """Execute a bundle on host arrays, whose shapes determine the run-time sizes.
 
     Args:
         bundle: The bundle.

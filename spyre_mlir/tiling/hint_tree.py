@@ -5,6 +5,18 @@ A hint names dims and the number of tiles for each dim. The id of a hint is a po
 hint has a larger id than the hints around it. The hints around an operation become a nest of loops, each over an
 iteration dim of the operation.
 
+1. ``HintTree`` collects the nesting: a hint has the same outer hints around all of its operations.
+2. ``name_tiles`` computes the tile extent of each name. A name may be one of several factors of an iteration dim, so
+   a tile has a unit, the least number of elements that are whole sticks of the dim (``stick_unit``).
+3. ``tiled_loops`` returns the nest of an operation: the requested loops over dims that the operation has, in the order
+   of the hints, with loops over reduced dims innermost, so that each tile of a result is finished before the next.
+4. ``dim_splits`` divides a dim that contains a tiled name as an inner factor; the loops then tile the new dims.
+
+Invariant: adjacent operations have loops of the same names (``3.M``) if one loop can run both, so that
+``coarse-tiling`` joins loops by their names alone. All functions take linear time in the number of hints and dims.
+A hint that contradicts the program is a ``HintError``; a
+hint that only cannot be followed in one operation (``why_whole``) is a warning.
+
 Source: working-set reduction, "Working set reduction hints" and "Intermediate representation".
 """
 
@@ -175,7 +187,11 @@ def tiled_loops(
     for hint, name, count in requests:
         what = f"hint {hint.id} cuts '{name}'"
         if name not in sizes:
-            declared = f"declared are {_listed(sizes)}" if sizes else "no dim is declared"
+            declared = (
+                f"declared are {_listed(sizes)}"
+                if sizes
+                else "no dim is declared; declare_tensor_dim declares one"
+            )
             raise HintError(f"{what} into {count} tiles, but {declared}")
         what = f"{what} of {sizes[name]} elements into {count} tiles"
         outer = tiled.setdefault(name, hint)

@@ -165,10 +165,16 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
 
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-calibrate", __doc__)
-    parser.add_argument("file", metavar="FILE.csv", help="the measured times, or a folder (- for stdin)")
-    _common.add_output(parser, "-o --output", "NEW.toml", "fit constants and write a device file")
-    _common.add_output(parser, "--json", "FILE.json", "write the figures (- for stdout)")
-    _common.add_output(parser, "--picture", "FILE.svg", "draw measured over predicted times")
+    parser.add_argument(
+        "file", metavar="FILE.csv", help="table of measured times, a folder with measured.csv, or - for stdin"
+    )
+    _common.add_output(
+        parser, "-o --output", "NEW.toml", "fit constants to the times, and write them as a device file"
+    )
+    _common.add_output(
+        parser, "--json", "FILE.json", "write the figures of the comparison as JSON, - for stdout"
+    )
+    _common.add_output(parser, "--picture", "FILE.svg", "draw a plot of measured over predicted times")
     return parser
 
 

@@ -292,60 +292,63 @@ def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-compile", __doc__)
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
     parser.add_argument("-o", dest="output", type=_common.require_folder, metavar="DIR", required=True,
-                        help="the bundle folder to write")  # fmt: skip
-    parser.add_argument("--sencores", type=int, metavar="N", help="cores to use (default: SENCORES, or all)")
+                        help="folder of the bundle to write")  # fmt: skip
+    parser.add_argument("--sencores", type=int, metavar="N",
+                        help="number of cores that the program may use (default: SENCORES, or all)")  # fmt: skip
     parser.add_argument("--precision", choices=("device", "strict"),
-                        help="fp16 islands stay fp16 (the default), or the types of the program")  # fmt: skip
+                        help="device: compute f32 between fp16 values in fp16 (the default); "
+                             "strict: keep the types of the program")  # fmt: skip
     parser.add_argument("--autocast", choices=("float16", "fp16", "dl16", "bfloat16", "bf16"),
-                        help="cast the operands of f32 matmuls and convolutions")  # fmt: skip
+                        help="cast the operands of f32 matmuls and convolutions to this "
+                             "type (default: no cast)")  # fmt: skip
     parser.add_argument("--layout", nargs=2, action="append", default=[], metavar=("NAME", "OPTIONS"),
-                        help="the layout of an argument or a result, such as: x stick-dims=0")  # fmt: skip
+                        help="layout of an argument or a result, such as: x stick-dims=0 "
+                             "(default: chosen by the compiler)")  # fmt: skip
     parser.add_argument("--pipeline", metavar="OPTIONS", default="",
                         help='options of the pipeline, such as "lx-planning=false layout-solver=bestfit"')  # fmt: skip
     parser.add_argument("--passes", action="append", default=[], metavar="LEVEL=PASSES",
-                        help="user-defined passes, after the passes of a level: laid-out=my-pass{x=1}")  # fmt: skip
+                        help="run user-defined passes after the passes of a level: laid-out=my-pass{x=1}")  # fmt: skip
     parser.add_argument("--stick-outermost", action="store_true", default=None,
-                        help="default layouts have the stick count first, as in RFC 0047")  # fmt: skip
+                        help="make the number of sticks the outermost dim of default "
+                             "layouts, as in RFC 0047")  # fmt: skip
     parser.add_argument("--order-by-size", action="store_true", default=None,
-                        help="plan all memories with the largest buffers first")  # fmt: skip
+                        help="place the largest buffers first in all memories")  # fmt: skip
     parser.add_argument("--bundle-operations", type=int, metavar="N",
-                        help="cut the program into bundles of at most N operations")  # fmt: skip
+                        help="cut the program into bundles of at most N operations (default: one bundle)")  # fmt: skip
     parser.add_argument("--numerics", choices=("ieee", "dl16"),
-                        help="of --check: DL16 as IEEE fp16, or bit-true (default: dl16 for bfloat16)")  # fmt: skip
+                        help="with --check: simulate DL16 as IEEE fp16, or bit by bit (default: ieee; "
+                             "dl16 for programs with bfloat16)")  # fmt: skip
     _common.add_output(
-        parser, "--save-plan", "FILE.json", "write all decisions as a plan file, for --use-plan"
+        parser, "--save-plan", "FILE.json", "write all decisions to a plan file, for --use-plan"
     )
-    parser.add_argument("--use-plan", metavar="FILE.json", help="use the decisions of a plan file")
+    parser.add_argument("--use-plan", metavar="FILE.json", help="use the decisions of this plan file")
+    _common.add_output(parser, "--save-buffers", "FILE.csv",
+                       "write a table of the scratchpad buffers, for spyre-plan")  # fmt: skip
+    parser.add_argument("--save-problems", metavar="DIR",
+                        help="write the search problems of layouts and divisions to this folder, as JSON")  # fmt: skip
+    parser.add_argument("--findings", action="store_true",
+                        help="search for changes that make the program faster; this compiles "
+                             "the program several times")  # fmt: skip
+    _common.add_output(parser, "--remarks", "FILE", "write every decision of the compiler as a JSON line")
+    _common.add_output(parser, "--metrics", "FILE.json", "write the figures of Program.metrics")
     _common.add_output(
         parser,
-        "--save-buffers",
-        "FILE.csv",
-        "write the buffers of the scratchpads, for spyre-plan",
+        "--report",
+        "FILE",
+        "write a report with compile times: a page (.html), its data (.json) or the timeline (.svg)",
     )
-    parser.add_argument("--save-problems", metavar="DIR",
-                        help="write the problems of layouts and divisions as JSON")  # fmt: skip
-    parser.add_argument("--findings", action="store_true",
-                        help="try changes that may make the program faster, with more compilations")  # fmt: skip
-    _common.add_output(parser, "--remarks", "FILE", "write every decision as a JSON line")
-    _common.add_output(parser, "--metrics", "FILE.json", "write the figures of the plan, as Program.metrics")
-    _common.add_output(
-        parser, "--report", "FILE", "write the report, with compile times: a page (.html), .json or .svg"
-    )
-    parser.add_argument(
-        "--mlir-timing",
-        action="store_true",
-        help="print the times of stages, passes and their parts to stderr",
-    )
-    parser.add_argument(
-        "--no-cache", action="store_true", help="compile without the cache on disk (docs/cache.md)"
-    )
+    parser.add_argument("--mlir-timing", action="store_true",
+                        help="print the times of stages, passes and their parts to stderr")  # fmt: skip
+    parser.add_argument("--no-cache", action="store_true",
+                        help="do not use the cache of compiled programs on disk (docs/cache.md)")  # fmt: skip
     parser.add_argument("--target", choices=("bundle", "ktir"), default="bundle",
                         help="write a SuperDSC bundle (the default), or a program in KTIR")  # fmt: skip
     parser.add_argument("--no-fallback", action="store_true",
                         help="report operations that the device does not support as errors")  # fmt: skip
     parser.add_argument("--lay-out-weights", action="store_true",
-                        help="save weights in the layout of the device, for --numerics")  # fmt: skip
-    parser.add_argument("--check", action="store_true", help="run the program and compare with the CPU")
+                        help="save parameters as device images, in the numbers of --numerics")  # fmt: skip
+    parser.add_argument("--check", action="store_true",
+                        help="run the program on the simulator and compare the results with the CPU")  # fmt: skip
     return parser
 
 

@@ -276,18 +276,23 @@ def _write(path: str, arrays: dict[str, NDArray[Any]]) -> None:
 
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-run", __doc__)
-    parser.add_argument("folder", metavar="DIR", help="the bundle")
-    parser.add_argument("--inputs", metavar="FILE.npz", help="host arrays of the inputs")
-    _common.add_output(parser, "--outputs", "FILE.npz", "where to write the results")
+    parser.add_argument("folder", metavar="DIR", help="folder of the bundle")
     parser.add_argument(
-        "--numerics", choices=MODES, help="DL16 as IEEE fp16, or bit-true (default: dl16 for bfloat16)"
+        "--inputs", metavar="FILE.npz", help="archive with the arrays of the inputs, as numpy.savez writes it"
     )
-    parser.add_argument("--stats", action="store_true", help="print the memory traffic")
+    _common.add_output(parser, "--outputs", "FILE.npz", "write the results to this archive")
+    text = "simulate DL16 as IEEE fp16, or bit by bit (default: ieee; dl16 for programs with bfloat16)"
+    parser.add_argument("--numerics", choices=MODES, help=text)
+    parser.add_argument(
+        "--stats", action="store_true", help="print the bytes that each operation reads and writes"
+    )
     parser.add_argument(
         "--no-validate", action="store_true", help="run the bundle even if it breaks a rule of the format"
     )
-    _common.add_output(parser, "--timeline", "FILE.json", "predict the time and write a trace of it")
-    fraction = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
+    _common.add_output(parser, "--timeline", "FILE.json", "predict the time, and write a trace for Perfetto")
+    fraction = (
+        "fraction of LX, 0 to below 1, that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
+    )
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=fraction)
     return parser
 

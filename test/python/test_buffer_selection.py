@@ -19,8 +19,8 @@ from spyre_mlir.scratchpad.instance import Instance
 def instance(some, space: MemorySpace) -> Instance:
     """Only the buffers that fit alone and save traffic, as solvers see them."""
     everything = Instance.of(some, space)
-    able = np.flatnonzero((everything.sizes <= space.capacity) & (everything.savings > 0))
-    return everything.subset(able.tolist())
+    eligible = np.flatnonzero((everything.sizes <= space.capacity) & (everything.savings > 0))
+    return everything.subset(eligible.tolist())
 
 
 def shared(found: Instance, kept: tuple[int, ...], op: int) -> int:

@@ -208,7 +208,7 @@ def test_dynamic_shape():
 
 
 def test_what_is_no_model():
-    with pytest.raises(CompileError, match="not a int"):
+    with pytest.raises(CompileError, match="not an int"):
         imported(3, half(2))
 
 

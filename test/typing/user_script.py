@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A user's script with every public name, which type checkers at their strictest find nothing wrong with.
 
-It is read, not run: test/python/test_public_api.py gives it to mypy and to pyright beside an installed package.
+It is read, not run: test/python/test_public_api.py gives it to mypy and to pyright next to an installed package.
 """
 
 from __future__ import annotations
