@@ -25,7 +25,7 @@ from spyre_mlir.host.number_types import NumberType, number_type, tensor_shape
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.element_types import dtype_name
 
-_OPERATOR = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)\.(\w+)")
+_OPERATOR = re.compile(r"([A-Za-z]\w*)\.(_?[A-Za-z]\w*)\.(\w+)")
 
 #: The libraries of PyTorch's own operators.
 _OWN_LIBRARIES = ("aten", "prims")
