@@ -463,7 +463,9 @@ def _check_nodes(program: ExportedProgram) -> None:
             for dim, size in enumerate(tensor.shape):
                 if isinstance(size, torch.SymInt):
                     message = (
-                        f"The size of dim {dim} of {described} depends on values; shapes must be known when "
+                        f"The size of dim {dim} of {described} is dynamic; export the model with fixed sizes."
+                        if node.op == "placeholder"
+                        else f"The size of dim {dim} of {described} depends on values; shapes must be known when "
                         "compiling: compute with a mask, as torch.where does."
                     )
                     raise refusal_at(node, message, UncapturedError)
