@@ -409,6 +409,8 @@ def export(
     """Export a model as a functional graph of core operations. Errors of torch become ``CompileError``."""
     with _tracing(model):
         program = _program(model, inputs)
+        if _calls_transforms(program):
+            program = program.run_decompositions({})
         _check_nodes(program)
         _forget_notes_on_inputs(program)
         write_assertions(program.graph_module)
@@ -451,6 +453,12 @@ def export(
         return program
 
 
+def _calls_transforms(program: ExportedProgram) -> bool:
+    """Return whether a graph calls transforms of ``torch.func``, such as vmap, which tracing it again carries out."""
+    targets = (node.target for node in program.graph.nodes if node.op == "call_function")
+    return any(getattr(target, "__module__", "") == "torch._functorch.predispatch" for target in targets)
+
+
 def _check_nodes(program: ExportedProgram) -> None:
     """Raise ``CompileError`` for a dynamic shape, types that do not match, or control flow that is not inlined."""
     for node in program.graph.nodes:
@@ -459,12 +467,20 @@ def _check_nodes(program: ExportedProgram) -> None:
             for dim, size in enumerate(tensor.shape):
                 if isinstance(size, torch.SymInt):
                     message = (
-                        f"The size of dim {dim} of {described} depends on values; shapes must be known when "
+                        f"The size of dim {dim} of {described} is dynamic; export the model with fixed sizes."
+                        if node.op == "placeholder"
+                        else f"The size of dim {dim} of {described} depends on values; shapes must be known when "
                         "compiling: compute with a mask, as torch.where does."
                     )
                     raise refusal_at(node, message, UncapturedError)
         if isinstance(node.target, torch._ops.HigherOrderOperator) and not is_inlined(node):
-            message = f"Control flow by torch's '{node.target}' is not supported."
+            if node.target.name().startswith("auto_functionalized"):
+                message = (
+                    f"The operation {node.args[0]} writes to its operands; define it with mutates_args=(), so that it "
+                    "returns new tensors."
+                )
+            else:
+                message = f"Control flow by torch's '{node.target}' is not supported."
             raise refusal_at(node, message, UncapturedError)
 
 

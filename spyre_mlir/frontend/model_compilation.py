@@ -35,7 +35,12 @@ from spyre_mlir.findings import Batch, Freeze, Halve, ModelEdit, MovedStick, Res
 from spyre_mlir.frontend.capture_key import ModelCache
 from spyre_mlir.frontend.content_reads import ContentReads
 from spyre_mlir.frontend.dynamic import DynamicProgram
-from spyre_mlir.frontend.dynamic_inputs import DynamicMarks, marks_of_inputs, marks_of_shapes
+from spyre_mlir.frontend.dynamic_inputs import (
+    DynamicMarks,
+    example_inputs_of,
+    marks_of_inputs,
+    marks_of_shapes,
+)
 from spyre_mlir.frontend.importer import capture_torch, import_torch
 from spyre_mlir.frontend.meta_tensors import stand_ins
 from spyre_mlir.frontend.module_pairs import check_padding_safety
@@ -250,6 +255,7 @@ def model_program(
     options: dict[str, Any],
 ) -> Program | DynamicProgram[Program] | PiecewiseProgram:
     """Front end of models: compile a model, or read its program from the cache."""
+    inputs = inputs or example_inputs_of(model)
     marks = _dynamic_marks(model, inputs, dynamic)
     if dynamic is None and marks is None:
         trials = ModelTrials(model, inputs, options, compile_model)
