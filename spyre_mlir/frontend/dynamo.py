@@ -29,10 +29,12 @@ from torch._decomp import core_aten_decompositions
 from torch._dynamo import trace_rules
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.repro.after_dynamo import WrapBackendDebug
+from torch._functorch._aot_autograd.runtime_wrappers import AOTDispatchAutograd, coerce_to_expected_memory_format
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._higher_order_ops.wrap import tag_activation_checkpoint
 from torch._subclasses import fake_tensor
 from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_aggregate
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -257,6 +259,10 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
         torch.compiler.set_default_backend(default_backend)
     # A trace must not make tensors on the device, because it would not see their data.
     cast(Any, fake_tensor)._is_privateuse1_backend_available = lambda: False
+    # A trace keeps tensors that are not its inputs as constants, including tensors of the device.
+    proxy_tensor.HANDLED_TYPES += (SpyreTensor,)
+    gradients: Any = AOTDispatchAutograd
+    gradients.process_runtime_tangent = staticmethod(_with_device_tangents(gradients.process_runtime_tangent))
     inductor: Any = torch._TorchCompileInductorWrapper
     inductor.__call__ = _for_the_device(inductor.__call__)
     wrapped: Any = WrapBackendDebug
@@ -264,6 +270,20 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
     trace_rules.SKIP_DIRS.extend(map(str, _own_files()))
     trace_rules._recompile_re()
     faults.untraced = untraced
+
+
+def _with_device_tangents(process: Callable[..., Any]) -> Callable[..., Any]:
+    """Step of AOTAutograd that also accepts gradients on the device, for results of a trace without data."""
+
+    @functools.wraps(process)
+    def processed(tangent: Any, meta: Any, *context: Any) -> tuple[Any, list[Any]]:
+        """Return the gradient of a result and the tensors that the backward graph reads for it."""
+        if not isinstance(tangent, SpyreTensor):
+            return process(tangent, meta, *context)
+        tangent = coerce_to_expected_memory_format(tangent, meta.memory_format)
+        return tangent, [tangent]
+
+    return processed
 
 
 @contextlib.contextmanager
