@@ -29,9 +29,10 @@ from torch._decomp import core_aten_decompositions
 from torch._dynamo import trace_rules
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.repro.after_dynamo import WrapBackendDebug
-from torch._functorch._aot_autograd.runtime_wrappers import AOTDispatchAutograd, coerce_to_expected_memory_format
+from torch._functorch._aot_autograd import runtime_wrappers
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._higher_order_ops.wrap import tag_activation_checkpoint
+from torch._prims import rng_prims
 from torch._subclasses import fake_tensor
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.experimental import proxy_tensor
@@ -259,10 +260,17 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
         torch.compiler.set_default_backend(default_backend)
     # A trace must not make tensors on the device, because it would not see their data.
     cast(Any, fake_tensor)._is_privateuse1_backend_available = lambda: False
-    # A trace keeps tensors that are not its inputs as constants, including tensors of the device.
-    proxy_tensor.HANDLED_TYPES += (SpyreTensor,)
-    gradients: Any = AOTDispatchAutograd
+    # Modes of PyTorch treat tensors of the device as other tensors: constants of a trace, operands of custom operations.
+    modes: Any = (proxy_tensor, runtime_wrappers)
+    for module in modes:
+        module.HANDLED_TYPES += (SpyreTensor,)
+    gradients: Any = runtime_wrappers.AOTDispatchAutograd
     gradients.process_runtime_tangent = staticmethod(_with_device_tangents(gradients.process_runtime_tangent))
+    # Random numbers of a checkpoint on the device come from the generator of the host.
+    device_of = rng_prims.get_device
+    rng_prims.get_device = lambda *call: "cpu" if (device := device_of(*call)) == NAME else device
+    for operation in (rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state):
+        operation.py_impl(SpyreTensor)(operation.py_kernels[torch._C.DispatchKey.CPU])
     inductor: Any = torch._TorchCompileInductorWrapper
     inductor.__call__ = _for_the_device(inductor.__call__)
     wrapped: Any = WrapBackendDebug
@@ -280,7 +288,7 @@ def _with_device_tangents(process: Callable[..., Any]) -> Callable[..., Any]:
         """Return the gradient of a result and the tensors that the backward graph reads for it."""
         if not isinstance(tangent, SpyreTensor):
             return process(tangent, meta, *context)
-        tangent = coerce_to_expected_memory_format(tangent, meta.memory_format)
+        tangent = runtime_wrappers.coerce_to_expected_memory_format(tangent, meta.memory_format)
         return tangent, [tangent]
 
     return processed

@@ -76,6 +76,7 @@ from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.random_numbers import UndrawnError, draw_of, draw_outside, is_random, random_forms
 from spyre_mlir.frontend.row_writes import write_rows
 from spyre_mlir.frontend.signature import (
+    MOST_DIMS,
     CONSTANT,
     INPUT,
     PARAMETER,
@@ -452,6 +453,9 @@ def _check_nodes(program: ExportedProgram) -> None:
     for node in program.graph.nodes:
         check_product_types(node)
         for tensor, described in _described_tensors(node):
+            if tensor.ndim > MOST_DIMS:
+                message = f"{described.capitalize()} has {tensor.ndim} dims; a tensor has at most {MOST_DIMS} dims."
+                raise refusal_at(node, message)
             for dim, size in enumerate(tensor.shape):
                 if isinstance(size, torch.SymInt):
                     message = (

@@ -575,6 +575,8 @@ def _changed_in_place(func: Any, args: Any, named: dict[str, Any]) -> torch.Tens
 def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
     """Run an operation that changes a tensor: write the result of its functional form into the storage."""
     functional, targets, changed, inputs = _functional(func, args, named)
+    # The operand ``out`` may be a list of tensors.
+    targets = pytree.tree_leaves(targets)
     if any(_overlap_in_part(target, each) for target in targets for each in (*args, *named.values())):
         return on_the_host(func, args, named)
     results = eager().run(functional, *_operands(func, changed, inputs))
@@ -587,7 +589,8 @@ def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
             return on_the_host(func, args, named)
     for target, result in zip(targets, results, strict=True):
         _write(target, result.cpu())
-    return targets[0] if len(targets) == 1 else tuple(targets)
+    returned = tuple(targets[: len(func._schema.returns)])
+    return returned[0] if len(returned) == 1 else returned or None
 
 
 def _functional(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, list[Any], Any, dict[str, Any]]:
