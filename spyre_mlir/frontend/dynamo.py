@@ -260,7 +260,7 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
         torch.compiler.set_default_backend(default_backend)
     # A trace must not make tensors on the device, because it would not see their data.
     cast(Any, fake_tensor)._is_privateuse1_backend_available = lambda: False
-    # Modes of PyTorch treat tensors of the device as other tensors: constants of a trace, operands of custom operations.
+    # Modes of PyTorch accept tensors of the device: constants of a trace, operands of custom operations.
     modes: Any = (proxy_tensor, runtime_wrappers)
     for module in modes:
         module.HANDLED_TYPES += (SpyreTensor,)

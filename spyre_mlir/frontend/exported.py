@@ -45,7 +45,7 @@ from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known
 from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.locations import (
     check_inputs,
-    check_product_types,
+    check_operands,
     recording_all_frames,
     refusal_at,
     refusal_of_error,
@@ -76,9 +76,9 @@ from spyre_mlir.frontend.outputs import UPDATES, split_outputs
 from spyre_mlir.frontend.random_numbers import UndrawnError, draw_of, draw_outside, is_random, random_forms
 from spyre_mlir.frontend.row_writes import write_rows
 from spyre_mlir.frontend.signature import (
-    MOST_DIMS,
     CONSTANT,
     INPUT,
+    MOST_DIMS,
     PARAMETER,
     Argument,
     ResultType,
@@ -451,10 +451,12 @@ def export(
 def _check_nodes(program: ExportedProgram) -> None:
     """Raise ``CompileError`` for a dynamic shape, types that do not match, or control flow that is not inlined."""
     for node in program.graph.nodes:
-        check_product_types(node)
+        check_operands(node)
         for tensor, described in _described_tensors(node):
             if tensor.ndim > MOST_DIMS:
-                message = f"{described.capitalize()} has {tensor.ndim} dims; a tensor has at most {MOST_DIMS} dims."
+                message = (
+                    f"{described.capitalize()} has {tensor.ndim} dims; a tensor has at most {MOST_DIMS} dims."
+                )
                 raise refusal_at(node, message)
             for dim, size in enumerate(tensor.shape):
                 if isinstance(size, torch.SymInt):

@@ -420,7 +420,11 @@ COMPOSED = {
     _aten._thnn_fused_gru_cell.default: _gru_cell,
     _aten.tensor_split.tensor_indices_or_sections: _tensor_split,
     _aten.ctc_loss.Tensor: _ctc_loss,
-    **{form: _into_out(form) for name in _rank.overloads() if (form := getattr(_rank, name))._schema.is_mutable},
+    **{
+        form: _into_out(form)
+        for name in _rank.overloads()
+        if (form := getattr(_rank, name))._schema.is_mutable
+    },
 } | transformer_layers.FORMS
 
 

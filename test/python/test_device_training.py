@@ -141,7 +141,9 @@ def test_aot_eager_computes_gradients_and_checkpoints_on_the_device():
         turned, total = function(x, changed)
         # The gradient of the transposed result has other strides than the result.
         (total + (turned.contiguous() * turned).sum()).backward()
-        return [each.detach().cpu() for each in (turned, x.grad, changed, *(p.grad for p in model.parameters()))]
+        return [
+            each.detach().cpu() for each in (turned, x.grad, changed, *(p.grad for p in model.parameters()))
+        ]
 
     torch.testing.assert_close(gradients("spyre"), gradients("cpu"), atol=1e-4, rtol=1e-3)
 

@@ -405,3 +405,19 @@ def test_tensors_with_more_dims_than_a_program_supports_run_on_the_host():
 def test_a_wrong_concatenation_raises_the_error_of_pytorch(shapes: list[tuple[int, ...]]):
     with pytest.raises(RuntimeError, match="dimension"):
         torch.cat([torch.zeros(shape, device="spyre") for shape in shapes])
+
+
+@pytest.mark.parametrize("name", ["index_add", "index_add_", "index_reduce"])
+@pytest.mark.parametrize("sizes", [(2,), (2, 1), (2, 3)])
+def test_a_source_of_other_slices_is_an_error(name: str, sizes: tuple[int, ...]):
+    """The meta function of PyTorch accepts the source, and its CPU kernel rejects the source."""
+    reduction = ("amax",) if "reduce" in name else ()
+
+    def function(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        return getattr(x.clone(), name)(0, index, source, *reduction)
+
+    operands = torch.zeros(3, 2), torch.tensor([0, 1]), torch.ones(sizes)
+    with pytest.raises(RuntimeError, match="must match self tensor shape"):
+        function(*(each.to("spyre") for each in operands))
+    with pytest.raises(CompileError, match=r"differ from the sizes \[2, 2\]"):
+        spyre_mlir.compile(function, operands)
