@@ -44,7 +44,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import checkpoint
 
 from spyre_mlir import faults
-from spyre_mlir.errors import CompileError, UncapturedError
+from spyre_mlir.errors import CompileError, UncapturedError, UnsupportedDtypeError
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.dynamic_inputs import SizedGraph, ignoring_marks
 from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
@@ -344,12 +344,17 @@ def tracing() -> contextlib.AbstractContextManager[Any]:
     return torch._dynamo.config.patch(allow_rnn=True)
 
 
+#: Reasons why the operations of a graph run one by one, as without a compiler.
+_RUN_ONE_BY_ONE = (UncapturedError, UndrawnError, UnknownResultsError, UnloweredError, UnsupportedDtypeError)
+
+
 class DeviceGraph:
     """A graph on tensors of the device, run as programs that access the storages of these tensors in place.
 
     A result that is a view of an input shares its storage, and results that are views of one tensor share a storage.
-    The operations of the graph run one by one, as without a compiler, if a gradient is needed, if an operation is not
-    captured or does not have a form, or if a program cannot leave the memory as the graph does.
+    The operations of the graph run one by one, as without a compiler, if a gradient is needed, if an operation or a
+    type does not have a form, if an operation is not captured, or if a program cannot leave the memory as the graph
+    does.
     """
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
@@ -370,7 +375,7 @@ class DeviceGraph:
                 return self._compiled(inputs)
         except UnsharedMemoryError:
             return self.graph(*inputs)
-        except (UncapturedError, UndrawnError, UnknownResultsError, UnloweredError) as error:
+        except _RUN_ONE_BY_ONE as error:
             report("A graph of torch.compile", error.message, "operation by operation")
             return self.graph(*inputs)
 
