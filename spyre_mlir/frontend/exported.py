@@ -454,9 +454,7 @@ def _check_nodes(program: ExportedProgram) -> None:
         check_operands(node)
         for tensor, described in _described_tensors(node):
             if tensor.ndim > MOST_DIMS:
-                message = (
-                    f"{described.capitalize()} has {tensor.ndim} dims; a tensor has at most {MOST_DIMS} dims."
-                )
+                message = f"A tensor has at most {MOST_DIMS} dims, and {described} has {tensor.ndim}."
                 raise refusal_at(node, message)
             for dim, size in enumerate(tensor.shape):
                 if isinstance(size, torch.SymInt):

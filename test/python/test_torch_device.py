@@ -392,12 +392,12 @@ def test_results_are_written_into_lists_of_tensors_and_into_ranks():
 def test_tensors_with_more_dims_than_a_program_supports_run_on_the_host():
     host = torch.arange(2.0).reshape([1] * 64 + [2])
     x = host.to("spyre")
-    with pytest.warns(FallbackWarning, match="65 dims"):
+    with pytest.warns(FallbackWarning, match="has 65"):
         made = x + 1
     assert torch.equal(made.cpu(), host + 1) and torch.equal(x.squeeze().neg().cpu(), host.squeeze().neg())
     with pytest.raises(RuntimeError, match="up to 64 dims"):
         x.amax(0)
-    with pytest.raises(CompileError, match=r"Input 'x' has 65 dims"):
+    with pytest.raises(CompileError, match="input 'x' has 65"):
         spyre_mlir.compile(lambda x: x + 1, (host,))
 
 
