@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.compile_lock import builtins_kept
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
-from spyre_mlir.errors import CompileError, Uncached, UncapturedError
+from spyre_mlir.errors import CompileError, Uncached, UncapturedError, UnsupportedDtypeError
 from spyre_mlir.frontend.assertions import recording_texts, write_assertions, write_texts
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_casts
 from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, Inputs, ModelEffect, as_call, plain_call
@@ -591,7 +591,7 @@ def export_graph(
             if tensor.dtype not in _DTYPES:
                 name = dtype_name(tensor.dtype)
                 message = f"The element type {name} of {described} is not supported; cast to another one."
-                raise refusal_at(node, message)
+                raise refusal_at(node, message, UnsupportedDtypeError)
     is_hinted = resolve_hints(graph)
     sizes = dim_sizes() if is_hinted or any(argument.dims for argument in ordered) else {}
     results = [ResultType(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in nodes]
