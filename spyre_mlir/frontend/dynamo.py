@@ -29,10 +29,13 @@ from torch._decomp import core_aten_decompositions
 from torch._dynamo import trace_rules
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.repro.after_dynamo import WrapBackendDebug
+from torch._functorch._aot_autograd import runtime_wrappers
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._higher_order_ops.wrap import tag_activation_checkpoint
+from torch._prims import rng_prims
 from torch._subclasses import fake_tensor
 from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_aggregate
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -41,7 +44,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import checkpoint
 
 from spyre_mlir import faults
-from spyre_mlir.errors import CompileError, UncapturedError
+from spyre_mlir.errors import CompileError, UncapturedError, UnsupportedDtypeError
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.dynamic_inputs import SizedGraph, ignoring_marks
 from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
@@ -257,6 +260,17 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
         torch.compiler.set_default_backend(default_backend)
     # A trace must not make tensors on the device, because it would not see their data.
     cast(Any, fake_tensor)._is_privateuse1_backend_available = lambda: False
+    # Modes of PyTorch accept tensors of the device: constants of a trace, operands of custom operations.
+    modes: Any = (proxy_tensor, runtime_wrappers)
+    for module in modes:
+        module.HANDLED_TYPES += (SpyreTensor,)
+    gradients: Any = runtime_wrappers.AOTDispatchAutograd
+    gradients.process_runtime_tangent = staticmethod(_with_device_tangents(gradients.process_runtime_tangent))
+    # Random numbers of a checkpoint on the device come from the generator of the host.
+    device_of = rng_prims.get_device
+    rng_prims.get_device = lambda *call: "cpu" if (device := device_of(*call)) == NAME else device
+    for operation in (rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state):
+        operation.py_impl(SpyreTensor)(operation.py_kernels[torch._C.DispatchKey.CPU])
     inductor: Any = torch._TorchCompileInductorWrapper
     inductor.__call__ = _for_the_device(inductor.__call__)
     wrapped: Any = WrapBackendDebug
@@ -264,6 +278,20 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
     trace_rules.SKIP_DIRS.extend(map(str, _own_files()))
     trace_rules._recompile_re()
     faults.untraced = untraced
+
+
+def _with_device_tangents(process: Callable[..., Any]) -> Callable[..., Any]:
+    """Step of AOTAutograd that also accepts gradients on the device, for results of a trace without data."""
+
+    @functools.wraps(process)
+    def processed(tangent: Any, meta: Any, *context: Any) -> tuple[Any, list[Any]]:
+        """Return the gradient of a result and the tensors that the backward graph reads for it."""
+        if not isinstance(tangent, SpyreTensor):
+            return process(tangent, meta, *context)
+        tangent = runtime_wrappers.coerce_to_expected_memory_format(tangent, meta.memory_format)
+        return tangent, [tangent]
+
+    return processed
 
 
 @contextlib.contextmanager
@@ -316,12 +344,17 @@ def tracing() -> contextlib.AbstractContextManager[Any]:
     return torch._dynamo.config.patch(allow_rnn=True)
 
 
+#: Reasons why the operations of a graph run one by one, as without a compiler.
+_RUN_ONE_BY_ONE = (UncapturedError, UndrawnError, UnknownResultsError, UnloweredError, UnsupportedDtypeError)
+
+
 class DeviceGraph:
     """A graph on tensors of the device, run as programs that access the storages of these tensors in place.
 
     A result that is a view of an input shares its storage, and results that are views of one tensor share a storage.
-    The operations of the graph run one by one, as without a compiler, if a gradient is needed, if an operation is not
-    captured or does not have a form, or if a program cannot leave the memory as the graph does.
+    The operations of the graph run one by one, as without a compiler, if a gradient is needed, if an operation or a
+    type does not have a form, if an operation is not captured, or if a program cannot leave the memory as the graph
+    does.
     """
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
@@ -342,7 +375,7 @@ class DeviceGraph:
                 return self._compiled(inputs)
         except UnsharedMemoryError:
             return self.graph(*inputs)
-        except (UncapturedError, UndrawnError, UnknownResultsError, UnloweredError) as error:
+        except _RUN_ONE_BY_ONE as error:
             report("A graph of torch.compile", error.message, "operation by operation")
             return self.graph(*inputs)
 

@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.compile_lock import builtins_kept
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
-from spyre_mlir.errors import CompileError, Uncached, UncapturedError, kind_of
+from spyre_mlir.errors import CompileError, Uncached, UncapturedError, UnsupportedDtypeError, kind_of
 from spyre_mlir.frontend.assertions import recording_texts, write_assertions, write_texts
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_casts
 from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, Inputs, ModelEffect, as_call, plain_call
@@ -45,7 +45,7 @@ from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known
 from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.locations import (
     check_inputs,
-    check_product_types,
+    check_operands,
     recording_all_frames,
     refusal_at,
     refusal_of_error,
@@ -78,6 +78,7 @@ from spyre_mlir.frontend.row_writes import write_rows
 from spyre_mlir.frontend.signature import (
     CONSTANT,
     INPUT,
+    MOST_DIMS,
     PARAMETER,
     Argument,
     ResultType,
@@ -462,8 +463,11 @@ def _calls_transforms(program: ExportedProgram) -> bool:
 def _check_nodes(program: ExportedProgram) -> None:
     """Raise ``CompileError`` for a dynamic shape, types that do not match, or control flow that is not inlined."""
     for node in program.graph.nodes:
-        check_product_types(node)
+        check_operands(node)
         for tensor, described in _described_tensors(node):
+            if tensor.ndim > MOST_DIMS:
+                message = f"A tensor has at most {MOST_DIMS} dims, and {described} has {tensor.ndim}."
+                raise refusal_at(node, message)
             for dim, size in enumerate(tensor.shape):
                 if isinstance(size, torch.SymInt):
                     message = (
@@ -607,7 +611,7 @@ def export_graph(
             if tensor.dtype not in _DTYPES:
                 name = dtype_name(tensor.dtype)
                 message = f"The element type {name} of {described} is not supported; cast to another one."
-                raise refusal_at(node, message)
+                raise refusal_at(node, message, UnsupportedDtypeError)
     is_hinted = resolve_hints(graph)
     sizes = dim_sizes() if is_hinted or any(argument.dims for argument in ordered) else {}
     results = [ResultType(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in nodes]

@@ -37,6 +37,10 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor
 INPUT, PARAMETER, CONSTANT = "input", "parameter", "constant"
 
 
+#: Maximum number of dims of a numpy array, and so of a tensor in a program.
+MOST_DIMS = 64
+
+
 class Argument(NamedTuple):
     """One argument of @main.
 
@@ -398,8 +402,8 @@ def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
     try:
         tensor = tensor.detach().cpu().resolve_neg()
         return tensor.numpy() if bits is None else tensor.view(bits).numpy()
-    # A tensor without data, or a sparse, nested or quantized tensor.
-    except (RuntimeError, TypeError) as error:
+    # A tensor without data, a sparse, nested or quantized tensor, or a tensor with more dims than numpy supports.
+    except (RuntimeError, TypeError, ValueError) as error:
         raise CompileError(f"The input '{name}' is not an array: {first_sentence(error)}.") from None
 
 

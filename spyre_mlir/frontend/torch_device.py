@@ -23,6 +23,7 @@ from typing import Any, cast
 
 import torch
 from torch._C._dynamo.eval_frame import set_eval_frame
+from torch._prims_common.wrappers import _maybe_resize_out, _safe_copy_out
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch._utils import _rebuild_device_tensor_from_cpu_tensor, _rebuild_parameter
@@ -395,13 +396,35 @@ def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
     return _aten.histc.default(tensor.float(), bins, min, max).to(tensor.dtype)
 
 
-#: Operations that PyTorch does not decompose on a device, as operations that have gradients.
+def _into_out(func: Any) -> Callable[..., Any]:
+    """Form of an operation with ``out=``, which writes the result of the functional operation."""
+
+    def write(*args: Any, out: torch.Tensor, **named: Any) -> torch.Tensor:
+        """Write the result into ``out``, resized if it has other sizes."""
+        functional, *_ = _functional(func, args, {**named, "out": out})
+        made = functional(*args, **named)
+        _maybe_resize_out(out, made.shape)
+        _safe_copy_out(copy_from=made, copy_to=out)
+        return out
+
+    return write
+
+
+_rank = _aten.linalg_matrix_rank
+
+#: Operations that PyTorch does not decompose on a device, as operations that have gradients. For tensors of a Python
+#: class PyTorch does not write a rank into ``out``.
 COMPOSED = {
     _ATTENTION: attention,
     _aten._thnn_fused_lstm_cell.default: _lstm_cell,
     _aten._thnn_fused_gru_cell.default: _gru_cell,
     _aten.tensor_split.tensor_indices_or_sections: _tensor_split,
     _aten.ctc_loss.Tensor: _ctc_loss,
+    **{
+        form: _into_out(form)
+        for name in _rank.overloads()
+        if (form := getattr(_rank, name))._schema.is_mutable
+    },
 } | transformer_layers.FORMS
 
 
@@ -575,6 +598,8 @@ def _changed_in_place(func: Any, args: Any, named: dict[str, Any]) -> torch.Tens
 def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
     """Run an operation that changes a tensor: write the result of its functional form into the storage."""
     functional, targets, changed, inputs = _functional(func, args, named)
+    # The operand ``out`` may be a list of tensors.
+    targets = pytree.tree_leaves(targets)
     if any(_overlap_in_part(target, each) for target in targets for each in (*args, *named.values())):
         return on_the_host(func, args, named)
     results = eager().run(functional, *_operands(func, changed, inputs))
@@ -587,7 +612,8 @@ def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
             return on_the_host(func, args, named)
     for target, result in zip(targets, results, strict=True):
         _write(target, result.cpu())
-    return targets[0] if len(targets) == 1 else tuple(targets)
+    returned = tuple(targets[: len(func._schema.returns)])
+    return returned[0] if len(returned) == 1 else returned or None
 
 
 def _functional(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, list[Any], Any, dict[str, Any]]:
