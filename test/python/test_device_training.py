@@ -100,6 +100,26 @@ def test_gradients_are_clipped(foreach: bool | None):
     torch.testing.assert_close(made, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore::spyre_mlir.FallbackWarning")
+@pytest.mark.parametrize("factor", [1.0, torch.inf])
+def test_losses_are_scaled(factor: float):
+    """An infinite gradient skips the step and halves the scale; otherwise the scale grows."""
+    scales = []
+
+    def step(model: nn.Linear, device: str) -> None:
+        scaler = torch.amp.GradScaler(device, init_scale=8.0, growth_interval=1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        scaler.scale(factor * loss_of(model, device)).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+
+    made, expected = (trained(device, step) for device in ("spyre", "cpu"))
+    assert scales == ([16.0, 16.0] if factor == 1 else [4.0, 4.0])
+    torch.testing.assert_close(made, expected, atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("use_reentrant", "backend"), [(True, ""), (False, ""), (False, "spyre"), (False, "aot_eager")]
 )
