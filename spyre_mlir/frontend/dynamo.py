@@ -45,7 +45,7 @@ from spyre_mlir.errors import CompileError, UncapturedError
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.dynamic_inputs import SizedGraph, ignoring_marks
 from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
-from spyre_mlir.frontend.hints import dim_sizes, names_of
+from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, take_input_names
 from spyre_mlir.frontend.host_operations import report
 from spyre_mlir.frontend.kernel_calls import UnloweredError
 from spyre_mlir.frontend.locations import source_of
@@ -76,6 +76,12 @@ def compiled(
 
     ``autocast`` is passed to ``compile`` if it is not None. ``keep`` is called with each program.
     """
+    try:
+        named = take_input_names(graph)
+    except CompileError as error:
+        return partial(_refuse, error)
+    if named:
+        return partial(_with_named_inputs, named, compiled(graph, example_inputs, compile, autocast, keep))
     as_it_is = partial(_compiled_as_it_is, compile)
     if autocast is not None:
         compile = partial(compile, autocast=autocast)
@@ -102,6 +108,15 @@ def compiled(
             decompositions=_gradients(),
         )
         return backend(graph, example_inputs)
+
+
+def _with_named_inputs(
+    named: Sequence[tuple[int, Sequence[str]]], run: Callable[..., Any], *inputs: Any
+) -> Any:
+    """Name the dims of inputs, and call the graph."""
+    for number, names in named:
+        name_tensor_dims(inputs[number], names)
+    return run(*inputs)
 
 
 #: Functions that PyTorch supports for more dtypes on devices than on the CPU.

@@ -18,7 +18,11 @@ def spyre_hint(
     tiles: Mapping[str, int] | None = None,
     num_tiles_per_dim: Mapping[str, int] | None = None,
     slices: Mapping[str, int] | None = None,
+    work_div: Mapping[str, int] | None = None,
 ) -> contextlib.AbstractContextManager[None]:
-    """Tile the operations inside a context; torch-spyre has had the three names for the number of tiles."""
+    """Tile and divide the operations inside a context; the number of tiles has had three names in torch-spyre."""
     given = [each for each in (tiles, num_tiles_per_dim, slices) if each is not None]
-    return hints.spyre_hint(tiles={name: count for each in given for name, count in each.items()})
+    divided = None if config.ignore_work_division_hints else work_div
+    return hints.spyre_hint(
+        tiles={name: count for each in given for name, count in each.items()}, work_div=divided
+    )
