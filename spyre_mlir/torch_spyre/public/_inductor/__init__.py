@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Mapping
 
 from spyre_mlir.frontend import hints
-from spyre_mlir.frontend.tile_loops import for_each_tile
 from spyre_mlir.torch_spyre.public._inductor import config
+from spyre_mlir.torch_spyre.public._inductor.wsr.for_each_tile import for_each_tile
 
 __all__ = ["config", "for_each_tile", "spyre_hint"]
 
