@@ -15,6 +15,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from typing import Any, NoReturn, cast
 
 import torch
 import torch._dynamo.config
+import torch._inductor.config
 from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._decomp import core_aten_decompositions
 from torch._dynamo import trace_rules
@@ -255,7 +257,17 @@ _device_backend: Callable[..., Callable[..., Any]]
 def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Callable[..., Any]:
     """Default backend of ``torch.compile``: this compiler for graphs on the device, else inductor."""
     if is_on_the_device(graph):
-        return _device_backend(graph, example_inputs, options=named.get("options"))
+        options = dict(named.get("options") or {})
+        # A caller who did not choose a backend may give options of PyTorch's default backend.
+        known = vars(torch._inductor.config)["_config"]
+        ignored = [name for name in options if name.replace("-", "_") in known]
+        if ignored:
+            warnings.warn(
+                f"On the device, the options {', '.join(ignored)} of inductor do not change programs.", stacklevel=2
+            )
+        return _device_backend(
+            graph, example_inputs, options={name: options[name] for name in options if name not in ignored} or None
+        )
     # Called as torch.compile itself would call it, so that its modes and options hold.
     inductor = torch._TorchCompileInductorWrapper(named.get("mode"), named.get("options"), None)
     return cast(Callable[..., Any], inductor(graph, list(example_inputs)))

@@ -123,7 +123,8 @@ class _HintLowering:
         self._note(op, hints, iteration, units)
         if slices is not None:
             set_pins(op, Pins(slices=slices))
-            self.owner.remark(op, "division", f"work_div hint: {' x '.join(map(str, slices))} slices of its dims")
+            shown = " x ".join(map(str, slices))
+            self.owner.remark(op, "division", f"a hint divides the operation into {shown} slices of its dims")
         if loops:
             op.attributes[TILING] = tiling_attr(loops)
             self.owner.remark(op, "tiling", _shown(hints, loops, iteration))

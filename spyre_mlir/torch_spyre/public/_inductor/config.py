@@ -122,7 +122,7 @@ def _read_environment() -> None:
                 )
             except ValueError:
                 raise CompileError(
-                    f"The environment variable {variable} is '{text}'; give {type(default).__name__} numbers."
+                    f"The environment variable {variable} is '{text}'; give a number of type {type(default).__name__}."
                 ) from None
             if name in _OBEYED:
                 _given.add(name)
