@@ -38,7 +38,8 @@ def hints_attr(hints: Sequence[Hint]) -> ir.ArrayAttr:
     """Build ``sdsc.hints`` from hints, outermost first. Needs a current context."""
     return to_attribute(
         [
-            {"id": hint.id, "tiles": _entries(hint.tiles)} | ({"slices": _entries(hint.slices)} if hint.slices else {})
+            {"id": hint.id, "tiles": _entries(hint.tiles)}
+            | ({"slices": _entries(hint.slices)} if hint.slices else {})
             for hint in hints
         ]
     )

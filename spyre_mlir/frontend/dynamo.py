@@ -263,10 +263,13 @@ def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: 
         ignored = [name for name in options if name.replace("-", "_") in known]
         if ignored:
             warnings.warn(
-                f"On the device, the options {', '.join(ignored)} of inductor do not change programs.", stacklevel=2
+                f"On the device, the options {', '.join(ignored)} of inductor do not change programs.",
+                stacklevel=2,
             )
         return _device_backend(
-            graph, example_inputs, options={name: options[name] for name in options if name not in ignored} or None
+            graph,
+            example_inputs,
+            options={name: options[name] for name in options if name not in ignored} or None,
         )
     # Called as torch.compile itself would call it, so that its modes and options hold.
     inductor = torch._TorchCompileInductorWrapper(named.get("mode"), named.get("options"), None)

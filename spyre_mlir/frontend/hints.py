@@ -148,8 +148,8 @@ def take_input_names(graph: GraphModule) -> list[tuple[int, Sequence[str]]]:
         tensor, names = mark.args
         if tensor not in inputs:
             raise CompileError(
-                "name_tensor_dims names the dims of inputs and parameters, and this tensor is computed by the function; "
-                "name the inputs of the function.",
+                "name_tensor_dims names the dims of inputs and parameters, and this tensor is computed by the "
+                "function; name the inputs of the function.",
                 source_of(mark),
             )
         found.append((inputs.index(tensor), names))
@@ -224,11 +224,15 @@ def resolve_hints(graph: Graph) -> bool:
     numbers = sorted({number for annotated in hinted.values() for number in annotated})
     ids = {number: hint_id for hint_id, number in enumerate(numbers, start=1)}
     for node, annotated in hinted.items():
-        hints = [Hint(ids[number], *(tuple(each.items()) for each in annotated[number])) for number in sorted(annotated)]
+        hints = [
+            Hint(ids[number], *(tuple(each.items()) for each in annotated[number]))
+            for number in sorted(annotated)
+        ]
         for name, count in itertools.chain(*(hint.tiles + hint.slices for hint in hints)):
             if not isinstance(name, str) or not _is_positive(count):
                 raise CompileError(
-                    f"A hint gives names of dims, and numbers of parts, which must be positive, not {name!r}: {count!r}.",
+                    f"A hint gives names of dims, and numbers of parts, which must be positive, not {name!r}: "
+                    f"{count!r}.",
                     source_of(node),
                 )
         node.meta[HINTS] = tuple(hints)

@@ -27,7 +27,7 @@ class HintError(ValueError):
 
 @dataclass(frozen=True)
 class Hint:
-    """``with spyre_hint(tiles={"M": 8}, work_div={"N": 2})``: (dim, count) of each tiled and each divided dim, in order."""
+    """``with spyre_hint(tiles={"M": 8}, work_div={"N": 2})``: (dim, count) of tiled and of divided dims, in order."""
 
     id: int
     tiles: tuple[tuple[str, int], ...] = ()
@@ -128,7 +128,9 @@ def divided_slices(
     what = "the hints divide this operation into " + " x ".join(map(str, slices.values())) + " slices"
     reduced = [dim for dim in slices if dim in iteration.reduced and slices[dim] > 1]
     if len(reduced) > 1:
-        raise HintError(f"{what}, of which {len(reduced)} dims are reduction dimensions; divide at most one of these")
+        raise HintError(
+            f"{what}, of which {len(reduced)} dims are reduction dimensions; divide at most one of these"
+        )
     if math.prod(slices.values()) > cores:
         raise HintError(f"{what}, which exceeds SENCORES, the {cores} cores of the target")
     for dim, count in slices.items():
@@ -136,8 +138,8 @@ def divided_slices(
         units = math.ceil(math.prod(loop.part(size) for loop in loops if loop.dim == dim) * size / stick)
         if units % count:
             raise HintError(
-                f"{what}, but iteration dim {dim} of {counted(units, 'element' if stick == 1 else 'stick')} is not evenly "
-                f"divisible by {count}"
+                f"{what}, but iteration dim {dim} of {counted(units, 'element' if stick == 1 else 'stick')} is not "
+                f"evenly divisible by {count}"
             )
     return tuple(slices.get(dim, 1) for dim in range(len(iteration.dims))) if slices else None
 

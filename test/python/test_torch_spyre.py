@@ -19,7 +19,12 @@ def run(
     command = [sys.executable, *quiet, "-m", "spyre_mlir.torch_spyre", *(arguments or ["script.py"])]
     path = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
     (folder / "sitecustomize.py").write_text(path)
-    environment = {"PYTHONPATH": f"{folder}:{ROOT}", "PATH": "/usr/bin:/bin", "SPYRE_CACHE": "0", **(settings or {})}
+    environment = {
+        "PYTHONPATH": f"{folder}:{ROOT}",
+        "PATH": "/usr/bin:/bin",
+        "SPYRE_CACHE": "0",
+        **(settings or {}),
+    }
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert bool(done.returncode) == fails, done.stderr
     return done.stderr if fails else done.stdout
@@ -280,9 +285,16 @@ with warnings.catch_warnings(record=True) as caught:
     config.unroll_loops = True
 print(config.sencores, config.ignore_work_division_hints, config.unroll_loops, config._options(), len(caught))
 """
-    settings = {"SENCORES": "4", "SPYRE_INDUCTOR_IGNORE_HINTS": "1", "UNROLL_LOOPS": "0", "DUMP_SPYRE_CODE": "1"}
+    settings = {
+        "SENCORES": "4",
+        "SPYRE_INDUCTOR_IGNORE_HINTS": "1",
+        "UNROLL_LOOPS": "0",
+        "DUMP_SPYRE_CODE": "1",
+    }
     assert run(tmp_path, script, settings=settings) == "4 True True {'sencores': 4} 1\n"
-    warned = run(tmp_path, script, settings=settings | {"PYTHONWARNINGS": "error:The environment sets"}, fails=True)
+    warned = run(
+        tmp_path, script, settings=settings | {"PYTHONWARNINGS": "error:The environment sets"}, fails=True
+    )
     assert "The environment sets DUMP_SPYRE_CODE, UNROLL_LOOPS, which do not change programs here." in warned
     wrong = run(tmp_path, script, settings={"MAX_BUCKETS": "many"}, fails=True)
     assert "The environment variable MAX_BUCKETS is 'many'; give a number of type int." in wrong

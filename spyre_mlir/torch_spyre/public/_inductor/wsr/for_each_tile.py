@@ -58,15 +58,16 @@ def for_each_tile(
             f"for_each_tile has {counted(len(operands), 'operand')} and {len(specs)} dims; give each operand a dim, "
             "None or Gather, or one of these for all."
         )
-    cut = [
-        (number, *((spec.index, 0, 1) if isinstance(spec, Gather) else (operand, spec, tile_size)))
+    cut: list[tuple[int, Tensor, int, int]] = [
+        (number, spec.index, 0, 1) if isinstance(spec, Gather) else (number, operand, spec, tile_size)
         for number, (operand, spec) in enumerate(zip(operands, specs, strict=True))
         if spec is not None
     ]
-    trips = {_trips(number, *each) for number, *each in cut}
+    trips = {_trips(*each) for each in cut}
     if len(trips) != 1:
         raise CompileError(
-            f"The operands of for_each_tile have {sorted(trips) or 'no'} tiles; cut at least one, and all into one number."
+            f"The operands of for_each_tile have {sorted(trips) or 'no'} tiles; cut at least one, and all into "
+            "one number."
         )
     (count,) = trips
     # Without a carry, the order of the steps does not matter.
@@ -77,15 +78,19 @@ def for_each_tile(
         tiles = list(operands)
         for (number, *_), part in zip(cut, parts, strict=True):
             spec = specs[number]
-            is_gathered = isinstance(spec, Gather)
-            tiles[number] = operands[number].index_select(spec.axis, part) if is_gathered else part
+            tiles[number] = (
+                operands[number].index_select(spec.axis, part) if isinstance(spec, Gather) else part
+            )
         following, tile = body(carry, tuple(tiles))
         return following, tile if out_dim is not None else None
 
     tensors = [_reversed(tensor, dim, count) if is_reversed else tensor for _, tensor, dim, _ in cut]
     options: dict[str, Any] = {"dim": [dim for _, _, dim, _ in cut], "tiles": count, "out_dim": out_dim or 0}
     if init is None:
-        carry, results = None, tile_loops.for_each_tile(lambda *parts: step(None, parts)[1], *tensors, **options)
+        carry, results = (
+            None,
+            tile_loops.for_each_tile(lambda *parts: step(None, parts)[1], *tensors, **options),
+        )
     else:
         carry, results = tile_loops.for_each_tile(
             lambda carry, *parts: step(carry, parts), *tensors, carried=init, **options
