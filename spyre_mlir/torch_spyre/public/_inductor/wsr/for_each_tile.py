@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -14,12 +13,11 @@ from spyre_mlir.errors import CompileError, counted
 from spyre_mlir.frontend import tile_loops
 
 
-@dataclass(frozen=True)
 class Gather:
     """Tiles of an operand by a list: step ``i`` gets element ``index[i]`` of dim ``axis``, as a dim of size 1."""
 
-    axis: int
-    index: Tensor
+    def __init__(self, axis: int, index: Tensor) -> None:
+        self.axis, self.index = axis, index
 
 
 def for_each_tile(
