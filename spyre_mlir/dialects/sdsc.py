@@ -68,7 +68,8 @@ argument holds the plan's entries for later choices; passes obey them (``analysi
 Working-set reduction (``dialects/hint_attributes.py``): an argument with ``sdsc.dims = ["M", "K"]`` has storage over
 these dims, outermost first, and ``sdsc.dim_sizes = {K = 256 : i64, M = 64 : i64}`` of the function declares them.
 ``sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}]`` are the hints around an operation, outermost
-first; ``sdsc.dims = [["M"], ["K"], []]`` of an operation are the names of each of its iteration dims. The decision is
+first, with ``slices = [..]`` for the dims that it divides over cores (``sdsc.pins``);
+``sdsc.dims = [["M"], ["K"], []]`` of an operation are the names of each of its iteration dims. The decision is
 ``sdsc.tiling = [{loop = "3.M", dim = 0 : i64, tiles = 8 : i64}]``: the loops around an operation, outermost first, with
 the iteration dim that each loop tiles; operations with the same entry share the loop. With ``unrolled = true`` its
 iterations are unrolled, with ``unrolled = false`` they are not; otherwise ``unroll-tiles`` decides.

@@ -15,6 +15,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from typing import Any, NoReturn, cast
 
 import torch
 import torch._dynamo.config
+import torch._inductor.config
 from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._decomp import core_aten_decompositions
 from torch._dynamo import trace_rules
@@ -48,7 +50,7 @@ from spyre_mlir.errors import CompileError, UncapturedError, UnsupportedDtypeErr
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.dynamic_inputs import SizedGraph, ignoring_marks
 from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
-from spyre_mlir.frontend.hints import dim_sizes, names_of
+from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, take_input_names
 from spyre_mlir.frontend.host_operations import report
 from spyre_mlir.frontend.kernel_calls import UnloweredError
 from spyre_mlir.frontend.locations import source_of
@@ -79,6 +81,12 @@ def compiled(
 
     ``autocast`` is passed to ``compile`` if it is not None. ``keep`` is called with each program.
     """
+    try:
+        named = take_input_names(graph)
+    except CompileError as error:
+        return partial(_refuse, error)
+    if named:
+        return partial(_with_named_inputs, named, compiled(graph, example_inputs, compile, autocast, keep))
     as_it_is = partial(_compiled_as_it_is, compile)
     if autocast is not None:
         compile = partial(compile, autocast=autocast)
@@ -105,6 +113,15 @@ def compiled(
             decompositions=_gradients(),
         )
         return backend(graph, example_inputs)
+
+
+def _with_named_inputs(
+    named: Sequence[tuple[int, Sequence[str]]], run: Callable[..., Any], *inputs: Any
+) -> Any:
+    """Name the dims of inputs, and call the graph."""
+    for number, names in named:
+        name_tensor_dims(inputs[number], names)
+    return run(*inputs)
 
 
 #: Functions that PyTorch supports for more dtypes on devices than on the CPU.
@@ -243,7 +260,20 @@ _device_backend: Callable[..., Callable[..., Any]]
 def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Callable[..., Any]:
     """Default backend of ``torch.compile``: this compiler for graphs on the device, else inductor."""
     if is_on_the_device(graph):
-        return _device_backend(graph, example_inputs, options=named.get("options"))
+        options = dict(named.get("options") or {})
+        # A caller who did not choose a backend may give options of PyTorch's default backend.
+        known = vars(torch._inductor.config)["_config"]
+        ignored = [name for name in options if name.replace("-", "_") in known]
+        if ignored:
+            warnings.warn(
+                f"On the device, the options {', '.join(ignored)} of inductor do not change programs.",
+                stacklevel=2,
+            )
+        return _device_backend(
+            graph,
+            example_inputs,
+            options={name: options[name] for name in options if name not in ignored} or None,
+        )
     # Called as torch.compile itself would call it, so that its modes and options hold.
     inductor = torch._TorchCompileInductorWrapper(named.get("mode"), named.get("options"), None)
     return cast(Callable[..., Any], inductor(graph, list(example_inputs)))

@@ -54,12 +54,14 @@ class TorchBackend:
         programs: The last 64 compiled programs, in order: forward and backward graphs, one for each combination of
             shapes. Use ``programs[-1].summary()`` and ``.report("x.html")`` to inspect a graph, and
             ``programs.clear()`` to free the memory.
+        on_program: A function that is called with each program.
         defaults: A function that returns options of ``spyre_mlir.compile`` for graphs without other options.
     """
 
     def __init__(self, compile: Callable[..., Any]) -> None:
         self.programs: list[AnyProgram] = []
         self.defaults: Callable[[], Mapping[str, Any]] = dict
+        self.on_program: Callable[[AnyProgram], None] | None = None
         self.__module__, self.__name__ = "spyre_mlir", "torch_backend"
         self._compile = compile
         self._lock = threading.Lock()
@@ -108,6 +110,8 @@ class TorchBackend:
         with self._lock:
             self.programs.append(program)
             del self.programs[:-MOST_PROGRAMS]
+        if self.on_program is not None:
+            self.on_program(program)
         if (folder := ReportFolder.of_environment()) is None:
             return
         # The page of the program, and its line in the index, with the graph breaks so far.

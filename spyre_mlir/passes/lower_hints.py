@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import all_ops, functions
 from spyre_mlir.analysis.named_iteration import NamedIterations
+from spyre_mlir.analysis.plan_pins import Pins, set_pins
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.hint_attributes import (
     DIMS,
@@ -32,6 +33,7 @@ from spyre_mlir.tiling import (
     NamedIteration,
     TiledLoop,
     check_dims,
+    divided_slices,
     name_tiles,
     tiled_loops,
     why_whole,
@@ -112,11 +114,35 @@ class _HintLowering:
         try:
             self.tree.add(hints)
             loops = tiled_loops(hints, iteration, self.sizes, target_of(op), units)
+            slices = divided_slices(hints, iteration, self.sizes, loops, target_of(op).cores)
         except HintError as error:
             raise error_at(op, str(error)) from None
-        # Record the dims of hints that an operation follows, and warn about dims that it cannot follow.
+        self._note(op, hints, iteration, units)
+        if slices is not None:
+            set_pins(op, Pins(slices=slices))
+            shown = " x ".join(map(str, slices))
+            self.owner.remark(op, "division", f"a hint divides the operation into {shown} slices of its dims")
+        if loops:
+            op.attributes[TILING] = tiling_attr(loops)
+            self.owner.remark(op, "tiling", _shown(hints, loops, iteration))
+
+    def _hints(self, op: ir.Operation) -> tuple[Hint, ...]:
+        attr = op.attributes[HINTS]
+        # Attributes are uniqued in a context, so thousands of operations share one parsed value.
+        if attr not in self.hints:
+            self.hints[attr] = hints_of(attr, op.location)
+        return self.hints[attr]
+
+    def _note(
+        self, op: ir.Operation, hints: Sequence[Hint], iteration: NamedIteration, units: Mapping[str, int]
+    ) -> None:
+        """Record the dims of hints that an operation follows, and warn about dims that it cannot follow."""
         tiles = name_tiles(hints, iteration, self.sizes, units)
         for hint in hints:
+            for name, _ in hint.slices:
+                self.first.setdefault((hint.id, name), op)
+                if iteration.dims_of(name):
+                    self.followed.add((hint.id, name))
             for name, count in hint.tiles:
                 self.first.setdefault((hint.id, name), op)
                 dims = iteration.dims_of(name)
@@ -130,16 +156,6 @@ class _HintLowering:
                     self.owner.warn(op, reason)
                 if dims or reason is not None:
                     self.followed.add((hint.id, name))
-        if loops:
-            op.attributes[TILING] = tiling_attr(loops)
-            self.owner.remark(op, "tiling", _shown(hints, loops, iteration))
-
-    def _hints(self, op: ir.Operation) -> tuple[Hint, ...]:
-        attr = op.attributes[HINTS]
-        # Attributes are uniqued in a context, so thousands of operations share one parsed value.
-        if attr not in self.hints:
-            self.hints[attr] = hints_of(attr, op.location)
-        return self.hints[attr]
 
 
 def _shown(hints: Sequence[Hint], loops: Sequence[TiledLoop], iteration: NamedIteration) -> str:

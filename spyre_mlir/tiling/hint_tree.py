@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
 
+from spyre_mlir.errors import counted
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 
@@ -38,10 +39,11 @@ class HintError(ValueError):
 
 @dataclass(frozen=True)
 class Hint:
-    """``with spyre_hint(tiles={"M": 8})``: ``tiles`` are (dim, count) in the order of the source."""
+    """``with spyre_hint(tiles={"M": 8}, work_div={"N": 2})``: (dim, count) of tiled and of divided dims, in order."""
 
     id: int
-    tiles: tuple[tuple[str, int], ...]
+    tiles: tuple[tuple[str, int], ...] = ()
+    slices: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,42 @@ class HintTree:
                 here, elsewhere = (", ".join(str(hint.id) for hint in outer[:-1]) for outer in (path, known))
                 here, elsewhere = (f"hints {ids}" if ids else "no hint" for ids in (here, elsewhere))
                 raise HintError(f"hint {hint.id} is inside of {here} here and of {elsewhere} elsewhere")
+
+
+def divided_slices(
+    hints: Sequence[Hint],
+    iteration: NamedIteration,
+    sizes: Mapping[str, int],
+    loops: Sequence[TiledLoop],
+    cores: int,
+) -> tuple[int, ...] | None:
+    """Return the slices of each dim that hints request for one tile; None if they do not request any.
+
+    An inner hint replaces the count of an outer hint for a name. A dim without a count is in one slice. Raises
+    ``HintError`` if a name is undeclared, or if the slices are not equal or not possible on this number of cores.
+    """
+    counts = {name: count for hint in hints for name, count in hint.slices}
+    unknown = next((name for name in counts if name not in sizes), None)
+    if unknown is not None:
+        raise HintError(f"a hint divides '{unknown}', which is not declared")
+    slices = {iteration.dims_of(name)[0]: count for name, count in counts.items() if iteration.dims_of(name)}
+    what = "the hints divide this operation into " + " x ".join(map(str, slices.values())) + " slices"
+    reduced = [dim for dim in slices if dim in iteration.reduced and slices[dim] > 1]
+    if len(reduced) > 1:
+        raise HintError(
+            f"{what}, of which {len(reduced)} dims are reduction dimensions; divide at most one of these"
+        )
+    if math.prod(slices.values()) > cores:
+        raise HintError(f"{what}, which exceeds SENCORES, the {cores} cores of the target")
+    for dim, count in slices.items():
+        size, stick = iteration.sizes[dim], iteration.sticks.get(dim, 1)
+        units = math.ceil(math.prod(loop.part(size) for loop in loops if loop.dim == dim) * size / stick)
+        if units % count:
+            raise HintError(
+                f"{what}, but iteration dim {dim} of {counted(units, 'element' if stick == 1 else 'stick')} is not "
+                f"evenly divisible by {count}"
+            )
+    return tuple(slices.get(dim, 1) for dim in range(len(iteration.dims))) if slices else None
 
 
 def check_dims(iteration: NamedIteration, sizes: Mapping[str, int]) -> None:
