@@ -76,15 +76,15 @@ def hints(model, *inputs):
 
 def _edit(path, checksum, edits, changed):
     """Give the functions of a file the code of the file with the hints."""
-    files = [(module, getattr(module, "__file__", None)) for module in list(sys.modules.values())]
-    paths = [(module, os.path.abspath(file).replace(os.sep, "/")) for module, file in files if file]
-    module, file = next((each for each in paths if each[1].endswith("/" + path)), (None, None))
-    if module is None:
-        raise ImportError(f"No module of the file {path} is imported; import the model first.")
-    with open(file, encoding="utf-8", newline="") as stream:
-        lines = list(stream)
-    if zlib.crc32("".join(lines).encode()) != checksum:
-        raise ImportError(f"The file {file} has changed since the hints were written; write them again.")
+    for module in list(sys.modules.values()):
+        file = os.path.abspath(getattr(module, "__file__", None) or "")
+        if file.replace(os.sep, "/").endswith("/" + path):
+            with open(file, encoding="utf-8", newline="") as stream:
+                lines = list(stream)
+            if zlib.crc32("".join(lines).encode()) == checksum:
+                break
+    else:
+        raise ImportError(f"No imported module has the file {path} as the hints were written for it.")
     for first, last, text in reversed(edits):
         lines[first:last] = [text]
     codes = {code.co_qualname: code for code in _codes(compile("".join(lines), file, "exec"))}
@@ -146,7 +146,7 @@ def module_text(hints: TorchSpyreHints) -> str:
     )
     imports = (
         "import contextlib\nimport inspect\nimport os\nimport sys\nimport types\nimport zlib\n\nimport torch\n"
-        f"from torch_spyre._C import SpyreTensorLayout\nfrom torch_spyre._inductor import config, spyre_hint\n"
+        "from torch_spyre._C import SpyreTensorLayout\nfrom torch_spyre._inductor import config, spyre_hint\n"
         "from torch_spyre._inductor.propagate_named_dims import declare_tensor_dim, name_tensor_dims\n"
     )
     usage = (
@@ -194,13 +194,7 @@ def _relative(file: str, root: str) -> str:
 def _hinted_text(hints: TorchSpyreHints, file: str) -> str:
     """Return the text of a file with the hints in it."""
     found: Sequence[CodeHint] = [hint for hint in hints.hints if hint.file == file]
-    calls = [
-        (hint.call, "spyre_hinted(", f", {hint.arguments})") for hint in found if hint.call is not None
-    ]
-    blocks = [
-        (hint.first, hint.last, f"spyre_hint({hint.arguments})") for hint in found if hint.call is None
-    ]
+    calls = [(hint.call, "spyre_hinted(", f", {hint.arguments})") for hint in found if hint.call is not None]
+    blocks = [(hint.first, hint.last, f"spyre_hint({hint.arguments})") for hint in found if hint.call is None]
     text = with_blocks(with_called(source_text(file), calls), blocks)
     return with_imports(text, _IMPORT + (_HINTED if calls else ""))
-
-

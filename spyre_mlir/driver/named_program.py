@@ -217,5 +217,3 @@ class _Unification(NamePropagation):
                 self.factors.cut(part, part.size)
             self.factors.unify((chosen, run))
         return chosen
-
-

@@ -137,7 +137,8 @@ def with_blocks(text: str, blocks: Sequence[tuple[int, int, str]]) -> str:
     strings = {
         line
         for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
+        if isinstance(node, ast.JoinedStr)
+        or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
         for line in range(node.lineno + 1, (node.end_lineno or node.lineno) + 1)
     }
     ordered, result = sorted(blocks, key=lambda block: (block[0], -block[1])), []

@@ -20,8 +20,8 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS, hints_attr, with_hints
 from spyre_mlir.driver.build import build, plan_text
-from spyre_mlir.driver.named_program import NamedOperation, NamedProgram, frames_of, named_program
 from spyre_mlir.driver.hint_files import module_text, patch_text
+from spyre_mlir.driver.named_program import NamedOperation, NamedProgram, frames_of, named_program
 from spyre_mlir.driver.source_blocks import Call, Statement, call_of, statements_of
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.files import write_text
@@ -178,7 +178,8 @@ class _Code:
     def _loop(self, loops: tuple[str, ...], group: list[NamedOperation]) -> CodeHint | None:
         """Return the hint for the operations in the same loops; None, with a sentence, if there is none."""
         tiles = [
-            {_leading(op, loop.dim): loop.tiles for loop in self.planned[op.name].tiling or ()} for op in group
+            {_leading(op, loop.dim): loop.tiles for loop in self.planned[op.name].tiling or ()}
+            for op in group
         ]
         places = [{(each.file, each.body): each for each in statements_of(op.frames)} for op in group]
         for key in places[0]:
@@ -192,12 +193,20 @@ class _Code:
                 if (each.file, each.body) == key and first <= each.index <= last
             ]
             names = {name for op in inside if op not in group for dim in op.dims for name in dim}
-            if None not in tiles[0] and all(each == tiles[0] for each in tiles) and not names & tiles[0].keys():
+            if (
+                None not in tiles[0]
+                and all(each == tiles[0] for each in tiles)
+                and not names & tiles[0].keys()
+            ):
                 chosen = [place[key] for place in places]
                 lines = min(each.first for each in chosen), max(each.last for each in chosen)
                 operations = tuple(op.name for op in group)
                 return CodeHint(key[0], *lines, None, tiles[0], {}, operations)  # type: ignore[arg-type]
-        what = "an online softmax" if loops[0].startswith("attention") else "loops that no block of code has alone"
+        what = (
+            "an online softmax"
+            if loops[0].startswith("attention")
+            else "loops that no block of code has alone"
+        )
         self.others.append(f"{_where(group)}: {what} ({listed(loops)}) around {_named(group)}.")
         return None
 
@@ -255,7 +264,9 @@ class _Code:
             for dim, count in enumerate(slices):
                 name = _leading(op, dim)
                 # A name applies to every dim that has it.
-                if (name is None and count > 1) or (name is not None and counts.setdefault(name, count) != count):
+                if (name is None and count > 1) or (
+                    name is not None and counts.setdefault(name, count) != count
+                ):
                     return None
         return counts
 
@@ -338,7 +349,9 @@ class _Trial:
         arguments = []
         for entry, label in zip(func.attributes["arg_attrs"], self.named.arguments, strict=True):
             attributes = {named.name: named.attr for named in ir.DictAttr(entry)}
-            arguments.append(ir.DictAttr.get({**attributes, DIMS: to_attribute(list(self.named.arguments[label]))}))
+            arguments.append(
+                ir.DictAttr.get({**attributes, DIMS: to_attribute(list(self.named.arguments[label]))})
+            )
         func.attributes["arg_attrs"] = ir.ArrayAttr.get(arguments)
 
         def visit(op: ir.Operation) -> ir.WalkResult:
@@ -353,5 +366,3 @@ class _Trial:
             return ir.WalkResult.ADVANCE
 
         func.walk(visit)
-
-
