@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Statements of Python files: the statements and calls that ran at the lines of a call stack, and blocks around them."""
+"""Statements of Python files: the statements and calls that ran at the lines of a call stack, and blocks of them."""
 
 from __future__ import annotations
 
