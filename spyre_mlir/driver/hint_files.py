@@ -7,13 +7,21 @@ import difflib
 import os
 import pprint
 import zlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from spyre_mlir.driver.source_blocks import lines_of, source_text, with_blocks, with_called, with_imports
-
-if TYPE_CHECKING:
-    from spyre_mlir.driver.torch_spyre_hints import CodeHint, TorchSpyreHints
+from spyre_mlir.driver.source_blocks import (
+    SourceCall,
+    lines_of,
+    source_text,
+    with_blocks,
+    with_called,
+    with_imports,
+)
+from spyre_mlir.errors import CompileError
+from spyre_mlir.files import write_text
+from spyre_mlir.records import dataclass
 
 _IMPORT = "from torch_spyre._inductor import spyre_hint\n"
 
@@ -112,6 +120,83 @@ def _functions(names, module):
             elif isinstance(value, type):
                 yield from _functions(vars(value), module)
 '''
+
+
+@dataclass(frozen=True)
+class CodeHint:
+    """A hint around code of the model, and the time that it saves.
+
+    Attributes:
+        file: The file of the model.
+        first: The first line of the code.
+        last: The last line of the code.
+        call: The call in the line that the hint is around; None for whole statements.
+        tiles: The number of tiles of each named dim.
+        work_div: The number of core slices of each named dim.
+        operations: The names of the operations, as in a plan.
+        gain_us: Predicted time without the hint minus the time with it, after the hints before it.
+    """
+
+    file: str
+    first: int
+    last: int
+    call: SourceCall | None
+    tiles: Mapping[str, int]
+    work_div: Mapping[str, int]
+    operations: tuple[str, ...]
+    gain_us: float = 0.0
+
+    @property
+    def arguments(self) -> str:
+        """The arguments of ``spyre_hint``."""
+        given = {"tiles": dict(self.tiles), "work_div": dict(self.work_div)}
+        return ", ".join(f"{name}={value}" for name, value in given.items() if value)
+
+
+@dataclass(frozen=True)
+class TorchSpyreHints:
+    """The decisions about a program that the public interface of torch-spyre expresses, and the others.
+
+    Attributes:
+        hints: The hints, in program order.
+        dims: The size of each named dim, in elements.
+        arguments: The names of the dims of each input and parameter.
+        inputs: The names of the inputs, in the order of a call.
+        layouts: The dim order of each input and parameter that does not have the default layout; the stick dim last.
+        config: Fields of torch-spyre's configuration.
+        others: Decisions that the public interface cannot express, one sentence each.
+        plan_us: The predicted time of the program.
+        hinted_us: The predicted time with the hints, if the compiler makes all other decisions.
+        plain_us: The predicted time without hints, automatic tiling and joint planning.
+    """
+
+    hints: tuple[CodeHint, ...]
+    dims: Mapping[str, int]
+    arguments: Mapping[str, tuple[str, ...]]
+    inputs: tuple[str, ...]
+    layouts: Mapping[str, tuple[int, ...]]
+    config: Mapping[str, Any]
+    others: tuple[str, ...]
+    plan_us: float
+    hinted_us: float
+    plain_us: float
+
+    def patch(self) -> str:
+        """Return the hints as a patch of the model's files, for ``git apply`` in the folder that the text names."""
+        return patch_text(self)
+
+    def module(self) -> str:
+        """Return the text of a Python module with the context manager ``hints`` and the function ``to_device``."""
+        return module_text(self)
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``hints.patch`` and ``spyre_hints.py`` to a folder, which is created if it does not exist."""
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CompileError(f"The folder cannot be written: {error.strerror}.", str(folder)) from None
+        for name, text in (("hints.patch", self.patch()), ("spyre_hints.py", self.module())):
+            write_text(str(Path(folder) / name), text)
 
 
 def patch_text(hints: TorchSpyreHints) -> str:

@@ -20,6 +20,7 @@ from spyre_mlir.bundle.sequence import join
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import Built, Value, built_at, plan_text
+from spyre_mlir.driver.hint_files import TorchSpyreHints
 from spyre_mlir.driver.program_calls import bind, on_the_host, run_or_fall_back, to_device
 from spyre_mlir.driver.program_figures import bound_remark, notebook_html, program_bound
 from spyre_mlir.driver.program_folder import read_program, write_program
@@ -29,7 +30,7 @@ from spyre_mlir.driver.report_files import program_report, write_report
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers, sequences
 from spyre_mlir.driver.steps_summary import summarize_steps
 from spyre_mlir.driver.stored_program import StoredProgram, reduced
-from spyre_mlir.driver.torch_spyre_hints import TorchSpyreHints, torch_spyre_hints
+from spyre_mlir.driver.torch_spyre_hints import torch_spyre_hints
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.faults import entry_points
 from spyre_mlir.mlir import ir

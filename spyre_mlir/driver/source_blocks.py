@@ -15,7 +15,7 @@ _LAZY = (ast.Lambda, ast.GeneratorExp)
 
 
 @dataclass(frozen=True)
-class Statement:
+class SourceStatement:
     """A simple statement of a function: its file, its first and last line, and its place in a list of statements.
 
     ``body`` is the line of the first statement of the list, and ``index`` the position in the list.
@@ -27,13 +27,13 @@ class Statement:
     body: int
     index: int
 
-    def next_to(self, other: Statement) -> bool:
+    def next_to(self, other: SourceStatement) -> bool:
         """Return whether another statement follows this statement in the same list."""
         return (self.file, self.body, self.index + 1) == (other.file, other.body, other.index)
 
 
 @dataclass(frozen=True)
-class Call:
+class SourceCall:
     """A call of an attribute, such as ``self.down(x)``, and the columns of the called expression in its line."""
 
     file: str
@@ -42,7 +42,7 @@ class Call:
     last: int
 
 
-def call_of(frames: Sequence[tuple[str, int]], attribute: str) -> Call | None:
+def call_of(frames: Sequence[tuple[str, int]], attribute: str) -> SourceCall | None:
     """Return the only call of an attribute in the statement at the innermost line of a call stack."""
     statement = next(statements_of(frames[:1]), None)
     if statement is None or not attribute.isidentifier():
@@ -50,17 +50,17 @@ def call_of(frames: Sequence[tuple[str, int]], attribute: str) -> Call | None:
     found = [
         node.func
         for node in ast.walk(ast.parse(source_text(statement.file)))
-        if isinstance(node, ast.Call)
+        if isinstance(node, ast.SourceCall)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == attribute
         and statement.first <= node.lineno <= statement.last
     ]
     if len(found) != 1 or found[0].lineno != found[0].end_lineno:
         return None
-    return Call(statement.file, found[0].lineno, found[0].col_offset, found[0].end_col_offset or 0)
+    return SourceCall(statement.file, found[0].lineno, found[0].col_offset, found[0].end_col_offset or 0)
 
 
-def statements_of(frames: Sequence[tuple[str, int]]) -> Iterator[Statement]:
+def statements_of(frames: Sequence[tuple[str, int]]) -> Iterator[SourceStatement]:
     """Yield the statements that a block can surround, for the (file, line) pairs of a call stack, innermost first."""
     entered: tuple[str, range] | None = None
     for file, line in frames:
@@ -77,7 +77,7 @@ def statements_of(frames: Sequence[tuple[str, int]]) -> Iterator[Statement]:
 
 
 @functools.cache
-def _parsed(file: str) -> tuple[tuple[Statement, ...], tuple[range, ...]]:
+def _parsed(file: str) -> tuple[tuple[SourceStatement, ...], tuple[range, ...]]:
     """Return the statements of a file that stand on lines of their own, and the lines of lazy expressions."""
     text = source_text(file)
     try:
@@ -85,7 +85,7 @@ def _parsed(file: str) -> tuple[tuple[Statement, ...], tuple[range, ...]]:
     except (SyntaxError, ValueError):
         return (), ()
     lines = lines_of(text)
-    statements: list[Statement] = []
+    statements: list[SourceStatement] = []
     for function in (node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)):
         for body in _bodies(function):
             for index, node in enumerate(body):
@@ -95,7 +95,7 @@ def _parsed(file: str) -> tuple[tuple[Statement, ...], tuple[range, ...]]:
                     other.lineno > last or (other.end_lineno or 0) < node.lineno for other in others
                 )
                 if alone and not hasattr(node, "body") and not isinstance(node, ast.Match):
-                    statements.append(Statement(file, node.lineno, last, body[0].lineno, index))
+                    statements.append(SourceStatement(file, node.lineno, last, body[0].lineno, index))
     lazy = [
         range(node.lineno, (node.end_lineno or node.lineno) + 1)
         for node in ast.walk(tree)
@@ -153,7 +153,7 @@ def with_blocks(text: str, blocks: Sequence[tuple[int, int, str]]) -> str:
     return "".join(result)
 
 
-def with_called(text: str, calls: Sequence[tuple[Call, str, str]]) -> str:
+def with_called(text: str, calls: Sequence[tuple[SourceCall, str, str]]) -> str:
     """Return the text of a file in which the called expressions are between two texts."""
     lines = lines_of(text)
     for call, before, after in sorted(calls, key=lambda each: -each[0].first):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from pathlib import Path
 from typing import Any
 
 from spyre_mlir.analysis.plan_pins import planned_function
@@ -20,11 +19,10 @@ from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS, hints_attr, with_hints
 from spyre_mlir.driver.build import build, plan_text
-from spyre_mlir.driver.hint_files import module_text, patch_text
+from spyre_mlir.driver.hint_files import CodeHint, TorchSpyreHints
 from spyre_mlir.driver.named_program import NamedOperation, NamedProgram, frames_of, named_program
-from spyre_mlir.driver.source_blocks import Call, Statement, call_of, statements_of
-from spyre_mlir.errors import CompileError, listed
-from spyre_mlir.files import write_text
+from spyre_mlir.driver.source_blocks import SourceCall, SourceStatement, call_of, statements_of
+from spyre_mlir.errors import listed
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline
 from spyre_mlir.plans import PlanFile, PlannedOperation, read_plan
@@ -38,83 +36,6 @@ _CONFIG = {
     "lx_planning": "lx_planning",
     "lx_frac_avail": "dxp_lx_frac_avail",
 }
-
-
-@dataclass(frozen=True)
-class CodeHint:
-    """A hint around code of the model, and the time that it saves.
-
-    Attributes:
-        file: The file of the model.
-        first: The first line of the code.
-        last: The last line of the code.
-        call: The call in the line that the hint is around; None for whole statements.
-        tiles: The number of tiles of each named dim.
-        work_div: The number of core slices of each named dim.
-        operations: The names of the operations, as in a plan.
-        gain_us: Predicted time without the hint minus the time with it, after the hints before it.
-    """
-
-    file: str
-    first: int
-    last: int
-    call: Call | None
-    tiles: Mapping[str, int]
-    work_div: Mapping[str, int]
-    operations: tuple[str, ...]
-    gain_us: float = 0.0
-
-    @property
-    def arguments(self) -> str:
-        """The arguments of ``spyre_hint``."""
-        given = {"tiles": dict(self.tiles), "work_div": dict(self.work_div)}
-        return ", ".join(f"{name}={value}" for name, value in given.items() if value)
-
-
-@dataclass(frozen=True)
-class TorchSpyreHints:
-    """The decisions about a program that the public interface of torch-spyre expresses, and the others.
-
-    Attributes:
-        hints: The hints, in program order.
-        dims: The size of each named dim, in elements.
-        arguments: The names of the dims of each input and parameter.
-        inputs: The names of the inputs, in the order of a call.
-        layouts: The dim order of each input and parameter that does not have the default layout; the stick dim last.
-        config: Fields of torch-spyre's configuration.
-        others: Decisions that the public interface cannot express, one sentence each.
-        plan_us: The predicted time of the program.
-        hinted_us: The predicted time with the hints, if the compiler makes all other decisions.
-        plain_us: The predicted time without hints, automatic tiling and joint planning.
-    """
-
-    hints: tuple[CodeHint, ...]
-    dims: Mapping[str, int]
-    arguments: Mapping[str, tuple[str, ...]]
-    inputs: tuple[str, ...]
-    layouts: Mapping[str, tuple[int, ...]]
-    config: Mapping[str, Any]
-    others: tuple[str, ...]
-    plan_us: float
-    hinted_us: float
-    plain_us: float
-
-    def patch(self) -> str:
-        """Return the hints as a patch of the model's files, for ``git apply`` in the folder that the text names."""
-        return patch_text(self)
-
-    def module(self) -> str:
-        """Return the text of a Python module with the context manager ``hints`` and the function ``to_device``."""
-        return module_text(self)
-
-    def save(self, folder: str | Path) -> None:
-        """Write ``hints.patch`` and ``spyre_hints.py`` to a folder, which is created if it does not exist."""
-        try:
-            Path(folder).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CompileError(f"The folder cannot be written: {error.strerror}.", str(folder)) from None
-        for name, text in (("hints.patch", self.patch()), ("spyre_hints.py", self.module())):
-            write_text(str(Path(folder) / name), text)
 
 
 def torch_spyre_hints(linalg: ir.Operation, pipeline: SpyrePipeline) -> TorchSpyreHints:
@@ -212,9 +133,9 @@ class _Code:
 
     def divided(self) -> list[CodeHint]:
         """Return the hints for core divisions, in program order."""
-        chosen: dict[Call | Statement, CodeHint] = {}
-        covered: dict[Call | Statement, list[NamedOperation]] = {}
-        height: dict[Call | Statement, int] = {}
+        chosen: dict[SourceCall | SourceStatement, CodeHint] = {}
+        covered: dict[SourceCall | SourceStatement, list[NamedOperation]] = {}
+        height: dict[SourceCall | SourceStatement, int] = {}
         for op in self.operations:
             call = call_of(op.frames, op.module.rpartition(".")[2])
             statements = enumerate(statements_of(op.frames), 1)
@@ -228,8 +149,8 @@ class _Code:
             ops = [op for op in covered[code] if op.name in pending]
             counts = self._counts(ops)
             if ops and counts is not None:
-                lines = (code.line, code.line) if isinstance(code, Call) else (code.first, code.last)
-                call, names = code if isinstance(code, Call) else None, tuple(op.name for op in ops)
+                lines = (code.line, code.line) if isinstance(code, SourceCall) else (code.first, code.last)
+                call, names = code if isinstance(code, SourceCall) else None, tuple(op.name for op in ops)
                 chosen[code] = CodeHint(code.file, *lines, call, {}, counts, names)
                 for name in names:
                     del pending[name]
@@ -240,11 +161,15 @@ class _Code:
             divisions = sorted({str(list(self.planned[op.name].slices or ())) for op in ops})
             self.others.append(f"{_where(ops)}: divisions {listed(divisions)} of {_named(ops)}.")
         # One block around adjacent statements with the same hint.
-        merged: dict[Call | Statement, CodeHint] = {}
-        before: Call | Statement | None = None
+        merged: dict[SourceCall | SourceStatement, CodeHint] = {}
+        before: SourceCall | SourceStatement | None = None
         for code in sorted(chosen, key=lambda code: (code.file, chosen[code].first, chosen[code].last)):
             hint = chosen[code]
-            if isinstance(code, Statement) and isinstance(before, Statement) and before.next_to(code):
+            if (
+                isinstance(code, SourceStatement)
+                and isinstance(before, SourceStatement)
+                and before.next_to(code)
+            ):
                 block = merged[before]
                 if block.work_div == hint.work_div:
                     del merged[before]

@@ -45,7 +45,9 @@ class Case:
     def function(self) -> Callable[..., Any]:
         """The function of PyTorch, a method of tensors, or an operator of Python."""
         path = self.name.removeprefix("torch.").split(".")
-        for root, names in ((torch, path), (torch.Tensor, path[-1:]), (operator, path[-1:])):
+        # A method such as ``__eq__`` of the module torch compares modules.
+        roots = [] if path[-1].startswith("__") else [(torch, path)]
+        for root, names in (*roots, (torch.Tensor, path[-1:]), (operator, path[-1:])):
             found: Any = root
             for name in names:
                 found = getattr(found, name, None)

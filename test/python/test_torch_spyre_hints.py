@@ -14,7 +14,7 @@ import torch
 import spyre_mlir
 from spyre_mlir import CompileError
 from spyre_mlir.driver.source_blocks import (
-    Call,
+    SourceCall,
     call_of,
     statements_of,
     with_blocks,
@@ -88,7 +88,7 @@ def test_a_file_that_does_not_exist_has_no_statements() -> None:
 
 
 def test_the_call_of_an_attribute(source: str) -> None:
-    assert call_of([(source, line_of("y() +"))], "down") == Call(source, 20, 8, 17)
+    assert call_of([(source, line_of("y() +"))], "down") == SourceCall(source, 20, 8, 17)
     assert call_of([(source, line_of("y() +"))], "up") is None
 
 
