@@ -50,7 +50,7 @@ def call_of(frames: Sequence[tuple[str, int]], attribute: str) -> SourceCall | N
     found = [
         node.func
         for node in ast.walk(ast.parse(source_text(statement.file)))
-        if isinstance(node, ast.SourceCall)
+        if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == attribute
         and statement.first <= node.lineno <= statement.last
