@@ -42,7 +42,7 @@ from spyre_mlir.faults import faults_reported
 from spyre_mlir.files import read_text, require_mlir
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import Options, default_of, documentation_of
-from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
+from spyre_mlir.pipelines import SpyrePipeline
 from spyre_mlir.pipelines.pipeline_options import LevelChoice, PipelineOptions, entries
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import WARNING, Remarks
@@ -340,7 +340,7 @@ class CompileOptions:
             stored,
             self.numerics,
             build=lambda module: build(module, pipeline, self.fallback),
-            plan=partial(_plan_text, pipeline=pipeline),
+            pipeline=pipeline,
             restore=self.restore,
             search=self.search,
             **parts,
@@ -408,8 +408,7 @@ def compiled(
     # Before ``build``, which changes the module, and after the plan is set, because the copy must contain the plan.
     source = module.operation.clone().operation
     built = build(module, pipeline, options.fallback)
-    plan = partial(_plan_text, pipeline=pipeline)
-    return built, Provenance(source, updates=updates or {}, plan=plan, restore=options.restore)
+    return built, Provenance(source, updates=updates or {}, pipeline=pipeline, restore=options.restore)
 
 
 def _json(plan: Mapping[str, Any]) -> str:
@@ -423,10 +422,3 @@ def warn_of_passes(program: Program, stacklevel: int) -> None:
     """Issue the warnings of passes as Python warnings."""
     for remark in Remarks(program.pass_remarks).of_kind(WARNING):
         warnings.warn(str(of_remark(remark)), PassWarning, stacklevel=stacklevel)
-
-
-def _plan_text(source: ir.OpView | ir.Operation, pipeline: SpyrePipeline) -> str:
-    """Return the text of a program's plan file, by compiling the program again."""
-    module = source.operation.clone()
-    run_pipeline(module, replace(pipeline, save_plan="").pipeline("placed"))
-    return ir.StringAttr(module.operation.attributes[sdsc.PLAN]).value

@@ -19,7 +19,8 @@ from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context, parsed
-from spyre_mlir.driver.build import Built, Value, built_at
+from spyre_mlir.driver.build import Built, Value, built_at, plan_text
+from spyre_mlir.driver.hint_files import TorchSpyreHints
 from spyre_mlir.driver.program_calls import bind, on_the_host, run_or_fall_back, to_device
 from spyre_mlir.driver.program_figures import (
     UNKNOWN,
@@ -34,9 +35,11 @@ from spyre_mlir.driver.program_state import resident_state
 from spyre_mlir.driver.report_files import program_report, write_report
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers, sequences
 from spyre_mlir.driver.stored_program import StoredProgram, reduced
+from spyre_mlir.driver.torch_spyre_hints import torch_spyre_hints
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.faults import entry_points
 from spyre_mlir.mlir import ir
+from spyre_mlir.pipelines import SpyrePipeline
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import FINDING, Remark
 from spyre_mlir.report.findings import ProgramFinding
@@ -81,7 +84,7 @@ class Provenance:
 
     A program that was read from a folder has none of it. ``updates`` maps result indices to the names of the arguments
     that they update in place. ``bound`` is known without the linalg. ``build`` compiles the linalg again, for the IR;
-    ``plan`` returns the text of its plan file. ``restore`` creates the program from its stored form.
+    ``pipeline`` is the pipeline of the program. ``restore`` creates the program from its stored form.
     """
 
     linalg: ir.Operation | None = None
@@ -89,7 +92,7 @@ class Provenance:
     updates: Mapping[int, str] = field(default_factory=dict)
     bound: ProgramBound | None = None
     build: Callable[[ir.Module], Built] | None = None
-    plan: Callable[[ir.Operation], str] | None = None
+    pipeline: SpyrePipeline | None = None
     restore: Callable[..., Program] | None = None
 
 
@@ -304,10 +307,24 @@ class Program:
         Raises:
             CompileError: The program is not one bundle, or was read from a folder.
         """
-        linalg, plan = self._provenance.linalg, self._provenance.plan
-        if plan is None or not self.is_one_bundle:
-            raise CompileError("Only a program of one bundle that compile returned has a plan.")
-        return json.loads(plan(parsed(self.source_text(), context()).operation if linalg is None else linalg))
+        return json.loads(plan_text(*self._source("has a plan")))
+
+    def torch_spyre_hints(self) -> TorchSpyreHints:
+        """Return the decisions about the program in the public form of torch-spyre (docs/torch-spyre.md).
+
+        Each hint is evaluated: this compiles the program once for each hint.
+
+        Raises:
+            CompileError: The program is not one bundle, or was read from a folder.
+        """
+        return torch_spyre_hints(*self._source("has hints"))
+
+    def _source(self, what: str) -> tuple[ir.Operation, SpyrePipeline]:
+        """Return the linalg of the program and the pipeline; ``what`` is the predicate of the error."""
+        linalg, pipeline = self._provenance.linalg, self._provenance.pipeline
+        if pipeline is None or not self.is_one_bundle:
+            raise CompileError(f"Only a program of one bundle that compile returned {what}.")
+        return parsed(self.source_text(), context()).operation if linalg is None else linalg, pipeline
 
     def at(self, **sizes: int) -> Program:
         """Return the program specialized to run-time sizes, for its figures and for calls; the weights are shared.
@@ -387,16 +404,16 @@ class Program:
         numerics: str | None = None,
         *,
         build: Callable[[ir.Module], Built] | None = None,
-        plan: Callable[[ir.Operation], str] | None = None,
+        pipeline: SpyrePipeline | None = None,
         restore: Callable[..., Program] | None = None,
         **parts: Any,
     ) -> Program:
         """Create a program from its stored form; ``parts`` are passed to the constructor.
 
-        ``build`` and ``plan`` are called with the linalg when the IR or the plan is requested.
+        ``build`` is called with the linalg when the IR is requested, and ``pipeline`` compiles it for the plan.
         """
         provenance = Provenance(
-            text=stored.source, bound=stored.bound, build=build, plan=plan, restore=restore
+            text=stored.source, bound=stored.bound, build=build, pipeline=pipeline, restore=restore
         )
         return cls(
             stored.built, numerics, provenance=provenance, import_seconds=stored.import_seconds, **parts

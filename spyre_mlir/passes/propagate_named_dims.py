@@ -66,13 +66,13 @@ class PropagateNamedDims(Pass):
             ops = all_ops(func)
             # Without hints no pass reads names, so warnings about names would be noise.
             if any(hints_in(op.location) is not None for op in ops):
-                _Propagation(self, func).run(ops)
+                NamePropagation(self, func).run(ops)
 
 
-class _Propagation:
-    """Names of the values of one function."""
+class NamePropagation:
+    """Names of the values of one function; ``owner`` reports the warnings."""
 
-    def __init__(self, owner: PropagateNamedDims, func: ir.Operation) -> None:
+    def __init__(self, owner: Pass, func: ir.Operation) -> None:
         self.owner = owner
         self.func = func
         self.names: dict[ir.Value, Names] = {}

@@ -21,6 +21,10 @@ the largest error and the allowed error. It also saves the random arguments of k
 --target ktir writes a program in KTIR, the tile programs of RFC 0682 (docs/ktir.md); --check then runs the program on
 ktir-cpu.
 
+--emit torch-spyre writes hints.patch, a patch of the model's source for the public interface of torch-spyre, and
+spyre_hints.py, a module with the same hints as a context manager (docs/torch-spyre.md). It also prints the patch. The
+locations in the MLIR file must name the source.
+
 --autocast casts the operands of matmuls and convolutions of f32, and rounds their results (the pass
 autocast-products); --check compares with the CPU on the same casts.
 """
@@ -66,6 +70,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         program = _served_or_compiled(source, options)
     if problems is not None:
         _save_problems(problems, options)
+    if options.emit:
+        hints = program.torch_spyre_hints()
+        hints.save(options.output)
+        print(hints.patch(), end="")
+        return 0
     if options.target == "ktir":
         from spyre_mlir.driver.ktir_program import KtirProgram
 
@@ -200,7 +209,11 @@ def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program
     program = programs.serve(
         key,
         lambda stored: Program.restored(
-            stored, options.numerics, build=lambda module: build(module, pipeline, fallback), search=search
+            stored,
+            options.numerics,
+            build=lambda module: build(module, pipeline, fallback),
+            pipeline=pipeline,
+            search=search,
         ),
     )
     if program is None:
@@ -227,7 +240,8 @@ def _compile(
     built = build(module, pipeline, not options.no_fallback)
     if options.mlir_timing:
         print(built.passes.report(), end="", file=sys.stderr)
-    return Program(built, options.numerics, provenance=Provenance(laid_out.operation), search=search)
+    provenance = Provenance(laid_out.operation, pipeline=pipeline)
+    return Program(built, options.numerics, provenance=provenance, search=search)
 
 
 def _pipeline(options: argparse.Namespace) -> SpyrePipeline:
@@ -343,6 +357,8 @@ def _parser() -> _common.ArgumentParser:
                         help="do not use the cache of compiled programs on disk (docs/cache.md)")  # fmt: skip
     parser.add_argument("--target", choices=("bundle", "ktir"), default="bundle",
                         help="write a SuperDSC bundle (the default), or a program in KTIR")  # fmt: skip
+    parser.add_argument("--emit", choices=("torch-spyre",),
+                        help="write the decisions as hints for torch-spyre, instead of a bundle")  # fmt: skip
     parser.add_argument("--no-fallback", action="store_true",
                         help="report operations that the device does not support as errors")  # fmt: skip
     parser.add_argument("--lay-out-weights", action="store_true",
