@@ -66,11 +66,11 @@ def named_program(linalg: ir.Operation, pipeline: SpyrePipeline) -> NamedProgram
     run_pipeline(module, Pipeline(steps[:end], (*steps[end:], *beyond)))
     func, factors = planned_function(module), _Factors()
     with module.context, func.location:
-        is_final = False
-        while not is_final:
+        while True:
             names = _Unification(func, factors)
             names.run(all_ops(func))
-            is_final = not factors.has_changed()
+            if not factors.has_changed():
+                break
         texts = factors.texts()
         return NamedProgram(
             {text: factors.known[name][1] // factors.known[name][2] for name, text in texts.items()},

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, cast
 
 from spyre_mlir.analysis.plan_pins import planned_function
 from spyre_mlir.dialects import sdsc
@@ -273,7 +273,7 @@ class _Trial:
         func.attributes[DIM_SIZES] = to_attribute(dict(self.named.sizes))
         arguments = []
         for entry, label in zip(func.attributes["arg_attrs"], self.named.arguments, strict=True):
-            attributes = {named.name: named.attr for named in ir.DictAttr(entry)}
+            attributes = {named.name: named.attr for named in ir.DictAttr(cast(Any, entry))}
             arguments.append(
                 ir.DictAttr.get({**attributes, DIMS: to_attribute(list(self.named.arguments[label]))})
             )

@@ -84,7 +84,7 @@ def compiled(
     try:
         named = take_input_names(graph)
     except CompileError as error:
-        return partial(_refuse, error)
+        return partial(refuse, error)
     if named:
         return partial(_with_named_inputs, named, compiled(graph, example_inputs, compile, autocast, keep))
     as_it_is = partial(_compiled_as_it_is, compile)

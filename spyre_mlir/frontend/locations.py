@@ -280,7 +280,8 @@ def check_operands(node: Node) -> None:
     These are operands of several types of a product, and slices of other sizes than the tensor that they change.
     """
     if getattr(node.target, "overloadpacket", None) in _INTO_SLICES and len(node.args) > 3:
-        changed, dim, index, source = map_arg(node.args[:4], lambda operand: operand.meta["val"])
+        values: Any = map_arg(node.args[:4], lambda operand: operand.meta["val"])
+        changed, dim, index, source = values
         slices = [
             index.numel() if at == dim % changed.ndim else size for at, size in enumerate(changed.shape)
         ]

@@ -105,9 +105,10 @@ def address_storages(program: ExportedProgram) -> None:
     first: dict[int, Node] = {}
     for node in list(graph.nodes):
         if node.target is aten.as_strided_copy.default:
-            view = call_before(node, aten.as_strided.default, *node.args, **node.kwargs)
+            view: Any = call_before(node, aten.as_strided.default, *node.args, **node.kwargs)
             node.target, node.args, node.kwargs = aten.clone.default, (view,), {}
-            first.update(dict.fromkeys(storages_of(node), node))
+            for storage in storages_of(node):
+                first[storage] = node
             node = view
         storages = storages_of(node)
         for storage in storages:

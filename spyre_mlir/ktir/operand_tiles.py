@@ -105,7 +105,7 @@ def operand_tile(design: Design, k: int) -> OperandTile:
         axes = [axis for axis in operand_axes(design, operand) if axis.total > 1][::-1]
         # The axes inside the stick; none if only one element of a stick is valid.
         inner, stride = [], 1
-        for dim, count in (*operand.beside.items(), (operand.stick_dim, operand.stick_elements)):
+        for dim, count in (*operand.other_elements.items(), (operand.stick_dim, operand.stick_elements)):
             if operand.scale.get(dim, 1) == 1:
                 inner.insert(0, OperandAxis(dim, 1, count, count, stride))
             stride *= count

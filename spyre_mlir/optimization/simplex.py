@@ -123,9 +123,9 @@ class Simplex:
         """Return the nonbasic variables that can move a basic one, in the order their reduced costs reach zero."""
         effect = np.where(self.at_upper == rising, -self.table[row], self.table[row])
         free = self.upper[self.outside] > self.lower[self.outside]
-        able = np.flatnonzero((effect > _TOLERANCE) & free)
-        ratios = np.abs(self.reduced[able]) / effect[able]
-        ranked = able[np.argsort(ratios, kind="stable")]
+        eligible = np.flatnonzero((effect > _TOLERANCE) & free)
+        ratios = np.abs(self.reduced[eligible]) / effect[eligible]
+        ranked = eligible[np.argsort(ratios, kind="stable")]
         return ranked, effect[ranked]
 
     def _flip(self, columns: Array, ranges: Floats) -> None:

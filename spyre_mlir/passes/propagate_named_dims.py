@@ -93,22 +93,26 @@ class NamePropagation:
             dim_names = argument_dims(attributes, self.func.location)
             self.names[argument] = self._argument(f"argument {label}", dim_names, view, sizes)
         for op in ops:
-            if op.name in VIEWS:
-                self.names[op.results[0]] = viewed(step_of(op), self._of(op.operands[0]))
-            elif op.name in _SAME_DIMS:
-                self.names[op.results[0]] = self._of(op.operands[0])
-            elif op.name == "tensor.insert_slice":
-                self._insertion(op)
-            elif op.name == LOOP:
-                for carried in carried_values(op):
-                    self.names[carried.argument] = self.names[carried.result] = self._of(carried.initial)
-            elif (generic := structured(op, self.known)) is not None and generic.opcode:
-                self._device_op(generic)
+            self._visit(op)
         if self.nameless:
             first, *others = self.nameless
             more = f" and {len(others)} more" if others else ""
             reason = f"a hint cannot tile a dim without a name: {first.reason}{more}"
             self.owner.warn(self.nameless[first], reason)
+
+    def _visit(self, op: ir.Operation) -> None:
+        """Name the dims of the results of an operation."""
+        if op.name in VIEWS:
+            self.names[op.results[0]] = viewed(step_of(op), self._of(op.operands[0]))
+        elif op.name in _SAME_DIMS:
+            self.names[op.results[0]] = self._of(op.operands[0])
+        elif op.name == "tensor.insert_slice":
+            self._insertion(op)
+        elif op.name == LOOP:
+            for carried in carried_values(op):
+                self.names[carried.argument] = self.names[carried.result] = self._of(carried.initial)
+        elif (generic := structured(op, self.known)) is not None and generic.opcode:
+            self._device_op(generic)
 
     def _argument(
         self, name: str, dim_names: tuple[str, ...], view: HostView, sizes: dict[str, int]

@@ -258,8 +258,8 @@ class SelectionProblem:
         self.conflicts = [[self.candidate_of[member] for member in conflict] for conflict in conflicts]
         self.groups = []
         for members, extra in groups:
-            able = (self.candidate_of[member] for member in members if member in self.candidate_of)
-            self.groups.append(Group(tuple(able), extra))
+            eligible = (self.candidate_of[member] for member in members if member in self.candidate_of)
+            self.groups.append(Group(tuple(eligible), extra))
         self.excess = self.loads - capacity
         self.needs = self.excess.copy()
         # The candidates that begin at each point and may share a parent's bytes there.

@@ -99,12 +99,12 @@ def gap_instance(instance: Instance, gaps: Sequence[Gap]) -> Instance:
             parents.append((index[gap.buffer, gap.number - 1],))
             continue
         buffer = instance.buffers[gap.buffer]
-        able = []
+        eligible = []
         for parent in (number[name] for name in buffer.in_place_parents):
             single = instance.buffers[parent].copies == buffer.copies == 1
             if single and instance.sizes[gap.buffer] <= instance.sizes[parent]:
-                able += ending.get((parent, gap.start), ())
-        parents.append(tuple(able))
+                eligible += ending.get((parent, gap.start), ())
+        parents.append(tuple(eligible))
     gap_index = np.array([gap.buffer for gap in gaps], np.int64)
     return Instance(
         tuple(instance.buffers[gap.buffer] for gap in gaps), instance.space, starts=np.array([gap.start for gap in

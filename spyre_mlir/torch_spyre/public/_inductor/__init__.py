@@ -38,7 +38,7 @@ def spyre_hint(
     if others:
         _warn_of_hints(tuple(others))
     given = [each for each in (tiles, num_tiles_per_dim, slices) if each is not None]
-    divided = None if config.ignore_work_division_hints else work_div
+    divided = None if getattr(config, "ignore_work_division_hints", False) else work_div
     return hints.spyre_hint(
         tiles={name: count for each in given for name, count in each.items()}, work_div=divided
     )
