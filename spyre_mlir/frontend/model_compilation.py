@@ -255,7 +255,8 @@ def model_program(
     options: dict[str, Any],
 ) -> Program | DynamicProgram[Program] | PiecewiseProgram:
     """Front end of models: compile a model, or read its program from the cache."""
-    inputs = inputs or example_inputs_of(model)
+    if isinstance(inputs, tuple) and not inputs:
+        inputs = example_inputs_of(model)
     marks = _dynamic_marks(model, inputs, dynamic)
     if dynamic is None and marks is None:
         trials = ModelTrials(model, inputs, options, compile_model)

@@ -322,7 +322,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     # Hints.
     "undeclared dim": (lambda: hinted({"columns": 2}), "no dim is declared; declare_tensor_dim declares one"),
     "tiles in a list": (lambda: hinted(["rows"]), "mapping such as .'M': 8., not a list"),
-    "no tiles": (lambda: hinted({"rows": 0}), "positive numbers of tiles, not 'rows': 0"),
+    "no tiles": (lambda: hinted({"rows": 0}), "numbers of parts, which must be positive, not 'rows': 0"),
     "name of no dim": (
         lambda: declared(),
         "'rows' is not declared; call declare_tensor_dim.'rows', size. first",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operation lists of models: the public format, sizes of runs, outcomes, and lists of the zoo's models."""
+"""Operation lists of models: how they are read, sizes of runs, outcomes, and lists of the zoo's models."""
 
 from __future__ import annotations
 
