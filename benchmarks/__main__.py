@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if not names:
         for benchmark in known.values():
-            print(f"{benchmark.name:<14}{benchmark.summary}")
+            print(f"{benchmark.name:<18}{benchmark.summary}")
         return 0
     try:
         chosen = _of_benchmarks(others, [known[name] for name in names])

@@ -18,12 +18,15 @@ from spyre_mlir.errors import CompileError
 
 #: Outcomes of a test, by the element that a report has for it.
 _OUTCOMES = {"failure": "failed", "error": "failed", "skipped": "skipped"}
-COLUMNS = ("passed", "failed", "skipped")
+#: A test that is stated to fail on a card, and passes here, is "unexpected".
+COLUMNS = ("passed", "unexpected", "failed", "skipped")
 
 
 @benchmark()
 def peer_tests(path: str = "", only: str = "") -> Metrics:
     """Tests of torch-spyre that pass with ``python -m spyre_mlir.torch_spyre -m pytest``, and why the others fail.
+
+    The column "unexpected" counts tests that state that a card fails (strict ``xfail``), and that pass here.
 
     ``path`` is a file of tests or their folder, outside this checkout; ``only`` is an expression of pytest's ``-k``.
     """
@@ -59,9 +62,22 @@ def _run(file: Path, only: str) -> tuple[Counter[str], Counter[str]]:
     outcomes, reasons = Counter[str](), Counter[str]()
     for case in cases:
         found = [element for element in case if element.tag in _OUTCOMES]
+        if any((element.get("message") or "").startswith("[XPASS(strict)]") for element in found):
+            outcomes["unexpected"] += 1
+            continue
         outcomes[_OUTCOMES[found[0].tag] if found else "passed"] += 1
         for element in found:
             if _OUTCOMES[element.tag] == "failed":
                 first = (element.get("message") or "").strip().splitlines() or ["no message"]
-                reasons[re.sub(r"\s+", " ", first[0])[:160]] += 1
+                reasons[_reason(first[0])] += 1
     return outcomes, reasons
+
+
+def _reason(message: str) -> str:
+    """Return why a test fails, from the first line of its message."""
+    internal = re.search(
+        r"No module named 'torch_spyre\.([\w.]+)'|'[\w.]*public[\w.]*' has no attribute '(\w+)'", message
+    )
+    if internal:
+        return f"internals of torch-spyre: {internal[1] or internal[2]}"
+    return re.sub(r"\s+", " ", message)[:160]

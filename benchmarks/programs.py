@@ -54,6 +54,12 @@ def deviations() -> ModuleType:
     return importlib.import_module("deviations")
 
 
+def operation_lists() -> ModuleType:
+    """The module of operation lists, ``test/python/operation_lists.py``. Imports torch."""
+    _see_tests()
+    return importlib.import_module("operation_lists")
+
+
 def op_coverage() -> ModuleType:
     """The module of docs/coverage.md, ``test/python/op_coverage.py``. Imports torch."""
     _see_tests()

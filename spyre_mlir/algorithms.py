@@ -33,7 +33,7 @@ _Class = TypeVar("_Class", bound="type[Algorithm]")
 _Kind = TypeVar("_Kind", bound="Algorithm")
 
 #: Packages whose code is not user-defined.
-_NOT_FOREIGN = frozenset({"spyre_mlir", *sys.stdlib_module_names})
+_BUILT_IN = frozenset({"spyre_mlir", *sys.stdlib_module_names})
 
 #: Caches whose values may depend on an algorithm, in addition to the caches of ``functools``.
 CACHES: list[Clearable] = []
@@ -66,7 +66,7 @@ class Algorithm(abc.ABC):
 
     @contextlib.contextmanager
     def guarded(self, problem: str) -> Iterator[None]:
-        """Convert exceptions of a user-defined algorithm to ``AlgorithmError``; ``problem`` names its task."""
+        """Convert exceptions that a user-defined algorithm raises to ``AlgorithmError``; ``problem`` names its task."""
         try:
             yield
         except AlgorithmError:
@@ -145,8 +145,8 @@ class Registry(Generic[_Kind]):
             return self.classes[name]
         names = self.names()
         hint = suggestion(name, names)
-        there = f"{hint} There are" if hint else "there are"
-        raise self.error(f"There is no {self.noun} '{name}'; {there} {', '.join(names)}.")
+        sentence = f"There is no {self.noun} '{name}'; the {self.noun}s are {', '.join(names)}"
+        raise self.error(f"{sentence} ({hint})." if hint else f"{sentence}.")
 
     def make(self, name: str, **options: Any) -> _Kind:
         """Create the algorithm with a name; the ``options`` are fields of its class."""
@@ -254,7 +254,7 @@ def foreign_modules(cls: type) -> list[str]:
 
 def is_foreign_module(name: str) -> bool:
     """Return whether a module belongs neither to the compiler nor to Python's standard library."""
-    return name.partition(".")[0] not in _NOT_FOREIGN
+    return name.partition(".")[0] not in _BUILT_IN
 
 
 def place_of_class(cls: type) -> str:

@@ -16,7 +16,7 @@ from spyre_mlir.driver.compilation import (
 )
 from spyre_mlir.driver.program import Program
 from spyre_mlir.mlir import ir
-from spyre_mlir.pipelines.passes_by_level import LevelChoice
+from spyre_mlir.pipelines.pipeline_options import LevelChoice
 
 if TYPE_CHECKING:
     from spyre_mlir.frontend.dynamic import DynamicProgram

@@ -74,6 +74,19 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun if count == 1 else plural}"
 
 
+def first_sentence(error: BaseException) -> str:
+    """Return the first sentence of an error's text, without its full stop: errors of numpy and PyTorch are long."""
+    return re.split(r"\.\s", str(error).strip(), maxsplit=1)[0].rstrip(".") or type(error).__name__
+
+
+def kind_of(value: Any) -> str:
+    """Return the type of a value with its article, such as "a list" or "an ndarray"; "None" for None."""
+    name = type(value).__name__
+    # Acronyms are spelled out, and "nd" is.
+    is_vowel = re.match("[aeiouAEIOU]|[FHLMNRSX](?=[A-Z])|nd", name)
+    return "None" if value is None else f"{'an' if is_vowel else 'a'} {name}"
+
+
 def suggestion(name: str, names: Iterable[str], cutoff: float = 0.6) -> str:
     """Return "did you mean .." with the known name that is closest to ``name``; empty if none is close."""
     import difflib  # on use: most runs end without an error
@@ -142,7 +155,7 @@ class UnsupportedDtypeError(CompileError, RuntimeError):
 
 
 class AlgorithmError(CompileError):
-    """A failure or an invalid result of a user-defined algorithm; the compiler does not try an alternative."""
+    """A user-defined algorithm failed or returned an invalid result; the compiler does not try an alternative."""
 
 
 class _BriefWarning(UserWarning):
@@ -165,7 +178,7 @@ class HostWorkWarning(_BriefWarning):
 
 
 class FallbackWarning(_BriefWarning):
-    """An operation on device tensors runs on the host; the text has the reason. Issued once per operation."""
+    """An operation on device tensors runs on the host; issued once per operation, with the reason."""
 
 
 class RecompileWarning(_BriefWarning):
@@ -184,6 +197,6 @@ def without_causes() -> Iterator[None]:
     except CompileError as error:
         if os.environ.get(TRACEBACK):
             raise
-        if not error.message.endswith("."):
+        if not error.message.endswith((".", "?")):
             error.message = error.message.rstrip() + "."
         raise error.with_traceback(None) from None

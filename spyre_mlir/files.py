@@ -37,7 +37,7 @@ _MODEL_FILES = {
     ".pt": "create the model, load the weights into it, and give the model",
     ".pth": "create the model, load the weights into it, and give the model",
     ".safetensors": "create the model, load the weights into it, and give the model",
-    ".py": "import it, and give the model that it defines",
+    ".py": "import it in Python, and give the model that it defines to spyre_mlir.compile",
 }
 
 

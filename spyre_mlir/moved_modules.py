@@ -17,6 +17,7 @@ MOVED = {
     "spyre_mlir.export": "spyre_mlir.lowering.export",
     "spyre_mlir.layout.transfer": "spyre_mlir.layout.host_transfer",
     "spyre_mlir.program": "spyre_mlir.driver.program",
+    "spyre_mlir.scratchpad.memory_plan": "spyre_mlir.scratchpad.solver",
     "spyre_mlir.scratchpad.moving_solver": "spyre_mlir.scratchpad.spill_and_reload",
 }
 

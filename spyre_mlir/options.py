@@ -66,22 +66,22 @@ class Options:
             CompileError: An option is unknown or has an invalid value.
         """
         return cls(**{
-            (name := cls._name_of(key)): _checked(_types(cls)[name], value, key, cls.title())
+            (name := cls._name_of(key, "_")): _checked(_types(cls)[name], value, key, cls.title())
             for key, value in values.items()
             if value is not None
         })  # fmt: skip
 
     @classmethod
-    def _name_of(cls, key: str) -> str:
+    def _name_of(cls, key: str, separator: str = "-") -> str:
         name = key.replace("-", "_")
         if not any(field.name == name for field in _fields(cls)):
-            raise CompileError(cls.unknown_option(key))
+            raise CompileError(cls.unknown_option(key, separator))
         return name
 
     @classmethod
-    def unknown_option(cls, key: str) -> str:
-        """Return the message for an unknown option."""
-        names = [_shown(field.name) for field in _fields(cls)]
+    def unknown_option(cls, key: str, separator: str = "-") -> str:
+        """Return the message for an unknown option; ``separator`` joins words of names: "-" in text, "_" in Python."""
+        names = [field.name.replace("_", separator) for field in _fields(cls)]
         sentence = f"The {cls.title()} has no option '{key}'; its options: {listed(names, key)}."
         return with_suggestion(sentence, key, names)
 
@@ -176,6 +176,7 @@ def _split(text: str, owner: str) -> list[tuple[str, str | None]]:
 
 
 _WORDS: dict[type, str] = {bool: "'true' or 'false'", int: "an integer", float: "a number", str: "a text"}
+_PYTHON_WORDS = {**_WORDS, bool: "True or False"}
 
 
 def _checked(type_: Any, value: Any, key: str, owner: str) -> Any:
@@ -190,10 +191,10 @@ def _checked(type_: Any, value: Any, key: str, owner: str) -> Any:
     if type(value) is type_:
         return value
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return _convert(type_, text, f"option '{key}' of the {owner}")
+    return _convert(type_, text, f"option '{key}' of the {owner}", _PYTHON_WORDS)
 
 
-def _convert(type_: Any, text: str | None, subject: str) -> Any:
+def _convert(type_: Any, text: str | None, subject: str, words: dict[type, str] = _WORDS) -> Any:
     """Convert the text of a value to a type; ``subject`` names the option in the ``CompileError``."""
     origin, arguments = typing.get_origin(type_), typing.get_args(type_)
     if text is None and type_ is bool:
@@ -202,10 +203,10 @@ def _convert(type_: Any, text: str | None, subject: str) -> Any:
         raise CompileError(f"The {subject} needs a value, as in 'name=value'.")
     if origin in (typing.Union, types.UnionType):
         inner = next(a for a in arguments if a is not type(None))
-        return None if text == "none" else _convert(inner, text, subject)
+        return None if text == "none" else _convert(inner, text, subject, words)
     if origin is tuple:
         parts = (match[0].strip() for match in _ELEMENT.finditer(text))
-        return tuple(_convert(arguments[0], part, subject) for part in parts if part)
+        return tuple(_convert(arguments[0], part, subject, words) for part in parts if part)
     if origin is typing.Literal:
         if text in arguments:
             return text
@@ -214,7 +215,7 @@ def _convert(type_: Any, text: str | None, subject: str) -> Any:
     try:
         return _BOOLS[text.lower()] if type_ is bool else type_(text)
     except (ValueError, KeyError):
-        raise CompileError(f"The {subject} must be {_WORDS[type_]}, not '{text}'.") from None
+        raise CompileError(f"The {subject} must be {words[type_]}, not '{text}'.") from None
 
 
 _BOOLS = {"true": True, "1": True, "false": False, "0": False}

@@ -88,9 +88,9 @@ class AliasAnalysis:
         if op is not None and op.name == "tensor.insert_slice":
             return self.place(op.operands[1])
         # A pass has decided that the result overwrites this operand: one buffer for both.
-        over = None if op is None else sdsc.over_of(op)
-        if over is not None:
-            return self.place(over)
+        overwritten = None if op is None else sdsc.overwritten_operand(op)
+        if overwritten is not None:
+            return self.place(overwritten)
         # The op that computes a slice writes directly into the region of its insertion, which saves a copy. A value
         # that is operand 1 of an insertion, the destination, has its own buffer.
         for use in value.uses:
@@ -158,7 +158,10 @@ class AliasAnalysis:
         if layout is None:
             op = defining_op(value)
             owner = op or value.owner.owner.operation
-            raise error_at(owner, f"{'this tensor' if op else 'an argument'} has no #stick.layout")
+            raise error_at(
+                owner,
+                f"{'this tensor' if op else 'an argument'} has no #stick.layout; run choose-layouts first",
+            )
         return layout
 
     def space(self, op: ir.Operation) -> tuple[str, Space, tuple[ir.Value, ...]]:

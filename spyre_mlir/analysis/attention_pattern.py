@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from spyre_mlir.analysis.tile_nests import VIEWS
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.constant_runs import runs_of
 from spyre_mlir.dialects.sdsc import RUNS, host_view_of
-from spyre_mlir.dialects.structured import Structured, defining_op, element_of, shape_of, structured
+from spyre_mlir.dialects.structured import Structured, defining_op, element_of, runs_of, shape_of, structured
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind

@@ -76,7 +76,21 @@ class LayoutGraph:
                 raise error_at(
                     func, f"argument {number} has no {sdsc.HOST}; run decompose-to-device-ops first"
                 )
-            self._argument(argument, attributes[sdsc.HOST], sdsc.UPDATED in attributes)
+            host = attributes[sdsc.HOST]
+            updated = sdsc.UPDATED in attributes
+            pinned = stick.layout_of(argument.type, self.graph.target)
+            # The host lays out indices and 8-bit tensors as their readers need them: no operation converts them.
+            as_read = _computes_indices(argument) or element_of(argument) in ONE_BYTE
+            kind, name = ir.StringAttr(host.kind).value, ir.StringAttr(host.label).value
+            free = pinned is None and (kind not in ("input", "intermediate") or as_read)
+            node = ArgumentNode(
+                shape_of(argument), element_of(argument), pin=pinned, name=f"argument '{name}'", free=free
+            )
+            node.updated = updated and not free
+            if self._by_price and kind == "input" and not free and pinned is None:
+                size = StickLayout.for_tensor(self.graph.target, node.shape, node.dtype).bytes
+                node.by_price = node.updated or size >= _LARGE
+            self._add(argument, node)
         self._visit(self.block)
 
     @property
@@ -106,22 +120,8 @@ class LayoutGraph:
             raise error_at(reader, f"'{reader.name}' reads an uninitialized tensor")
         return self.tensors[value]
 
-    def _argument(self, argument: ir.Value, host: ir.Attribute, updated: bool) -> None:
-        pinned = stick.layout_of(argument.type, self.graph.target)
-        # The host lays out indices and 8-bit tensors as their readers need them: no operation converts them.
-        as_read = _computes_indices(argument) or element_of(argument) in ONE_BYTE
-        kind, name = ir.StringAttr(host.kind).value, ir.StringAttr(host.label).value
-        free = pinned is None and (kind not in ("input", "intermediate") or as_read)
-        node = ArgumentNode(
-            shape_of(argument), element_of(argument), pin=pinned, name=f"argument '{name}'", free=free
-        )
-        node.updated = updated and not free
-        if self._by_price and kind == "input" and not free and pinned is None:
-            size = StickLayout.for_tensor(self.graph.target, node.shape, node.dtype).bytes
-            node.by_price = node.updated or size >= _LARGE
-        self._add(argument, node)
-
     def _visit(self, block: ir.Block) -> None:
+        """Add a node to the graph for each tensor that the ops of a block define, loops included."""
         for op in (item.operation for item in block.operations):
             if op.name == LOOP:
                 self._loop(op)

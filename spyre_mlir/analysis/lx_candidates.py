@@ -111,8 +111,10 @@ def candidates(usage: Usage, rules: Rules) -> list[Candidate]:
     """Return all buffers except those that the host fills, in the order of their first accesses."""
     if rules not in usage.candidates:
         buffers = {root: buffer for root, buffer in usage.buffers.items() if not buffer.from_host}
-        able = candidates_of(usage, rules, {root: facts_of(buffers[root], usage, rules) for root in buffers})
-        usage.candidates[rules] = tuple(_with_pairs(able, rules.space))
+        eligible = candidates_of(
+            usage, rules, {root: facts_of(buffers[root], usage, rules) for root in buffers}
+        )
+        usage.candidates[rules] = tuple(_with_pairs(eligible, rules.space))
     return list(usage.candidates[rules])
 
 
@@ -197,15 +199,15 @@ def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, BufferDiv
     names = {root: f"{number}" for number, root in enumerate(facts)}
     candidates = []
     for root, fact in facts.items():
-        life = usage.memory.live_ranges[root]
-        parents = usage.in_place(life.uses[0]) if rules.in_place and not fact.reasons else []
-        able = tuple(names[parent] for parent in parents if parent in facts and not facts[parent].reasons)
+        live_range = usage.memory.live_ranges[root]
+        parents = usage.in_place(live_range.uses[0]) if rules.in_place and not fact.reasons else []
+        eligible = tuple(names[parent] for parent in parents if parent in facts and not facts[parent].reasons)
         buffer = LifetimeBoundBuffer(
             names[root],
             fact.size,
-            life.uses,
-            life.first_use_is_read,
-            able,
+            live_range.uses,
+            live_range.first_use_is_read,
+            eligible,
             spilled_traffic=fact.spilled_traffic,
             placed_traffic=fact.placed_traffic,
         )
@@ -227,6 +229,7 @@ def ineligibility_reasons(buffer: BufferAccesses, usage: Usage) -> tuple[Reason,
 
 
 def _reasons(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
+    """Yield the reasons why a buffer cannot be in LX, in any order."""
     if buffer.root in usage.results:
         yield eligibility.ReadByHost()
     if sdsc.EVICTED in buffer.writes[0].user.op.attributes:

@@ -134,6 +134,7 @@ def _whole_operands(needs: Needs, op: ir.Operation) -> None:
 
 
 def _generic(needs: Needs, op: ir.Operation) -> None:
+    """Add the elements of the operands that a ``linalg.generic`` reads for the needed elements of its results."""
     maps, inputs = indexing_maps(op), len(op.operands) - len(op.results)
     extents: dict[int, int] = {}
     for value, map_ in zip(op.operands, maps, strict=True):
@@ -564,6 +565,7 @@ def _concatenated(op: ir.Operation, masked: Mapping[ir.Value, Masked]) -> Masked
 def _of_generic(
     op: ir.Operation, constants: Mapping[ir.Value, NDArray[Any]], masked: Mapping[ir.Value, Masked]
 ) -> NDArray[Any] | Masked | None:
+    """Return the numbers of a ``linalg.generic`` on known or masked operands; None if they are unknown."""
     kinds = [str(kind) for kind in op.attributes["iterator_types"]]
     if any("parallel" not in kind for kind in kinds) or len(op.results) != 1:
         return None

@@ -2,9 +2,9 @@
 """Plan pins: the pins of a plan file in the attribute ``sdsc.pins`` of an operation, which later passes obey.
 
     sdsc.pins = {layout = #stick.layout<..>, slices = array<i64: 1, 16>, core_order = array<i64: 1>,
-                 placement = #sdsc.lx<0>, relaid = true}
+                 placement = #sdsc.lx<0>, relayout = true}
 
-``placement = "hbm"`` excludes LX and leaves the offset open. ``relaid`` is true if ``joint-planning`` adds a relayout
+``placement = "hbm"`` excludes LX and leaves the offset open. ``relayout`` is true if ``joint-planning`` adds a relayout
 of the result; a plan states this with the core order. An argument has ``layouts = [#stick.layout<..>, ..]``, one layout
 for each of its copies. ``apply-plan`` writes pins, and removes them after all decisions are made.
 """
@@ -79,7 +79,7 @@ def set_pins(op: ir.Operation, pins: Pins) -> None:
         else:
             entries["placement"] = ir.StringAttr.get("hbm")
     if pins.relayout is not None:
-        entries["relaid"] = ir.BoolAttr.get(pins.relayout)
+        entries["relayout"] = ir.BoolAttr.get(pins.relayout)
     if entries:
         op.attributes[sdsc.PINS] = ir.DictAttr.get(entries)
 
@@ -97,7 +97,7 @@ def pins_of(op: ir.Operation) -> Pins:
         _integers(entries, "slices"),
         _integers(entries, "core_order"),
         placement_from(entries["placement"]) if "placement" in entries else None,
-        ir.BoolAttr(entries["relaid"]).value if "relaid" in entries else None,
+        ir.BoolAttr(entries["relayout"]).value if "relayout" in entries else None,
     )
 
 
@@ -184,7 +184,7 @@ def plan_around(
             owner.refuse(f"addresses are multiples of {space.alignment}")
         if end > space.capacity:
             owner.refuse(f"it would end at byte {end} of {space.capacity}")
-    # Conflicts are reported here: the solver would only report that there is no plan.
+    # Conflicts are reported here: the solver would report a failure without a cause.
     clash = conflict(instance, fixed)
     if clash is not None:
         first, second = (pinned[instance.buffers[index].name] for index in clash)
@@ -211,9 +211,9 @@ class PinnedSolver(MemoryPlanSolver):
     name: ClassVar[str] = "pinned"
     pinned: Mapping[str, int] = field(default_factory=dict)
 
-    def able(self, instance: Instance) -> list[int]:
+    def eligible(self, instance: Instance) -> list[int]:
         """Return the buffers that are worth an address, and the pinned ones."""
-        return sorted({*super().able(instance), *_fixed_addresses(instance, self.pinned)})
+        return sorted({*super().eligible(instance), *_fixed_addresses(instance, self.pinned)})
 
     def place(self, instance: Instance) -> Placement:
         """Return the pinned addresses and the addresses of other buffers that fit into a gap."""
@@ -306,6 +306,7 @@ def core_order_of(division: Division) -> tuple[int, ...]:
 
 
 def _operation(memory: AliasAnalysis, op: ir.Operation) -> PlannedOperation:
+    """Return the entry of an operation in a plan file; ``CompileError`` for a decision that a plan cannot express."""
     name, result = sdsc.name_of(op), op.results[0]
     if name is None:
         raise error_at(op, "this operation has no sdsc.name; run name-operations first")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from spyre_mlir.analysis.loops import LOOP, initial_of
 from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of
 from spyre_mlir.diagnostics import error_at
+from spyre_mlir.dialects.indices import SYMBOLIC, sizes_of, symbolic_of
 from spyre_mlir.dialects.structured import Known, Structured, defining_op, shape_of, structured
-from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC, sizes_of, symbolic_of
 from spyre_mlir.layout.space import SymbolicDim, SymbolicDims
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
 from spyre_mlir.mlir import indexing_maps, ir
@@ -117,11 +117,29 @@ class SymbolicAnalysis:
         if op.name in _SAME_DIMS:
             return self.of(op.operands[0])
         if op.name == "tensor.insert_slice":
-            return self._inserted(op)
+            # A buffer's dims: symbolic if a part fills the buffer; a larger buffer begins with the part.
+            part, whole, place = self.of(op.operands[0]), dict(self.of(op.operands[1])), place_of(op)
+            shape, is_fresh = shape_of(op.operands[1]), is_fill(op.operands[1])
+            dims = [dim for dim in range(len(shape)) if dim not in place.dropped]
+            for position, symbolic in part.items():
+                dim = dims[position]
+                is_whole = place.sizes[dim] == shape[dim]
+                if is_whole and (is_fresh or dim in whole):
+                    self._meet(op, whole, dim, symbolic)
+                elif is_whole or dim in whole or place.offsets[dim] or place.steps[dim] != 1:
+                    # Such a part covers the whole buffer at the largest size, but only a part of it at other sizes.
+                    raise error_at(op, f"a part of the run-time size '{symbolic.name}' is concatenated")
+                else:
+                    self._parts.add(op.operands[0])
+            return whole
         if op.name == "tensor.concat":
             return self._concatenated(op)
         if op.name == "tensor.pad":
-            return self._padded(op)
+            source = self.of(op.operands[0])
+            for name in ("static_low", "static_high"):
+                if any(ir.DenseI64ArrayAttr(op.attributes[name])[dim] for dim in source):
+                    raise error_at(op, "a dim that follows a run-time size is padded")
+            return source
         if op.name == LOOP:
             initial = initial_of(value)
             return {} if initial is None else self.of(initial)
@@ -158,23 +176,6 @@ class SymbolicAnalysis:
                 raise error_at(op, f"'{op.name}' of a tensor whose size is known only at run time")
         return {}
 
-    def _inserted(self, op: ir.Operation) -> SymbolicDims:
-        """Return a buffer's dims: symbolic if a part fills the buffer; a larger buffer begins with the part."""
-        part, whole, place = self.of(op.operands[0]), dict(self.of(op.operands[1])), place_of(op)
-        shape, is_fresh = shape_of(op.operands[1]), is_fill(op.operands[1])
-        dims = [dim for dim in range(len(shape)) if dim not in place.dropped]
-        for position, symbolic in part.items():
-            dim = dims[position]
-            is_whole = place.sizes[dim] == shape[dim]
-            if is_whole and (is_fresh or dim in whole):
-                self._meet(op, whole, dim, symbolic)
-            elif is_whole or dim in whole or place.offsets[dim] or place.steps[dim] != 1:
-                # Such a part covers the whole buffer at the largest size, but only a part of it at other sizes.
-                raise error_at(op, f"a part of the run-time size '{symbolic.name}' is concatenated")
-            else:
-                self._parts.add(op.operands[0])
-        return whole
-
     def _concatenated(self, op: ir.Operation) -> SymbolicDims:
         dims: SymbolicDims = {}
         along = ir.IntegerAttr(op.attributes["dim"]).value
@@ -185,14 +186,8 @@ class SymbolicAnalysis:
                 self._meet(op, dims, dim, symbolic)
         return dims
 
-    def _padded(self, op: ir.Operation) -> SymbolicDims:
-        source = self.of(op.operands[0])
-        for name in ("static_low", "static_high"):
-            if any(ir.DenseI64ArrayAttr(op.attributes[name])[dim] for dim in source):
-                raise error_at(op, "a dim that follows a run-time size is padded")
-        return source
-
     def _viewed(self, op: ir.Operation, step: ViewTransform, source: SymbolicDims) -> SymbolicDims:
+        """Return the symbolic dims of a view of a tensor with the symbolic dims ``source``; {} if the view has none."""
         if op.operands[0] in self._parts:
             self._parts.add(op.results[0])
         if not source:

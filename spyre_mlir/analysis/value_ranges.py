@@ -213,7 +213,10 @@ def _least(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
         scale = 0.0
         if opcode.startswith("mean"):
             scale = math.log2(max(abs(sdsc.constants_of(generic.op)["scaling_factor"]), 2.0**-100))
-        if _has_a_term_of_1(generic):
+        op = defining_op(generic.inputs[0])
+        terms = structured(op) if op is not None and sdsc.opcode_of(op) == "exp" else None
+        axes = None if terms is None else _maximum_axes(terms)
+        if axes is not None and axes <= _reduced_axes(generic):
             return scale
         return facts.least + scale if facts.nonnegative and not facts.exact else unless_exact
     if opcode == "maximum":
@@ -269,14 +272,6 @@ def _is_nonnegative(generic: Structured, inputs: Sequence[ValueFacts]) -> bool:
     if opcode == "maximum":
         return any(facts.nonnegative for facts in inputs)
     return opcode in _SIGN_KEEPING and all(facts.nonnegative for facts in inputs)
-
-
-def _has_a_term_of_1(generic: Structured) -> bool:
-    """Return whether each sum contains exp(x - max(x)) of the largest x, which is 1, as the sum of a softmax does."""
-    op = defining_op(generic.inputs[0])
-    terms = structured(op) if op is not None and sdsc.opcode_of(op) == "exp" else None
-    axes = None if terms is None else _maximum_axes(terms)
-    return axes is not None and axes <= _reduced_axes(generic)
 
 
 def _maximum_axes(generic: Structured) -> frozenset[int] | None:

@@ -151,6 +151,7 @@ class CanonicalDesign:
             body["coreletFoldProp_"].value["factor_"] = self.target.emitted_corelets
 
     def _convert_configuration(self) -> None:
+        """Bring the fields of a design other than its tensors into canonical form, and note ignored fields."""
         dsc, compute = self.dsc, self.compute
         self._drop(dsc, "pdsRelation_", "dimToSymbolMapping_")
         _require_empty(compute, "names intermediate tensors, which are not simulated", "interimLabeledDs")
@@ -188,7 +189,27 @@ class CanonicalDesign:
         sizes = self._convert_sizes(dsc["N_"], is_total=True)
         _default(dsc["N_"], "name_", "n")
         if "paddingSizes_" in dsc["N_"]:
-            self._take_padding(dsc["N_"], sizes)
+            # Move the padding out of a design, where it was stored before `manifest.json` had it.
+            field = dsc["N_"]
+            paddings = field["paddingSizes_"]
+            del field.value["paddingSizes_"]
+            for dim, pad in paddings.members():
+                reason = "moves the window of the dim, which is not simulated"
+                _require_empty(
+                    pad, reason, "padFront_", "unneededPad_", "unneededPadFront_", "unneededPadBack_"
+                )
+                for key in ("stride_", "dilation_"):
+                    if pad.value.get(key) == 1:
+                        del pad.value[key]
+                # A window that adds nothing to its dim may have any size.
+                if pad.value.get("padBack_") or pad.value.keys() - {"padBack_", "totalSize_", "windowDim_"}:
+                    if dim not in sizes:
+                        pad.fail("is the padding of a dim that N_ does not declare")
+                    if pad.value.get("totalSize_") == "N/A":
+                        del pad.value["totalSize_"]
+                    self.padding[dim] = pad["padBack_"].integer()
+                    same = {"padBack_": self.padding[dim], "totalSize_": sizes[dim]}
+                    require_same(pad, same, ("totalSize_",))
 
     def _drop_slices(self, node: Field) -> None:
         """Remove the slices of a tensor if they equal the slices of the design; only a shuffle may differ."""
@@ -234,7 +255,20 @@ class CanonicalDesign:
         labels, allocations, names = [], [], {}
         for position, index in enumerate(order):
             label, node = self.labeled[index], nodes[index]
-            self._convert_label(label, node)
+            dims = self.dsc["primaryDsInfo_"][label["dsType_"].text()]["layoutDimOrder_"].texts()
+            _default(label, "scale_", [1] * len(dims))
+            label.value["scale_"] = [integer(scale) for scale in label["scale_"].items()]
+            present = [memory for memory, slot in label["memOrg_"].members() if slot["isPresent"].integer()]
+            for _, slot in label["memOrg_"].members():
+                _require_empty(
+                    slot, "must be 0: tensors begin at the address of their allocation", "dsOffset"
+                )
+            if "component_" not in node:
+                node.value["component_"] = "lx" if present == ["lx"] else "hbm"
+            component = node["component_"].text()
+            if component not in present and component in label["memOrg_"]:
+                label["memOrg_"].fail(f"must have the tensor in {component}, where it is allocated")
+            label.value["memOrg_"] = {component: {"isPresent": 1}}
             self._convert_node(node, position)
             names[node.value.get("name_")] = f"allocate-Tensor{position}_{node.value['component_']}"
             labels.append({**label.value, "ldsIdx_": position, "dsName_": f"Tensor{position}"})
@@ -289,21 +323,8 @@ class CanonicalDesign:
                 layout.fail("has no stickSize_, and does not follow from the format of its tensors")
             layout.value["stickSize_"] = [form.stick_elements(self.target.stick_bytes)]
 
-    def _convert_label(self, label: Field, node: Field) -> None:
-        dims = self.dsc["primaryDsInfo_"][label["dsType_"].text()]["layoutDimOrder_"].texts()
-        _default(label, "scale_", [1] * len(dims))
-        label.value["scale_"] = [integer(scale) for scale in label["scale_"].items()]
-        present = [memory for memory, slot in label["memOrg_"].members() if slot["isPresent"].integer()]
-        for _, slot in label["memOrg_"].members():
-            _require_empty(slot, "must be 0: tensors begin at the address of their allocation", "dsOffset")
-        if "component_" not in node:
-            node.value["component_"] = "lx" if present == ["lx"] else "hbm"
-        component = node["component_"].text()
-        if component not in present and component in label["memOrg_"]:
-            label["memOrg_"].fail(f"must have the tensor in {component}, where it is allocated")
-        label.value["memOrg_"] = {component: {"isPresent": 1}}
-
     def _convert_node(self, node: Field, position: int) -> None:
+        """Bring the allocation of a tensor into canonical form: one start address or symbol per core."""
         self._drop(node, "prev_")
         _require_empty(node, "is padding inside of the tensor, which is not simulated", "padding_")
         _require_empty(node, "must be 0: the cores hold slices of one tensor", "nonUnifiedAllocInHBM_")
@@ -334,6 +355,7 @@ class CanonicalDesign:
             self._convert_coordinates(node["coordinates_"], in_hbm)
 
     def _starts(self, node: Field, position: int) -> list[int]:
+        """Return the start of a tensor on each core: an address in LX, or a symbol, which is negative, in HBM."""
         if "startAddressCoreCorelet_" not in node or "data_" not in node["startAddressCoreCorelet_"]:
             if node["component_"].text() != "hbm":
                 node.fail("has no startAddressCoreCorelet_, so no address in LX")
@@ -406,26 +428,6 @@ class CanonicalDesign:
             field.value.pop("name_", None)
             field.value.pop("paddingSizes_", None)
         return sizes
-
-    def _take_padding(self, field: Field, sizes: dict[str, int]) -> None:
-        """Move the padding out of a design, where it was stored before ``manifest.json`` had it."""
-        paddings = field["paddingSizes_"]
-        del field.value["paddingSizes_"]
-        for dim, pad in paddings.members():
-            reason = "moves the window of the dim, which is not simulated"
-            _require_empty(pad, reason, "padFront_", "unneededPad_", "unneededPadFront_", "unneededPadBack_")
-            for key in ("stride_", "dilation_"):
-                if pad.value.get(key) == 1:
-                    del pad.value[key]
-            # A window that adds nothing to its dim may have any size.
-            if pad.value.get("padBack_") or pad.value.keys() - {"padBack_", "totalSize_", "windowDim_"}:
-                if dim not in sizes:
-                    pad.fail("is the padding of a dim that N_ does not declare")
-                if pad.value.get("totalSize_") == "N/A":
-                    del pad.value["totalSize_"]
-                self.padding[dim] = pad["padBack_"].integer()
-                same = {"padBack_": self.padding[dim], "totalSize_": sizes[dim]}
-                require_same(pad, same, ("totalSize_",))
 
     def _convert_division(self) -> None:
         """Complete the shares of the cores, the slices and the slice of each core from each other."""

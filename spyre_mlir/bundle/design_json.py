@@ -82,6 +82,7 @@ def read_design(value: Json, filename: str, target: Target) -> ReadDesign:
 
 
 def _read(root: Field, target: Target) -> Design:
+    """Return the design that a JSON object in canonical form describes; ``CompileError`` names the wrong field."""
     key, body = root.only_member()
     index, _, function = key.partition("_")
     if not (index.isdecimal() and function):
@@ -202,8 +203,20 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
     for _, layout in layouts.members():
         _require_declared(layout["layoutDimOrder_"].texts(), sizes, layout["layoutDimOrder_"])
     first, *others = [_read_operand(node, label, layouts) for node, label in zip(nodes, labeled, strict=True)]
+    # The windows that slide along dims of the first operand, from `paddingSizes_` of all cores.
+    field = dsc["N_"]
+    windows = {}
+    for dim, pad in field[PADDING].members() if PADDING in field else ():
+        stride, dilation, before, total = (
+            pad[name].integer() for name in ("stride_", "dilation_", "padFront_", "totalSize_")
+        )
+        kernel = pad["windowDim_"].text()
+        _require_declared((dim, kernel), sizes, pad)
+        windows[dim] = WindowDim(sizes[kernel], stride, dilation, before, total, kernel)
+        if min(stride, dilation, total) < 1 or before < 0:
+            pad.fail("must have positive steps and sizes, and no negative padding")
     return (
-        replace(first, windows=_read_windows(dsc["N_"], sizes)),
+        replace(first, windows=windows),
         *(
             replace(operand, windows=_read_halos(node, operand, sizes))
             for operand, node in zip(others, nodes[1:], strict=True)
@@ -212,6 +225,7 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
 
 
 def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:
+    """Return an operand from its allocation (``node``), its tensor (``label``) and the layouts of the roles."""
     role = label["dsType_"].text()
     layout = layouts[role]
     dims, counts = layout["stickDimOrder_"].texts(), layout["stickSize_"].integers()
@@ -248,7 +262,7 @@ def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:
         scale={dim: scales[dim] for dim in order},
         start=start,
         gap=gaps,
-        beside=dict(zip(dims[:-1], counts[:-1], strict=True)),
+        other_elements=dict(zip(dims[:-1], counts[:-1], strict=True)),
     )
     return replace(operand, held=_read_held(node, operand))
 
@@ -272,28 +286,13 @@ def _read_held(node: Field, operand: Operand) -> HeldSlices | None:
     return HeldSlices(slices, tuple(by_core.get(str(core)) for core in range(len(operand.start))))
 
 
-def _read_windows(field: Field, sizes: dict[str, int]) -> dict[str, WindowDim]:
-    """Return the windows that slide along dims of the first operand, from ``paddingSizes_`` of all cores."""
-    windows = {}
-    for dim, pad in field[PADDING].members() if PADDING in field else ():
-        stride, dilation, before, total = (
-            pad[name].integer() for name in ("stride_", "dilation_", "padFront_", "totalSize_")
-        )
-        kernel = pad["windowDim_"].text()
-        _require_declared((dim, kernel), sizes, pad)
-        windows[dim] = WindowDim(sizes[kernel], stride, dilation, before, total, kernel)
-        if min(stride, dilation, total) < 1 or before < 0:
-            pad.fail("must have positive steps and sizes, and no negative padding")
-    return windows
-
-
 def _read_halos(node: Field, operand: Operand, sizes: dict[str, int]) -> dict[str, WindowDim]:
     """Return the halos of a shuffle's result: slices that begin before a multiple of their share or exceed it."""
     halos = {}
     for dim, slices in operand.held.slices.items() if operand.held is not None else ():
         folds, size = node["coordinates_"]["coordInfo"][dim]["folds"], sizes[dim]
         functions, counts = folds["dim_prop_func"].items(), folds["dim_prop_attr"].items()
-        if not functions or dim == operand.stick_dim or dim in operand.beside:
+        if not functions or dim == operand.stick_dim or dim in operand.other_elements:
             continue
         before, share = -functions[0]["Affine"]["beta_"].integer(), -(-size // slices)
         reach = counts[-1]["factor_"].integer()
@@ -389,6 +388,7 @@ def _padding_sizes(design: Design, sizes: dict[str, int] | None = None) -> Json:
 
 
 def _configuration(design: Design) -> Json:
+    """Return the fields of a design other than its operands: sizes, slices, data stages and constants."""
     # The last slice may be shorter: ss_ is the full share, el_ the share of the last core.
     last = {dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()}
     # The SuperDSC schema has the name next to both halves; torch-spyre writes the name into each half.
@@ -427,8 +427,8 @@ def _layouts(design: Design) -> Json:
     for i, operand in enumerate(design.operands):
         layout = {
             "layoutDimOrder_": list(operand.dim_order),
-            "stickDimOrder_": [*operand.beside, operand.stick_dim],
-            "stickSize_": [*operand.beside.values(), operand.stick_elements],
+            "stickDimOrder_": [*operand.other_elements, operand.stick_dim],
+            "stickSize_": [*operand.other_elements.values(), operand.stick_elements],
         }
         first = layouts.setdefault(operand.role, layout)
         one, other = (
@@ -444,6 +444,7 @@ def _layouts(design: Design) -> Json:
 
 
 def _allocation(design: Design, index: int) -> Json:
+    """Return the allocation node of an operand: memory, dim order and start address of each core."""
     operand = design.operands[index]
     node: Json = {
         "nodeType_": "allocate",
@@ -529,7 +530,7 @@ def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
         elif is_sparse:
             count = lanes
         distance = count
-        if dim == operand.stick_dim or dim in operand.beside:
+        if dim == operand.stick_dim or dim in operand.other_elements:
             sticks, count = [("elem_arr_1", -(-count // lanes), lanes)], lanes
     folds = [("core_fold", splits, distance), ("corelet_fold", 1, 0), ("row_fold", 1, 0), *sticks]
     folds.append(("elem_arr_0", count, 0 if is_sparse else 1))

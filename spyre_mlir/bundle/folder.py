@@ -78,6 +78,9 @@ STEPS = "program.json"
 #: The file of a folder that holds a program for each of many sizes (``spyre_mlir/frontend/dynamic.py``).
 SIZES = "sizes.json"
 
+#: Remedy of messages about a folder without a bundle.
+HOW_TO_WRITE = "spyre-compile -o and Program.save write one"
+
 _DESIGN = re.compile(r"sdsc_[0-9]{1,9}\.json")
 
 #: The file name of a design from another writer; the file is in the folder itself.
@@ -161,13 +164,15 @@ def read_bundle(folder: str | Path, ignored: list[str] | None = None) -> Bundle:
     """
     folder = Path(folder)
     if not is_folder(folder):
-        raise CompileError("There is no bundle folder with this name.", str(folder))
+        raise CompileError(f"There is no bundle folder with this name; {HOW_TO_WRITE}.", str(folder))
     if is_program(folder):
         first = min((path.parent for path in folder.glob(f"*/{PROGRAM}")), default=folder / "device_0")
         raise CompileError(f"The folder holds several bundles; name one, as in '{first}'.", str(folder))
     if is_foreign(folder):
         return _read_foreign(folder, [] if ignored is None else ignored)
     program = folder / PROGRAM
+    if not any(os.path.lexists(folder / name) for name in (PROGRAM, MANIFEST)):
+        raise CompileError(f"The folder does not contain a bundle; {HOW_TO_WRITE}.", str(folder))
     parameters, statements = parse_program(read_text(program), str(program))
     # The manifest first: it names the target for which the designs are read.
     value = load(folder / MANIFEST).value
@@ -295,8 +300,17 @@ def derive(
 ) -> Bundle:
     """Return the bundle of a program without a manifest; ``names`` are the tensor names of each design.
 
-    The designs must be sound (``require_sound``). A size that is known only at run time has its largest
-    value. ``CompileError`` for values that are not addresses.
+    The manifest follows from the addresses. Each operand of an execute accesses a range of bytes of one base: a
+    parameter, an allocation, LX, an absolute address or an unbound symbol; the range covers all cores and all
+    iterations of the loops around the execute. Ranges of absolute addresses, and of LX, that overlap form one area;
+    all ranges of any other base form one area. An area is a buffer of the manifest. Outside of LX and
+    of allocations it is also an argument: an input if its first access reads, and a result if any access writes.
+
+    A size that is known only at run time has its largest value. The designs must be sound (``require_sound``), and
+    each address must be one base plus a number of bytes per iteration. The work is linear in the number of executes
+    times cores, after a sort of the ranges.
+
+    Raises ``CompileError`` for values that are not addresses, and for operands whose cores have several bases.
     """
     largest = {
         parameter.name: parameter.max_value for parameter in parameters if parameter.max_value is not None
@@ -370,7 +384,18 @@ class _Derivation:
         self.area_of = {
             (access.step.position, access.index): area for area in self.areas for access in area.accesses
         }
-        self._name_areas()
+        used_names = {parameter.name for parameter in self.context.bundle.parameters}
+        for statement in statements_in_order(self.context.bundle.statements):
+            used_names.add(
+                statement.induction if isinstance(statement, Loop) else getattr(statement, "result", "")
+            )
+        for number, area in enumerate(self.areas):
+            if area.base == _LX:
+                area.name = f"lx_{area.first}"
+            elif self._is_in_program(area):
+                area.name = area.base
+            else:
+                area.name = _unused(f"area{number}", used_names)
         self.fresh = {
             area.name: area for area in self.areas if area.base != _LX and not self._is_in_program(area)
         }
@@ -475,20 +500,6 @@ class _Derivation:
                 areas, key=lambda area: (area.accesses[0].step.position, area.accesses[0].index)
             )
 
-    def _name_areas(self) -> None:
-        used_names = {parameter.name for parameter in self.context.bundle.parameters}
-        for statement in statements_in_order(self.context.bundle.statements):
-            used_names.add(
-                statement.induction if isinstance(statement, Loop) else getattr(statement, "result", "")
-            )
-        for number, area in enumerate(self.areas):
-            if area.base == _LX:
-                area.name = f"lx_{area.first}"
-            elif self._is_in_program(area):
-                area.name = area.base
-            else:
-                area.name = _unused(f"area{number}", used_names)
-
     def _is_in_program(self, area: _Area) -> bool:
         return area.base in self.context.bases
 
@@ -543,6 +554,7 @@ class _Derivation:
             yield self._argument(area, writes[-1], "result")
 
     def _argument(self, area: _Area, access: _AddressedOperand, kind: str) -> KernelArgument:
+        """Return an input or a result for the tensor of an access: its name, host type, shape and transfer."""
         design, operand = access.step.design, access.operand
         form = FORMATS.get(operand.data_format)
         if form is None or operand.data_format not in _HOST_DTYPES:
@@ -649,7 +661,7 @@ def _transfer(design: Design, operand: Operand) -> tuple[tuple[int, ...], Transf
     host = {dim: prod(shape[place + 1 :]) for place, dim in enumerate(order)}
     sticks = dict(zip(operand.dim_order, memory_strides(design, operand), strict=True))
     inside, stride = {}, 1
-    for dim in (*operand.beside, operand.stick_dim):
+    for dim in (*operand.other_elements, operand.stick_dim):
         inside[dim] = stride
         stride *= operand.per_stick(dim)
     loops: list[tuple[int, int, int]] = []

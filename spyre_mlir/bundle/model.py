@@ -12,8 +12,8 @@ extent of a dim is ``size + gap`` (elements) for scale 1, and 1 for scale -1 (br
 -2 (the same for the stick dim: one stick, in which only element slot 0 holds a value). So, with E the elements
 per stick, the stride in elements of the first dim is E, and the stride of each next dim is the stride of the previous
 dim times its memory extent (for the stick dim: its extent / E). A stick may hold elements of other dims in
-addition to the stick dim. These dims are then counted in sticks too: with ``beside = {"in": 2}`` and 64 elements of
-the stick dim ``out``, each two elements of ``in`` are neighbours.
+addition to the stick dim. These dims are then counted in sticks too: with ``other_elements = {"in": 2}`` and 64
+elements of the stick dim ``out``, each two elements of ``in`` are neighbours.
 
 In LX an operand holds only this core's slice, so sizes there are per core. The operands of a ``shuffle`` have their
 own slices (``Operand.held``), which state what each core has before and after: several cores may have the same slice,
@@ -67,8 +67,8 @@ class Operand:
     """One tensor of a design: its start address on each core and its layout.
 
     ``start`` has one entry per core in use: a symbol id (negative) for HBM, a byte address for LX. ``stick_elements``
-    is the number of elements of the stick dim in a stick of ``data_format``, ``beside`` the number of elements of other
-    dims, innermost first. ``held`` is the distribution of an operand of a ``shuffle``.
+    is the number of elements of the stick dim in a stick of ``data_format``, ``other_elements`` the number of elements
+    of other dims, innermost first. ``held`` is the distribution of an operand of a ``shuffle``.
 
     ``windows`` slide along dims of the first operand of a convolution or a pooling: in memory these dims have the
     positions that the windows slide over, and the operand also varies along the unlisted dims of the windows. Windows
@@ -85,12 +85,12 @@ class Operand:
     start: tuple[int, ...]
     gap: dict[str, int] = field(default_factory=dict)
     held: HeldSlices | None = None
-    beside: dict[str, int] = field(default_factory=dict)
+    other_elements: dict[str, int] = field(default_factory=dict)
     windows: dict[str, WindowDim] = field(default_factory=dict)
 
     def per_stick(self, dim: str) -> int:
         """Return the positions of a dim in one stick; 1 for a dim that is not in the stick."""
-        return self.stick_elements if dim == self.stick_dim else self.beside.get(dim, 1)
+        return self.stick_elements if dim == self.stick_dim else self.other_elements.get(dim, 1)
 
     @property
     def listed(self) -> list[str]:
@@ -105,7 +105,7 @@ class Operand:
     @property
     def elements_per_stick(self) -> int:
         """The number of elements of a stick, over all dims in the stick."""
-        return self.stick_elements * math.prod(self.beside.values())
+        return self.stick_elements * math.prod(self.other_elements.values())
 
 
 @dataclass(frozen=True)

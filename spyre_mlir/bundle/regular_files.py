@@ -126,7 +126,9 @@ def _read(
     except _DAMAGE as error:
         # Messages of numpy may have several lines.
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise _unreadable(f"is not an archive of numpy arrays: {reason}.", path, check is not None) from None
+        raise _unreadable(
+            f"is not an archive of numpy arrays: {reason}; numpy.savez writes one.", path, check is not None
+        ) from None
 
 
 def _entries(infos: Sequence[zipfile.ZipInfo], *, compressed: bool) -> dict[str, zipfile.ZipInfo]:

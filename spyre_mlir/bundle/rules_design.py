@@ -107,7 +107,7 @@ def whole_sticks(design: Design) -> Iterator[str]:
     # The stick dims of operands, with the least common multiple of their stick sizes.
     stick_dims: dict[str, int] = {}
     for operand in design.operands:
-        for dim in (operand.stick_dim, *operand.beside):
+        for dim in (operand.stick_dim, *operand.other_elements):
             if operand.scale[dim] == 1:
                 stick_dims[dim] = lcm(stick_dims.get(dim, 1), operand.per_stick(dim))
     for dim, lanes in stick_dims.items():
@@ -131,8 +131,10 @@ def stick_rules(design: Design) -> Iterator[str]:
     # Only the second input of an 8-bit matmul has pairs of the contracted dim in its sticks.
     for i, operand in enumerate(design.operands):
         expected = {"in": 2} if op.multiplies_bytes and i == 1 else {}
-        if operand.beside != expected:
-            text = f"Tensor{i} has {_several(operand.beside)} next to {operand.stick_dim} in its stick"
+        if operand.other_elements != expected:
+            text = (
+                f"Tensor{i} has {_several(operand.other_elements)} next to {operand.stick_dim} in its stick"
+            )
             yield f"{text}; expected {_several(expected)}."
 
 

@@ -33,6 +33,7 @@ HOST_DTYPES = {
 
 
 def arguments(context: Context) -> Iterator[Diagnostic]:
+    """Check the names, kinds, types and transfers of the arguments, and that a parameter has one input at most."""
     parameters = {parameter.name for parameter in context.bundle.parameters}
     for parameter, sharing in context.arguments.items():
         inputs = [argument.name for argument in sharing if argument.kind != "result"]
@@ -146,6 +147,7 @@ def transfers(context: Context) -> Iterator[Diagnostic]:
 
 
 def _transfer(argument: KernelArgument, hbm_bytes: int) -> Iterator[str]:
+    """Yield what is wrong with the transfer of an argument between host memory and ``hbm_bytes`` of the device."""
     transfer = argument.transfer
     loops = len(transfer.ranges)
     if len(transfer.host_strides) != loops or len(transfer.device_strides) != loops:

@@ -283,10 +283,10 @@ def _in_place(context: Context, position: int, a: Buffer, b: Buffer) -> bool:
 
 def _same_places(design: Design, one: Operand, other: Operand) -> bool:
     """Return whether two operands have each element at the same distance from their start."""
-    same_stick = (one.stick_elements, one.stick_dim, one.beside) == (
+    same_stick = (one.stick_elements, one.stick_dim, one.other_elements) == (
         other.stick_elements,
         other.stick_dim,
-        other.beside,
+        other.other_elements,
     )
     # A sparse stick holds one value where a dense stick holds many.
     same_lanes = one.scale[one.stick_dim] == other.scale[other.stick_dim]

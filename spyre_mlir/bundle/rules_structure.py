@@ -89,10 +89,10 @@ def _operand_dims(design: Design, operand: Operand) -> Iterator[str]:
             yield f"has a gap of {gap} on {dim}; a gap is not negative and on a dim of scale 1"
         elif gap > design.target.hbm_bytes:
             yield f"has a gap of {gap} on {dim}, more than the device memory holds"
-    for dim in operand.beside:
+    for dim in operand.other_elements:
         if dim == operand.stick_dim or operand.scale.get(dim) != 1:
             yield f"has {dim} next to {operand.stick_dim} in its stick; expected another dim of scale 1"
-    if operand.stick_elements < 1 or min(operand.beside.values(), default=1) < 1:
+    if operand.stick_elements < 1 or min(operand.other_elements.values(), default=1) < 1:
         yield f"has {operand.stick_elements} elements per stick; expected at least 1"
 
 
@@ -134,7 +134,7 @@ def roles(design: Design) -> Iterator[str]:
         if operand.role not in ROLES:
             yield f"Tensor{i} has the role {operand.role!r}; expected one of {_list(ROLES)}."
         # The file has one set of dims and one stick dim per role, so the writer could not write a second set.
-        layout = (set(operand.dim_order), operand.stick_dim, operand.stick_elements, operand.beside)
+        layout = (set(operand.dim_order), operand.stick_dim, operand.stick_elements, operand.other_elements)
         if layouts.setdefault(operand.role, layout) != layout:
             yield f"Tensor{i} shares the role {operand.role} with a tensor of another layout."
 

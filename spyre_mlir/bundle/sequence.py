@@ -25,7 +25,6 @@ from spyre_mlir.bundle.model import (
     Design,
     Execute,
     Extract,
-    KernelArgument,
     Loop,
     Manifest,
     Parameter,
@@ -54,7 +53,23 @@ def split(bundle: Bundle, cuts: Sequence[int]) -> list[Bundle]:
     if not starts.issuperset(cuts) or sorted(set(cuts)) != [*cuts]:
         raise CompileError(f"The program cannot be cut at its executes {list(cuts)}.")
     # An allocation belongs to one bundle; as a parameter the pool has the same address in all bundles.
-    bundle = _with_pool_parameters(bundle)
+    # The bundle with its allocations as parameters, before the other parameters.
+    pools = {
+        statement.result: f"{statement.result}_base_addr"
+        for statement in bundle.statements
+        if isinstance(statement, Allocate)
+    }
+    statements = tuple(
+        Extract(statement.result, pools[statement.result]) if isinstance(statement, Allocate) else statement
+        for statement in bundle.statements
+    )
+    buffers = tuple(
+        replace(buffer, base=pools[buffer.base]) if buffer.base in pools else buffer
+        for buffer in bundle.manifest.buffers
+    )
+    parameters = (*(Parameter(name) for name in pools.values()), *bundle.parameters)
+    manifest = replace(bundle.manifest, buffers=buffers)
+    bundle = replace(bundle, parameters=parameters, statements=statements, manifest=manifest)
     ends = [*cuts, len(bundle.manifest.uses)]
     spans = [range(first, end) for first, end in zip([0, *cuts], ends, strict=True)]
     parts = [_part(bundle, spans, number) for number in range(len(spans))]
@@ -104,30 +119,27 @@ def residents(bundles: Sequence[Bundle]) -> list[tuple[Resident, ...]]:
 # -- splitting ----------------------------------------------------------------------------------------
 
 
-def _with_pool_parameters(bundle: Bundle) -> Bundle:
-    """Return the bundle with its allocations as parameters, before the other parameters."""
-    pools = {
-        statement.result: f"{statement.result}_base_addr"
-        for statement in bundle.statements
-        if isinstance(statement, Allocate)
-    }
-    statements = tuple(
-        Extract(statement.result, pools[statement.result]) if isinstance(statement, Allocate) else statement
-        for statement in bundle.statements
-    )
-    buffers = tuple(
-        replace(buffer, base=pools[buffer.base]) if buffer.base in pools else buffer
-        for buffer in bundle.manifest.buffers
-    )
-    parameters = (*(Parameter(name) for name in pools.values()), *bundle.parameters)
-    manifest = replace(bundle.manifest, buffers=buffers)
-    return replace(bundle, parameters=parameters, statements=statements, manifest=manifest)
-
-
 def _part(bundle: Bundle, spans: Sequence[range], number: int) -> Bundle:
     """Return the executes of one span with the values they need, without annotation."""
     span, manifest = spans[number], bundle.manifest
-    arguments = _arguments(manifest, spans, number)
+    # The kernel arguments of one span: the inputs that it uses, and the results that no later span writes.
+    bases = {buffer.name: buffer.base for buffer in manifest.buffers}
+    written = [{bases[manifest.uses[position][-1]] for position in span} for span in spans]
+    used = [{bases[name] for position in span for name in manifest.uses[position]} for span in spans]
+    before, after = set().union(*written[:number]), set().union(*written[number + 1 :])
+    inputs = {
+        argument.array_name
+        for argument in manifest.arguments
+        if argument.kind != "result" and argument.parameter in used[number] - before
+    }
+    # An array of indices is not an operand, and it is small: each bundle gets it, whether or not it reads it.
+    inputs.update(index.argument for index in manifest.indices)
+    arguments = tuple(
+        argument
+        for argument in manifest.arguments
+        if (argument.kind != "result" and argument.array_name in inputs)
+        or (argument.kind == "result" and argument.parameter in written[number] - after)
+    )
     statements = _statements(bundle.statements, span, {argument.parameter for argument in arguments})
     executed = {execute.filename for execute in executes_of(statements)}
     origins = manifest.execute_origins()[span.start : span.stop]
@@ -172,27 +184,6 @@ def _statements(statements: Sequence[Statement], span: range, parameters: set[st
             chosen.add(index)
             needed.update(operands_of(statement))
     return tuple(statements[index] for index in sorted(chosen))
-
-
-def _arguments(manifest: Manifest, spans: Sequence[range], number: int) -> tuple[KernelArgument, ...]:
-    """Return the kernel arguments of one span: the inputs that it uses, and the results that no later span writes."""
-    bases = {buffer.name: buffer.base for buffer in manifest.buffers}
-    written = [{bases[manifest.uses[position][-1]] for position in span} for span in spans]
-    used = [{bases[name] for position in span for name in manifest.uses[position]} for span in spans]
-    before, after = set().union(*written[:number]), set().union(*written[number + 1 :])
-    inputs = {
-        argument.array_name
-        for argument in manifest.arguments
-        if argument.kind != "result" and argument.parameter in used[number] - before
-    }
-    # An array of indices is not an operand, and it is small: each bundle gets it, whether or not it reads it.
-    inputs.update(index.argument for index in manifest.indices)
-    return tuple(
-        argument
-        for argument in manifest.arguments
-        if (argument.kind != "result" and argument.array_name in inputs)
-        or (argument.kind == "result" and argument.parameter in written[number] - after)
-    )
 
 
 def _annotated(

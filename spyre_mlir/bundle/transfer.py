@@ -79,9 +79,12 @@ def misfit(argument: OnHost, array: NDArray[Any] | Header) -> str | None:
     """Describe a wrong type or shape of the array of an argument; None if both are right."""
     allowed = _ARRAYS.get(argument.host_dtype, (argument.host_dtype,))
     if array.dtype.name not in allowed:
-        return f"the array is {array.dtype.name}, but the argument is {argument.host_dtype}."
+        return f"the array is {array.dtype.name}, but the argument is {argument.host_dtype}; cast the array."
     if array.shape != tuple(argument.host_shape):
-        return f"the array has shape {list(array.shape)}, but the argument has {list(argument.host_shape)}."
+        shape = list(argument.host_shape)
+        return (
+            f"the array has shape {list(array.shape)}, but the argument has {shape}; compile for this shape."
+        )
     return None
 
 
@@ -225,7 +228,14 @@ def to_raw(array: NDArray[Any], host_dtype: str, data_format: str, numerics: Num
     if host_dtype == "bfloat16" and array.dtype == np.uint16:
         array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     if data_format == INT32:
-        return numerics.store(_as_int32(array), INT32)
+        if array.dtype.kind not in "biu":
+            raise ValueError(f"{array.dtype.name} values cannot become {INT32}.")
+        limits = np.iinfo(np.int32)
+        if array.size and (array.min() < limits.min or array.max() > limits.max):
+            raise WideIntegersError(
+                f"it holds values outside the range of {INT32}, the device's only integer format."
+            )
+        return numerics.store(array.astype(np.int32), INT32)
     if data_format == DL16 and array.dtype == np.float16:
         return numerics.store_half(array)
     if data_format == DL16 and host_dtype == "bfloat16":
@@ -271,14 +281,3 @@ def _in_range(array: NDArray[np.float32], limits: FormatRange) -> NDArray[np.flo
 
 class WideIntegersError(ValueError):
     """Integers that need more than 32 bits."""
-
-
-def _as_int32(array: NDArray[Any]) -> NDArray[np.int32]:
-    if array.dtype.kind not in "biu":
-        raise ValueError(f"{array.dtype.name} values cannot become {INT32}.")
-    limits = np.iinfo(np.int32)
-    if array.size and (array.min() < limits.min or array.max() > limits.max):
-        raise WideIntegersError(
-            f"it holds values outside the range of {INT32}, the device's only integer format."
-        )
-    return array.astype(np.int32)

@@ -180,7 +180,22 @@ def read_measurements(path: str, device: Target) -> list[Measurements]:
     # By shape, type and part of LX, in the order of the table.
     groups: dict[tuple[tuple[int, ...], str, float], list[TableRow]] = {}
     for row in rows:
-        groups.setdefault(_matmul_key(row, device), []).append(row)
+        # The sizes, the element type, and the part of LX of the back end.
+        sizes = tuple(row.at_least_1(column) for column in _SIZES)
+        if max(math.prod(sizes[dim] for dim in dims) for dims in _OPERANDS) * 2 > device.hbm_bytes:
+            raise row.error("B", f"An operand of the matmul has more than {device.hbm_bytes} bytes.")
+        dtype = row.cells.get("dtype") or "f16"
+        if dtype not in _DTYPES:
+            known = ", ".join(_DTYPES)
+            raise row.error("dtype", f"The element type {quoted(dtype)} is unknown; there are {known}.")
+        column, fraction = "lx_backend_fraction", device.lx_backend_fraction
+        if row.cells.get(column):
+            fraction = row.decimal(column)
+            if not 0 <= fraction <= 1:
+                raise row.error(
+                    column, f"The column '{column}' has fractions of LX, 0 to 1, not {fraction:g}."
+                )
+        groups.setdefault((sizes, dtype, fraction), []).append(row)
     return [_matmul(*key, members, device) for key, members in groups.items()]
 
 
@@ -193,23 +208,6 @@ def _bundle(row: TableRow, folder: Path) -> Measurements:
     )
     measured.predicted_ns(measured.bundle.target)  # a bundle without a cost is an error of its line
     return measured
-
-
-def _matmul_key(row: TableRow, device: Target) -> tuple[tuple[int, ...], str, float]:
-    """Return the sizes, the element type, and the part of LX of the back end."""
-    sizes = tuple(row.at_least_1(column) for column in _SIZES)
-    if max(math.prod(sizes[dim] for dim in dims) for dims in _OPERANDS) * 2 > device.hbm_bytes:
-        raise row.error("B", f"An operand of the matmul has more than {device.hbm_bytes} bytes.")
-    dtype = row.cells.get("dtype") or "f16"
-    if dtype not in _DTYPES:
-        known = ", ".join(_DTYPES)
-        raise row.error("dtype", f"The element type {quoted(dtype)} is unknown; there are {known}.")
-    column, fraction = "lx_backend_fraction", device.lx_backend_fraction
-    if row.cells.get(column):
-        fraction = row.decimal(column)
-        if not 0 <= fraction <= 1:
-            raise row.error(column, f"The column '{column}' has fractions of LX, 0 to 1, not {fraction:g}.")
-    return sizes, dtype, fraction
 
 
 def _matmul(

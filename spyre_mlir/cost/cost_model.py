@@ -65,9 +65,10 @@ class OperationCost:
 
     @property
     def total_ns(self) -> float:
-        """Total nanoseconds. Compute and memory overlap, because an operation streams its tiles through LX.
+        """Total nanoseconds.
 
-        The ring is used after the last product, and the first byte arrives before all work: neither overlaps.
+        Compute and memory overlap, because an operation streams its tiles through LX. The ring is used after the
+        last product, and the first byte arrives before all work: neither overlaps.
         """
         return overlapped(self.compute_ns, self.memory_ns) + self.ring_ns + self.overhead_ns
 

@@ -72,6 +72,7 @@ def _work(
     in_lx: Collection[int] = (),
     relayout: Relayout | None = None,
 ) -> OperationWork:
+    """Return the work of an operation with ``splits`` slices per dim on ``cores`` cores, for the cost model."""
     footprints = [space.footprint(operand) for operand in range(len(space.views))]
 
     def run_bytes(tile: dict[int, Any]) -> list[Any]:

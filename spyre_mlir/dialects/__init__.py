@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from spyre_mlir.dialects.forms import CHECKED_PREFIXES, check_forms
+from spyre_mlir.dialects.forms import CHECKED_NAMESPACES, check_forms
 from spyre_mlir.dialects.indices import IndexArgumentOp, ReadIndexOp
 from spyre_mlir.dialects.ktdp import Ktdp
 from spyre_mlir.dialects.parser_limits import check_survived, check_text, line_of_crash
@@ -80,7 +80,7 @@ def _checked(text: str, context: ir.Context, source: str, parse: Callable[[], _P
     )
     module = parse()
     # Without such a name in the text there is nothing to check, which saves the walk over all operations.
-    if any(prefix in text for prefix in CHECKED_PREFIXES):
+    if any(prefix in text for prefix in CHECKED_NAMESPACES):
         check_forms(module)
     return module
 

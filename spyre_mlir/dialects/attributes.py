@@ -93,3 +93,42 @@ def to_dims(name: str, attr: ir.Attribute) -> dict[int, float | None]:
         numbers[int(entry.name[1:])] = None if undefined else ir.FloatAttr(entry.attr).value
     # MLIR sorts the keys of a dictionary as text, with d10 before d2.
     return dict(sorted(numbers.items()))
+
+
+# Parts of the verifiers of operations, which run on arbitrary generic form, before names or types are checked.
+
+
+def required(op: ir.OpView | ir.Operation, is_met: object, message: str) -> bool:
+    """Return whether a requirement is met; emit an error at the operation if it is not."""
+    if not is_met:
+        op.location.emit_error(message)
+    return bool(is_met)
+
+
+def attribute_of(op: ir.Operation, name: str) -> Any:
+    """Return an attribute of any kind; None if the operation does not have it."""
+    return op.attributes[name] if name in op.attributes else None
+
+
+def copied_types(op: ir.OpView) -> tuple[ir.RankedTensorType, ir.RankedTensorType] | None:
+    """Return the types of the only operand and the only result of a copy; None if their number or types differ.
+
+    The declaration of the op rejects such operands and results, but only after ``verify_invariants``.
+    """
+    values = (*op.operands, *op.results)
+    if (len(op.operands), len(op.results)) != (1, 1) or not all(
+        isinstance(value.type, ir.RankedTensorType) for value in values
+    ):
+        return None
+    source, result = (ir.RankedTensorType(value.type) for value in values)
+    return source, result
+
+
+def keeps_elements(op: ir.OpView, message: str) -> bool:
+    """Require shape and element type of the operand for the result of a copy; the layout may change."""
+    types = copied_types(op)
+    if types is None:
+        return True
+    source, result = types
+    is_kept = list(source.shape) == list(result.shape) and source.element_type == result.element_type
+    return required(op, is_kept, message)

@@ -28,7 +28,7 @@ from spyre_mlir.target.target import Target
 Check = Callable[[ir.Attribute], object]
 
 #: Prefixes of the names of attributes that are checked.
-CHECKED_PREFIXES = ("sdsc.", "stick.", "spyre.")
+CHECKED_NAMESPACES = ("sdsc.", "stick.", "spyre.")
 
 
 def check_forms(module: ir.Module | ir.OpView) -> None:
@@ -80,7 +80,7 @@ class _Checker:
         return problem
 
     def _attribute_problem(self, name: str, attr: ir.Attribute) -> str | None:
-        if not name.startswith(CHECKED_PREFIXES) or (name, attr) in self.valid or name not in self.forms:
+        if not name.startswith(CHECKED_NAMESPACES) or (name, attr) in self.valid or name not in self.forms:
             return None
         form, check = self.forms[name]
         try:
@@ -231,8 +231,8 @@ def _pins(attr: ir.Attribute) -> str | None:
     for name in ("slices", "core_order"):
         if name in pins:
             ir.DenseI64ArrayAttr(pins[name])
-    if "relaid" in pins:
-        ir.BoolAttr(pins["relaid"])
+    if "relayout" in pins:
+        ir.BoolAttr(pins["relayout"])
     placement = pins.get("placement")
     return None if placement is None or isinstance(placement, ir.StringAttr) else _placement(placement)
 

@@ -38,10 +38,15 @@ def hints_attr(hints: Sequence[Hint]) -> ir.ArrayAttr:
     """Build ``sdsc.hints`` from hints, outermost first. Needs a current context."""
     return to_attribute(
         [
-            {"id": hint.id, "tiles": [{"dim": dim, "count": count} for dim, count in hint.tiles]}
+            {"id": hint.id, "tiles": _entries(hint.tiles)}
+            | ({"slices": _entries(hint.slices)} if hint.slices else {})
             for hint in hints
         ]
     )
+
+
+def _entries(counts: Sequence[tuple[str, int]]) -> list[dict[str, Any]]:
+    return [{"dim": dim, "count": count} for dim, count in counts]
 
 
 def hints_of(attr: ir.Attribute, location: ir.Location) -> tuple[Hint, ...]:
@@ -49,8 +54,12 @@ def hints_of(attr: ir.Attribute, location: ir.Location) -> tuple[Hint, ...]:
     hints = []
     for entry in _list(attr, HINTS, _HINTS_FORM, location):
         match entry:
-            case {"id": int(number), "tiles": [*tiles]} if number > 0:
-                hints.append(Hint(number, tuple(_tiles(number, tiles, location))))
+            case {"id": int(number), "tiles": [*tiles], **rest} if number > 0 and rest.keys() <= {"slices"}:
+                tiles, slices = (
+                    tuple(_counts(number, entries, noun, location))
+                    for noun, entries in (("tiles", tiles), ("slices", rest.get("slices", [])))
+                )
+                hints.append(Hint(number, tiles, slices))
             case _:
                 raise _malformed(HINTS, _HINTS_FORM, location)
     for outer, inner in itertools.pairwise(hints):
@@ -62,24 +71,26 @@ def hints_of(attr: ir.Attribute, location: ir.Location) -> tuple[Hint, ...]:
     return tuple(hints)
 
 
-def _tiles(hint: int, entries: Sequence[Any], location: ir.Location) -> Sequence[tuple[str, int]]:
-    """Return the dims that a hint cuts, with the number of tiles of each."""
-    tiles = []
+def _counts(hint: int, entries: Any, noun: str, location: ir.Location) -> Sequence[tuple[str, int]]:
+    """Return the dims that a hint cuts, with the number of tiles or slices, the ``noun``, of each."""
+    cut = []
+    if not isinstance(entries, list):
+        raise _malformed(HINTS, _HINTS_FORM, location)
     for entry in entries:
         match entry:
             case {"dim": str(dim), "count": int(count)}:
-                tiles.append((dim, count))
+                cut.append((dim, count))
             case _:
                 raise _malformed(HINTS, _HINTS_FORM, location)
     counts: dict[str, int] = {}
-    for dim, count in tiles:
-        problem = f"into {count} tiles; expected 1 or more" if count < 1 else None
+    for dim, count in cut:
+        problem = f"into {count} {noun}; expected 1 or more" if count < 1 else None
         if dim in counts:
-            problem = f"twice, into {counts[dim]} and into {count} tiles"
+            problem = f"twice, into {counts[dim]} and into {count} {noun}"
         if problem is not None:
             raise CompileError(f"hint {hint} cuts '{dim}' {problem}", location_of(location))
         counts[dim] = count
-    return tiles
+    return cut
 
 
 def dims_attr(dims: Sequence[Sequence[str]]) -> ir.ArrayAttr:

@@ -23,7 +23,7 @@ bindings print Python-defined ops in generic form; ``spyre_mlir/ktir/ktir_text.p
 
 from collections.abc import Sequence
 
-from spyre_mlir.dialects.verification import attribute_of, required
+from spyre_mlir.dialects.attributes import attribute_of, required
 from spyre_mlir.mlir import ext, ir
 
 GRID = "grid"

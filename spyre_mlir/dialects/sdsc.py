@@ -45,7 +45,7 @@ are the last dim of the iteration space, and the division assigns a core to each
 ``sdsc.ping_pong = [3 : i64, 1 : i64]`` on an operation in loops that loads the tile of the next iteration during the
 current one: its result is in the second buffer of pair 3, which directly follows the first buffer in any memory.
 
-``sdsc.over = 0 : i64`` on a ``linalg.generic``: its result overwrites operand 0, in the same buffer, element for
+``sdsc.overwrites = 0 : i64`` on a ``linalg.generic``: its result overwrites operand 0, in the same buffer, element for
 element, and the operand has no later reader. The buffer of an iter_arg is overwritten without this attribute.
 
 ``sdsc.spilled = ["core division mismatch: .."]`` on the defining op of a buffer in device memory: the reasons why it is
@@ -68,7 +68,8 @@ argument holds the plan's entries for later choices; passes obey them (``analysi
 Working-set reduction (``dialects/hint_attributes.py``): an argument with ``sdsc.dims = ["M", "K"]`` has storage over
 these dims, outermost first, and ``sdsc.dim_sizes = {K = 256 : i64, M = 64 : i64}`` of the function declares them.
 ``sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}]`` are the hints around an operation, outermost
-first; ``sdsc.dims = [["M"], ["K"], []]`` of an operation are the names of each of its iteration dims. The decision is
+first, with ``slices = [..]`` for the dims that it divides over cores (``sdsc.pins``);
+``sdsc.dims = [["M"], ["K"], []]`` of an operation are the names of each of its iteration dims. The decision is
 ``sdsc.tiling = [{loop = "3.M", dim = 0 : i64, tiles = 8 : i64}]``: the loops around an operation, outermost first, with
 the iteration dim that each loop tiles; operations with the same entry share the loop. With ``unrolled = true`` its
 iterations are unrolled, with ``unrolled = false`` they are not; otherwise ``unroll-tiles`` decides.
@@ -81,11 +82,18 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 
-from spyre_mlir.dialects.attributes import from_attribute, from_dims, i64_attr, to_dims
-from spyre_mlir.dialects.verification import copied_types, keeps_elements, required
+from spyre_mlir.dialects.attributes import (
+    copied_types,
+    from_attribute,
+    from_dims,
+    i64_attr,
+    keeps_elements,
+    required,
+    to_dims,
+)
 from spyre_mlir.division import Division
 from spyre_mlir.errors import CompileError
-from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.host_transfer import HostView
 from spyre_mlir.layout.space import Halos, halo_of
 from spyre_mlir.mlir import ext, ir, location_of
 
@@ -101,7 +109,12 @@ HALOS = "sdsc.halos"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
 WIDE_SUM = "sdsc.wide_sum"
-INDEX_BOUNDS, BUNDLE, PING_PONG, OVER = "sdsc.index_bounds", "sdsc.bundle", "sdsc.ping_pong", "sdsc.over"
+INDEX_BOUNDS, BUNDLE, PING_PONG, OVERWRITES = (
+    "sdsc.index_bounds",
+    "sdsc.bundle",
+    "sdsc.ping_pong",
+    "sdsc.overwrites",
+)
 #: The last one is on a module from which ``fold-repeated-layers`` removed layers.
 RUNS, HIDES, FOLDED = "sdsc.runs", "sdsc.hides", "sdsc.folded"
 #: On an argument that the frontend computed: the bytes of the model's data from which it was computed.
@@ -151,7 +164,7 @@ class HostAttr(Sdsc.Attribute, name="host"):
 
 
 class CloneOp(Sdsc.Operation, name="clone"):
-    """Copy ``source`` into its own buffer, ``result``. Not pure: two clones of one tensor are two buffers.
+    """Copy ``source`` into its own buffer, ``result``; not pure, because two clones of one tensor are two buffers.
 
     ``%1 = "sdsc.clone"(%0) : (tensor<64x64xf16>) -> tensor<64x64xf16>``
     """
@@ -256,13 +269,13 @@ def copies_of(op: ir.Operation) -> int:
     return ir.IntegerAttr(op.attributes[COPIES]).value if COPIES in op.attributes else 1
 
 
-def over_of(op: ir.Operation) -> ir.Value | None:
+def overwritten_operand(op: ir.Operation) -> ir.Value | None:
     """Return the operand that the result of an op overwrites; None if the result has its own buffer."""
-    if OVER not in op.attributes:
+    if OVERWRITES not in op.attributes:
         return None
-    number = op.attributes[OVER]
+    number = op.attributes[OVERWRITES]
     if not isinstance(number, ir.IntegerAttr) or not 0 <= number.value < len(op.operands):
-        raise CompileError(f"{OVER} is {number}, not the index of an operand", location_of(op.location))
+        raise CompileError(f"{OVERWRITES} is {number}, not the index of an operand", location_of(op.location))
     return op.operands[number.value]
 
 

@@ -20,8 +20,7 @@ bundles, ``sdscbundle.cuts`` has the indices of the executes that begin another 
 
 from collections.abc import Sequence
 
-from spyre_mlir.dialects.attributes import i64_attr
-from spyre_mlir.dialects.verification import attribute_of, required
+from spyre_mlir.dialects.attributes import attribute_of, i64_attr, required
 from spyre_mlir.mlir import ext, ir
 
 DESIGNS, MANIFEST, CONSTANTS = "sdscbundle.designs", "sdscbundle.manifest", "sdscbundle.constants"

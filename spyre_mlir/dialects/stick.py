@@ -30,9 +30,8 @@ operand is produced. Only the arguments of a function already have the layout in
 import functools
 from collections.abc import Mapping
 
-from spyre_mlir.dialects.attributes import from_dims, to_dims
+from spyre_mlir.dialects.attributes import copied_types, from_dims, keeps_elements, required, to_dims
 from spyre_mlir.dialects.targets import target_of
-from spyre_mlir.dialects.verification import copied_types, keeps_elements, required
 from spyre_mlir.errors import counted
 from spyre_mlir.layout import Digit, StickLayout
 from spyre_mlir.layout.padding import States

@@ -14,11 +14,15 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.expressions import SCALARS, Expression
 from spyre_mlir.target.ops import DEVICE_OPS, NEUTRAL, Kind, scalar_expression
+from spyre_mlir.tiling.mask_tiles import RunLengths
 
 #: Ops whose last operand is the destination of the result, and is not read.
 DESTINATION = ("linalg.generic", "linalg.transpose", "linalg.fill")
@@ -337,7 +341,11 @@ class Body:
             inputs = [self._widened(value) for value in inputs]
         values: dict[Expression, ir.Value] = dict(zip(op.operands, inputs, strict=True))
         if op.kind is Kind.CAST:
-            return self._cast(op.expression, values)
+            # Build a cast, whose argument is computed in the element type of the input.
+            assert isinstance(op.expression, tuple)
+            function, argument = op.expression
+            source = Body(values["x"].type, self.constants, self.rank)
+            return self._apply(function, [source._expression(argument, values)])
         value = self._expression(scalar_expression(op.expression), values)
         return value if op.combine is None else self._apply(op.combine, [accumulator, value])
 
@@ -377,13 +385,6 @@ class Body:
         is_integer = scalar.integer_op and isinstance(self.element, ir.IntegerType)
         return self(scalar.integer_op if is_integer else scalar.op, *operands)
 
-    def _cast(self, expression: Expression, values: dict[Expression, ir.Value]) -> ir.Value:
-        """Build a cast, whose argument is computed in the element type of the input."""
-        assert isinstance(expression, tuple)
-        function, argument = expression
-        source = Body(values["x"].type, self.constants, self.rank)
-        return self._apply(function, [source._expression(argument, values)])
-
     def _condition(self, expression: Expression, values: dict[Expression, ir.Value]) -> ir.Value:
         """Build the i1 of a truth value, whose element type may differ from the element type of the body."""
         if isinstance(expression, tuple):
@@ -419,3 +420,26 @@ class Body:
 
 _NOT_EQUAL = SCALARS["notequal"].predicate or 0
 _EQUAL_INTEGERS = 0  # of arith.cmpi
+
+
+# ``sdsc.runs``: a constant argument as runs of equal elements.
+
+
+def runs_attr(runs: RunLengths) -> ir.DictAttr:
+    """Build the attribute. Needs a current context."""
+    return ir.DictAttr.get(
+        {"ends": ir.DenseElementsAttr.get(runs.ends), "values": ir.DenseElementsAttr.get(runs.values)}
+    )
+
+
+def runs_of(attr: ir.Attribute, shape: tuple[int, ...]) -> RunLengths:
+    """Parse the attribute of an argument of a shape; ``CompileError`` for a malformed attribute."""
+    try:
+        entries = ir.DictAttr(attr)
+        ends, values = (np.array(ir.DenseElementsAttr(entries[name])) for name in ("ends", "values"))
+    except (KeyError, ValueError, TypeError) as error:
+        raise CompileError("'sdsc.runs' must have 'ends' and 'values', tensors of numbers") from error
+    is_increasing = len(ends) and ends[0] > 0 and bool((np.diff(ends) > 0).all())
+    if not is_increasing or len(ends) != len(values) or ends[-1] != np.prod(shape):
+        raise CompileError("'sdsc.runs' must have ends that increase up to the size of the argument")
+    return RunLengths(shape, ends.astype(np.int32), values.astype(np.float32))

@@ -103,7 +103,7 @@ class StrategyBCoOptimizingAllocator:
     ) -> CoOptimized:
         """Return the leaf with the fewest bytes; ties go to the earliest leaf.
 
-        Raises ``PlanError`` if the solver does not exist, or if there is no leaf to evaluate.
+        Raises ``PlanError`` if the solver does not exist, or if ``leaves`` or ``variant_cap`` is below 1.
         """
         if self.leaves < 1 or self.variant_cap < 1:
             raise PlanError("The search needs at least one leaf and one candidate of each operation.")

@@ -12,7 +12,7 @@ from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.targets import target_of
-from spyre_mlir.errors import AlgorithmError, CompileError, counted, listed
+from spyre_mlir.errors import AlgorithmError, CompileError, counted, kind_of, listed
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.padding import why_not_made
 from spyre_mlir.layout.requests import LayoutRequest, device_dtype, same_order
@@ -41,7 +41,7 @@ def choices(layouts: Mapping[Key, Any], stick_outermost: bool) -> dict[Key, Choi
     if not isinstance(layouts, Mapping):
         raise CompileError(
             "The option 'layouts' is a mapping from names such as {'x': {'stick_dims': [0]}}, "
-            f"not a {type(layouts).__name__}."
+            f"not {kind_of(layouts)}."
         )
     chosen: dict[Key, Choice] = {}
     for key, value in layouts.items():

@@ -88,6 +88,13 @@ class Built:
         return transfers(self.steps, [*present, *(state or {})], returned)
 
 
+def plan_text(linalg: ir.Operation, pipeline: SpyrePipeline) -> str:
+    """Return the text of the plan file of a program, by compiling the linalg again."""
+    module = linalg.clone()
+    run_pipeline(module, replace(pipeline, save_plan="").pipeline("placed"))
+    return ir.StringAttr(module.operation.attributes[sdsc.PLAN]).value
+
+
 def built_at(built: Built, sizes: Mapping[str, int]) -> Built:
     """Return ``built`` specialized to run-time sizes; the weights are shared.
 
@@ -332,6 +339,7 @@ def float_operations(func: ir.Operation) -> int:
 
 
 def _work_of(op: ir.Operation) -> int:
+    """Return the floating-point operations of one execution of an op; loops and bodies count by their iterations."""
     if _COMPUTES.match(op.name):
         return int(isinstance(op.operands[0].type, _FLOATS))
     if op.name == TORCH_CALL:

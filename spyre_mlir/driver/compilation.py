@@ -25,18 +25,25 @@ from spyre_mlir.driver.build import Built, build
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.driver.program import Program, Provenance
 from spyre_mlir.driver.program_cache import ProgramCache
+from spyre_mlir.driver.program_figures import host_work_warning
 from spyre_mlir.driver.program_findings import Trials, program_findings
 from spyre_mlir.driver.program_state import StateRequest
-from spyre_mlir.driver.steps_summary import host_work_warning
 from spyre_mlir.driver.stored_program import StoredProgram
-from spyre_mlir.errors import CompileError, HostWorkWarning, PassWarning, shown_path, without_causes
+from spyre_mlir.errors import (
+    CompileError,
+    HostWorkWarning,
+    PassWarning,
+    listed,
+    shown_path,
+    with_suggestion,
+    without_causes,
+)
 from spyre_mlir.faults import faults_reported
 from spyre_mlir.files import read_text, require_mlir
 from spyre_mlir.mlir import ir
 from spyre_mlir.options import Options, default_of, documentation_of
-from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
-from spyre_mlir.pipelines.passes_by_level import LevelChoice, entries
-from spyre_mlir.pipelines.pipeline_options import PipelineOptions
+from spyre_mlir.pipelines import SpyrePipeline
+from spyre_mlir.pipelines.pipeline_options import LevelChoice, PipelineOptions, entries
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import WARNING, Remarks
 from spyre_mlir.report.findings import ProgramFinding
@@ -290,6 +297,11 @@ class CompileOptions:
         **pipeline_options: Any,
     ) -> CompileOptions:
         """Check the options; raise ``CompileError`` for an invalid option."""
+        names = typing.get_type_hints(CompileKeywords) | {"dynamic": None}
+        for name in pipeline_options:
+            if name.replace("-", "_") not in names:
+                sentence = f"The function compile has no option '{name}'; its options: {listed(names, name)}."
+                raise CompileError(with_suggestion(sentence, name, names))
         pipeline = SpyrePipeline.of(**pipeline_options)
         pipeline = replace(pipeline, passes=entries(() if passes is None else passes))
         if isinstance(plan, str | Path):
@@ -328,7 +340,7 @@ class CompileOptions:
             stored,
             self.numerics,
             build=lambda module: build(module, pipeline, self.fallback),
-            plan=partial(_plan_text, pipeline=pipeline),
+            pipeline=pipeline,
             restore=self.restore,
             search=self.search,
             **parts,
@@ -357,6 +369,10 @@ def _is_file(source: str | Path) -> bool:
     if isinstance(source, Path) or re.fullmatch(r"[^\s(){}]+", source):
         require_mlir(str(source))
         if isinstance(source, str) and not source.endswith(".mlir"):
+            if source.startswith("zoo:"):
+                raise CompileError(
+                    f"{shown_path(source)} is a program of the zoo; give *spyre_mlir.zoo.load({source[4:]!r})."
+                )
             raise CompileError(
                 f"{shown_path(source)} is neither the text of a module nor the path of an .mlir file; give a PyTorch "
                 "model, such as transformers.AutoModel.from_pretrained(..) returns for a name."
@@ -392,8 +408,7 @@ def compiled(
     # Before ``build``, which changes the module, and after the plan is set, because the copy must contain the plan.
     source = module.operation.clone().operation
     built = build(module, pipeline, options.fallback)
-    plan = partial(_plan_text, pipeline=pipeline)
-    return built, Provenance(source, updates=updates or {}, plan=plan, restore=options.restore)
+    return built, Provenance(source, updates=updates or {}, pipeline=pipeline, restore=options.restore)
 
 
 def _json(plan: Mapping[str, Any]) -> str:
@@ -407,10 +422,3 @@ def warn_of_passes(program: Program, stacklevel: int) -> None:
     """Issue the warnings of passes as Python warnings."""
     for remark in Remarks(program.pass_remarks).of_kind(WARNING):
         warnings.warn(str(of_remark(remark)), PassWarning, stacklevel=stacklevel)
-
-
-def _plan_text(source: ir.OpView | ir.Operation, pipeline: SpyrePipeline) -> str:
-    """Return the text of a program's plan file, by compiling the program again."""
-    module = source.operation.clone()
-    run_pipeline(module, replace(pipeline, save_plan="").pipeline("placed"))
-    return ir.StringAttr(module.operation.attributes[sdsc.PLAN]).value

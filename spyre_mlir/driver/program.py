@@ -19,19 +19,27 @@ from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.sequence import join
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context, parsed
-from spyre_mlir.driver.build import Built, Value, built_at
+from spyre_mlir.driver.build import Built, Value, built_at, plan_text
+from spyre_mlir.driver.hint_files import TorchSpyreHints
 from spyre_mlir.driver.program_calls import bind, on_the_host, run_or_fall_back, to_device
-from spyre_mlir.driver.program_figures import bound_remark, notebook_html, program_bound
+from spyre_mlir.driver.program_figures import (
+    UNKNOWN,
+    bound_remark,
+    notebook_html,
+    program_bound,
+    program_metrics,
+    summarize_steps,
+)
 from spyre_mlir.driver.program_folder import read_program, write_program
-from spyre_mlir.driver.program_metrics import UNKNOWN, program_metrics
 from spyre_mlir.driver.program_state import resident_state
 from spyre_mlir.driver.report_files import program_report, write_report
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers, sequences
-from spyre_mlir.driver.steps_summary import summarize_steps
 from spyre_mlir.driver.stored_program import StoredProgram, reduced
+from spyre_mlir.driver.torch_spyre_hints import torch_spyre_hints
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.faults import entry_points
 from spyre_mlir.mlir import ir
+from spyre_mlir.pipelines import SpyrePipeline
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import FINDING, Remark
 from spyre_mlir.report.findings import ProgramFinding
@@ -76,7 +84,7 @@ class Provenance:
 
     A program that was read from a folder has none of it. ``updates`` maps result indices to the names of the arguments
     that they update in place. ``bound`` is known without the linalg. ``build`` compiles the linalg again, for the IR;
-    ``plan`` returns the text of its plan file. ``restore`` creates the program from its stored form.
+    ``pipeline`` is the pipeline of the program. ``restore`` creates the program from its stored form.
     """
 
     linalg: ir.Operation | None = None
@@ -84,7 +92,7 @@ class Provenance:
     updates: Mapping[int, str] = field(default_factory=dict)
     bound: ProgramBound | None = None
     build: Callable[[ir.Module], Built] | None = None
-    plan: Callable[[ir.Operation], str] | None = None
+    pipeline: SpyrePipeline | None = None
     restore: Callable[..., Program] | None = None
 
 
@@ -299,10 +307,24 @@ class Program:
         Raises:
             CompileError: The program is not one bundle, or was read from a folder.
         """
-        linalg, plan = self._provenance.linalg, self._provenance.plan
-        if plan is None or not self.is_one_bundle:
-            raise CompileError("Only a program of one bundle that compile returned has a plan.")
-        return json.loads(plan(parsed(self.source_text(), context()).operation if linalg is None else linalg))
+        return json.loads(plan_text(*self._source("has a plan")))
+
+    def torch_spyre_hints(self) -> TorchSpyreHints:
+        """Return the decisions about the program in the public form of torch-spyre (docs/torch-spyre.md).
+
+        Each hint is evaluated: this compiles the program once for each hint.
+
+        Raises:
+            CompileError: The program is not one bundle, or was read from a folder.
+        """
+        return torch_spyre_hints(*self._source("has hints"))
+
+    def _source(self, what: str) -> tuple[ir.Operation, SpyrePipeline]:
+        """Return the linalg of the program and the pipeline; ``what`` is the predicate of the error."""
+        linalg, pipeline = self._provenance.linalg, self._provenance.pipeline
+        if pipeline is None or not self.is_one_bundle:
+            raise CompileError(f"Only a program of one bundle that compile returned {what}.")
+        return parsed(self.source_text(), context()).operation if linalg is None else linalg, pipeline
 
     def at(self, **sizes: int) -> Program:
         """Return the program specialized to run-time sizes, for its figures and for calls; the weights are shared.
@@ -324,7 +346,7 @@ class Program:
         self.arrays.clear()
 
     def drop_ir(self) -> None:
-        """Drop the IR and everything derived from it: the plan, the bound and the findings. Keep the linalg text."""
+        """Drop the IR and everything derived from it: the plan, the bound and the findings; keep the linalg text."""
         known = self._provenance
         self._provenance = Provenance(text=self.source_text(), bound=known.bound, restore=known.restore)
         self._search = None
@@ -382,16 +404,16 @@ class Program:
         numerics: str | None = None,
         *,
         build: Callable[[ir.Module], Built] | None = None,
-        plan: Callable[[ir.Operation], str] | None = None,
+        pipeline: SpyrePipeline | None = None,
         restore: Callable[..., Program] | None = None,
         **parts: Any,
     ) -> Program:
         """Create a program from its stored form; ``parts`` are passed to the constructor.
 
-        ``build`` and ``plan`` are called with the linalg when the IR or the plan is requested.
+        ``build`` is called with the linalg when the IR is requested, and ``pipeline`` compiles it for the plan.
         """
         provenance = Provenance(
-            text=stored.source, bound=stored.bound, build=build, plan=plan, restore=restore
+            text=stored.source, bound=stored.bound, build=build, pipeline=pipeline, restore=restore
         )
         return cls(
             stored.built, numerics, provenance=provenance, import_seconds=stored.import_seconds, **parts
@@ -402,7 +424,7 @@ class Program:
         restore = self._provenance.restore or functools.partial(Program.restored, numerics=self.numerics)
         return reduced(self.stored, restore, self._built, self.arrays, self.signature, self.state)
 
-    # Figures, which need no run (``program_figures.py``, ``steps_summary.py``, ``report_files.py``).
+    # Figures, which need no run (``program_figures.py``, ``program_figures.py``, ``report_files.py``).
 
     @functools.cached_property
     def timelines(self) -> list[Timeline]:

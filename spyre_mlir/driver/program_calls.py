@@ -16,7 +16,7 @@ from spyre_mlir.dialects import context as new_context
 from spyre_mlir.dialects import parsed
 from spyre_mlir.driver.build import Built, Value
 from spyre_mlir.driver.steps import run_steps
-from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning, counted, listed
+from spyre_mlir.errors import CompileError, HostWorkWarning, RangeWarning, counted, first_sentence, listed
 from spyre_mlir.host import HostFunction
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import DmaTuples, layout_of_tuples
@@ -68,7 +68,7 @@ def _array(name: str, value: Any) -> NDArray[Any]:
         # numpy rejects PyTorch tensors that require gradients or have the negative bit set.
         return np.asarray(value.detach().resolve_neg() if hasattr(value, "resolve_neg") else value)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise CompileError(f"The input '{name}' is not an array: {str(error).rstrip('.')}.") from error
+        raise CompileError(f"The input '{name}' is not an array: {first_sentence(error)}.") from error
 
 
 def run_or_fall_back(

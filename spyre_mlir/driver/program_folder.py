@@ -156,6 +156,7 @@ def _require_known(item: Field, known: set[str]) -> None:
 
 
 def _read_step(item: Field, folder: Path, known: set[str]) -> Step:
+    """Return the step of a program that ``item`` describes; ``CompileError`` for a name or a file that is not valid."""
     name, inputs, outputs = item["name"].text(), item["inputs"].texts(), item["outputs"].texts()
     # The name becomes a path, which must not lead out of the folder; the same holds for the link checked below.
     if not name.isidentifier():

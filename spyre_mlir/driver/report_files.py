@@ -9,8 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 from spyre_mlir.bundle.model import KernelArgument
+from spyre_mlir.driver.program_figures import host_reasons
 from spyre_mlir.driver.steps import HostStep, Step, Transfers, sequences
-from spyre_mlir.driver.steps_summary import host_reasons
 from spyre_mlir.files import write_text
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.findings import ProgramFinding

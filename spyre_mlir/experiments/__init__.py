@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from spyre_mlir.experiments.results import Results
     from spyre_mlir.experiments.sweeping import sweep
-    from spyre_mlir.experiments.tuning import Tuned, tune
-    from spyre_mlir.experiments.tuning_space import TuningSpace
+    from spyre_mlir.experiments.tuning import Tuned, TuningSpace, tune
 
 #: Public names by the module that defines them, imported on first use.
 _MODULES = {
     "Results": "spyre_mlir.experiments.results",
     "Tuned": "spyre_mlir.experiments.tuning",
-    "TuningSpace": "spyre_mlir.experiments.tuning_space",
+    "TuningSpace": "spyre_mlir.experiments.tuning",
     "sweep": "spyre_mlir.experiments.sweeping",
     "tune": "spyre_mlir.experiments.tuning",
 }

@@ -19,8 +19,7 @@ from spyre_mlir.experiments.task import UserFile
 from spyre_mlir.files import read_text
 from spyre_mlir.options import default_of, show_value
 from spyre_mlir.pipelines import SpyrePipeline
-from spyre_mlir.pipelines.passes_by_level import entries
-from spyre_mlir.pipelines.pipeline_options import PipelineOptions
+from spyre_mlir.pipelines.pipeline_options import PipelineOptions, entries
 from spyre_mlir.plans.plan_file import MAX_BYTES, read_plan
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import PlanError
@@ -151,6 +150,7 @@ def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _axis(name: str, values: Any) -> SweepAxis:
+    """Return an axis of a sweep; ``AxisError`` for an unknown option, a field without a section, or no values."""
     key = name if name.startswith(_FIELD) else name.replace("-", "_")
     known = [*_PIPELINE, *_KEYWORDS]
     if key in _REFUSED:

@@ -16,9 +16,9 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from spyre_mlir.driver.cache_settings import imported_modules
-from spyre_mlir.errors import CompileError, listed
-from spyre_mlir.files import read_text
+from spyre_mlir.driver.program_cache import imported_modules
+from spyre_mlir.errors import CompileError, kind_of, listed
+from spyre_mlir.files import read_text, require_mlir
 from spyre_mlir.records import dataclass
 
 #: A program as given by the user: a file, MLIR text, ``package.module:function``, ``zoo:NAME``, or a function.
@@ -82,17 +82,19 @@ def program_sources(
 
 
 def _source(choice: Any, label: str | None, index: int) -> ProgramSource:
+    """Return the source of one program of a sweep; ``CompileError`` if workers could not load it."""
     if callable(choice):
         reference = f"{getattr(choice, '__module__', '')}:{getattr(choice, '__qualname__', '')}"
         if reference.startswith("__main__:") or not _REFERENCE.fullmatch(reference):
             raise CompileError(
-                f"Workers cannot import {choice!r:.80}: a program is a function of a module that is a file, such as "
-                "'models:mlp'."
+                f"Workers cannot import {kind_of(choice)}; give the path 'module:function' of a function that returns "
+                "the model and its inputs, such as 'models:mlp'."
             )
         choice = reference
     if not isinstance(choice, str | Path):
         raise CompileError(
-            f"A program of a sweep is a path, a text of MLIR or an import path 'module:function', not {choice!r:.80}."
+            "A program of a sweep is a path, a text of MLIR or an import path 'module:function', not "
+            f"{kind_of(choice)}."
         )
     text = str(choice)
     if isinstance(choice, Path) or ("\n" not in text and text.endswith(".mlir")):
@@ -102,6 +104,7 @@ def _source(choice: Any, label: str | None, index: int) -> ProgramSource:
     if _REFERENCE.fullmatch(text):
         return _of_reference(text, label or text)
     if "\n" not in text and "{" not in text:
+        require_mlir(text)
         raise CompileError(
             f"There is no program '{text:.80}': a program is a path that ends in .mlir, a text of MLIR, 'zoo:NAME' or "
             "an import path 'module:function'."
@@ -142,7 +145,7 @@ def _of_reference(reference: str, label: str) -> ProgramSource:
     file = module_file(module)
     if file is None:
         raise CompileError(
-            f"There is no module '{module}' for the program '{label}'; is its folder in PYTHONPATH?"
+            f"There is no module '{module}' for the program '{label}'; add its folder to PYTHONPATH."
         )
     try:
         names = bound_names(read_text(str(file)))
@@ -177,7 +180,7 @@ def _parsed_reference(reference: str) -> tuple[str, str, list[Any], dict[str, An
     return match["module"], match["function"], arguments, keywords
 
 
-# The source files of a user-defined function: its module, and all modules that the module imports.
+# The source files of functions that return programs: the module of a function, and all modules that the module imports.
 #
 # Files are read, not run. Files of Python and of installed packages do not count, except for the package of the
 # function. Files that are not Python, such as weights, do not count either.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spyre_mlir.driver.program_metrics import METRICS
+from spyre_mlir.driver.program_figures import METRICS
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.files import write_text
 from spyre_mlir.records import dataclass
@@ -112,7 +112,7 @@ class Results(Sequence[Row]):
         kind: str = "line",
         path: str | Path | None = None,
     ) -> Figure:
-        """Plot one column over another. Needs the extra ``experiments``.
+        """Plot one column over another; this needs the extra ``experiments``.
 
         Args:
             x: The column of the horizontal axis.
@@ -173,15 +173,16 @@ class Results(Sequence[Row]):
             self._check_column(name)
         if not names:
             few = ("predicted_us", "hbm_read_bytes", "hbm_written_bytes", "lx_peak_bytes", "error", "cpu_s")
-            names = [name for name in (*self.axes, *few) if name in self.columns and self._is_shown(name)]
+            names = [
+                name
+                for name in (*self.axes, *few)
+                if name in self.columns and (name != "error" or any(row["error"] for row in self.rows))
+            ]
         cells = [names, *([_short(row.get(name)) for name in names] for row in self.rows)]
         is_number = (
             all(row.get(name) is None or _is_number(row[name]) for row in self.rows) for name in names
         )
         return "\n".join(aligned(cells, "".join(">" if number else "<" for number in is_number)))
-
-    def _is_shown(self, name: str) -> bool:
-        return name != "error" or any(row["error"] for row in self.rows)
 
     def _check_column(self, name: str) -> None:
         if name not in self.columns:

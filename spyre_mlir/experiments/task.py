@@ -19,7 +19,7 @@ from typing import Any
 
 from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.api import compile
-from spyre_mlir.driver.cache_settings import code_of, code_text
+from spyre_mlir.driver.program_cache import code_of, code_text
 from spyre_mlir.errors import AlgorithmError, CompileError, Uncached, brief
 from spyre_mlir.experiments.program_sources import ProgramSource
 from spyre_mlir.faults import InternalError, faults_reported
@@ -67,7 +67,7 @@ class SweepTask:
     """A point: the program, all device tables as JSON, the keywords of ``compile``, and files to import.
 
     The result depends on nothing else: options with defaults from the environment are always among the ``options``.
-    ``code`` is the digest of the compiler and its dependencies. ``algorithms`` is the digest of the user-defined
+    ``code`` is the digest of the compiler and its dependencies. ``algorithms`` is the digest of user-defined
     algorithms that the options name and that are not in the files.
     """
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Findings: reasons why a program is slow, with changes that trials have shown to make it faster."""
 
-from spyre_mlir.findings.planned import HostWork, PlannedProgram
-from spyre_mlir.findings.remedy import (
+from spyre_mlir.findings.planned import (
     Batch,
     Freeze,
     Halve,
+    HostWork,
     ModelEdit,
     MovedStick,
+    PlannedProgram,
     Remedy,
     Resize,
     Untranspose,

@@ -12,12 +12,12 @@ from typing import Any
 
 from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.errors import counted
-from spyre_mlir.findings.planned import PlannedProgram
-from spyre_mlir.findings.remedy import (
+from spyre_mlir.findings.planned import (
     Batch,
     Freeze,
     Halve,
     MovedStick,
+    PlannedProgram,
     Remedy,
     Resize,
     Untranspose,

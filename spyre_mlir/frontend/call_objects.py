@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.utils import _pytree as pytree
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, kind_of
 from spyre_mlir.frontend.object_graphs import (
     LEAVES,
     Key,
@@ -44,7 +44,7 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return tuple(inputs), {}
     raise CompileError(
         "The example inputs are a tuple of tensors, or a mapping from the names of keyword inputs, "
-        f"not a {type(inputs).__name__}; give one input as (x,)."
+        f"not {kind_of(inputs)}; give one input as (x,)."
     )
 
 

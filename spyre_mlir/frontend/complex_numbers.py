@@ -23,7 +23,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import UnsupportedDtypeError
 from spyre_mlir.frontend.content_reads import note_read
 from spyre_mlir.frontend.graph_edits import call_before, metadata_for, schema_name
 from spyre_mlir.frontend.locations import source_of
@@ -152,14 +152,16 @@ class _Splitting:
         if not node.all_input_nodes:
             # A tensor that contains one complex number.
             if target not in (aten.full.default, aten.scalar_tensor.default):
-                raise CompileError(f"{target} of complex numbers is not supported.", source_of(node))
+                raise UnsupportedDtypeError(f"{target} of complex numbers is not supported.", source_of(node))
             real = REAL_TYPES[node.meta["val"].dtype]
             size, number = ([], *node.args)[-2:]
             numbers = complex(number).real, complex(number).imag  # type: ignore[arg-type]
             return ComplexParts(*(self._call(aten.full.default, size, part, dtype=real) for part in numbers))
         if target is operator.getitem:
             source = node.all_input_nodes[0].target
-            raise CompileError(f"{source} gives complex numbers, which is not supported.", source_of(node))
+            raise UnsupportedDtypeError(
+                f"{source} gives complex numbers, which is not supported.", source_of(node)
+            )
         return expanded(node, self.parts, self.table)
 
     def _split_simply(self, node: Node, args: list[Any]) -> ComplexParts | Node | None:
@@ -247,7 +249,7 @@ def expanded(node: Node, parts: Mapping[Node, Any], table: Mapping[Any, Callable
     """Insert the operations on parts that replace a node; return the result, with ``ComplexParts`` in it.
 
     The operations follow the rules of PyTorch's ``ComplexTensor``. ``parts`` maps complex operands to their parts.
-    ``CompileError`` if PyTorch does not have a rule.
+    ``UnsupportedDtypeError`` if PyTorch does not have a rule.
     """
     sources = [part for source in node.all_input_nodes for part in _nodes(source, parts)]
     fakes = (leaf for leaf in pytree.tree_leaves(node.meta["val"]) if isinstance(leaf, FakeTensor))
@@ -292,7 +294,7 @@ def expanded(node: Node, parts: Mapping[Node, Any], table: Mapping[Any, Callable
                 *(part.meta["val"] for part in sources)
             )
     except (RuntimeError, NotImplementedError, TypeError, AssertionError) as error:
-        raise CompileError(
+        raise UnsupportedDtypeError(
             f"{node.target} of complex numbers is not supported; compute it on their real and imaginary parts.",
             source_of(node),
         ) from error

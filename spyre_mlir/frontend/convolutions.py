@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -122,6 +123,70 @@ def _plain(x: Tensor, weight: Tensor, dilation: Sequence[int], groups: int) -> T
     return aten.convolution(x, weight, None, ones, zeros, list(dilation), False, zeros, groups)
 
 
+def convolution_gradients(
+    grad: Tensor, x: Tensor, weight: Tensor, bias_sizes: Sequence[int] | None, stride: Sequence[int],
+    padding: Sequence[int], dilation: Sequence[int], transposed: bool, output_padding: Sequence[int], groups: int,
+    wanted: Sequence[bool],
+):  # fmt: skip
+    """Return the gradients of input, weight and bias; None for a gradient that is not wanted.
+
+    The gradient of the input is the convolution in the other direction. An element of the weight at one kernel position
+    scales one shifted copy of the input, so its gradient is the product of the copy and ``grad``, summed over images
+    and positions.
+    """
+    dims = weight.ndim - 2
+    stride, padding, dilation = (
+        list(numbers) * (dims if len(numbers) == 1 else 1) for numbers in (stride, padding, dilation)
+    )
+    kernel, sizes = list(weight.shape[2:]), x.shape[2:]
+    # Elements of the input after the last window.
+    reached = [
+        (grad.shape[2 + dim] - 1) * stride[dim] - 2 * padding[dim] + dilation[dim] * (kernel[dim] - 1) + 1
+        for dim in range(dims)
+    ]
+    rest = [0] * dims if transposed else [sizes[dim] - reached[dim] for dim in range(dims)]
+    of_x = of_weight = of_bias = None
+    if wanted[0]:
+        of_x = aten.convolution(grad, weight, None, stride, padding, dilation, not transposed, rest, groups)
+        for dim in range(dims):
+            of_x = of_x.narrow(2 + dim, 0, sizes[dim])
+    if wanted[1]:
+        source, result = (grad, x) if transposed else (x, grad)
+        of_weight = _weight_gradient(source, result, kernel, stride, padding, dilation, groups)
+    if wanted[2]:
+        of_bias = grad.sum([0, *range(2, 2 + dims)])
+    return of_x, of_weight, of_bias
+
+
+def _weight_gradient(
+    source: Tensor, result: Tensor, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int],
+    dilation: Sequence[int], groups: int,
+) -> Tensor:  # fmt: skip
+    """Return the gradient of a weight [features, channels of a group, *kernel] of a convolution.
+
+    ``source`` [images, channels, *sizes] is what the kernel slides over, ``result`` [images, features, *positions] has
+    an element for each position of the kernel.
+    """
+    amounts = [amount for pad in reversed(padding) for amount in (pad, pad)]
+    source = aten.constant_pad_nd(source, amounts, 0.0) if any(amounts) else source
+    images, features, *positions = result.shape
+    by_group = result.reshape(images, groups, features // groups, -1)
+    rows = by_group.permute(1, 2, 0, 3).flatten(2)
+    parts = []
+    for place in itertools.product(*map(range, kernel)):
+        part = source
+        for dim, at in enumerate(place):
+            first = at * dilation[dim]
+            last = first + (positions[dim] - 1) * stride[dim] + 1
+            part = aten.slice(part, 2 + dim, first, last, stride[dim])
+        part = part.reshape(images, groups, source.shape[1] // groups, -1)
+        if features == source.shape[1] == groups:
+            parts.append((part * by_group).sum([0, 3]))
+        else:
+            parts.append(torch.bmm(rows, part.permute(1, 0, 3, 2).flatten(1, 2)))
+    return torch.stack(parts, -1).reshape(features, source.shape[1] // groups, *kernel)
+
+
 def of_a_batch(
     pool: torch._ops.OpOverload, dims: int, batched: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
@@ -150,8 +215,10 @@ def largest_of_a_volume(x: Tensor, *arguments, **options) -> tuple[Tensor, Tenso
 
 
 def _along(x: Tensor, weights: Tensor, dim: int) -> Tensor:
-    """Sums along the last dim or the dim before it, weighted by the rows of ``weights`` [results, size]."""
+    """Sums along a dim, counted from the last one, weighted by the rows of ``weights`` [results, size]."""
     weights = weights.to(x.dtype)
+    if dim < -2:
+        return torch.matmul(x.transpose(dim, -1), weights.T).transpose(dim, -1)
     return torch.matmul(x, weights.T) if dim == -1 else torch.matmul(weights, x)
 
 
@@ -168,29 +235,43 @@ def _sizes(x: Tensor, size: Sequence[int] | None, factors: Any) -> list[int]:
 
 
 def linear(x: Tensor, size, align_corners: bool, factors=None) -> Tensor:
-    """``upsample_linear1d`` and ``upsample_bilinear2d``.
-
-    A weight is 1 - the distance of a source from the place of a result, or 0 if negative.
-    """
+    """``upsample_linear1d`` and ``upsample_bilinear2d``: a matmul per dim whose size changes."""
     sizes = _sizes(x, size, factors)
     if not x.is_floating_point() or len(sizes) > 2:
         return NotImplemented
     scales = factors if factors else [None] * len(sizes)
     for dim, results, factor in zip(range(-1, -1 - len(sizes), -1), sizes[::-1], scales[::-1], strict=True):
-        extent = x.shape[dim]
-        if results == extent:
-            continue
-        # Positions are f32, because fp16 cannot represent all integers above 2048.
-        place = torch.arange(results, dtype=torch.float32, device=x.device)
-        if align_corners:
-            place = place * ((extent - 1) / max(results - 1, 1))
-        else:
-            # Align the centers of elements, half a step from the border.
-            place = (place + 0.5) * _step(extent, results, factor) - 0.5
-        sources = torch.arange(extent, dtype=torch.float32, device=x.device)
-        distance = torch.abs(torch.clamp(place, 0, extent - 1)[:, None] - sources[None, :])
-        x = _along(x, torch.clamp(1 - distance, min=0), dim)
+        if results != x.shape[dim]:
+            x = _along(x, _linear_weights(x, x.shape[dim], results, align_corners, factor), dim)
     return x
+
+
+def linear_gradient(grad: Tensor, size, input_size, align_corners: bool, *factors: float | None) -> Tensor:
+    """``upsample_linear1d_backward`` and ``upsample_bilinear2d_backward``: the transposed matmuls of ``linear``."""
+    if not grad.is_floating_point():
+        return NotImplemented
+    for axis, (results, extent) in enumerate(zip(size, input_size[2:], strict=True)):
+        if results != extent:
+            factor = factors[axis] if factors else None
+            weights = _linear_weights(grad, extent, results, align_corners, factor)
+            grad = _along(grad, weights.T, axis - len(size))
+    return grad
+
+
+def _linear_weights(
+    like: Tensor, extent: int, results: int, align_corners: bool, factor: float | None
+) -> Tensor:
+    """Weights [results, extent]: 1 - the distance of a source from the place of a result, or 0 if negative."""
+    # Positions are f32, because fp16 cannot represent all integers above 2048.
+    place = torch.arange(results, dtype=torch.float32, device=like.device)
+    if align_corners:
+        place = place * ((extent - 1) / max(results - 1, 1))
+    else:
+        # Align the centers of elements, half a step from the border.
+        place = (place + 0.5) * _step(extent, results, factor) - 0.5
+    sources = torch.arange(extent, dtype=torch.float32, device=like.device)
+    distance = torch.abs(torch.clamp(place, 0, extent - 1)[:, None] - sources[None, :])
+    return torch.clamp(1 - distance, min=0)
 
 
 def nearest(x: Tensor, size, factors=None) -> Tensor:
@@ -208,22 +289,71 @@ def nearest(x: Tensor, size, factors=None) -> Tensor:
     return x
 
 
-def adaptive_average(x: Tensor, size: Sequence[int]) -> Tensor:
-    """``adaptive_avg_pool2d`` over ranges of different lengths; for equal lengths PyTorch's own form is better.
+def nearest_gradient(grad: Tensor, size, input_size, *factors: float | None) -> Tensor:
+    """``upsample_nearest1d_backward`` and ``upsample_nearest2d_backward``: sums over repeated elements."""
+    for axis, (results, extent) in enumerate(zip(size, input_size[2:], strict=True)):
+        dim = axis - len(size)
+        factor = factors[axis] if factors else None
+        if results % extent or (factor and _step(extent, results, factor) != extent / results):
+            return NotImplemented
+        if results != extent:
+            grad = grad.unflatten(dim, (extent, results // extent)).sum(dim)
+    return grad
 
-    A weight is 1 / length from floor(i * size / results) up to ceil((i + 1) * size / results).
-    """
+
+def adaptive_average(x: Tensor, size: Sequence[int]) -> Tensor:
+    """``adaptive_avg_pool2d`` over ranges of different lengths; for equal lengths PyTorch's own form is better."""
     is_regular = all(source % results == 0 for source, results in zip(x.shape[-2:], size, strict=True))
     if not x.is_floating_point() or is_regular:
         return NotImplemented
     for dim, results in ((-1, size[1]), (-2, size[0])):
-        extent = x.shape[dim]
-        result = torch.arange(results, device=x.device)[:, None]
-        first, last = result * extent // results, -((-(result + 1) * extent) // results)
-        source = torch.arange(extent, device=x.device)[None, :]
-        inside = (source >= first) & (source < last)
-        x = _along(x, torch.where(inside, 1 / (last - first).to(torch.float32), 0.0), dim)
+        x = _along(x, _adaptive_weights(x, x.shape[dim], results), dim)
     return x
+
+
+def adaptive_average_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """Gradients of ``adaptive_avg_pool2d`` and ``adaptive_avg_pool3d``: the transposed matmuls."""
+    for dim in range(2 - grad.ndim, 0):
+        if grad.shape[dim] != x.shape[dim]:
+            grad = _along(grad, _adaptive_weights(grad, x.shape[dim], grad.shape[dim]).T, dim)
+    return grad
+
+
+def _adaptive_weights(like: Tensor, extent: int, results: int) -> Tensor:
+    """Weights [results, extent]: 1 / length from floor(i * extent / results) up to ceil((i + 1) * extent / results)."""
+    result = torch.arange(results, device=like.device)[:, None]
+    first, last = result * extent // results, -((-(result + 1) * extent) // results)
+    source = torch.arange(extent, device=like.device)[None, :]
+    inside = (source >= first) & (source < last)
+    return torch.where(inside, 1 / (last - first).to(torch.float32), 0.0)
+
+
+def average_gradient(
+    grad: Tensor, x: Tensor, kernel, stride, padding, ceil_mode: bool, count_include_pad: bool,
+    divisor_override: int | None = None,
+) -> Tensor:  # fmt: skip
+    """``avg_pool2d_backward`` and ``avg_pool3d_backward``: a matmul per dim, with weights of 1 / length of a window."""
+    dims = len(kernel)
+    stride, padding = list(stride or kernel), list(padding)
+    if not grad.is_floating_point():
+        return NotImplemented
+    for axis in range(dims):
+        dim, size = axis - dims, kernel[axis]
+        extent, margin = x.shape[axis - dims], padding[axis % len(padding)]
+        first = (
+            torch.arange(grad.shape[dim], device=grad.device)[:, None] * stride[axis % len(stride)] - margin
+        )
+        source = torch.arange(extent, device=grad.device)[None, :]
+        inside = (source >= first) & (source < first + size)
+        if divisor_override:
+            length = torch.full_like(first, divisor_override if axis == 0 else 1)
+        elif count_include_pad:
+            length = torch.clamp(first + size, max=extent + margin) - first
+        else:
+            length = torch.clamp(first + size, max=extent) - torch.clamp(first, min=0)
+        weights = torch.where(inside, 1 / length.to(torch.float32), 0.0)
+        grad = _along(grad, weights.T, dim)
+    return grad
 
 
 FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
@@ -237,4 +367,13 @@ FORMS: dict[torch._ops.OperatorBase, Callable[..., Any]] = {
     aten.upsample_nearest1d.vec: nearest,
     aten.upsample_nearest2d.vec: nearest,
     aten._adaptive_avg_pool2d.default: adaptive_average,
+    aten.convolution_backward.default: convolution_gradients,
+    aten._adaptive_avg_pool2d_backward.default: adaptive_average_gradient,
+    aten._adaptive_avg_pool3d_backward.default: adaptive_average_gradient,
+    aten.avg_pool2d_backward.default: average_gradient,
+    aten.avg_pool3d_backward.default: average_gradient,
+    aten.upsample_linear1d_backward.default: linear_gradient,
+    aten.upsample_bilinear2d_backward.default: linear_gradient,
+    aten.upsample_nearest1d_backward.default: nearest_gradient,
+    aten.upsample_nearest2d_backward.default: nearest_gradient,
 }

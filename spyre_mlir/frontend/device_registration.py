@@ -53,6 +53,7 @@ def _factory(operation: Any) -> Callable[..., Any]:
 
     def make(*args: Any, device: Any = None, pin_memory: Any = None, **named: Any) -> SpyreTensor:
         """Return a new tensor on the device."""
+        device_streams.check_device(device)
         made = operation(*args, device="cpu", **named)
         # Uninitialized memory may contain numbers that the device cannot represent.
         return move(made.zero_() if "empty" in str(operation) else made)

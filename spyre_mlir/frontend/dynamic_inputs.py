@@ -206,6 +206,22 @@ def ignoring_marks() -> Iterator[None]:
         _ignored.reset(token)
 
 
+def example_inputs_of(model: Any) -> Inputs:
+    """Return the example inputs of an exported program with symbolic sizes; empty for any other model.
+
+    Raises ``CompileError`` if such a program takes keyword inputs in addition to others.
+    """
+    if not isinstance(model, ExportedProgram) or model.example_inputs is None or not model.range_constraints:
+        return ()
+    args, kwargs = model.example_inputs
+    if args and kwargs:
+        raise CompileError(
+            "An exported program with dynamic sizes takes inputs by position or by keyword, not both; compile a "
+            "function of all inputs that calls program.module()."
+        )
+    return kwargs or args
+
+
 def marks_of_inputs(model: Any, inputs: Inputs) -> DynamicMarks | None:
     """Return the dims that ``torch._dynamo.mark_dynamic`` or ``torch.export`` made dynamic; None if there are none.
 
@@ -241,8 +257,8 @@ def marks_of_shapes(model: Any, inputs: Inputs, shapes: Any) -> DynamicMarks:
     ranges = []
     for name, dims in entries:
         leaf = next((index for index, tensor in enumerate(leaves) if tensor is given.get(name)), None)
-        pairs = dims.items() if isinstance(dims, Mapping) else enumerate(dims or ())
-        for dim, size in pairs:
+        sizes = [] if dims is None else [dims] if not isinstance(dims, Mapping | tuple | list) else dims
+        for dim, size in sizes.items() if isinstance(sizes, Mapping) else enumerate(sizes):
             if size is None:
                 continue
             # The maximum of a Dim without a largest size is a sympy infinity.

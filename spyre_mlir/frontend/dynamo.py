@@ -15,6 +15,7 @@ import contextlib
 import copy
 import functools
 import inspect
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -24,15 +25,19 @@ from typing import Any, NoReturn, cast
 
 import torch
 import torch._dynamo.config
+import torch._inductor.config
 from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._decomp import core_aten_decompositions
 from torch._dynamo import trace_rules
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.repro.after_dynamo import WrapBackendDebug
+from torch._functorch._aot_autograd import runtime_wrappers
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._higher_order_ops.wrap import tag_activation_checkpoint
+from torch._prims import rng_prims
 from torch._subclasses import fake_tensor
 from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_aggregate
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -41,11 +46,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import checkpoint
 
 from spyre_mlir import faults
-from spyre_mlir.errors import CompileError, UncapturedError
+from spyre_mlir.errors import CompileError, UncapturedError, UnsupportedDtypeError
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.dynamic_inputs import SizedGraph, ignoring_marks
 from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
-from spyre_mlir.frontend.hints import dim_sizes, names_of
+from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, take_input_names
 from spyre_mlir.frontend.host_operations import report
 from spyre_mlir.frontend.kernel_calls import UnloweredError
 from spyre_mlir.frontend.locations import source_of
@@ -76,6 +81,12 @@ def compiled(
 
     ``autocast`` is passed to ``compile`` if it is not None. ``keep`` is called with each program.
     """
+    try:
+        named = take_input_names(graph)
+    except CompileError as error:
+        return partial(refuse, error)
+    if named:
+        return partial(_with_named_inputs, named, compiled(graph, example_inputs, compile, autocast, keep))
     as_it_is = partial(_compiled_as_it_is, compile)
     if autocast is not None:
         compile = partial(compile, autocast=autocast)
@@ -86,7 +97,7 @@ def compiled(
         return CompiledGraph(graph, compile)
 
     if (error := _lost_write(graph, example_inputs)) is not None:
-        return partial(_refuse, error)
+        return partial(refuse, error)
 
     def compiler(kind: Kind, part: GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
         """Callable for the forward or the backward graph, in the calling convention of AOTAutograd."""
@@ -102,6 +113,15 @@ def compiled(
             decompositions=_gradients(),
         )
         return backend(graph, example_inputs)
+
+
+def _with_named_inputs(
+    named: Sequence[tuple[int, Sequence[str]]], run: Callable[..., Any], *inputs: Any
+) -> Any:
+    """Name the dims of inputs, and call the graph."""
+    for number, names in named:
+        name_tensor_dims(inputs[number], names)
+    return run(*inputs)
 
 
 #: Functions that PyTorch supports for more dtypes on devices than on the CPU.
@@ -137,7 +157,7 @@ def _with_traced_strides(run: Callable[..., Any], part: GraphModule, *inputs: An
     return tuple(results)
 
 
-def _refuse(error: CompileError, *_: Any) -> NoReturn:
+def refuse(error: CompileError, *_: Any) -> NoReturn:
     """Raise the error of a graph when the graph is called: Dynamo would wrap an error of its backend."""
     raise error
 
@@ -240,7 +260,20 @@ _device_backend: Callable[..., Callable[..., Any]]
 def default_backend(graph: GraphModule, example_inputs: Sequence[Any], **named: Any) -> Callable[..., Any]:
     """Default backend of ``torch.compile``: this compiler for graphs on the device, else inductor."""
     if is_on_the_device(graph):
-        return _device_backend(graph, example_inputs, options=named.get("options"))
+        options = dict(named.get("options") or {})
+        # A caller who did not choose a backend may give options of PyTorch's default backend.
+        known = vars(torch._inductor.config)["_config"]
+        ignored = [name for name in options if name.replace("-", "_") in known]
+        if ignored:
+            warnings.warn(
+                f"On the device, the options {', '.join(ignored)} of inductor do not change programs.",
+                stacklevel=2,
+            )
+        return _device_backend(
+            graph,
+            example_inputs,
+            options={name: options[name] for name in options if name not in ignored} or None,
+        )
     # Called as torch.compile itself would call it, so that its modes and options hold.
     inductor = torch._TorchCompileInductorWrapper(named.get("mode"), named.get("options"), None)
     return cast(Callable[..., Any], inductor(graph, list(example_inputs)))
@@ -257,6 +290,17 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
         torch.compiler.set_default_backend(default_backend)
     # A trace must not make tensors on the device, because it would not see their data.
     cast(Any, fake_tensor)._is_privateuse1_backend_available = lambda: False
+    # Modes of PyTorch accept tensors of the device: constants of a trace, operands of custom operations.
+    modes: Any = (proxy_tensor, runtime_wrappers)
+    for module in modes:
+        module.HANDLED_TYPES += (SpyreTensor,)
+    gradients: Any = runtime_wrappers.AOTDispatchAutograd
+    gradients.process_runtime_tangent = staticmethod(_with_device_tangents(gradients.process_runtime_tangent))
+    # Random numbers of a checkpoint on the device come from the generator of the host.
+    device_of = rng_prims.get_device
+    rng_prims.get_device = lambda *call: "cpu" if (device := device_of(*call)) == NAME else device
+    for operation in (rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state):
+        operation.py_impl(SpyreTensor)(operation.py_kernels[torch._C.DispatchKey.CPU])
     inductor: Any = torch._TorchCompileInductorWrapper
     inductor.__call__ = _for_the_device(inductor.__call__)
     wrapped: Any = WrapBackendDebug
@@ -264,6 +308,20 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
     trace_rules.SKIP_DIRS.extend(map(str, _own_files()))
     trace_rules._recompile_re()
     faults.untraced = untraced
+
+
+def _with_device_tangents(process: Callable[..., Any]) -> Callable[..., Any]:
+    """Step of AOTAutograd that also accepts gradients on the device, for results of a trace without data."""
+
+    @functools.wraps(process)
+    def processed(tangent: Any, meta: Any, *context: Any) -> tuple[Any, list[Any]]:
+        """Return the gradient of a result and the tensors that the backward graph reads for it."""
+        if not isinstance(tangent, SpyreTensor):
+            return process(tangent, meta, *context)
+        tangent = runtime_wrappers.coerce_to_expected_memory_format(tangent, meta.memory_format)
+        return tangent, [tangent]
+
+    return processed
 
 
 @contextlib.contextmanager
@@ -316,12 +374,17 @@ def tracing() -> contextlib.AbstractContextManager[Any]:
     return torch._dynamo.config.patch(allow_rnn=True)
 
 
+#: Reasons why the operations of a graph run one by one, as without a compiler.
+_RUN_ONE_BY_ONE = (UncapturedError, UndrawnError, UnknownResultsError, UnloweredError, UnsupportedDtypeError)
+
+
 class DeviceGraph:
     """A graph on tensors of the device, run as programs that access the storages of these tensors in place.
 
     A result that is a view of an input shares its storage, and results that are views of one tensor share a storage.
-    The operations of the graph run one by one, as without a compiler, if a gradient is needed, if an operation is not
-    captured or does not have a form, or if a program cannot leave the memory as the graph does.
+    The operations of the graph run one by one, as without a compiler, if a gradient is needed, if an operation or a
+    type does not have a form, if an operation is not captured, or if a program cannot leave the memory as the graph
+    does.
     """
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
@@ -342,7 +405,7 @@ class DeviceGraph:
                 return self._compiled(inputs)
         except UnsharedMemoryError:
             return self.graph(*inputs)
-        except (UncapturedError, UndrawnError, UnknownResultsError, UnloweredError) as error:
+        except _RUN_ONE_BY_ONE as error:
             report("A graph of torch.compile", error.message, "operation by operation")
             return self.graph(*inputs)
 

@@ -28,7 +28,7 @@ from torch.utils import _pytree as pytree
 
 from spyre_mlir.compile_lock import builtins_kept
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
-from spyre_mlir.errors import CompileError, Uncached, UncapturedError
+from spyre_mlir.errors import CompileError, Uncached, UncapturedError, UnsupportedDtypeError, kind_of
 from spyre_mlir.frontend.assertions import recording_texts, write_assertions, write_texts
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_casts
 from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, Inputs, ModelEffect, as_call, plain_call
@@ -45,7 +45,7 @@ from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known
 from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.locations import (
     check_inputs,
-    check_product_types,
+    check_operands,
     recording_all_frames,
     refusal_at,
     refusal_of_error,
@@ -78,6 +78,7 @@ from spyre_mlir.frontend.row_writes import write_rows
 from spyre_mlir.frontend.signature import (
     CONSTANT,
     INPUT,
+    MOST_DIMS,
     PARAMETER,
     Argument,
     ResultType,
@@ -179,8 +180,12 @@ def _program(model: Any, inputs: Inputs, dtype: torch.dtype | None = None) -> Ex
         write_casts(model, None)
         return model
     if not callable(model):
+        weights = isinstance(model, Mapping) and any(
+            isinstance(value, torch.Tensor) for value in model.values()
+        )
+        remedy = "; create the model, and give it these weights with load_state_dict" if weights else ""
         raise CompileError(
-            f"A model is an nn.Module, a function or an ExportedProgram, not a {type(model).__name__}."
+            f"A model is an nn.Module, a function or an ExportedProgram, not {kind_of(model)}{remedy}."
         )
     module = model if isinstance(model, torch.nn.Module) else _FunctionModule(model)
     walked = call_inputs(inputs, model)
@@ -405,6 +410,8 @@ def export(
     """Export a model as a functional graph of core operations. Errors of torch become ``CompileError``."""
     with _tracing(model):
         program = _program(model, inputs)
+        if _calls_transforms(program):
+            program = program.run_decompositions({})
         _check_nodes(program)
         _forget_notes_on_inputs(program)
         write_assertions(program.graph_module)
@@ -420,7 +427,7 @@ def export(
         convert_copied_values(program.graph)
         table = decomposition_table(precision) | grouped_products() | random_forms()
         own_written_results(program.graph, table)
-        program = decomposed(program, table if wider is None else wider.over(table))
+        program = decomposed(program, table if wider is None else wider.added_to(table))
         placeholders = program.graph.find_nodes(op="placeholder")
         for node, spec in zip(placeholders, program.graph_signature.input_specs, strict=True):
             # The key is the name, because decomposition has built a new graph.
@@ -447,20 +454,37 @@ def export(
         return program
 
 
+def _calls_transforms(program: ExportedProgram) -> bool:
+    """Return whether a graph calls transforms of ``torch.func``, such as vmap, which tracing it again carries out."""
+    targets = (node.target for node in program.graph.nodes if node.op == "call_function")
+    return any(getattr(target, "__module__", "") == "torch._functorch.predispatch" for target in targets)
+
+
 def _check_nodes(program: ExportedProgram) -> None:
     """Raise ``CompileError`` for a dynamic shape, types that do not match, or control flow that is not inlined."""
     for node in program.graph.nodes:
-        check_product_types(node)
+        check_operands(node)
         for tensor, described in _described_tensors(node):
+            if tensor.ndim > MOST_DIMS:
+                message = f"A tensor has at most {MOST_DIMS} dims, and {described} has {tensor.ndim}."
+                raise refusal_at(node, message)
             for dim, size in enumerate(tensor.shape):
                 if isinstance(size, torch.SymInt):
                     message = (
-                        f"The size of dim {dim} of {described} depends on values; shapes must be known when "
+                        f"The size of dim {dim} of {described} is dynamic; export the model with fixed sizes."
+                        if node.op == "placeholder"
+                        else f"The size of dim {dim} of {described} depends on values; shapes must be known when "
                         "compiling: compute with a mask, as torch.where does."
                     )
                     raise refusal_at(node, message, UncapturedError)
         if isinstance(node.target, torch._ops.HigherOrderOperator) and not is_inlined(node):
-            message = f"Control flow by torch's '{node.target}' is not supported."
+            if node.target.name().startswith("auto_functionalized"):
+                message = (
+                    f"The operation {node.args[0]} writes to its operands; define it with mutates_args=(), so that it "
+                    "returns new tensors."
+                )
+            else:
+                message = f"Control flow by torch's '{node.target}' is not supported."
             raise refusal_at(node, message, UncapturedError)
 
 
@@ -587,7 +611,7 @@ def export_graph(
             if tensor.dtype not in _DTYPES:
                 name = dtype_name(tensor.dtype)
                 message = f"The element type {name} of {described} is not supported; cast to another one."
-                raise refusal_at(node, message)
+                raise refusal_at(node, message, UnsupportedDtypeError)
     is_hinted = resolve_hints(graph)
     sizes = dim_sizes() if is_hinted or any(argument.dims for argument in ordered) else {}
     results = [ResultType(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in nodes]
@@ -618,7 +642,7 @@ class WiderForms:
                 calls.add(key)
         return is_new
 
-    def over(self, forms: Forms) -> Forms:
+    def added_to(self, forms: Forms) -> Forms:
         """Return decompositions in which the added calls use PyTorch's decomposition."""
         return {**forms, **{operator: self._form(operator, forms.get(operator)) for operator in self._calls}}
 

@@ -96,6 +96,9 @@ class GrowingSizes:
     def _observe(self, applied: Application) -> None:
         """Note the result of a concatenation, and whether the concatenation adds one position to an earlier result."""
         shapes = [leaf.shape for leaf in applied.leaves if isinstance(leaf, TensorArgument)]
+        if not shapes[0] or any(len(shape) != len(shapes[0]) for shape in shapes):
+            # PyTorch raises an error.
+            return
         dim = next((leaf for leaf in applied.leaves if isinstance(leaf, int)), 0) % len(shapes[0])
         joined = list(shapes[0])
         joined[dim] = sum(shape[dim] for shape in shapes)

@@ -24,12 +24,12 @@ from typing import Any
 
 import torch
 from torch._dynamo.eval_frame import skip_code
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.traceback import annotate, preserve_node_meta
 from torch.utils.weak import WeakIdKeyDictionary
 
 from spyre_mlir.dialects.hint_attributes import HINTS
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, kind_of
 from spyre_mlir.frontend.locations import source_of
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.tiling import Hint
@@ -92,9 +92,10 @@ def clear_tensor_dims() -> None:
     _names.clear()
 
 
-def name_tensor_dims(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) -> None:
-    """Set the declared dims that an input or a parameter consists of.
+def name_tensor_dims(tensor: Any, names: Sequence[str]) -> Any:
+    """Set the declared dims that an input or a parameter consists of, and return the tensor.
 
+    A function that ``torch.compile`` traces may name its inputs: each call of its graph names the tensors of the call.
     The number of names may differ from the number of dims: only the number of elements must be equal.
 
     Args:
@@ -102,14 +103,14 @@ def name_tensor_dims(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) 
         names: The names of the dims, outermost first, in memory order.
 
     Raises:
-        CompileError: A name is undeclared or occurs twice, the sizes do not match the tensor, or a model is running.
+        CompileError: A name is undeclared or occurs twice, the sizes do not match the tensor, or a model is exported.
     """
+    if torch.compiler.is_dynamo_compiling():
+        return _name_in_graph(tensor, names)
     if torch.compiler.is_compiling():
         _refuse_inside_of_a_model()
     if not isinstance(tensor, (torch.Tensor, DeviceTensor)):
-        raise CompileError(
-            f"Only the dims of a tensor can be named; the value is of type '{type(tensor).__name__}'."
-        )
+        raise CompileError(f"Only the dims of a tensor can be named, not the dims of {kind_of(tensor)}.")
     if isinstance(names, str) or not isinstance(names, Sequence):
         raise CompileError(f"The names of dims are a list of texts, not {names!r}.")
     for position, name in enumerate(names):
@@ -122,15 +123,49 @@ def name_tensor_dims(tensor: torch.Tensor | DeviceTensor, names: Sequence[str]) 
     shape = tuple(tensor.shape)
     if math.prod(shape) != math.prod(_sizes[name] for name in names):
         sizes = ", ".join(f"{name} = {_sizes[name]}" for name in names)
-        raise CompileError(f"The dims {sizes or 'none'} do not make up a tensor of shape {list(shape)}.")
+        raise CompileError(
+            f"The dims {sizes or 'none'} do not make up a tensor of shape {list(shape)}: the product of their sizes "
+            f"must be {math.prod(shape)}."
+        )
     _names[tensor] = tuple(names)
+    return tensor
+
+
+@torch._dynamo.allow_in_graph
+def _name_in_graph(tensor: torch.Tensor, names: Sequence[str]) -> torch.Tensor:
+    """Return the tensor: in a graph of Dynamo, a call marks an input with names."""
+    return tensor
+
+
+def take_input_names(graph: GraphModule) -> list[tuple[int, Sequence[str]]]:
+    """Remove the marks of named inputs from a graph of Dynamo, and return (input, names) of each mark.
+
+    Raises:
+        CompileError: A mark is not on an input.
+    """
+    marks = graph.graph.find_nodes(op="call_function", target=_name_in_graph)
+    inputs, found = graph.graph.find_nodes(op="placeholder"), []
+    for mark in marks:
+        tensor, names = mark.args
+        if tensor not in inputs:
+            raise CompileError(
+                "name_tensor_dims names the dims of inputs and parameters, and this tensor is computed by the "
+                "function; name the inputs of the function.",
+                source_of(mark),
+            )
+        found.append((inputs.index(tensor), names))
+        mark.replace_all_uses_with(tensor)
+        graph.graph.erase_node(mark)
+    if marks:
+        graph.recompile()
+    return found
 
 
 # Dynamo calls this function at trace time: an exception in traced code would only cause a graph break.
 @torch.compiler.assume_constant_result
 def _refuse_inside_of_a_model() -> None:
     raise CompileError(
-        "name_tensor_dims names the dims of inputs and parameters: call it before the model runs, not inside."
+        "name_tensor_dims names the dims of inputs and parameters: call it before the model is compiled, not inside."
     )
 
 
@@ -145,14 +180,27 @@ def dim_sizes() -> dict[str, int]:
     return dict(_sizes)
 
 
-def spyre_hint(*, tiles: Mapping[str, int]) -> contextlib.AbstractContextManager[None]:
-    """Tile the operations inside a context in the code of a model.
+def spyre_hint(
+    *, tiles: Mapping[str, int] | None = None, work_div: Mapping[str, int] | None = None
+) -> contextlib.AbstractContextManager[None]:
+    """Tile the operations inside a context in the code of a model, and divide them over cores.
 
     Args:
         tiles: For each named dim, the number of tiles of equal size; the first dim is the outermost.
+        work_div: For each named dim, the number of equal slices, which different cores compute. An operation with one
+            of these dims is divided along them only. An inner context replaces the number of an outer context.
     """
-    annotation = annotate({_new_annotation_key(): dict(tiles)})
+    for option, counts in (("tiles", tiles), ("work_div", work_div)):
+        if counts is not None and not isinstance(counts, Mapping):
+            _refuse_counts(option, kind_of(counts))
+    annotation = annotate({_new_annotation_key(): (dict(tiles or {}), dict(work_div or {}))})
     return annotation if torch.compiler.is_dynamo_compiling() else _recorded(annotation)
+
+
+# As _refuse_inside_of_a_model, Dynamo calls this function at trace time.
+@torch.compiler.assume_constant_result
+def _refuse_counts(option: str, kind: str) -> None:
+    raise CompileError(f"The option '{option}' of a hint is a mapping such as {{'M': 8}}, not {kind}.")
 
 
 @contextlib.contextmanager
@@ -177,24 +225,27 @@ def resolve_hints(graph: Graph) -> bool:
 
     Hint ids are numbered within one graph, from 1, so they do not depend on earlier compilations.
     """
-    # The tiles of every hint around a node, by the number of the hint.
+    # The tiles and slices of every hint around a node, by the number of the hint.
     hinted: dict[Node, dict[int, Any]] = {}
     for node in graph.nodes:
-        for key, tiles in (node.meta.get("custom") or {}).items():
+        for key, counts in (node.meta.get("custom") or {}).items():
             if node.op != "placeholder" and key.startswith(HINT_PREFIX):
-                hinted.setdefault(node, {})[int(key.removeprefix(HINT_PREFIX))] = tiles
+                hinted.setdefault(node, {})[int(key.removeprefix(HINT_PREFIX))] = counts
     numbers = sorted({number for annotated in hinted.values() for number in annotated})
     ids = {number: hint_id for hint_id, number in enumerate(numbers, start=1)}
     for node, annotated in hinted.items():
-        for name, count in itertools.chain(*(annotated[number].items() for number in sorted(annotated))):
+        hints = [
+            Hint(ids[number], *(tuple(each.items()) for each in annotated[number]))
+            for number in sorted(annotated)
+        ]
+        for name, count in itertools.chain(*(hint.tiles + hint.slices for hint in hints)):
             if not isinstance(name, str) or not _is_positive(count):
                 raise CompileError(
-                    f"A hint gives names of dims and positive numbers of tiles, not {name!r}: {count!r}.",
+                    f"A hint gives names of dims, and numbers of parts, which must be positive, not {name!r}: "
+                    f"{count!r}.",
                     source_of(node),
                 )
-        node.meta[HINTS] = tuple(
-            Hint(ids[number], tuple(annotated[number].items())) for number in sorted(annotated)
-        )
+        node.meta[HINTS] = tuple(hints)
     return bool(hinted)
 
 

@@ -35,10 +35,10 @@ from torch_mlir.extras.fx_importer import (
 from spyre_mlir.compile_lock import one_at_a_time, turns, without_cycle_search
 from spyre_mlir.dialects import load_into
 from spyre_mlir.dialects.attributes import to_attribute
-from spyre_mlir.dialects.constant_runs import runs_attr
 from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS
 from spyre_mlir.dialects.indices import read_index
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, RUNS, SOURCE_BYTES, UPDATED
+from spyre_mlir.dialects.structured import runs_attr
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.assertions import CHECK, asserts
 from spyre_mlir.frontend.exported import (

@@ -13,7 +13,7 @@ from torch.fx import Graph, Node
 from spyre_mlir.dialects.torch_call import DTYPE, OPERAND, TorchCall
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.graph_edits import call_key, operands_of
-from spyre_mlir.host.torch_kernels import DTYPES, MODES, is_unsaid, refusal_of
+from spyre_mlir.host.torch_kernels import ALLOWED, DTYPES, MODES, is_unsaid, refusal_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.element_types import dtype_name
 
@@ -162,6 +162,7 @@ def import_kernel_call(node: Node, values: Sequence[ir.Value], types: Sequence[i
     """
     arguments, operands = _arguments(node)
     results = kept_results(node)
+    ALLOWED.add(str(node.target))
     tensors = [
         ir.Operation.create(
             "torch_c.to_builtin_tensor", results=[builtin_type(operand.meta["val"])], operands=[value]

@@ -30,6 +30,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, Unsuppor
 from torch.fx import Node
 from torch.fx import proxy as fx_proxy
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 from torch_mlir.extras import fx_importer
 from torch_mlir.extras.fx_importer import ContextCache
@@ -49,7 +50,7 @@ _DYNAMO_ROOT = re.compile(r"^L\['(?:self|fn)'\]\.?")
 _DYNAMO_VARIABLE = re.compile(r"^[LG](?=\[')")
 _DYNAMO_ITEM = re.compile(r"\[['\"]?([^\[\]'\"]+)['\"]?\]")
 _FRONTEND = os.path.dirname(__file__) + os.sep
-_INTERNAL_PREFIXES = (
+_INTERNAL_FOLDERS = (
     *(os.path.dirname(str(module.__file__)) + os.sep for module in (torch, fx_importer)),
     os.path.dirname(os.path.dirname(__file__)) + os.sep, "<",
 )  # fmt: skip
@@ -66,7 +67,7 @@ def is_user_file(filename: str) -> bool:
     if filename.startswith(_ZOO):
         return True
     standard = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
-    return not standard and not filename.startswith(_INTERNAL_PREFIXES)
+    return not standard and not filename.startswith(_INTERNAL_FOLDERS)
 
 
 @functools.cache
@@ -243,6 +244,9 @@ _PRODUCTS: dict[Any, int] = {
     _ATEN.conv_transpose1d.default: 2, _ATEN.conv_transpose2d.input: 2, _ATEN.conv_transpose3d.input: 2,
 }  # fmt: skip
 
+#: Operations whose operands are a tensor, the dim of its slices, an index, and a source of slices.
+_INTO_SLICES = (_ATEN.index_add, _ATEN.index_add_, _ATEN.index_reduce, _ATEN.index_reduce_)
+
 
 def refusal_at(node: Node, message: str, kind: type[CompileError] = CompileError) -> CompileError:
     """Create an error of a ``kind`` about a node; for an input it contains only the line."""
@@ -270,8 +274,22 @@ def check_inputs(leaves: Any) -> None:
             )
 
 
-def check_product_types(node: Node) -> None:
-    """Raise ``CompileError`` for a product of tensors of several types, which PyTorch rejects at run time."""
+def check_operands(node: Node) -> None:
+    """Raise ``CompileError`` for operands that only kernels of PyTorch reject.
+
+    These are operands of several types of a product, and slices of other sizes than the tensor that they change.
+    """
+    if getattr(node.target, "overloadpacket", None) in _INTO_SLICES and len(node.args) > 3:
+        values: Any = map_arg(node.args[:4], lambda operand: operand.meta["val"])
+        changed, dim, index, source = values
+        slices = [
+            index.numel() if at == dim % changed.ndim else size for at, size in enumerate(changed.shape)
+        ]
+        if changed.ndim and source.ndim and list(source.shape) != slices:
+            message = (
+                f"The sizes {list(source.shape)} of the source differ from the sizes {slices} of the slices."
+            )
+            raise refusal_at(node, message)
     operands = list(node.args[: _PRODUCTS.get(node.target, 0)])
     values = [operand.meta.get("val") for operand in operands if isinstance(operand, Node)]
     dtypes = dict.fromkeys(value.dtype for value in values if isinstance(value, Tensor))

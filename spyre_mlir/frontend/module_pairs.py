@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from spyre_mlir.analysis.symbolic_dims import SymbolicAnalysis, is_fill
+from spyre_mlir.dialects.indices import SIZES, SYMBOLIC, sizes_attr, symbolic_attr
 from spyre_mlir.dialects.sdsc import RUNS
 from spyre_mlir.dialects.structured import defining_op, element_of, maker_of, shape_of
-from spyre_mlir.dialects.symbolic_sizes import SIZES, SYMBOLIC, sizes_attr, symbolic_attr
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.importer import Imported
 from spyre_mlir.layout.space import SymbolicDim, SymbolicDims

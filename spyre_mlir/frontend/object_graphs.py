@@ -25,7 +25,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, kind_of
 from spyre_mlir.frontend.locations import is_user_file
 from spyre_mlir.records import dataclass
 from spyre_mlir.tensors.device_tensor import DeviceTensor
@@ -54,7 +54,7 @@ _MOST_HIDDEN = 10_000
 
 
 def contents(value: Any) -> dict[Key, Any] | None:
-    """Parts of a container or of a user-defined object, in order; None for a constant or a leaf."""
+    """Parts of a container, or of an object of any class, in order; None for a constant or a leaf."""
     kind = type(value)
     if kind in _ATOMS or isinstance(value, LEAVES) or isinstance(value, _OPAQUE):
         return None
@@ -208,6 +208,7 @@ class ObjectGraph:
             return inputs[reference.value] if reference.kind == "input" else reference.value
 
         def object_of(index: int) -> Any:
+            """Rebuild the object of a node once; a cycle refers to the object under construction."""
             if index in objects:
                 return objects[index]
             node = self.nodes[index]
@@ -345,8 +346,8 @@ def shown(value: Any) -> str:
     """Text of a value for a message."""
     if isinstance(value, torch.Tensor):
         return "a tensor"
-    text = repr(value) if isinstance(value, (*_COMPARED, tuple)) else f"a {type(value).__name__}"
-    return text if len(text) <= 60 else f"a {type(value).__name__}"
+    text = repr(value) if isinstance(value, (*_COMPARED, tuple)) else kind_of(value)
+    return text if len(text) <= 60 else kind_of(value)
 
 
 def is_native(kind: type) -> bool:
@@ -357,7 +358,7 @@ def refuse_hidden_tensors(value: Any, path: str) -> None:
     """Raise ``CompileError`` if a value other than a container holds a tensor without data."""
     if _hides_tensors(value):
         raise CompileError(
-            f"The model returns or stores a {type(value).__name__} as '{path}' that holds a tensor of the call, and "
+            f"The model returns or stores {kind_of(value)} as '{path}' that holds a tensor of the call, and "
             "a program cannot return such a value; return the tensor itself, or an object with it."
         )
 

@@ -20,7 +20,7 @@ from spyre_mlir.frontend import operators  # noqa: F401  registers torch.ops.spy
 from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of
 from spyre_mlir.frontend.meta_tensors import without_log_of_failures
-from spyre_mlir.frontend.signature import to_numpy, to_tensor
+from spyre_mlir.frontend.signature import MOST_DIMS, to_numpy, to_tensor
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.requests import LayoutRequest
 from spyre_mlir.layout.strided import StridedView, layout_of_view
@@ -443,10 +443,11 @@ def bits(tensor: Tensor) -> np.ndarray:
 
 
 def _in_memory_order(strided: StridedView) -> tuple[list[int], StridedView, bool]:
-    """Dims of a view in memory order, the dense tensor in this order as a view, and whether the view is dense."""
+    """Dims of a view in memory order, the dense tensor in this order as a view, and whether the view is an array."""
     order = _memory_order(strided.strides, strided.shape)
     stored = StridedView.whole(strided.shape).permute(order)
-    return order, stored, strided.permute(order).elements == StridedView.whole(stored.shape).elements
+    is_dense = strided.permute(order).elements == StridedView.whole(stored.shape).elements
+    return order, stored, is_dense and len(order) <= MOST_DIMS
 
 
 def _storage_of(parts: Sequence[_ResultPart]) -> Storage:

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from spyre_mlir.driver.program import Program, Traffic
+from spyre_mlir.driver.program_figures import host_share, host_work_warning
 from spyre_mlir.driver.report_files import write_page_of_programs
 from spyre_mlir.driver.steps import BundleStep, Step
-from spyre_mlir.driver.steps_summary import host_share, host_work_warning
 from spyre_mlir.errors import CompileError, HostWorkWarning, RecompileWarning, counted
 from spyre_mlir.faults import faults_reported, is_placed
 from spyre_mlir.frontend.model_calls import ModelCalls

@@ -26,7 +26,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.bundle.model import IndexBounds
-from spyre_mlir.errors import CompileError, Uncached, counted
+from spyre_mlir.errors import CompileError, Uncached, counted, first_sentence, kind_of
 from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, Inputs, as_call, input_path
 from spyre_mlir.frontend.object_graphs import LEAVES
 from spyre_mlir.frontend.storage import shares_memory
@@ -35,6 +35,10 @@ from spyre_mlir.target.element_types import dtype_name
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 INPUT, PARAMETER, CONSTANT = "input", "parameter", "constant"
+
+
+#: Maximum number of dims of a numpy array, and so of a tensor in a program.
+MOST_DIMS = 64
 
 
 class Argument(NamedTuple):
@@ -393,14 +397,14 @@ def to_numpy(tensor: Any, name: str = "value") -> np.ndarray:
     uint8 becomes int8 with the same bytes, because integers of MLIR are signless.
     """
     if not isinstance(tensor, Tensor):
-        raise CompileError(f"The input '{name}' must be a tensor, not a {type(tensor).__name__}.")
+        raise CompileError(f"The input '{name}' must be a tensor, not {kind_of(tensor)}.")
     bits = torch.int8 if tensor.dtype == torch.uint8 else _BITS.get(tensor.dtype)
     try:
         tensor = tensor.detach().cpu().resolve_neg()
         return tensor.numpy() if bits is None else tensor.view(bits).numpy()
-    # A tensor without data, or a sparse, nested or quantized tensor.
-    except (RuntimeError, TypeError) as error:
-        raise CompileError(f"The input '{name}' is not an array: {str(error).rstrip('.')}.") from None
+    # A tensor without data, a sparse, nested or quantized tensor, or a tensor with more dims than numpy supports.
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise CompileError(f"The input '{name}' is not an array: {first_sentence(error)}.") from None
 
 
 def state_of(program: ExportedProgram) -> dict[str, Any]:
@@ -591,7 +595,7 @@ class _SignatureWriter:
             return [self._value(item) for item in value]
         if type(value) is dict and all(type(key) is str for key in value):
             return {"dict": {key: self._value(item) for key, item in value.items()}}
-        raise Uncached(f"returns a {type(value).__name__}, or takes one")
+        raise Uncached(f"returns {kind_of(value)}, or takes one")
 
 
 class _SignatureReader:

@@ -104,6 +104,12 @@ def address_storages(program: ExportedProgram) -> None:
     graph = program.graph
     first: dict[int, Node] = {}
     for node in list(graph.nodes):
+        if node.target is aten.as_strided_copy.default:
+            view: Any = call_before(node, aten.as_strided.default, *node.args, **node.kwargs)
+            node.target, node.args, node.kwargs = aten.clone.default, (view,), {}
+            for storage in storages_of(node):
+                first[storage] = node
+            node = view
         storages = storages_of(node)
         for storage in storages:
             # Nodes are in order, so the first node with a storage has allocated it.

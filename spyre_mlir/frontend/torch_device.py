@@ -23,6 +23,7 @@ from typing import Any, cast
 
 import torch
 from torch._C._dynamo.eval_frame import set_eval_frame
+from torch._prims_common.wrappers import _maybe_resize_out, _safe_copy_out
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 from torch._utils import _rebuild_device_tensor_from_cpu_tensor, _rebuild_parameter
@@ -33,6 +34,7 @@ from torch.utils._python_dispatch import return_and_correct_aliasing
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.faults import InternalError
 from spyre_mlir.frontend import host_operations, transformer_layers
+from spyre_mlir.frontend.device_streams import check_device
 from spyre_mlir.frontend.growing_sizes import GrowingSizesError
 from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.operations import in_its_memory, memory_of, viewed, write_memory
@@ -292,6 +294,9 @@ class SpyreTensor(torch.Tensor):
         if func is _aten.lift_fresh.default:
             # A device tensor is not a constant of a trace.
             return args[0]
+        if func is _aten.record_stream.default:
+            # All streams are in order.
+            return None
         if func is _aten._local_scalar_dense.default:
             return host_copy(args[0]).item()
         if func is _aten.equal.default:
@@ -395,19 +400,42 @@ def histc(tensor: torch.Tensor, bins: int = 100, min: float = 0, max: float = 0)
     return _aten.histc.default(tensor.float(), bins, min, max).to(tensor.dtype)
 
 
-#: Operations that PyTorch does not decompose on a device, as operations that have gradients.
+def _into_out(func: Any) -> Callable[..., Any]:
+    """Form of an operation with ``out=``, which writes the result of the functional operation."""
+
+    def write(*args: Any, out: torch.Tensor, **named: Any) -> torch.Tensor:
+        """Write the result into ``out``, resized if it has other sizes."""
+        functional, *_ = _functional(func, args, {**named, "out": out})
+        made = functional(*args, **named)
+        _maybe_resize_out(out, made.shape)
+        _safe_copy_out(copy_from=made, copy_to=out)
+        return out
+
+    return write
+
+
+_rank = _aten.linalg_matrix_rank
+
+#: Operations that PyTorch does not decompose on a device, as operations that have gradients. For tensors of a Python
+#: class PyTorch does not write a rank into ``out``.
 COMPOSED = {
     _ATTENTION: attention,
     _aten._thnn_fused_lstm_cell.default: _lstm_cell,
     _aten._thnn_fused_gru_cell.default: _gru_cell,
     _aten.tensor_split.tensor_indices_or_sections: _tensor_split,
     _aten.ctc_loss.Tensor: _ctc_loss,
+    **{
+        form: _into_out(form)
+        for name in _rank.overloads()
+        if (form := getattr(_rank, name))._schema.is_mutable
+    },
 } | transformer_layers.FORMS
 
 
 def _on_the_host(leaf: Any) -> Any:
     """Argument for an operation that runs on the host: the device ``spyre`` becomes the CPU."""
     if isinstance(leaf, torch.device) and leaf.type == NAME:
+        check_device(leaf)
         return torch.device("cpu")
     return leaf
 
@@ -483,6 +511,8 @@ def to_copy(
 ) -> Any:
     """Copy with another dtype, in another memory order, or on another device."""
     memory_format = memory_format or torch.preserve_format
+    if device is None or torch.device(device).type == NAME:
+        check_device(device)
     if not isinstance(tensor, SpyreTensor):
         # PyTorch implements ``.to("spyre")`` by this call.
         host = tensor.to(dtype) if dtype is not None else tensor
@@ -575,19 +605,23 @@ def _changed_in_place(func: Any, args: Any, named: dict[str, Any]) -> torch.Tens
 def _in_place(func: Any, args: Any, named: dict[str, Any]) -> Any:
     """Run an operation that changes a tensor: write the result of its functional form into the storage."""
     functional, targets, changed, inputs = _functional(func, args, named)
-    if any(_overlap_in_part(target, each) for target in targets for each in (*args, *named.values())):
+    # The operand ``out`` may be a list of tensors, and an operation of AMP or of an optimizer changes lists of tensors.
+    written = pytree.tree_leaves(targets)
+    if any(
+        _overlap_in_part(target, each) for target in written for each in pytree.tree_leaves((args, named))
+    ):
         return on_the_host(func, args, named)
-    results = eager().run(functional, *_operands(func, changed, inputs))
-    results = list(results) if isinstance(results, tuple | list) else [results]
-    for target, result in zip(targets, results, strict=True):
+    results = pytree.tree_leaves(eager().run(functional, *_operands(func, changed, inputs)))
+    for target, result in zip(written, results, strict=True):
         dtype = getattr(torch, result.dtype)
         is_error = tuple(result.shape) != tuple(target.shape) or not torch.can_cast(dtype, target.dtype)
         if is_error or shares_memory(target._meta):
             # PyTorch resizes some tensors, and has kernels that write to elements that share memory.
             return on_the_host(func, args, named)
-    for target, result in zip(targets, results, strict=True):
+    for target, result in zip(written, results, strict=True):
         _write(target, result.cpu())
-    return targets[0] if len(targets) == 1 else tuple(targets)
+    returned = tuple(written[: len(func._schema.returns)])
+    return returned[0] if len(returned) == 1 else returned or None
 
 
 def _functional(func: Any, args: Any, named: dict[str, Any]) -> tuple[Any, list[Any], Any, dict[str, Any]]:

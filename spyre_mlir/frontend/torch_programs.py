@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import quote
 
 from spyre_mlir.driver.program import Program
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, kind_of
 from spyre_mlir.files import read_text, write_text
 from spyre_mlir.frontend import dynamo
 from spyre_mlir.frontend.dynamic import DynamicProgram
@@ -54,18 +54,25 @@ class TorchBackend:
         programs: The last 64 compiled programs, in order: forward and backward graphs, one for each combination of
             shapes. Use ``programs[-1].summary()`` and ``.report("x.html")`` to inspect a graph, and
             ``programs.clear()`` to free the memory.
+        on_program: A function that is called with each program.
         defaults: A function that returns options of ``spyre_mlir.compile`` for graphs without other options.
     """
 
     def __init__(self, compile: Callable[..., Any]) -> None:
         self.programs: list[AnyProgram] = []
         self.defaults: Callable[[], Mapping[str, Any]] = dict
+        self.on_program: Callable[[AnyProgram], None] | None = None
         self.__module__, self.__name__ = "spyre_mlir", "torch_backend"
         self._compile = compile
         self._lock = threading.Lock()
 
     def __call__(
-        self, graph: Any, example_inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None
+        self,
+        graph: Any,
+        example_inputs: Sequence[Any],
+        *,
+        options: Mapping[str, Any] | None = None,
+        mode: str = "default",
     ) -> Callable[..., Any]:
         """Return a callable for a Dynamo graph, which compiles its programs when it is called.
 
@@ -73,7 +80,14 @@ class TorchBackend:
             graph: The graph, a ``torch.fx.GraphModule``.
             example_inputs: The inputs of the graph, with shapes and types.
             options: Options of ``spyre_mlir.compile``.
+            mode: The ``mode`` of ``torch.compile``, which must be the default.
         """
+        if mode != "default":
+            text = "The backend has no modes; remove mode={!r}, or give options such as options={{'sencores': 8}}."
+            return partial(dynamo.refuse, CompileError(text.format(mode)))
+        if options is not None and not isinstance(options, Mapping):
+            text = f"The options of torch.compile are a mapping such as {{'sencores': 8}}, not {kind_of(options)}."
+            return partial(dynamo.refuse, CompileError(text))
         compile_options = {**self.defaults(), **(options or {})}
         autocast = compile_options.pop("autocast", None)
         keep = partial(self._keep, repr(sorted(compile_options.items(), key=repr)))
@@ -96,6 +110,8 @@ class TorchBackend:
         with self._lock:
             self.programs.append(program)
             del self.programs[:-MOST_PROGRAMS]
+        if self.on_program is not None:
+            self.on_program(program)
         if (folder := ReportFolder.of_environment()) is None:
             return
         # The page of the program, and its line in the index, with the graph breaks so far.

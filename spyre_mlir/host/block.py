@@ -117,7 +117,7 @@ class BlockScope:
         self.work += work
 
     def kernel(self, op: ir.Operation) -> Kernel:
-        """Return the kernel of an op, by the rule of its name; ``CompileError`` if there is no rule."""
+        """Return the kernel of an op, by the rule of its name; ``CompileError`` for an op without a rule."""
         if op.name not in self.rules:
             raise CompileError(
                 f"A host function cannot run '{op.name}'; docs/host.md lists what it can.",

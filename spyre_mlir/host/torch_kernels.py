@@ -3,8 +3,9 @@
 
 A file names an operator and its arguments, never code. It may only call operators that compute tensors from tensors: an
 operator of ``aten`` or ``prims`` without side effects or random numbers, and without a file, device or generator
-argument. Results have the shapes declared in the file, which is checked before a kernel runs, so that a call cannot
-use memory without bound. The first call imports PyTorch.
+argument. An operator of another library runs only in a process that compiled a model with it (``ALLOWED``). Results
+have the shapes declared in the file, which is checked before a kernel runs, so that a call cannot use memory without
+bound. The first call imports PyTorch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ from spyre_mlir.host.number_types import NumberType, number_type, tensor_shape
 from spyre_mlir.mlir import ir
 from spyre_mlir.target.element_types import dtype_name
 
-_OPERATOR = re.compile(r"(aten|prims)\.([a-z]\w*|_[a-z]\w*)\.(\w+)")
+_OPERATOR = re.compile(r"([A-Za-z]\w*)\.(_?[A-Za-z]\w*)\.(\w+)")
+
+#: The libraries of PyTorch's own operators.
+_OWN_LIBRARIES = ("aten", "prims")
+
+#: Operators that models of this process call, as ``library.name.overload``; one of another library runs only if it is
+#: listed here.
+ALLOWED: set[str] = set()
 
 #: The argument types that a call may pass, as written in an operator's schema, without ``?`` and lists.
 _ARGUMENT_TYPES = {
@@ -62,11 +70,9 @@ _INTERNAL = {
 def refusal_of(operator: Any) -> str | None:
     """Return why a call may not name an operator of PyTorch, as the rest of a sentence; None if it may."""
     name, schema = operator._opname, operator._schema
-    if operator.namespace not in ("aten", "prims"):
-        return "is none of PyTorch's own"
-    if name.startswith("_") and name not in _INTERNAL:
+    if operator.namespace in _OWN_LIBRARIES and name.startswith("_") and name not in _INTERNAL:
         return "is internal to PyTorch"
-    if _UNCHECKED.search(name):
+    if operator.namespace in _OWN_LIBRARIES and _UNCHECKED.search(name):
         return "does not check its arguments"
     if schema.is_mutable:
         return "writes to its operands"
@@ -168,6 +174,12 @@ def _bound(op: ir.Operation, call: TorchCall) -> Callable[[Sequence[Any]], Seque
     except ImportError:
         raise failure(op, f"calls PyTorch's kernel of {call.operator}; install torch to run it") from None
     namespace, packet, overload = call.operator.split(".")
+    if namespace not in _OWN_LIBRARIES and call.operator not in ALLOWED:
+        raise failure(
+            op,
+            f"names '{call.operator}', which no model of this process calls; if you trust the file, add the name to "
+            "spyre_mlir.host.torch_kernels.ALLOWED",
+        )
     operator = getattr(getattr(getattr(torch.ops, namespace), packet, None), overload, None)
     if not isinstance(operator, torch._ops.OpOverload):
         raise failure(op, f"names '{call.operator}', which this version of PyTorch does not have")

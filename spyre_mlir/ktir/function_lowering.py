@@ -137,7 +137,7 @@ class _FunctionLowering:
         memory.variables |= variables
         self.state = ProgramState(build, cores, memory, scratchpads)
         self.number = 0
-        self.barriers = barrier_points(bundle)
+        self.barriers = synchronization_points(bundle)
 
     def run(self) -> None:
         """Build all statements."""
@@ -163,7 +163,7 @@ class _FunctionLowering:
         design = self.bundle.designs[statement.filename]
         buffers = [self.buffers[name] for name in self.bundle.manifest.uses[self.number]]
         if self.number in self.barriers:
-            self.state.cores.barrier()
+            self.state.cores.synchronize()
         self.number += 1
         kind = DEVICE_OPS[design.opcode].kind
         if kind not in FORMS:
@@ -172,6 +172,7 @@ class _FunctionLowering:
         FORMS[kind](OperationLowering(self.state, design, buffers, addresses))
 
     def _loop(self, loop: Loop) -> None:
+        """Write a loop as ``scf.for``, whose iter_args are the scratchpads that its body writes."""
         build, state = self.build, self.state
         bounds = [build.number(self.values.constant(name)) for name in (loop.lower, loop.upper, loop.step)]
         contents = state.scratchpads
@@ -253,7 +254,9 @@ class LxAccesses:
                 self.buffers[buffer.name] = buffer
                 self.elements[buffer.name] = buffer.bytes // ELEMENT_BYTES[element]
                 operand = design.operands[k]
-                if any(operand.scale.get(dim, 1) == 1 for dim in (operand.stick_dim, *operand.beside)):
+                if any(
+                    operand.scale.get(dim, 1) == 1 for dim in (operand.stick_dim, *operand.other_elements)
+                ):
                     dense.add(buffer.name)
             self.users.append(users)
         self.sparse = frozenset(self.elements.keys() - dense)
@@ -342,14 +345,14 @@ class CoreAccess:
         return min(begin for _, begin, _ in self.ranges), max(end for _, _, end in self.ranges)
 
 
-def barrier_points(bundle: Bundle) -> frozenset[int]:
+def synchronization_points(bundle: Bundle) -> frozenset[int]:
     """Return the indices of the executes before which all cores wait."""
-    planner = _BarrierPlanner(bundle)
+    planner = _SynchronizationPlanner(bundle)
     planner.walk(bundle.statements, 0)
     return frozenset(planner.points)
 
 
-class _BarrierPlanner:
+class _SynchronizationPlanner:
     """Walker of a program that records the accesses since the last barrier."""
 
     def __init__(self, bundle: Bundle) -> None:
@@ -386,15 +389,6 @@ class _BarrierPlanner:
 
     def _execute(self, statement: Execute, number: int) -> None:
         design = self.bundle.designs[statement.filename]
-        accesses = self._accesses(design, statement)
-        if number in self.points:
-            self.pending = []
-        elif any(_conflict(old, new) for old in self.pending for new in accesses):
-            self.points.add(number)
-            self.pending = []
-        self.pending += [access for access in accesses if access not in self.pending]
-
-    def _accesses(self, design: Design, statement: Execute) -> list[CoreAccess]:
         symbols = dict(zip(statement.symbol_ids, statement.operands, strict=True))
         accesses = []
         for k, operand in enumerate(design.operands):
@@ -404,7 +398,12 @@ class _BarrierPlanner:
                     for core in _core_regions(design, k)
                 }
                 accesses.append(self._access(design, k, addresses))
-        return accesses
+        if number in self.points:
+            self.pending = []
+        elif any(_conflict(old, new) for old in self.pending for new in accesses):
+            self.points.add(number)
+            self.pending = []
+        self.pending += [access for access in accesses if access not in self.pending]
 
     def _access(self, design: Design, k: int, addresses: dict[int, LinearAddress]) -> CoreAccess:
         size, regions = design.target.stick_bytes, _core_regions(design, k)

@@ -99,30 +99,26 @@ def operand_tile(design: Design, k: int) -> OperandTile:
     """Return the tile of operand ``k`` of a design."""
     tiles = _TILES.entries_of(design)
     if k not in tiles:
-        tiles[k] = _operand_tile(design, k)
+        operand = design.operands[k]
+        # Dims are listed by increasing stride; strides alone would not order dims with one position per core. A dim
+        # of one position does not need an axis.
+        axes = [axis for axis in operand_axes(design, operand) if axis.total > 1][::-1]
+        # The axes inside the stick; none if only one element of a stick is valid.
+        inner, stride = [], 1
+        for dim, count in (*operand.other_elements.items(), (operand.stick_dim, operand.stick_elements)):
+            if operand.scale.get(dim, 1) == 1:
+                inner.insert(0, OperandAxis(dim, 1, count, count, stride))
+            stride *= count
+        if not axes + inner:
+            axes = [_UNIT]
+        counts, firsts = {}, {}
+        for core, slices in holders(design, operand).items():
+            region = dict(zip(operand.dim_order, core_region(design, operand, core).counts, strict=True))
+            begin = first_positions(design, operand, slices)
+            counts[core] = (*(region.get(axis.dim, 1) for axis in axes), *(axis.count for axis in inner))
+            firsts[core] = (*(begin.get(axis.dim, 0) for axis in axes), *(0 for _ in inner))
+        tiles[k] = OperandTile((*axes, *inner), counts, firsts)
     return tiles[k]
-
-
-def _operand_tile(design: Design, k: int) -> OperandTile:
-    operand = design.operands[k]
-    # Dims are listed by increasing stride; strides alone would not order dims with one position per core. A dim of one
-    # position does not need an axis.
-    axes = [axis for axis in operand_axes(design, operand) if axis.total > 1][::-1]
-    # The axes inside the stick; none if only one element of a stick is valid.
-    inner, stride = [], 1
-    for dim, count in (*operand.beside.items(), (operand.stick_dim, operand.stick_elements)):
-        if operand.scale.get(dim, 1) == 1:
-            inner.insert(0, OperandAxis(dim, 1, count, count, stride))
-        stride *= count
-    if not axes + inner:
-        axes = [_UNIT]
-    counts, firsts = {}, {}
-    for core, slices in holders(design, operand).items():
-        region = dict(zip(operand.dim_order, core_region(design, operand, core).counts, strict=True))
-        begin = first_positions(design, operand, slices)
-        counts[core] = (*(region.get(axis.dim, 1) for axis in axes), *(axis.count for axis in inner))
-        firsts[core] = (*(begin.get(axis.dim, 0) for axis in axes), *(0 for _ in inner))
-    return OperandTile((*axes, *inner), counts, firsts)
 
 
 def common_digits(tiles: Iterable[Sequence[TileDigit]]) -> dict[str, tuple[int, ...]]:

@@ -259,11 +259,6 @@ class TensorExpressions:
         type_ = next(iter(values.values())).type
         self.element = str(type_ if shape is None else ir.RankedTensorType(type_).element_type)
 
-    def _constant(self, number: float) -> ir.Value:
-        if self.shape is None:
-            return self.build.scalar(number, self.element)
-        return self.build.filled(self.shape, self.element, number)
-
     def value(self, expression: Expression) -> ir.Value:
         """Return the tensor that an expression computes."""
         if expression not in self.values:
@@ -274,7 +269,9 @@ class TensorExpressions:
         if not isinstance(expression, tuple):
             if isinstance(expression, str):
                 raise CompileError(f"The operation has no value for '{expression}'.")
-            return self._constant(expression)
+            if self.shape is None:
+                return self.build.scalar(expression, self.element)
+            return self.build.filled(self.shape, self.element, expression)
         function, *arguments = expression
         if function == "where3":
             chosen, *others = arguments
@@ -283,9 +280,6 @@ class TensorExpressions:
             numbers = (self.value(number) for number in (1.0, 0.0))
             return self._select(self._truth(expression), *numbers)
         operands = [self.value(argument) for argument in arguments]
-        return self._applied(function, operands)
-
-    def _applied(self, function: str, operands: list[ir.Value]) -> ir.Value:
         cast = _CASTS.get(function)
         if cast is not None:
             return cast(self.build, operands[0])
@@ -448,7 +442,17 @@ class _PaddedOperand:
     @classmethod
     def of(cls, lowering: OperationLowering) -> _PaddedOperand:
         """Copy the operand into a buffer of neutral numbers in LX."""
-        dims = _padded_dims(lowering)
+        # The dims of the padded operand: first the dims with one position in memory, then the axes in memory.
+        operand, tile = lowering.design.operands[0], lowering.tiles[0]
+        known = {axis.dim for axis in tile.axes}
+        dims = [_slid(lowering, label, None) for label in operand.windows if label not in known]
+        for number, axis in enumerate(tile.axes):
+            if axis.dim not in operand.windows:
+                dims.append(_PaddedDim(axis.dim, axis.weight, axis.count, axis.count, axis.count))
+            elif axis.weight > 1 or axis.dim == operand.stick_dim:
+                raise CompileError(f"The windows of '{lowering.design.opcode}' slide along its sticks.")
+            else:
+                dims.append(_slid(lowering, axis.dim, number))
         shape, element = [dim.size for dim in dims], lowering.elements[0]
         build, memory = lowering.build, lowering.state.memory
         padded = cls(lowering, dims, memory.stage(element, math.prod(shape)))
@@ -497,21 +501,6 @@ class _PaddedOperand:
         view = memory.local_view(base, counts, strides, element)
         value = memory.load_from(view, [build.number(0)] * len(counts), counts, element)
         return Tensor(build.reshaped(value, shape_of_digits(self.digits)), self.digits)
-
-
-def _padded_dims(lowering: OperationLowering) -> list[_PaddedDim]:
-    """Return the dims of the padded operand: first the dims with one position in memory, then the axes in memory."""
-    operand, tile = lowering.design.operands[0], lowering.tiles[0]
-    known = {axis.dim for axis in tile.axes}
-    dims = [_slid(lowering, label, None) for label in operand.windows if label not in known]
-    for number, axis in enumerate(tile.axes):
-        if axis.dim not in operand.windows:
-            dims.append(_PaddedDim(axis.dim, axis.weight, axis.count, axis.count, axis.count))
-        elif axis.weight > 1 or axis.dim == operand.stick_dim:
-            raise CompileError(f"The windows of '{lowering.design.opcode}' slide along its sticks.")
-        else:
-            dims.append(_slid(lowering, axis.dim, number))
-    return dims
 
 
 def _slid(lowering: OperationLowering, label: str, axis: int | None) -> _PaddedDim:
@@ -563,14 +552,14 @@ def relayout(lowering: OperationLowering) -> None:
         size = lowering.design.target.stick_bytes // lowering.design.operands[0].elements_per_stick
         base = build.number(SCRATCHPADS[element] + address.offset // size)
         strides = [axis.stride for axis in source.axes]
-    lowering.state.cores.barrier()
+    lowering.state.cores.synchronize()
     view = _distributed(lowering, base, strides)
     value = memory.load(lowering.place(1), view)
     digits = refined(lowering.tiles[1].digits, lowering.weights)
     lowering.store(Tensor(build.reshaped(value, shape_of_digits(digits)), digits))
     # Later stores must not overwrite data that other cores still read; in a loop, this includes the next iteration.
     if state.loops or not lowering.is_tensor(0):
-        lowering.state.cores.barrier()
+        lowering.state.cores.synchronize()
 
 
 def _distributed(lowering: OperationLowering, base: ir.Value, strides: Sequence[int]) -> ir.Value:

@@ -107,7 +107,10 @@ class ScratchpadValues:
 
     def _part(self, access: LxTensorAccess) -> _BufferSlice | None:
         """Return the part of the buffer that an access covers; None for all of it."""
-        steps = self._steps(access)
+        unit = self._unit(access)
+        if unit > 1 and access.tile.axes[-1].stride < unit and access.tile.axes[-1].count > 1:
+            raise CompileError(f"'{access.name}' is accessed as sticks of one element and of several.")
+        steps = [(max(axis.stride // unit, 1), axis.count) for axis in access.tile.axes if axis.count > 1]
         total, offset = self.elements[access.name], access.offset // self._unit(access)
         dims: list[tuple[int, int, int, int]] = []
         rest = total
@@ -127,13 +130,6 @@ class ScratchpadValues:
             dims.append((rest, offset, 1, 1))
         shape, offsets, sizes, strides = zip(*dims, strict=True) if dims else ((1,), (0,), (1,), (1,))
         return None if math.prod(sizes) == total else _BufferSlice(shape, offsets, sizes, strides)
-
-    def _steps(self, access: LxTensorAccess) -> Sequence[tuple[int, int]]:
-        """Return the stride and the number of positions of the axes of an access, in elements of the value."""
-        unit = self._unit(access)
-        if unit > 1 and access.tile.axes[-1].stride < unit and access.tile.axes[-1].count > 1:
-            raise CompileError(f"'{access.name}' is accessed as sticks of one element and of several.")
-        return [(max(axis.stride // unit, 1), axis.count) for axis in access.tile.axes if axis.count > 1]
 
     def _unit(self, access: LxTensorAccess) -> int:
         return access.per_stick if access.name in self.sparse else 1

@@ -285,7 +285,7 @@ class CoreValues:
         number = self.value([int(each) for each in chosen])
         return self.build.compare(_EQUAL, number, self.build.number(1))
 
-    def barrier(self) -> None:
+    def synchronize(self) -> None:
         """Build a barrier of all cores: each core offers one number, and waits for the numbers of the others."""
         number = self.build.filled([1], "i32", 0)
         everybody = f"(i)[g] : (i - g >= 0, -i + g + {self.cores - 1} >= 0)"

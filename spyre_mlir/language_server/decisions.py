@@ -16,7 +16,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.language_server.text_index import LEVELS, SEPARATOR, TextError, level_of, parts
 from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
-from spyre_mlir.pipelines.asm_form import AsmForm
+from spyre_mlir.pipelines.printing import AsmForm
 
 #: The file name in the locations of a text without a file.
 TEXT = "-"

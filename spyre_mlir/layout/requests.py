@@ -103,7 +103,9 @@ class LayoutRequest(Options):
             return None
         for dim in self.stick_dims:
             if not -rank <= dim < rank:
-                raise CompileError(f"{subject} has the stick dim {dim}, but the tensor has rank {rank}.")
+                raise CompileError(
+                    f"{subject} has the stick dim {dim}, but the tensor has rank {rank}; dims count from 0."
+                )
         sticks, dims = [dim % rank for dim in self.stick_dims], list(self.stick_dims)
         # A packed stick may contain a dim twice, for example an int4 stick: K 8, M 2, K 16.
         if len(set(sticks)) != len(sticks) and ELEMENT_BITS[dtype] not in _FORMS:

@@ -203,8 +203,10 @@ class StickLayout:
 
     @property
     def tiled_dims(self) -> tuple[int, ...]:
-        """The stick dims as RFC 0047 counts them, innermost last: the dims whose positions in a stick are
-        the innermost device dims. Most layouts have one; ``tiled`` layouts and sticks of several dims have more.
+        """The stick dims as RFC 0047 counts them, innermost last.
+
+        These are the dims whose positions in a stick are the innermost device dims. Most layouts have one;
+        ``tiled`` layouts and sticks of several dims have more.
         """
         if len(self.stick_digits) > 1:
             return self.stick_dims
@@ -371,8 +373,8 @@ class StickLayout:
             is_element &= (index[dim] >= 0) & (index[dim] < size)
         # ``to_device`` rejects an index outside the shape, so the indices of padding are set to 0 first.
         index *= is_element
-        # Several digits may count the same positions. Where the digits disagree there is no element; only the
-        # conversion back to a coordinate shows this.
+        # Several digits may count the same positions. Positions at which the digits disagree do not hold an
+        # element; only the conversion back to a coordinate shows this.
         is_element &= (self.to_device(index) == positions).all(0)
         if isinstance(coordinate, np.ndarray):
             return index * is_element, is_element
@@ -426,7 +428,7 @@ def _order(dim_order: Sequence[int] | None, rank: int) -> list[int]:
         return list(range(rank))
     order = list(dim_order)
     if -1 in order[:-1] or sorted(dim for dim in order if dim != -1) != list(range(rank)):
-        problems = [f"there is no dim {dim}" for dim in order if not -1 <= dim < rank]
+        problems = [f"dim {dim} does not exist" for dim in order if not -1 <= dim < rank]
         repeated = (dim for dim in range(rank) if order.count(dim) > 1)
         problems += [f"dim {dim} occurs {order.count(dim)} times" for dim in repeated]
         problems += [f"dim {dim} is missing" for dim in range(rank) if dim not in order]

@@ -178,6 +178,7 @@ class BufferView:
         return view.canonical()
 
     def _sliced(self, dim: int, offset: int, size: int, step: int) -> BufferView:
+        """Return the view of ``size`` elements of a dim from ``offset`` by ``step``; ``ViewError`` for cut sticks."""
         if size == 1:
             step = 1  # one element has no step
         per_stick = self.stick_elements(dim)

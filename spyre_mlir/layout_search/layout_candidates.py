@@ -421,6 +421,7 @@ def uncut(target: Target, node: InsertSliceBuffer) -> tuple[int, ...]:
 def _uncut_dims(
     target: Target, shape: tuple[int, ...], dtype: str, places: tuple[Slice, ...]
 ) -> tuple[int, ...]:
+    """Return the dims of which no slice of ``places`` cuts a stick."""
     per_stick = elements_per_stick(target, dtype)
     return tuple(
         dim

@@ -15,7 +15,17 @@ over the states of a tensor and of its operands, in whole picoseconds (``cost/of
 - an iter_arg has one layout before, in and after its loop.
 
 The sections below contain the states of each tensor, the op layouts of a node, the requested layouts, the cost of
-reading and the reader candidates; ``optimization/elimination.py`` finds the smallest sum.
+reading and the reader candidates.
+
+Search. A table over one tensor has the cost of writing each state, a table over two tensors the cost of reading one
+for the other, infinite where no op layout fits. The cost of a program is the sum of one entry per table, so the
+cheapest program is the minimum of a sum of small tables; ``optimization/elimination.py`` finds it.
+
+Invariant. Each state contains a layout that its producer can write, so a finite sum is a program that can run; pins and
+arguments restrict states, and a tensor without states is a ``LayoutError``. Complexity: a tensor of s produced layouts
+and t other requested layouts has O(s * t^3) states, because at most three relayouts of it (``MAX_RELAYOUTS``) are
+useful; a table has at most the product of two such numbers of entries. Domains and tables of recent programs are
+cached, because the programs that tiling and division evaluate differ in few tensors.
 """
 
 from __future__ import annotations
@@ -74,8 +84,7 @@ from spyre_mlir.layout_search.tensor_graph import (
     in_loop,
     whole,
 )
-from spyre_mlir.optimization.bounded_cache import BoundedCache
-from spyre_mlir.optimization.elimination import Minimum, Sum
+from spyre_mlir.optimization.elimination import BoundedCache, Minimum, Sum
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, KINDS, Kind
 from spyre_mlir.target.target import Target
@@ -258,6 +267,7 @@ def _domain(
 def _states(
     node: TensorNode, produced: tuple[ProducedLayout, ...], targets: tuple[LayoutCandidate, ...], readers: int
 ) -> list[State]:
+    """Return the states of a tensor: subsets of its produced layouts, each with the useful sets of relayouts."""
     is_free, is_view = isinstance(node, ArgumentNode) and node.free, isinstance(node, ViewNode)
     if isinstance(node, ArgumentNode) and is_free and node.layouts:
         return [State(produced[0], tuple(layout.candidate for layout in produced))]

@@ -199,7 +199,7 @@ class DesignBuilder:
                 memory="lx" if operand in self.in_lx else "hbm",
                 dim_order=geometry.dim_order,
                 stick_dim=geometry.stick_dim,
-                stick_elements=view.elements_per_stick // math.prod(geometry.beside.values()),
+                stick_elements=view.elements_per_stick // math.prod(geometry.other_elements.values()),
                 # Without the labels that other operands added.
                 scale={label: geometry.scale.get(label, 1) for label in geometry.dim_order},
                 start=tuple(
@@ -208,7 +208,7 @@ class DesignBuilder:
                 ),
                 gap=geometry.gap,
                 held=self._held(operand),
-                beside=geometry.beside,
+                other_elements=geometry.other_elements,
                 windows=self._windows(operand),
             )
             for operand, (view, geometry) in enumerate(zip(self.space.views, geometries, strict=True))
@@ -310,7 +310,7 @@ def _key(design: Design) -> tuple:
             operand.memory,
             operand.dim_order,
             operand.stick_dim,
-            *_items(operand.beside),
+            *_items(operand.other_elements),
             *_items(operand.scale, operand.gap),
             operand.held and held(operand.held),
             *_items(operand.windows),
@@ -339,14 +339,14 @@ SECOND_STICK = "in"
 class Geometry:
     """An operand in the labels of a design: dim order (innermost first), stick, scales, and gaps in elements.
 
-    ``beside`` has the number of elements of each other dim in a stick, innermost first.
+    ``other_elements`` has the number of elements of each other dim in a stick, innermost first.
     """
 
     dim_order: tuple[str, ...]
     stick_dim: str
     scale: dict[str, int]
     gap: dict[str, int]
-    beside: dict[str, int]
+    other_elements: dict[str, int]
 
 
 @dataclass

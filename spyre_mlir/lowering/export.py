@@ -111,6 +111,7 @@ class _FunctionExport:
         return self._name(value, f"v{len(self.names)}")
 
     def _statement(self, op: ir.Operation) -> model.Statement:
+        """Return the statement of an op at the bundle level; ``CompileError`` for any other op."""
         if op.name == "sdscbundle.sdsc_execute":
             filename = ir.StringAttr(op.attributes["sdsc_filename"]).value
             ids = tuple(ir.IntegerAttr(entry).value for entry in ir.ArrayAttr(op.attributes["symbol_ids"]))

@@ -15,14 +15,52 @@ import functools
 import hashlib
 import heapq
 import math
-from collections import deque
-from collections.abc import Mapping, Sequence
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.optimization.bounded_cache import BoundedCache
+from spyre_mlir.algorithms import CACHES
 from spyre_mlir.records import dataclass
+
+_Value = TypeVar("_Value")
+
+
+class BoundedCache(Generic[_Value]):
+    """A least-recently-used cache of values by key; the sum of the values' sizes is at most ``limit``."""
+
+    def __init__(self, limit: int, size: Callable[[_Value], int]) -> None:
+        self.limit, self.size = limit, size
+        self.total = 0
+        self._values: OrderedDict[Hashable, _Value] = OrderedDict()
+        self._lock = threading.Lock()
+        CACHES.append(self)
+
+    def clear(self) -> None:
+        """Remove all values."""
+        with self._lock:
+            self._values.clear()
+            self.total = 0
+
+    def get(self, key: Hashable, build: Callable[[], _Value]) -> _Value:
+        """Return the value of a key; build the value if it is missing."""
+        with self._lock:
+            if key in self._values:
+                self._values.move_to_end(key)
+                return self._values[key]
+        value = build()
+        with self._lock:
+            if key not in self._values:
+                self.total += self.size(value)
+            self._values[key] = value
+            while self.total > self.limit:
+                _, oldest = self._values.popitem(last=False)
+                self.total -= self.size(oldest)
+        return value
+
 
 # Dominated states: another state of the same variable does not cost more, for any states of its neighbours.
 #
@@ -96,17 +134,14 @@ class _Cache:
         return self._reduced[key]
 
 
-def _by_state(table: Table, axis: int) -> Table:
-    """Return the table as a matrix with one row per state of the variable at ``axis``."""
-    return table.swapaxes(0, axis).reshape(table.shape[axis], -1)
-
-
 def _needed(rows: list[tuple[Table, int]]) -> NDArray[np.intp] | None:
     """Return the states that no other state dominates (of equal states the first); None if too many to compare."""
     states = rows[0][0].shape[rows[0][1]]
     if states < _FEW or states * sum(table.size for table, _ in rows) > _MANY_COMPARISONS:
         return None
-    costs = np.concatenate([_by_state(table, axis) for table, axis in rows], axis=1)
+    costs = np.concatenate(
+        [table.swapaxes(0, axis).reshape(table.shape[axis], -1) for table, axis in rows], axis=1
+    )
     columns = np.ascontiguousarray(costs.T)
     if states * columns.size > _FEW_COMPARISONS:
         # Many states of a neighbour have equal columns, of which one is enough.
@@ -258,7 +293,21 @@ class _Elimination:
                 continue
             eliminated.add(variable)
             neighbours = list(self.neighbours[variable])
-            buckets.append(self._eliminate(variable))
+            groups, messages = [], []
+            for members in self._groups(variable):
+                scope = tuple(sorted({variable}.union(*members)))
+                rest = tuple(other for other in scope if other != variable)
+                # The smallest tables first, so that few additions are of tables over the whole union.
+                members.sort(key=lambda member: (self.tables[member].size, member))
+                message, constant = self._minimized(variable, members, scope)
+                self.constant += constant
+                groups.append((scope, [(member, self.tables[member]) for member in members]))
+                messages.append((rest, message))
+            for scope in list(self.scopes_of[variable]):
+                self._remove(scope)
+            for scope, table in messages:
+                self._insert(scope, table)
+            buckets.append(_Bucket(variable, groups, messages))
             for neighbour in neighbours:
                 heapq.heappush(waiting, (self._effort(neighbour), neighbour))
         return buckets
@@ -269,23 +318,6 @@ class _Elimination:
         if len(around) > _MANY_NEIGHBOURS:
             return (1 << 64) + len(around)
         return self.sizes[variable] * math.prod([self.sizes[other] for other in around])
-
-    def _eliminate(self, variable: int) -> _Bucket:
-        groups, messages = [], []
-        for members in self._groups(variable):
-            scope = tuple(sorted({variable}.union(*members)))
-            rest = tuple(other for other in scope if other != variable)
-            # The smallest tables first, so that few additions are of tables over the whole union.
-            members.sort(key=lambda member: (self.tables[member].size, member))
-            message, constant = self._minimized(variable, members, scope)
-            self.constant += constant
-            groups.append((scope, [(member, self.tables[member]) for member in members]))
-            messages.append((rest, message))
-        for scope in list(self.scopes_of[variable]):
-            self._remove(scope)
-        for scope, table in messages:
-            self._insert(scope, table)
-        return _Bucket(variable, groups, messages)
 
     def _minimized(self, variable: int, members: list[Scope], union: Scope) -> tuple[Table, float]:
         """Return the minimum over the variable of a sum of tables, and the constant subtracted from the minimum."""
@@ -374,7 +406,7 @@ class _Elimination:
 
 
 def _added(terms: Sequence[Table], size: int) -> Table:
-    """Return the sum of tables that share a variable of ``size`` states; zero if there are no tables."""
+    """Return the sum of tables that share a variable of ``size`` states; zero without tables."""
     return functools.reduce(np.add, terms) if terms else np.zeros(size)
 
 

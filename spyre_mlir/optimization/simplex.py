@@ -97,26 +97,10 @@ class Simplex:
         shortfall = wrong[row] - np.cumsum(slopes * ranges)
         entering = min(int(np.searchsorted(-shortfall, 0)), len(ranked) - 1)
         self._flip(ranked[:entering], ranges[:entering])
-        self._exchange(row, int(ranked[entering]), float(low[row] if rising else high[row]), not rising)
-        return True
-
-    def _candidates(self, row: int, rising: bool) -> tuple[Array, Floats]:
-        """Return the nonbasic variables that can move a basic one, in the order their reduced costs reach zero."""
-        effect = np.where(self.at_upper == rising, -self.table[row], self.table[row])
-        free = self.upper[self.outside] > self.lower[self.outside]
-        able = np.flatnonzero((effect > _TOLERANCE) & free)
-        ratios = np.abs(self.reduced[able]) / effect[able]
-        ranked = able[np.argsort(ratios, kind="stable")]
-        return ranked, effect[ranked]
-
-    def _flip(self, columns: Array, ranges: Floats) -> None:
-        """Move nonbasic variables from one bound to the other."""
-        for column, reach in zip(columns.tolist(), ranges.tolist(), strict=True):
-            self.values += self.table[:, column] * (-reach if self.at_upper[column] else reach)
-        self.at_upper[columns] ^= True
-
-    def _exchange(self, row: int, column: int, bound: float, at_upper: bool) -> None:
-        """Replace basic variable ``row``, which leaves at ``bound``, by nonbasic variable ``column``."""
+        # Replace basic variable `row`, which leaves at `bound`, by nonbasic variable `column`.
+        column = int(ranked[entering])
+        bound = float(low[row] if rising else high[row])
+        at_upper = not rising
         step = (bound - self.values[row]) / self.table[row, column]
         entered = self._nonbasic()[column] + step
         self.values += self.table[:, column] * step
@@ -133,3 +117,19 @@ class Simplex:
         price = self.reduced[column]
         self.reduced[column] = 0.0
         self.reduced += price * across
+        return True
+
+    def _candidates(self, row: int, rising: bool) -> tuple[Array, Floats]:
+        """Return the nonbasic variables that can move a basic one, in the order their reduced costs reach zero."""
+        effect = np.where(self.at_upper == rising, -self.table[row], self.table[row])
+        free = self.upper[self.outside] > self.lower[self.outside]
+        eligible = np.flatnonzero((effect > _TOLERANCE) & free)
+        ratios = np.abs(self.reduced[eligible]) / effect[eligible]
+        ranked = eligible[np.argsort(ratios, kind="stable")]
+        return ranked, effect[ranked]
+
+    def _flip(self, columns: Array, ranges: Floats) -> None:
+        """Move nonbasic variables from one bound to the other."""
+        for column, reach in zip(columns.tolist(), ranges.tolist(), strict=True):
+            self.values += self.table[:, column] * (-reach if self.at_upper[column] else reach)
+        self.at_upper[columns] ^= True

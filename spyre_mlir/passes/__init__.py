@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The passes. Each has its own file, class and name: ``foo_bar.py`` contains ``FooBar``, the pass ``foo-bar``.
 
-To add a pass, add a file; there is no list to edit. ``find`` imports the file of one pass by name,
+To add a pass, add a file; no list has to be edited. ``find`` imports the file of one pass by name,
 ``load_all`` imports every file of this folder.
 """
 

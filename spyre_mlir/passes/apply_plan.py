@@ -276,29 +276,27 @@ class _Applied:
     def layout(self, entry: PlannedArgument | PlannedOperation, value: ir.Value, path: str) -> StickLayout:
         """Return the layout that an entry names for a value."""
         if isinstance(entry.layout, str):
-            return self._mapped(entry.layout, value, path)
+            try:
+                attr: Any = ir.Attribute.parse(f"#stick.layout<affine_map<{entry.layout}>>")
+                if ir.AffineMapAttr(attr.map).value.n_dims != len(shape_of(value)):
+                    self.fail(
+                        path, f"has another number of dims than the tensor, which has {len(shape_of(value))}"
+                    )
+                layout = stick.layout_from(attr, value.type, self.target)
+            except (ir.MLIRError, ValueError):
+                self.fail(
+                    path,
+                    f"is '{entry.layout}', which is not a map such as '(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)'",
+                )
+            problem = why_not_a_layout(layout)
+            if problem is not None:
+                self.fail(path, f"is not a layout: {problem}")
+            return layout
         try:
             request = LayoutRequest.of_mapping(entry.layout, f"'{entry.name}'")
             return request.layout(self.target, shape_of(value), element_of(value), f"'{entry.name}'")
         except CompileError as error:
             self.fail(path, f"is invalid: {error.message.rstrip('.')}")
-
-    def _mapped(self, text: str, value: ir.Value, path: str) -> StickLayout:
-        try:
-            attr: Any = ir.Attribute.parse(f"#stick.layout<affine_map<{text}>>")
-            if ir.AffineMapAttr(attr.map).value.n_dims != len(shape_of(value)):
-                self.fail(
-                    path, f"has another number of dims than the tensor, which has {len(shape_of(value))}"
-                )
-            layout = stick.layout_from(attr, value.type, self.target)
-        except (ir.MLIRError, ValueError):
-            self.fail(
-                path, f"is '{text}', which is not a map such as '(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)'"
-            )
-        problem = why_not_a_layout(layout)
-        if problem is not None:
-            self.fail(path, f"is not a layout: {problem}")
-        return layout
 
     def check_result_layout(self, entry: PlannedOperation, op: ir.Operation) -> None:
         expected = self.result_layout(entry, op)

@@ -92,6 +92,7 @@ class ApplyPrecision(Pass):
             self._function(func)
 
     def _function(self, func: ir.Operation) -> None:
+        """Write the islands of a function in fp16 where the policy and the ranges of their values allow it."""
         block = func.regions[0].blocks[0]
         islands = Islands(block)
         is_strict = self.policy == "strict"
@@ -117,7 +118,7 @@ class ApplyPrecision(Pass):
             for op in [op.operation for op in block.operations]:
                 rewrite(op)
         # Last, because demotion decides which matmuls have 16-bit results.
-        for op in amplified(block):
+        for op in feeding_exponentials(block):
             op.attributes[sdsc.AMPLIFIED] = ir.UnitAttr.get()
         for op in wide_sums(block):
             op.attributes[sdsc.WIDE_SUM] = ir.UnitAttr.get()
@@ -206,6 +207,7 @@ class Islands:
         return value
 
     def _visit(self, op: ir.Operation) -> None:
+        """Join the f32 values that an op reads or writes into one island."""
         opcode = sdsc.opcode_of(op)
         if op.name in ("tensor.empty", "linalg.fill", "arith.constant") and opcode is None:
             # Constants and fills are rebuilt for each reader, so they connect no islands.
@@ -471,7 +473,7 @@ def unrounded(block: ir.Block, parameters: frozenset[int]) -> tuple[set[ir.Value
     return analysis.unrounded, analysis.required
 
 
-def amplified(block: ir.Block) -> Iterator[ir.Operation]:
+def feeding_exponentials(block: ir.Block) -> Iterator[ir.Operation]:
     """Yield the matmuls with a 16-bit result that reaches an exponential: a rounding error d changes it by exp(d).
 
     Sums, masks, scales and views may come between. A maximum that is subtracted does not count as another path.
@@ -522,6 +524,7 @@ class _Rounding:
                 self._source(result, has_unit=True)
 
     def _device_op(self, generic: Structured) -> None:
+        """Derive the range of a result, and mark values that must stay f32: sums, small constants, large numbers."""
         inputs = [self.facts[value] for value in generic.inputs if value in self.facts]
         if len(inputs) < len(generic.inputs) or not inputs:
             self._source(generic.result, has_unit=True)

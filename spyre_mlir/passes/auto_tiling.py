@@ -131,7 +131,7 @@ class AutoTiling(EvaluatingPass):
             candidates = tuple(
                 TilingCandidate(1, tuple((dim, cut.tiles) for dim, cut in tiles)) for tiles in tilings
             )
-            # There is no untiled cost to compare with, because the operation cannot run untiled.
+            # The operation cannot run untiled, so tilings are not compared with an untiled cost.
             index = self._choice(
                 TilingProblem(
                     "span", generic.opcode, tuple(generic.extents), 0, 0, candidates,

@@ -90,7 +90,7 @@ class Pass(Options):
         return f"pass '{cls.name}'"
 
     @classmethod
-    def unknown_option(cls, key: str) -> str:
+    def unknown_option(cls, key: str, separator: str = "-") -> str:
         """Return the message for an option that the pass does not have. Some options belong to ``attach-target``."""
         if key.replace("-", "_") in inspect.get_annotations(cls):
             return (
@@ -98,7 +98,7 @@ class Pass(Options):
                 "'@dataclass(frozen=True)' above it."
             )
         if key.replace("-", "_") not in ("device", "sencores", "lx_frac_avail"):
-            return super().unknown_option(key)
+            return super().unknown_option(key, separator)
         return f"The {cls.title()} has no option '{key}'; 'attach-target{{{key}=..}}' sets it for all later passes."
 
     def __str__(self) -> str:

@@ -331,6 +331,7 @@ class _Types:
         value.set_type(self._type(value, layout))
 
     def _op(self, op: ir.Operation) -> None:
+        """Write the chosen layout into the types of an op; a clone that changes the stick becomes a restickify."""
         if op.name == LOOP:
             for iter_arg in carried_values(op):
                 self._set(iter_arg.argument, self.layouts[iter_arg.argument])

@@ -56,6 +56,7 @@ class CloneOutputs(Pass):
                         self._clone(usage, buffer, access)
 
     def _clone(self, usage: Usage, buffer: BufferAccesses, writer: BufferUse) -> None:
+        """Insert a clone of a result for readers that cannot find it in LX, so that the others read it from LX."""
         result = writer.user.values[-1]
         carried, final = _carried(result)
         # The op in a loop that inserts a tile into a buffer, if any.

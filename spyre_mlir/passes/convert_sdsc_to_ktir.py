@@ -10,7 +10,7 @@ from spyre_mlir.bundle.json_fields import to_plain
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.attributes import to_attribute
-from spyre_mlir.dialects.symbolic_sizes import sizes_of
+from spyre_mlir.dialects.indices import sizes_of
 from spyre_mlir.ktir.function_lowering import lowered
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass

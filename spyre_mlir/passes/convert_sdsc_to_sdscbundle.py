@@ -45,16 +45,21 @@ from spyre_mlir.bundle.model import (
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute
-from spyre_mlir.dialects.indices import INDEX_ARGUMENT, array_of_index, bounds_of_index, element_of_index
+from spyre_mlir.dialects.indices import (
+    INDEX_ARGUMENT,
+    SYMBOLIC_HOST,
+    array_of_index,
+    bounds_of_index,
+    element_of_index,
+    symbolic_of,
+)
 from spyre_mlir.dialects.structured import defining_op, shape_of
-from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC_HOST, symbolic_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.division import CoreView, Division, core_view, mismatch
 from spyre_mlir.division.ownership import Subview, local_bytes, subview_of
 from spyre_mlir.division.relayout import Relayout, relayout
 from spyre_mlir.errors import CompileError
-from spyre_mlir.layout.host_transfer import dma_tuples
-from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.host_transfer import HostView, dma_tuples
 from spyre_mlir.layout.padding import States
 from spyre_mlir.layout.space import Space, SymbolicDims
 from spyre_mlir.layout.stick_layout import ELEMENT_BYTES
@@ -108,7 +113,8 @@ class _Lowering:
     def __init__(self, module: ir.Operation) -> None:
         funcs = functions(module)
         if len(funcs) != 1:
-            raise CompileError(f"a bundle needs one function with a body, but this module has {len(funcs)}")
+            count = f"this module has {len(funcs)}; compile one public func.func per file"
+            raise CompileError(f"a bundle needs one function with a body, but {count}")
         self.module = module
         (func,) = funcs
         self.func = func
@@ -184,6 +190,7 @@ class _Lowering:
             ir.Operation.create("scf.yield")
 
     def _execute(self, op: ir.Operation) -> None:
+        """Write the execute of an operation with its addresses, and its design unless an equal one exists."""
         opcode, space, values = self.memory.space(op)
         division = self.memory.division(op)
         places = [self.memory.place(value) for value in values]
@@ -483,7 +490,21 @@ class KernelBuffers:
         self.constants: dict[str, ir.Attribute] = {}
         self.buffers: dict[ir.Value, Buffer] = {}
         self.intermediates = 0
-        self._declare_arguments()
+        values = self.func.regions[0].blocks[0].arguments
+        for number, (value, named) in enumerate(zip(values, argument_attributes(self.func), strict=True)):
+            host = self._host_of(named, f"argument {number}")
+            source = _text(named[sdsc.SOURCE]) if sdsc.SOURCE in named else None
+            fill = self._fill(stick.padding_of(named))
+            attributes = ir.DictAttr.get(named, self.func.context)
+            view, bounds = sdsc.host_view_of(attributes, shape_of(value)), sdsc.index_bounds_of(attributes)
+            texts, dims = (_text(host.label), _text(host.kind), _text(host.dtype)), SymbolicDims()
+            # Weights have their largest sizes.
+            if not self.memory.symbolic.is_empty and texts[1] == "input":
+                dims = self.memory.symbolic.of(value)
+                if SYMBOLIC_HOST in attributes:
+                    sizes, mark = self.memory.symbolic.sizes, attributes[SYMBOLIC_HOST]
+                    dims = symbolic_of(mark, sizes, view.array_shape, self.func.location)
+            self._declare(value, *texts, fill, source, view, bounds, _extents(dims))
         self._declare_constants()
         self._declare_results()
         taken, device = sum(buffer.bytes for buffer in self.buffers.values()), self.memory.target.hbm_bytes
@@ -502,23 +523,6 @@ class KernelBuffers:
             RuntimeSize(parameter_name(number, is_address=False), name, *bounds)
             for number, (name, bounds) in enumerate(self.memory.symbolic.sizes.items(), first)
         ]
-
-    def _declare_arguments(self) -> None:
-        values = self.func.regions[0].blocks[0].arguments
-        for number, (value, named) in enumerate(zip(values, argument_attributes(self.func), strict=True)):
-            host = self._host_of(named, f"argument {number}")
-            source = _text(named[sdsc.SOURCE]) if sdsc.SOURCE in named else None
-            fill = self._fill(stick.padding_of(named))
-            attributes = ir.DictAttr.get(named, self.func.context)
-            view, bounds = sdsc.host_view_of(attributes, shape_of(value)), sdsc.index_bounds_of(attributes)
-            texts, dims = (_text(host.label), _text(host.kind), _text(host.dtype)), SymbolicDims()
-            # Weights have their largest sizes.
-            if not self.memory.symbolic.is_empty and texts[1] == "input":
-                dims = self.memory.symbolic.of(value)
-                if SYMBOLIC_HOST in attributes:
-                    sizes, mark = self.memory.symbolic.sizes, attributes[SYMBOLIC_HOST]
-                    dims = symbolic_of(mark, sizes, view.array_shape, self.func.location)
-            self._declare(value, *texts, fill, source, view, bounds, _extents(dims))
 
     def _declare_constants(self) -> None:
         for op in self.ops:
@@ -572,6 +576,11 @@ class KernelBuffers:
         index_bounds: tuple[int, int, str] | None = None,
         symbolic: tuple[SymbolicExtent, ...] = (),
     ) -> None:
+        """Add an argument of the manifest for the buffer of ``value``, with its transfer between host and device.
+
+        ``kind`` is input, parameter, constant or result; ``dtype`` is the host type, ``fill`` the padding's number.
+        ``CompileError`` for a host type without a device format, or a result that does not fill its buffer.
+        """
         if dtype not in _HOST_DTYPES:
             known = ", ".join(_HOST_DTYPES)
             raise error_at(self.func, f"'{label}' has the host type '{dtype}'; known here are {known}")

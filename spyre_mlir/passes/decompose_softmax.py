@@ -49,6 +49,7 @@ class DecomposeSoftmax(Pass):
 
 
 def _decompose(op: ir.Operation) -> None:
+    """Replace ``linalg.softmax`` by max, subtract, exp, sum and divide; a softmax of 16-bit numbers sums in f32."""
     source = op.operands[0]
     if not op.results:
         raise error_at(op, "this softmax is on memrefs; a program uses tensors")

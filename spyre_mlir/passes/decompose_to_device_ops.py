@@ -155,6 +155,7 @@ class _FunctionDecomposer:
     # -- ops ------------------------------------------------------------------------------------------
 
     def _visit(self, op: ir.Operation) -> None:
+        """Bind the results of an op to device operations, views or terms that later ops complete."""
         # Gathers are handled first: a gather is also a linalg.generic, but its body reads by index.
         if (rows := gathered_rows(self.terms, op)) is not None:
             self.terms.bind(op.results[0], rows, is_private=True)

@@ -204,11 +204,11 @@ class _PipelinedLoop:
         self.numbers = induction(loop)
         self.copies: list[ir.Operation] = []  # copied ops of the block that is being written
         # The operations that compute a yielded value from its iter_arg, and the index of that operand.
-        self.over: dict[ir.Operation, int] = {}
+        self.overwritten: dict[ir.Operation, int] = {}
         for argument, value in zip(self.carried, terminator(self.body).operands, strict=True):
             op = defining_op(value)
             if op is not None and op.name == "linalg.generic" and argument in list(op.operands):
-                self.over[op] = list(op.operands).index(argument)
+                self.overwritten[op] = list(op.operands).index(argument)
 
     def run(self) -> None:
         """Replace the loop by the pipelined loop and the remaining iterations."""
@@ -278,9 +278,9 @@ class _PipelinedLoop:
         for op in [op.operation for op in self.body.operations][:-1]:
             if op not in skipped:
                 self.copies.append(_copied(op, known))
-            if op in self.over:  # as in the loop, where the result overwrites the previous sum
+            if op in self.overwritten:  # as in the loop, where the result overwrites the previous sum
                 i64 = ir.IntegerType.get_signless(64)
-                self.copies[-1].attributes[sdsc.OVER] = ir.IntegerAttr.get(i64, self.over[op])
+                self.copies[-1].attributes[sdsc.OVERWRITES] = ir.IntegerAttr.get(i64, self.overwritten[op])
             for number, ahead in enumerate(self.loads):
                 if ahead.anchor == op and following is not None:
                     fetched[number] = self._load(ahead, following, second=second)

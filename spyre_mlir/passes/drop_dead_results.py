@@ -100,6 +100,7 @@ def _live(op: ir.Operation) -> list[int]:
 
 
 def _rebuild(op: ir.Operation, live: list[int]) -> None:
+    """Replace a ``linalg.generic`` by one that computes only the results with the indices ``live``."""
     inputs = len(op.operands) - len(op.results)
     indices = [*range(inputs), *(inputs + index for index in live)]
     maps = list(op.attributes["indexing_maps"])

@@ -29,7 +29,7 @@ from spyre_mlir.rewriting.clones import (
     whole_of,
 )
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemorySpace
-from spyre_mlir.scratchpad.memory_plan import Residency
+from spyre_mlir.scratchpad.solver import Residency
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,10 @@ class EvictAndReload(BeforePlanning):
             self._move(func, evaluator)
 
     def _move(self, func: ir.Operation, evaluator: Evaluator) -> None:
+        """Plan LX with buffers that may be spilled and reloaded between uses; keep them if bytes and time fall."""
         usage = usage_of(func)
         eligible, space = self.eligible(usage, evaluator), MemorySpace.of_lx(usage.memory.target)
-        # All buffers fit, so there is no reason to spill.
+        # All buffers fit, so none is spilled.
         if fit(eligible, space):
             return
         moving = _movable_buffers(usage, eligible)

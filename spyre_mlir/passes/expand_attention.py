@@ -77,6 +77,7 @@ class ExpandAttention(EvaluatingPass):
             clean(module)
 
     def _expand(self, attention: Attention, evaluator: Evaluator) -> bool:
+        """Rewrite an attention with one dim per factor; return whether it changed, and report why not."""
         matmul = attention.matmul.op
         is_hinted = any(hints_in(generic.op.location) is not None for generic in attention.ops)
         try:
@@ -245,6 +246,7 @@ class _Expansion:
     def _rewritten(
         self, generic: Structured, written: dict[ir.Value, tuple[ir.Value, Factors]]
     ) -> tuple[ir.Value, Factors]:
+        """Write one operation over the new dims; return its value and the factors of each dim of the value."""
         space = self.unmerged(self.factors.space(generic))
         inputs, maps = [], []
         for value, factors in self.factors.reads(generic):
@@ -308,7 +310,7 @@ class AttentionFactors:
     """Iteration dims of all operations of an attention as products of common factors.
 
     ``whole_heads`` leaves keys and values repeated for each head, so that heads are one factor, as hints name them.
-    ``by_result`` has the factors of each iteration dim, by result. ``Inexpressible`` if there are no common factors.
+    ``by_result`` has the factors of each iteration dim, by result. ``Inexpressible`` without common factors.
     """
 
     def __init__(self, attention: Attention, *, whole_heads: bool) -> None:
@@ -317,7 +319,26 @@ class AttentionFactors:
         self.producers = {generic.result: generic for generic in self.ops}
         self.table = FactorTable()
         self.by_result: dict[ir.Value, list[list[int]]] = {}
-        self._number(self._all_cuts())
+        # The cuts of iteration dims, refined until operands and readers have the same dims.
+        cuts: dict[ir.Value, list[Cuts]] = {
+            generic.result: [set() for _ in generic.extents] for generic in self.ops
+        }
+        for generic in self.ops:
+            for value, dims in zip(generic.inputs, generic.maps, strict=False):
+                repeated = None if self.whole_heads or self.is_internal(value) else repeated_by(value)
+                if repeated is not None:
+                    # The dims along which a value is repeated are separate from the others.
+                    separate: list[Cuts] = [set() for _ in shape_of(repeated.result)]
+                    for op in reversed(view_chain(value)):
+                        separate = _through(op, separate, forward=True)
+                    _add(cuts[generic.result], dims, separate)
+        before = None
+        while before != (before := sum(len(dim_cuts) for dims in cuts.values() for dim_cuts in dims)):
+            for generic in self.ops:
+                for value, dims in zip(generic.inputs, generic.maps, strict=False):
+                    if self.is_internal(value):
+                        self._exchange(cuts, generic, value, dims)
+        self._number(cuts)
 
     def is_internal(self, value: ir.Value) -> bool:
         """Return whether an operation of the attention computes a value, or the source of it through views."""
@@ -358,28 +379,6 @@ class AttentionFactors:
             if separate is not None:
                 return self._source(op.operands[0], separate)
         return value, factors
-
-    def _all_cuts(self) -> dict[ir.Value, list[Cuts]]:
-        """Return the cuts of iteration dims, refined until operands and readers have the same dims."""
-        cuts: dict[ir.Value, list[Cuts]] = {
-            generic.result: [set() for _ in generic.extents] for generic in self.ops
-        }
-        for generic in self.ops:
-            for value, dims in zip(generic.inputs, generic.maps, strict=False):
-                repeated = None if self.whole_heads or self.is_internal(value) else repeated_by(value)
-                if repeated is not None:
-                    # The dims along which a value is repeated are separate from the others.
-                    separate: list[Cuts] = [set() for _ in shape_of(repeated.result)]
-                    for op in reversed(view_chain(value)):
-                        separate = _through(op, separate, forward=True)
-                    _add(cuts[generic.result], dims, separate)
-        before = None
-        while before != (before := sum(len(dim_cuts) for dims in cuts.values() for dim_cuts in dims)):
-            for generic in self.ops:
-                for value, dims in zip(generic.inputs, generic.maps, strict=False):
-                    if self.is_internal(value):
-                        self._exchange(cuts, generic, value, dims)
-        return cuts
 
     def _exchange(
         self, cuts: dict[ir.Value, list[Cuts]], reader: Structured, value: ir.Value, dims: Map

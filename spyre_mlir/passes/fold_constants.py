@@ -10,8 +10,8 @@ import numpy as np
 
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.symbolic_dims import SymbolicAnalysis
+from spyre_mlir.dialects.indices import SYMBOLIC, symbolic_attr
 from spyre_mlir.dialects.structured import shape_of, structured, use_empty
-from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC, symbolic_attr
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
@@ -42,6 +42,7 @@ class FoldConstants(Pass):
             self._function(func)
 
     def _function(self, func: ir.Operation) -> None:
+        """Evaluate the ops of a function whose operands are all constant on the host, and replace their results."""
         block, symbolic = func.regions[0].blocks[0], SymbolicAnalysis(func)
         constant: set[ir.Value] = set()
         folded: list[ir.Operation] = []

@@ -132,7 +132,16 @@ class LayerFolding:
         """Rewrite the function in place."""
         positions = self._fold_results()
         for layers, shift in self.repetitions:
-            self._fold(layers, shift)
+            # Erase the removed layers; readers of the last removed layer read the last kept layer.
+            items, end = self.sequence.items, layers.first + self.kept * layers.period
+            for index in range(end, layers.end):
+                stays = items[end - layers.period + (index - layers.first) % layers.period]
+                for value, other in zip(items[index].results, stays.results, strict=True):
+                    value.replace_all_uses_with(other)
+            for op in reversed(items[end : layers.end]):
+                op.erase()
+            for index in range(layers.first, end) if shift else ():
+                items[index].location = self.locations[index + shift * layers.period]
         self._fold_arguments(positions)
 
     def _fold_results(self) -> Mapping[int, int]:
@@ -154,18 +163,6 @@ class LayerFolding:
             self.func.attributes["res_attrs"] = ir.ArrayAttr.get([entries[number] for number in stays])
         index = {number: position for position, number in enumerate(stays)}
         return index | {number: index[other] for number, other in stands_for.items()}
-
-    def _fold(self, layers: RepeatedLayers, shift: int) -> None:
-        """Erase the removed layers; readers of the last removed layer read the last kept layer."""
-        items, end = self.sequence.items, layers.first + self.kept * layers.period
-        for index in range(end, layers.end):
-            stays = items[end - layers.period + (index - layers.first) % layers.period]
-            for value, other in zip(items[index].results, stays.results, strict=True):
-                value.replace_all_uses_with(other)
-        for op in reversed(items[end : layers.end]):
-            op.erase()
-        for index in range(layers.first, end) if shift else ():
-            items[index].location = self.locations[index + shift * layers.period]
 
     def _fold_arguments(self, positions: Mapping[int, int]) -> None:
         """Erase the arguments of the removed layers, and renumber the results that update arguments."""

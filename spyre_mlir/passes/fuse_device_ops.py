@@ -190,7 +190,11 @@ def _pointwise(root: Structured) -> ir.Value | None:
             continue
         constants = {name: bound.get(name, pattern.fixed.get(name)) for name in pattern.constants}
         computed_with = _computed_with(pattern.opcode)
-        if any(_is_changed(number) for name, number in constants.items() if name in computed_with):
+        if any(
+            (math.isinf(number) or (number == 0 and math.copysign(1, number) < 0))
+            for name, number in constants.items()
+            if name in computed_with
+        ):
             continue
         operands = [bound[name] for name in pattern.operands]
         return device_op(
@@ -217,11 +221,6 @@ def _computed_with(opcode: str) -> frozenset[str]:
         for argument in arguments
         if argument in DEVICE_OPS[opcode].constants
     )
-
-
-def _is_changed(number: float) -> bool:
-    """Return whether a constant of an operation becomes another number: DL16 has no infinity and no negative zero."""
-    return math.isinf(number) or (number == 0 and math.copysign(1, number) < 0)
 
 
 class _Matcher:

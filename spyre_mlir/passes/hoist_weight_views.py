@@ -8,10 +8,10 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.view_ops import VIEWS, step_of
 from spyre_mlir.dialects import sdsc, stick
+from spyre_mlir.dialects.indices import SYMBOLIC
 from spyre_mlir.dialects.structured import element_of, shape_of, use_empty
-from spyre_mlir.dialects.symbolic_sizes import SYMBOLIC
 from spyre_mlir.dialects.targets import target_of
-from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.host_transfer import HostView
 from spyre_mlir.layout.stick_layout import StickLayout, elements_per_stick
 from spyre_mlir.layout.view_transforms import Transpose
 from spyre_mlir.mlir import ir

@@ -221,7 +221,7 @@ class _JointSearch:
         return self._evaluated[states]
 
     def _relayouts(self, number: int, placement: BufferPlacement, states: Sequence[int]) -> int:
-        """Count the executions of a buffer's relayouts: one relayout of each value that a reader needs relaid out."""
+        """Count the executions of a buffer's relayouts: one per value that a reader needs in another distribution."""
         buffer = self.buffers[number]
         values = {
             buffer.value(position)
@@ -337,7 +337,7 @@ class JointPlanning(EvaluatingPass):
 
     name: ClassVar[str] = "joint-planning"
     is_evaluated: ClassVar[bool] = True
-    variants: int = 14
+    variants: int = 12
     relayouts: bool = True
     matmul: Literal["cost", "specified"] = "cost"
     compare: bool = True

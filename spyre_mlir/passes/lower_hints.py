@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from spyre_mlir.analysis.aliasing import all_ops, functions
 from spyre_mlir.analysis.named_iteration import NamedIterations
+from spyre_mlir.analysis.plan_pins import Pins, set_pins
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.hint_attributes import (
     DIMS,
@@ -32,6 +33,7 @@ from spyre_mlir.tiling import (
     NamedIteration,
     TiledLoop,
     check_dims,
+    divided_slices,
     name_tiles,
     tiled_loops,
     why_whole,
@@ -87,7 +89,15 @@ class _HintLowering:
     def run(self, ops: Sequence[ir.Operation]) -> None:
         marked = [generic for op in ops if (generic := self.iterations.visit(op)) is not None]
         for generic in marked:
-            self._align(generic)
+            # Make the tiles of a hint whole sticks in all operations that follow it.
+            hints, iteration = self._hints(generic.op), self.iterations.of(generic)
+            try:
+                check_dims(iteration, self.sizes)
+            except HintError as error:
+                raise error_at(generic.op, str(error)) from None
+            for key in ((hint.id, name) for hint in hints for name, _ in hint.tiles if name in self.sizes):
+                unit = iteration.unit_of(key[1], self.sizes[key[1]])
+                self.units[key] = math.lcm(self.units.get(key, 1), unit)
         # All tiles are aligned first, because operations that share a hint share its loop.
         for generic in marked:
             self._lower(generic)
@@ -95,17 +105,6 @@ class _HintLowering:
             if (number, name) not in self.followed:
                 reason = f"hint {number} cuts '{name}', but no operation under it iterates over '{name}'"
                 self.owner.warn(op, reason)
-
-    def _align(self, generic: Structured) -> None:
-        """Make the tiles of a hint whole sticks in all operations that follow it."""
-        hints, iteration = self._hints(generic.op), self.iterations.of(generic)
-        try:
-            check_dims(iteration, self.sizes)
-        except HintError as error:
-            raise error_at(generic.op, str(error)) from None
-        for key in ((hint.id, name) for hint in hints for name, _ in hint.tiles if name in self.sizes):
-            unit = iteration.unit_of(key[1], self.sizes[key[1]])
-            self.units[key] = math.lcm(self.units.get(key, 1), unit)
 
     def _lower(self, generic: Structured) -> None:
         op = generic.op
@@ -115,9 +114,14 @@ class _HintLowering:
         try:
             self.tree.add(hints)
             loops = tiled_loops(hints, iteration, self.sizes, target_of(op), units)
+            slices = divided_slices(hints, iteration, self.sizes, loops, target_of(op).cores)
         except HintError as error:
             raise error_at(op, str(error)) from None
         self._note(op, hints, iteration, units)
+        if slices is not None:
+            set_pins(op, Pins(slices=slices))
+            shown = " x ".join(map(str, slices))
+            self.owner.remark(op, "division", f"a hint divides the operation into {shown} slices of its dims")
         if loops:
             op.attributes[TILING] = tiling_attr(loops)
             self.owner.remark(op, "tiling", _shown(hints, loops, iteration))
@@ -135,6 +139,10 @@ class _HintLowering:
         """Record the dims of hints that an operation follows, and warn about dims that it cannot follow."""
         tiles = name_tiles(hints, iteration, self.sizes, units)
         for hint in hints:
+            for name, _ in hint.slices:
+                self.first.setdefault((hint.id, name), op)
+                if iteration.dims_of(name):
+                    self.followed.add((hint.id, name))
             for name, count in hint.tiles:
                 self.first.setdefault((hint.id, name), op)
                 dims = iteration.dims_of(name)

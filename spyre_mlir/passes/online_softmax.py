@@ -210,7 +210,20 @@ class OnlineSoftmax(EvaluatingPass):
 
 
 class _TileSearch:
-    """The search for the tiles of an attention; ``attempts`` are the evaluated choices, the first one untiled."""
+    """The search for the tiles of an attention; ``attempts`` are the evaluated choices, the first one untiled.
+
+    A choice is a number of tiles for each outer dim (batch, groups, heads), for the rows and for the keys; its cost is
+    the time of the rest of the pipeline on the attention alone (``Evaluator``), multiplied by the share of scores that
+    masks leave. An evaluation is expensive, so the search does not enumerate all choices:
+
+    1. For each number of groups of heads, from one head at a time upwards, evaluate the fewest tiles that may fit in LX
+       (``AttentionSpace.choices``), and denser alternatives. Stop after ``_PATIENCE`` groups without an improvement:
+       more heads at once share a smaller part of the data.
+    2. From each of the fastest ``_PATIENCE`` choices, evaluate finer tiles as long as each is faster than all before.
+    3. With masks, make the bands of rows narrower as long as that is faster, since narrow bands read fewer hidden keys.
+
+    The fastest choice is never slower than untiled attention, because the untiled program is the first attempt.
+    """
 
     def __init__(
         self,

@@ -65,7 +65,8 @@ class OutlineHostFunctions(EvaluatingPass):
         funcs = functions(module)
         if len(funcs) != 1:
             where = location_of(module.location)
-            raise CompileError(f"a program is one function with a body, this module has {len(funcs)}", where)
+            count = f"this module has {len(funcs)}; compile one public func.func per file"
+            raise CompileError(f"a program is one function with a body, but {count}", where)
         _Partition(self, funcs[0], evaluator).run()
 
 
@@ -108,6 +109,7 @@ class _Partition:
     # -- sides ----------------------------------------------------------------------------------------
 
     def _side(self, index: int) -> ExecutionSide:
+        """Return the side that runs an op: host, device or either; record why the device does not support it."""
         op = self.ops[index]
         if is_free(op):  # a result that no operation computes
             return ExecutionSide.HOST

@@ -77,7 +77,8 @@ def _call(
     """Outline a group as a function; move its call and then the ops of ``deferred`` before operation ``before``."""
     if not group:
         return
-    outlined = Outlined(group)
+    # Operations of the function read an argument with a layout through its cast, as in the program.
+    outlined = Outlined(group, lambda op: is_free(op) or op.name == "tensor.cast")
     name = f"loop_body_{next(numbers)}"
     with ir.InsertionPoint(func), func.location:
         callee = outlined.build(name, [ir.DictAttr.get({})] * len(outlined.arguments))

@@ -39,6 +39,7 @@ class PlaceInHbm(Pass):
             self._place(func)
 
     def _place(self, func: ir.Operation) -> None:
+        """Give each result its argument, and each other buffer outside of LX an offset in the shared pool."""
         memory, ops = AliasAnalysis(func), all_ops(func)
         # The first and the last operation on each buffer that an op defines, in program order.
         live_ranges: dict[ir.Value, tuple[int, int]] = {}

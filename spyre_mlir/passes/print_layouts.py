@@ -76,6 +76,7 @@ class _Lister:
                 self.results.setdefault(alias, []).append(label)
 
     def tensors(self) -> list[ListedTensor]:
+        """Return the tensors of the function with their layouts: arguments first, then results of ops in order."""
         listed = []
         for value, host, attributes in zip(self.arguments, self.hosts, self.attributes, strict=True):
             if _is_tensor(value):

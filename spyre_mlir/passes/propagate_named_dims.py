@@ -21,7 +21,7 @@ from spyre_mlir.dialects.hint_attributes import (
     hints_of,
 )
 from spyre_mlir.dialects.structured import Known, Structured, shape_of, structured
-from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.host_transfer import HostView
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
@@ -66,13 +66,13 @@ class PropagateNamedDims(Pass):
             ops = all_ops(func)
             # Without hints no pass reads names, so warnings about names would be noise.
             if any(hints_in(op.location) is not None for op in ops):
-                _Propagation(self, func).run(ops)
+                NamePropagation(self, func).run(ops)
 
 
-class _Propagation:
-    """Names of the values of one function."""
+class NamePropagation:
+    """Names of the values of one function; ``owner`` reports the warnings."""
 
-    def __init__(self, owner: PropagateNamedDims, func: ir.Operation) -> None:
+    def __init__(self, owner: Pass, func: ir.Operation) -> None:
         self.owner = owner
         self.func = func
         self.names: dict[ir.Value, Names] = {}
@@ -99,6 +99,20 @@ class _Propagation:
             more = f" and {len(others)} more" if others else ""
             reason = f"a hint cannot tile a dim without a name: {first.reason}{more}"
             self.owner.warn(self.nameless[first], reason)
+
+    def _visit(self, op: ir.Operation) -> None:
+        """Name the dims of the results of an operation."""
+        if op.name in VIEWS:
+            self.names[op.results[0]] = viewed(step_of(op), self._of(op.operands[0]))
+        elif op.name in _SAME_DIMS:
+            self.names[op.results[0]] = self._of(op.operands[0])
+        elif op.name == "tensor.insert_slice":
+            self._insertion(op)
+        elif op.name == LOOP:
+            for carried in carried_values(op):
+                self.names[carried.argument] = self.names[carried.result] = self._of(carried.initial)
+        elif (generic := structured(op, self.known)) is not None and generic.opcode:
+            self._device_op(generic)
 
     def _argument(
         self, name: str, dim_names: tuple[str, ...], view: HostView, sizes: dict[str, int]
@@ -127,19 +141,6 @@ class _Propagation:
         return tuple(unnamed(size) for size in view.shape)
 
     # -- operations -----------------------------------------------------------------------------------
-
-    def _visit(self, op: ir.Operation) -> None:
-        if op.name in VIEWS:
-            self.names[op.results[0]] = viewed(step_of(op), self._of(op.operands[0]))
-        elif op.name in _SAME_DIMS:
-            self.names[op.results[0]] = self._of(op.operands[0])
-        elif op.name == "tensor.insert_slice":
-            self._insertion(op)
-        elif op.name == LOOP:
-            for carried in carried_values(op):
-                self.names[carried.argument] = self.names[carried.result] = self._of(carried.initial)
-        elif (generic := structured(op, self.known)) is not None and generic.opcode:
-            self._device_op(generic)
 
     def _of(self, value: ir.Value) -> Names:
         """Return the names of a value; a constant, or a buffer that is not yet written, has no names."""

@@ -127,8 +127,12 @@ def better_order(
     that do not fit, ignoring addresses.
     """
     task_of = [index for index, task in enumerate(tasks) for _ in range(task.steps)]
-    able = [buffer for buffer in buffers if buffer.saving > 0 and space.bytes_of(buffer) <= space.capacity]
-    buffer_uses = [(space.bytes_of(buffer), sorted({task_of[use] for use in buffer.uses})) for buffer in able]
+    eligible = [
+        buffer for buffer in buffers if buffer.saving > 0 and space.bytes_of(buffer) <= space.capacity
+    ]
+    buffer_uses = [
+        (space.bytes_of(buffer), sorted({task_of[use] for use in buffer.uses})) for buffer in eligible
+    ]
     before = [task.after for task in tasks]
     orders = [
         list(range(len(tasks))),
@@ -136,7 +140,7 @@ def better_order(
         list_schedule(successors(before), buffer_uses)[::-1],
     ]
     names, starts = (
-        {buffer.name for buffer in able},
+        {buffer.name for buffer in eligible},
         itertools.accumulate((task.steps for task in tasks), initial=0),
     )
     steps_of = [range(start, start + task.steps) for start, task in zip(starts, tasks, strict=False)]
@@ -150,7 +154,7 @@ def better_order(
                 uses=tuple(sorted(moved[use] for use in buffer.uses)),
                 in_place_parents=tuple(name for name in buffer.in_place_parents if name in names),
             )
-            for buffer in able
+            for buffer in eligible
         ]
         instances.append(Instance.of(retimed, space))
         # The bytes above the capacity, summed over all times at which a buffer begins, are quick to compute; only the

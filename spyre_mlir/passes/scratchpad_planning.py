@@ -97,6 +97,7 @@ class ScratchpadPlanning(Pass):
             self._plan(func, rules)
 
     def _plan(self, func: ir.Operation, rules: Rules) -> None:
+        """Plan LX for a function, and write the addresses and the reasons for spills as attributes and remarks."""
         usage = usage_of(func)
         all_candidates, plan = self._planned(usage, rules)
         # Data of a dropped shuffle now goes through device memory, so everything is planned again.

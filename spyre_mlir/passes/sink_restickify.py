@@ -71,6 +71,7 @@ class SinkRestickify(Pass):
                     self._sink(usage, user, tile_bytes)
 
     def _sink(self, usage: Usage, user: Divided, tile_bytes: int) -> None:
+        """Move a restickify after the slices that read it, if all of them are tiles in loops and it saves time."""
         slices = [use.owner.operation for use in user.op.results[0].uses]
         # Slices in loops, which move with the loops.
         if not slices or any(

@@ -168,7 +168,16 @@ class _Copies:
         copies = [results]
         for copy in range(1, self.layers.copies + 1):
             copies.append(self._copy(copy, copies[-1]))
-        self._return_results(copies)
+        # Add the results that each layer returns to the results of the function.
+        for column, result in zip(self.layers.results, self.window.results, strict=True):
+            stays = [self.boundary.returned(number) for number in column[: self.layers.kept]]
+            end = result.layer + 1
+            middle = [
+                self._returned(result, copy, values[result.origin])
+                for copy, values in enumerate(copies[1:], 1)
+            ]
+            values = [*stays[:end], *middle, *stays[end:]]
+            self.boundary.results.update(zip(column, values, strict=True))
         self._shift_what_follows(copies)
 
     def _copy(self, copy: int, before: Mapping[Read, ir.Value]) -> dict[Read, ir.Value]:
@@ -276,18 +285,6 @@ class _Copies:
                 op = sequence.items[index]
                 op.location = self.layers.shifted(op.location, self.layers.copies)
                 self.names.shift(op, self.layers.copies)
-
-    def _return_results(self, copies: Sequence[Mapping[Read, ir.Value]]) -> None:
-        """Add the results that each layer returns to the results of the function."""
-        for column, result in zip(self.layers.results, self.window.results, strict=True):
-            stays = [self.boundary.returned(number) for number in column[: self.layers.kept]]
-            end = result.layer + 1
-            middle = [
-                self._returned(result, copy, values[result.origin])
-                for copy, values in enumerate(copies[1:], 1)
-            ]
-            values = [*stays[:end], *middle, *stays[end:]]
-            self.boundary.results.update(zip(column, values, strict=True))
 
     def _returned(self, result: LayerResult, copy: int, value: ir.Value) -> ir.Value:
         """Return the result of a copy, for which the operations between the layer and the return are cloned."""

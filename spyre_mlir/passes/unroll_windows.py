@@ -39,7 +39,7 @@ class UnrollWindows(Pass):
     position of the result. Otherwise kernels of more than 512 positions are refused.
 
     If it is clearly faster, images are divided into bands of rows, one band per core, so that taps find their operands
-    in LX (``halo_tiling.py``).
+    in LX (``window_forms.py``).
 
     The pass handles every op whose indexing maps have windows, named or not, with any number of dims, groups and
     dilation. Before: linalg, single results (``drop-dead-results``). After: no windows.

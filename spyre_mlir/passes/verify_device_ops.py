@@ -96,6 +96,7 @@ def verify_device_ops(func: ir.Operation, *, meaning: bool, relayouts: bool = Fa
 
 
 def _check_device_op(op: ir.Operation) -> Structured:
+    """Return the structured form of an op; ``CompileError`` unless a design can express the operation."""
     generic = structured(op)
     opcode = sdsc.opcode_of(op)
     if generic is None or opcode is None:

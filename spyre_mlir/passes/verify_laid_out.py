@@ -33,7 +33,10 @@ class VerifyLaidOut(Pass):
         for func in functions(module):
             for argument in func.regions[0].blocks[0].arguments:
                 if not stick.has_layout(argument.type):
-                    raise error_at(func, f"argument of type {argument.type} has no #stick.layout")
+                    raise error_at(
+                        func,
+                        f"argument of type {argument.type} has no #stick.layout; run choose-layouts first",
+                    )
             memory = AliasAnalysis(func)
             for op in all_ops(func):
                 for value in op.results:

@@ -56,8 +56,8 @@ class _PlacementCheck:
                 if owner is not None and owner.name != "arith.constant":
                     if sdsc.PLACEMENT not in owner.attributes:
                         raise error_at(owner, "this buffer has no sdsc.placement")
-            over = sdsc.over_of(op)
-            problem = None if over is None else why_not_over(op, over)
+            overwritten = sdsc.overwritten_operand(op)
+            problem = None if overwritten is None else why_not_over(op, overwritten)
             if problem is not None:
                 raise error_at(op, f"this operation cannot write over its operand: {problem}")
         results = self._results()

@@ -248,6 +248,7 @@ def _run(
     operation: ir.Operation,
     remarks: Remarks | None,
 ) -> None:
+    """Run one pass and log its remarks; its errors become ``CompileError``, or get a note with their place."""
     known = len(remarks or ())
     try:
         manager.run(operation)
@@ -601,6 +602,7 @@ def _continued(steps: Sequence[PipelineStep]) -> tuple[PipelineStep, ...]:
 
 
 def _evaluated(step: PipelineStep) -> Pass | PipelineStep | None:
+    """Return the pass that replaces a step in evaluations; None if evaluations skip the step."""
     return step if step.ours is None else step.ours.in_evaluation()
 
 

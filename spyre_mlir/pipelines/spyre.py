@@ -12,8 +12,7 @@ from spyre_mlir import passes
 from spyre_mlir.algorithms import REGISTRIES
 from spyre_mlir.errors import CompileError
 from spyre_mlir.passes.attach_target import AttachTarget
-from spyre_mlir.pipelines.passes_by_level import by_level, no_level
-from spyre_mlir.pipelines.pipeline_options import PipelineOptions
+from spyre_mlir.pipelines.pipeline_options import PipelineOptions, by_level, no_level
 from spyre_mlir.pipelines.text import Pipeline, PipelineStep
 from spyre_mlir.records import dataclass
 
@@ -47,7 +46,7 @@ def _if(is_enabled: bool, *entries: Entry) -> tuple[Entry, ...]:
 def _pass(name: str, **options: Any) -> PipelineStep:
     """Return the step of one of our passes with options."""
     pass_class = passes.find(name)
-    assert pass_class is not None, f"there is no pass {name}"
+    assert pass_class is not None, f"unknown pass {name}"
     return PipelineStep.of(pass_class(**options))
 
 
@@ -81,6 +80,7 @@ class SpyrePipeline(PipelineOptions):
         return stages
 
     def _entries(self) -> list[tuple[str, tuple[Entry, ...]]]:
+        """Return the levels in order, with the passes and the checks that produce each: the one list of passes."""
         # A user-defined pass, a plan file and a cut depend on every operation, so no layer is folded.
         is_whole = self.insert or self.passes or self.bundle_operations or self.use_plan is not None
         tiles_attention = self.tile_attention and self.lx_planning

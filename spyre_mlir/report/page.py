@@ -303,7 +303,7 @@ def _provenance(facts: ProgramFacts) -> str:
 
 
 def _remarks(facts: ProgramFacts) -> str:
-    """Return the table of remarks, or a sentence if there are no remarks."""
+    """Return the table of remarks, or a sentence for a folder without remarks."""
     if not facts.remarks:
         return "<p>There are no decisions: the folder has no remarks.jsonl, or no pass made a decision.</p>"
     shown, left_out = facts.remarks[:_MOST], len(facts.remarks) - _MOST

@@ -105,7 +105,14 @@ class _Writer:
         self.facts, self.bundle = facts, bundle
         self.texts: dict[str, int] = {}
         self.buffers = {item.name: number for number, item in enumerate(facts.buffers)}
-        self.equal = _equal_modules(facts.operations)
+        # For the path of each module the path of the first equal module, which may be the module itself.
+        firsts: dict[str, str] = {}
+        waiting = [root] if (root := module_tree(facts.operations)) else []
+        while waiting:
+            node = waiting.pop()
+            firsts |= dict.fromkeys(node.paths, node.paths[0])
+            waiting.extend(node.children)
+        self.equal = firsts
         self.lines = execute_lines(bundle)
         origins = (operation.origin for operation in facts.operations)
         self.sources = source_lines((origin.file, origin.line) for origin in origins if origin.file)
@@ -152,6 +159,7 @@ class _Writer:
         return [self._text(value) if name.startswith("$") else value for name, value in pairs]
 
     def _operation(self, operation: Operation, remarks: list[int]) -> list[Any]:
+        """Return the row of an operation for the page, with the indices of its remarks."""
         lines, execution, origin = self.lines[operation.position], operation.execution, operation.origin
         values = (
             operation.opcode,
@@ -351,18 +359,8 @@ def module_rows_of(operations: Sequence[Operation]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _equal_modules(operations: Sequence[Operation]) -> dict[str, str]:
-    """Return for the path of each module the path of the first equal module, which may be the module itself."""
-    firsts: dict[str, str] = {}
-    waiting = [root] if (root := module_tree(operations)) else []
-    while waiting:
-        node = waiting.pop()
-        firsts |= dict.fromkeys(node.paths, node.paths[0])
-        waiting.extend(node.children)
-    return firsts
-
-
 def _add(rows: list[tuple[Any, ...]], node: ModuleNode, parent: int, outer: str) -> None:
+    """Append a module and the modules inside it to the rows of the page; ``parent`` is the row of the outer module."""
     index, work = len(rows), node.work
     of_first = [operation for operation in node.operations if operation.module == node.paths[0]]
     others = [operation for operation in node.operations if operation.module != node.paths[0]]

@@ -122,6 +122,7 @@ class _OperationGraph:
         return self.page
 
     def _row(self, operation: Operation, longest: float) -> None:
+        """Draw the row of an operation: opcode, cores, buffers, and its time relative to the ``longest``."""
         page, top, total_ns = self.page, _TOP + operation.position * _ROW, operation.execution.total_ns
         split = f": {operation.slices}" if operation.slices else ""
         lines = [operation.name, f"{count(operation.cores, 'core')}{split}"]
@@ -353,6 +354,7 @@ def division(facts: ProgramFacts) -> str:
 
 
 def _owner_grid(owners: Owners, device_cores: int) -> str:
+    """Draw a grid of the slices of an operation, with the cores of each slice."""
     page = Page()
     texts = [[ranges_text(cores, "-", " ") for cores in row] for row in owners.cells]
     longest = max(len(text) for row in texts for text in row)

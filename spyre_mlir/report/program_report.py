@@ -152,6 +152,7 @@ def form_of(path: str | Path, endings: Sequence[str] = tuple(FORMS)) -> str:
 
 
 def _head(report: ProgramReport) -> Iterator[str]:
+    """Yield the paragraphs at the top of the page about a program of several steps."""
     hosts = sum(step.bundle is None for step in report.steps)
     brought, taken = (
         sum(size for step in report.steps for _, size in getattr(step, direction))

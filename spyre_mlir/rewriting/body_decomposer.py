@@ -350,6 +350,7 @@ class BodyDecomposer:
     # -- reductions -----------------------------------------------------------------------------------
 
     def _reduction(self, ops: list[ir.Operation], yielded: ir.Value, accumulator: ir.Value) -> Term:
+        """Return the term of a reduction: its body without the combination, reduced by one device operation."""
         combine = next((op for op in ops if op.results[0] == yielded), None)
         if combine is not None and combine.name == "arith.addi":
             return self._integer_sum(ops, combine, accumulator)

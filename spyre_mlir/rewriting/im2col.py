@@ -7,7 +7,7 @@ from spyre_mlir.analysis.windows import Window, Windowed
 from spyre_mlir.dialects import stick
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.dialects.targets import target_of
-from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.host_transfer import HostView
 from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
 from spyre_mlir.mlir import ir

@@ -178,6 +178,7 @@ class LayoutRewrite:
                 self._visit(op)
 
     def _visit(self, op: ir.Operation) -> None:
+        """Insert the copies that the chosen layouts of an op and of its operands require."""
         if op.name == LOOP:
             self._loop(op)
             return
@@ -195,7 +196,17 @@ class LayoutRewrite:
         elif op.name == "linalg.generic":
             self._compute(op)
         elif op.name in ("sdsc.clone", "stick.restickify"):
-            self._copy(op)
+            tensor, node, decision = self.decision(op.results[0])
+            produced, source = decision.state.produced.candidate, decision.reads[0]
+            op.operands[0] = self.value(self.source.tensors[op.operands[0]], source, op)
+            self.record(op.results[0], produced, self.layout_of(node, produced))
+            if op.name == "stick.restickify":
+                del op.attributes[stick.TO]
+                self.owner.remark(
+                    op, "restickify", "the program requests it", before=0, after=produced.bytes + source.bytes
+                )
+            elif produced.stick_dim != source.stick_dim:
+                self.mark(op, source, produced, produced.bytes + source.bytes, self._reason(tensor, produced))
         elif op.name == "tensor.insert_slice":
             self._insertion(op)
         elif op.name == "stick.pin":
@@ -215,7 +226,24 @@ class LayoutRewrite:
             op.attributes[sdsc.OP] = sdsc.op_attr(produced.op_layout.assignment.opcode, sdsc.constants_of(op))
         result = op.results[0]
         if produced.op_layout.assignment.inputs != tuple(range(len(node.operands))):
-            result = self._with_swapped_inputs(op, produced.op_layout)
+            # Rebuild an operation with its inputs swapped, and replace it.
+            op_layout = produced.op_layout
+            generic = structured(op)
+            assert generic is not None
+            result = device_op(
+                op_layout.assignment.opcode,
+                [generic.inputs[operand] for operand in op_layout.assignment.inputs],
+                [generic.maps[operand] for operand in op_layout.assignment.inputs],
+                generic.extents,
+                element_of(generic.result),
+                location=op.location,
+                reduced=generic.reduced,
+                result_map=generic.maps[-1],
+            )
+            sdsc.inherit(maker_of(result), op)
+            op.results[0].replace_all_uses_with(result)
+            self.source.tensors[result] = self.source.tensors.pop(op.results[0])
+            op.erase()
         self.by_tensor[tensor][produced.candidate] = result
         self.layouts[result] = self.layout_of(node, produced.candidate)
         self.op_layouts[result] = produced.op_layout
@@ -223,26 +251,6 @@ class LayoutRewrite:
             opcode, stick = produced.op_layout.assignment.opcode, stick_text(produced.candidate.stick_dim)
             reason = f"'{opcode}' with {stick} in the stick, of {decision.options} choices"
             self.owner.remark(maker_of(result), "layout", reason, after=produced.candidate.bytes)
-
-    def _with_swapped_inputs(self, op: ir.Operation, op_layout: OpLayout) -> ir.Value:
-        """Rebuild an operation with its inputs swapped, and replace it."""
-        generic = structured(op)
-        assert generic is not None
-        swapped = device_op(
-            op_layout.assignment.opcode,
-            [generic.inputs[operand] for operand in op_layout.assignment.inputs],
-            [generic.maps[operand] for operand in op_layout.assignment.inputs],
-            generic.extents,
-            element_of(generic.result),
-            location=op.location,
-            reduced=generic.reduced,
-            result_map=generic.maps[-1],
-        )
-        sdsc.inherit(maker_of(swapped), op)
-        op.results[0].replace_all_uses_with(swapped)
-        self.source.tensors[swapped] = self.source.tensors.pop(op.results[0])
-        op.erase()
-        return swapped
 
     def _view(self, op: ir.Operation) -> None:
         """Rewrite a view to the layout that its readers need; clone it if they need several."""
@@ -254,19 +262,6 @@ class LayoutRewrite:
             view = op if not self.by_tensor[tensor] else op.clone().operation
             view.operands[0] = source
             self.by_tensor[tensor][base] = view.results[0]
-
-    def _copy(self, op: ir.Operation) -> None:
-        tensor, node, decision = self.decision(op.results[0])
-        produced, source = decision.state.produced.candidate, decision.reads[0]
-        op.operands[0] = self.value(self.source.tensors[op.operands[0]], source, op)
-        self.record(op.results[0], produced, self.layout_of(node, produced))
-        if op.name == "stick.restickify":
-            del op.attributes[stick.TO]
-            self.owner.remark(
-                op, "restickify", "the program requests it", before=0, after=produced.bytes + source.bytes
-            )
-        elif produced.stick_dim != source.stick_dim:
-            self.mark(op, source, produced, produced.bytes + source.bytes, self._reason(tensor, produced))
 
     # -- destinations of insertions -----------------------------------------------------------------
 

@@ -59,7 +59,18 @@ class Unrolling:
     def __init__(self, windowed: Windowed) -> None:
         self.windowed = windowed
         self.body = windowed.op.regions[0].blocks[0]
-        self.combine = _combining_op(windowed)
+        # The scalar op that combines positions of the kernel.
+        body = windowed.op.regions[0].blocks[0]
+        *ops, end = [op.operation for op in body.operations]
+        accumulator = list(body.arguments)[-1]
+        uses = [use.owner.operation for use in accumulator.uses]
+        combine = next((op for op in ops if op.results[0] == end.operands[0]), None)
+        # Another use of the accumulator would depend on the order of taps.
+        if combine is None or uses != [combine] or scalar.combination(combine.name) is None:
+            _refuse(windowed.op, "sums, products, minima and maxima")
+        if not isinstance(accumulator.type, ir.FloatType):
+            _refuse(windowed.op, "windows of floating-point numbers")
+        self.combine = combine
         self.merged = self._merged()
         self.order = self._order()
         self.tap_dims = self._tap_dims()
@@ -258,21 +269,6 @@ class Unrolling:
         maps = [every, every if dims is None else dims, every]
         combined = generic_op([result, other], empty_like(result), maps, len(every), 0)
         return with_body(combined, lambda arguments: scalar_op(self.combine.name, arguments[:2]))
-
-
-def _combining_op(windowed: Windowed) -> ir.Operation:
-    """Return the scalar op that combines positions of the kernel."""
-    body = windowed.op.regions[0].blocks[0]
-    *ops, end = [op.operation for op in body.operations]
-    accumulator = list(body.arguments)[-1]
-    uses = [use.owner.operation for use in accumulator.uses]
-    combine = next((op for op in ops if op.results[0] == end.operands[0]), None)
-    # Another use of the accumulator would depend on the order of taps.
-    if combine is None or uses != [combine] or scalar.combination(combine.name) is None:
-        _refuse(windowed.op, "sums, products, minima and maxima")
-    if not isinstance(accumulator.type, ir.FloatType):
-        _refuse(windowed.op, "windows of floating-point numbers")
-    return combine
 
 
 def _refuse(op: ir.Operation, what: str) -> NoReturn:

@@ -3,8 +3,7 @@
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.fitting import BestFitLayoutSolver, FirstFitLayoutSolver, GreedyLayoutSolver
-from spyre_mlir.scratchpad.memory_plan import MemoryPlan
-from spyre_mlir.scratchpad.solver import MemoryPlanSolver
+from spyre_mlir.scratchpad.solver import MemoryPlan, MemoryPlanSolver
 from spyre_mlir.scratchpad.solvers import solver
 
 __all__ = [

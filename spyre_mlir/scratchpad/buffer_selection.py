@@ -9,10 +9,21 @@ Conflicts represent the constraints of addresses: a conflict is a set of buffers
 is spilled. Selecting, packing, and selecting again with the conflict of a set that could not be packed ends with the
 optimum (logic-based Benders decomposition; Hooker and Ottosson, 2003).
 
-This is the temporal knapsack problem (Bartlett et al., 2005). The bounds that guide the search are in
-``optimization/lagrange.py``; the problem is reduced first. A time is not a stop if no buffer ends before the next
-start. And if i is live whenever j is, is at least as large, saves at most as much and is in no in-place pair, then i
-is spilled before j: j could have the address of i.
+This is the temporal knapsack problem (Bartlett et al., 2005): one row per time, with a need of bytes to free.
+
+Reduction. Times at which no buffer ends before the next start are dropped, because the next start has a higher load.
+If i is live whenever j is, is at least as large, saves at most as much and is in no in-place pair, then i is spilled
+before j: j could have the address of i.
+
+Search. Lagrange multipliers of the rows bound the loss from below. A sweep over the
+times (``sweep``) is a dynamic program over the sets of spilled live buffers. A sweep keeps at most ``width`` states
+per time: the lowest bound of the dropped states is a proven bound, and the result is exact if no state is dropped. If
+the bounds of the first, narrow sweep do not meet, branch and bound on the rows follows, for few rows, and then sweeps
+of 8 times the width.
+
+Invariant. ``bound <= least loss <= limit`` at all times; the search ends when the two are equal, or the budget of
+steps is used. Complexity: a sweep decides each buffer once per state, O(buffers * width) steps. Steps, and not
+seconds, limit the search, so that all machines give the same result.
 """
 
 from __future__ import annotations
@@ -25,12 +36,101 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.optimization.arrays import Array
+from spyre_mlir.optimization.arrays import Array, Floats
 from spyre_mlir.optimization.bipartite import Child, covers, most_shared
-from spyre_mlir.optimization.lagrange import Multipliers, Rows, dense, exact, multipliers
 from spyre_mlir.optimization.simplex import Simplex
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.instance import Instance
+
+# Lower bounds of covering problems from linear programming.
+#
+# Minimise the sum of costs[i] y[i] over y in {0, 1}, such that in every row the coefficients of the chosen items add up
+# to at least the row's need. For all multipliers m >= 0
+#
+# sum(m[r] need[r]) + sum(min(0, costs[i] - sum(m[r] coefficient[r, i])))
+#
+# is a lower bound (Held and Karp, 1971; Fisher, 1981), and the best multipliers are the dual solution of the
+# linear relaxation (``simplex.py``). The multipliers are rounded to integers before use, so the bound is exact.
+
+#: Maximum number of rows times items of one linear program. Larger problems are cut into consecutive rows.
+_MOST_CELLS = 1 << 18
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A covering problem as a sparse matrix: item ``items[e]`` has ``coefficients[e]`` in row ``rows[e]``.
+
+    ``needs`` has an entry per row, at least 1; ``costs`` has an entry per item, at least 0. A coefficient is at most
+    the need of its row. All items together cover every need.
+    """
+
+    rows: Array
+    items: Array
+    coefficients: Array
+    needs: Array
+    costs: Array
+
+
+@dataclass(frozen=True)
+class Multipliers:
+    """A lower bound in units of 1 / ``scale``: integers throughout.
+
+    ``of_rows`` are the multipliers. ``reduced`` are the reduced costs: the costs of the items minus the sum of
+    multiplier times coefficient. ``bound`` is the lower bound of all choices. Choosing an item with reduced cost
+    c > 0, or omitting one with c < 0, raises the bound by abs(c).
+    """
+
+    of_rows: list[int]
+    reduced: list[int]
+    bound: int
+    scale: int
+
+
+def multipliers(problem: Rows) -> Multipliers:
+    """Return the best multipliers, or good ones if the problem is large.
+
+    If the problem is cut, each part gets a fraction of an item's cost: the fraction of the item's rows that are in
+    the part.
+    """
+    count = np.bincount(problem.items, minlength=len(problem.costs))
+    weights = np.zeros(len(problem.needs))
+    # Ranges of rows with at most ``_MOST_CELLS`` cells each, but at least one row.
+    height = len(problem.needs)
+    step = max(1, _MOST_CELLS // max(1, len(np.unique(problem.items))))
+    for begin in range(0, height, step):
+        end = min(begin + step, height)
+        inside = np.flatnonzero((problem.rows >= begin) & (problem.rows < end))
+        items, columns = np.unique(problem.items[inside], return_inverse=True)
+        matrix = np.zeros((end - begin, len(items)))
+        rows = problem.rows[inside]
+        matrix[rows - begin, columns] = problem.coefficients[inside] / problem.needs[rows]
+        here = np.bincount(columns, minlength=len(items))
+        relaxation = Simplex(matrix, problem.costs[items] * here / count[items])
+        relaxation.run()
+        weights[begin:end] = relaxation.duals()
+    return exact(problem, weights)
+
+
+def exact(problem: Rows, weights: Floats) -> Multipliers:
+    """Round the multipliers to integers, and compute reduced costs and bound from them without rounding."""
+    largest = np.cumsum(weights)[-1:].sum() + problem.costs.max(initial=0)
+    scale = 1 << max(0, min(20, 60 - int(largest).bit_length()))  # products stay below 2 ** 63
+    # Any multipliers >= 0 give a bound, so rounding makes the bound weaker but not invalid.
+    of_rows = np.floor(weights * scale / problem.needs).astype(np.int64)
+    reduced = problem.costs * scale
+    np.subtract.at(reduced, problem.items, problem.coefficients * of_rows[problem.rows])
+    # Add in Python: each product fits 64 bits, but their sum may not.
+    listed = reduced.tolist()
+    needed = sum((of_rows * problem.needs).tolist())
+    return Multipliers(of_rows.tolist(), listed, needed + sum(cost for cost in listed if cost < 0), scale)
+
+
+def dense(problem: Rows) -> Array:
+    """Return the coefficients as a matrix of rows and items."""
+    matrix = np.zeros((len(problem.needs), len(problem.costs)), np.int64)
+    matrix[problem.rows, problem.items] = problem.coefficients
+    return matrix
+
 
 #: Maximum rows times items for branch and bound; the steps that a node counts as; the cells that count as one more
 #: step.
@@ -82,13 +182,13 @@ def select(
     unit = math.gcd(*problem.savings.tolist(), *(group.extra for group in problem.groups))
     rows = problem.rows()
     duals = multipliers(rows)
-    stops = sweep_stops(problem, duals)
+    points = sweep_points(problem, duals)
     selected, steps, width = None, 0, _FIRST_WIDTH
     bound = min(_least_loss(duals.bound, duals.scale, unit), limit)
     # A narrow sweep; then branch and bound if the rows are few; then wider sweeps, until one is exact.
     while bound < limit and (steps == 0 or steps * _WIDER <= budget):
         # Only losses below ``limit`` matter, and these are less by at least one unit.
-        swept = sweep(stops, duals.bound, (limit - unit) * duals.scale, width)
+        swept = sweep(points, duals.bound, (limit - unit) * duals.scale, width)
         steps += swept.steps
         if swept.best is not None and swept.best.lost < limit:
             selected, limit = problem.without(spilled_items(swept.best.spilled)), swept.best.lost
@@ -115,7 +215,7 @@ def _least_loss(bound: int, scale: int, unit: int) -> int:
 
 # The covering problem of a selection: choose the candidates to spill so that no time is overloaded.
 
-#: Maximum entries of the linear program; of larger problems it has only the worst of several stops.
+#: Maximum entries of the linear program; of larger problems it has only the worst of several points.
 _MOST_ENTRIES = 1 << 18
 
 
@@ -129,9 +229,9 @@ class Group(NamedTuple):
 class SelectionProblem:
     """The covering problem of an instance: choose the candidates to spill.
 
-    Candidates are numbered by rising index. ``first`` and ``last`` are the half-open range of stops at which each
-    candidate is live. A candidate in a conflict that is live at no stop arrives at the next stop, which may be an
-    additional one after the last stop.
+    Candidates are numbered by rising index. ``first`` and ``last`` are the half-open range of points at which each
+    candidate is live. A candidate in a conflict that is live at no point arrives at the next point, which may be an
+    additional one after the last point.
     """
 
     def __init__(
@@ -158,17 +258,17 @@ class SelectionProblem:
         self.conflicts = [[self.candidate_of[member] for member in conflict] for conflict in conflicts]
         self.groups = []
         for members, extra in groups:
-            able = (self.candidate_of[member] for member in members if member in self.candidate_of)
-            self.groups.append(Group(tuple(able), extra))
+            eligible = (self.candidate_of[member] for member in members if member in self.candidate_of)
+            self.groups.append(Group(tuple(eligible), extra))
         self.excess = self.loads - capacity
         self.needs = self.excess.copy()
-        # The candidates that begin at each stop and may share a parent's bytes there.
+        # The candidates that begin at each point and may share a parent's bytes there.
         self.children: list[list[Child]] = []
         # The bytes that pairs can share: kept items need their sizes minus their parts of a cover. A row with a cover
         # that is not tight, or with only the sizes, is also valid, but weaker.
         self.covers: dict[int, dict[int, int]] = {}
         self.second_covers: dict[int, tuple[int, dict[int, int]]] = {}
-        for stop, time in enumerate(self.times):
+        for point, time in enumerate(self.times):
             begin, end = np.searchsorted(instance.starts, time + np.array([0, 1])).tolist()
             children = []
             for child in range(begin, end):
@@ -178,12 +278,12 @@ class SelectionProblem:
             self.children.append(children)
             if not children:
                 continue
-            unshared = int(self.excess[stop]) + most_shared(children)
+            unshared = int(self.excess[point]) + most_shared(children)
             cheap, costly = covers(children)
             if unshared > sum(cheap.values()):
-                self.covers[stop], self.needs[stop] = cheap, unshared - sum(cheap.values())
+                self.covers[point], self.needs[point] = cheap, unshared - sum(cheap.values())
             if unshared > sum(costly.values()):
-                self.second_covers[stop] = unshared - sum(costly.values()), costly
+                self.second_covers[point] = unshared - sum(costly.values()), costly
 
     def without(self, spilled: Sequence[int] | NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return the mask of all buffers except the candidates ``spilled``, given as indices or as a mask."""
@@ -201,7 +301,7 @@ class SelectionProblem:
         return int(self.savings[spilled].sum()) + extra
 
     def rows(self) -> Rows:
-        """Return the covering problem: a row per stop, or per several; one per conflict; one per second cover."""
+        """Return the covering problem: a row per point, or per several; one per conflict; one per second cover."""
         shown = self.shown()
         low, high = np.searchsorted(shown, self.first), np.searchsorted(shown, self.last)
         counts = np.maximum(high - low, 0)
@@ -209,8 +309,8 @@ class SelectionProblem:
         row_0_entry = np.cumsum(counts) - counts - low  # the entries of an item are consecutive
         rows = np.arange(len(items)) - np.repeat(row_0_entry, counts)
         coefficients = self.sizes[items]
-        for row, stop in enumerate(shown.tolist()):
-            for item, less in self.covers.get(stop, {}).items():
+        for row, point in enumerate(shown.tolist()):
+            for item, less in self.covers.get(point, {}).items():
                 coefficients[row_0_entry[item] + row] -= less
         entries = [(rows, items, np.clip(coefficients, 0, self.needs[shown][rows]))]
         needs = [*self.needs[shown].tolist()]
@@ -219,8 +319,8 @@ class SelectionProblem:
                 (np.full(len(conflict), len(needs)), np.array(conflict), np.ones(len(conflict), np.int64))
             )
             needs.append(1)
-        for stop, (need, cover) in self.second_covers.items():
-            live, coefficients = self.coefficients(stop, cover, need)
+        for point, (need, cover) in self.second_covers.items():
+            live, coefficients = self.coefficients(point, cover, need)
             entries.append((np.full(len(live), len(needs)), live, coefficients))
             needs.append(need)
         rows, items, coefficients = (np.concatenate(columns) for columns in zip(*entries, strict=True))
@@ -231,23 +331,23 @@ class SelectionProblem:
             costs[list(group.members)] += group.extra // max(1, len(group.members))
         return Rows(rows[used], items[used], coefficients[used], np.array(needs), costs)
 
-    def coefficients(self, stop: int, cover: Mapping[int, int], need: int) -> tuple[Array, Array]:
-        """Return the items that are live at a stop, and their coefficients: sizes minus their parts of a cover.
+    def coefficients(self, point: int, cover: Mapping[int, int], need: int) -> tuple[Array, Array]:
+        """Return the items that are live at a point, and their coefficients: sizes minus their parts of a cover.
 
         A coefficient above the need of its row would weaken the relaxation.
         """
-        live = np.flatnonzero((self.first <= stop) & (self.last > stop))
+        live = np.flatnonzero((self.first <= point) & (self.last > point))
         less = np.array([cover.get(item, 0) for item in live.tolist()])
         return live, np.clip(self.sizes[live] - less, 0, need)
 
     def shown(self) -> Array:
-        """Return the stops that get a row: the worst stop of every few, to limit the number of rows."""
+        """Return the points that get a row: the worst point of every few, to limit the number of rows."""
         entries = int(np.maximum(self.last - self.first, 0).sum())
         several = -(-entries // _MOST_ENTRIES)
-        stops = np.arange(len(self.times))
+        points = np.arange(len(self.times))
         if several <= 1:
-            return stops
-        parts = np.array_split(stops, max(1, len(stops) // several))
+            return points
+        parts = np.array_split(points, max(1, len(points) // several))
         return np.array([part[np.argmax(self.excess[part])] for part in parts])
 
 
@@ -256,7 +356,7 @@ class SelectionProblem:
 # The search is depth first. Each node solves the relaxation from its parent's final state, rounds the solution up and
 # drops items that are not needed (sometimes a better choice), fixes the items whose reduced costs allow only one value,
 # and branches on the item with the least clear value in the relaxation. Branch and bound is strong if many items
-# compete at few stops; the sweep over time below is strong over many stops with few items each.
+# compete at few points; the sweep over time below is strong over many points with few items each.
 
 Spilled = NDArray[np.bool_]
 
@@ -366,48 +466,52 @@ class BranchAndBound:
             self.best, self.upper = spilled, lost
 
 
-# The stops of a selection problem, as input of the sweep over time.
+# The points of a selection problem, as input of the sweep over time.
 
 #: Maximum number of candidates that are compared pair by pair.
 _MOST_COMPARED = 2000
 
 
-def sweep_stops(problem: SelectionProblem, duals: Multipliers) -> list[Stop]:
-    """Return the stops in order of time, and one more after them for items that arrive later."""
+def sweep_points(problem: SelectionProblem, duals: Multipliers) -> list[TimePoint]:
+    """Return the points in order of time, and one more after them for items that arrive later."""
     arrivals: list[list[int]] = [[] for _ in range(len(problem.times) + 1)]
     firsts = problem.first.tolist()
-    # At each stop, the candidates that are the likeliest to be spilled come first.
+    # At each point, the candidates that are the likeliest to be spilled come first.
     for candidate in sorted(range(len(firsts)), key=duals.reduced.__getitem__):
         arrivals[firsts[candidate]].append(candidate)
     items = _items(problem, duals, list(itertools.chain.from_iterable(arrivals)))
-    gone: list[list[Item]] = [[] for _ in arrivals]
+    gone: list[list[KnapsackItem]] = [[] for _ in arrivals]
     for item, last in zip(items, problem.last.tolist(), strict=True):
         if item.bit:
             gone[last].append(item)
     prices = dict(zip(problem.shown().tolist(), duals.of_rows, strict=False))
-    stops = []
-    for stop, children in enumerate(problem.children):
-        excess, price = int(problem.excess[stop]), prices.get(stop, 0)
+    points = []
+    for point, children in enumerate(problem.children):
+        excess, price = int(problem.excess[point]), prices.get(point, 0)
         # Before an item is decided, enough bytes must be free for the items after it to cover the rest of the need.
         deciding, freed_before = [], excess
-        for candidate in reversed(arrivals[stop]):
+        for candidate in reversed(arrivals[point]):
             deciding.append(items[candidate]._replace(freed_before=freed_before))
             freed_before -= items[candidate].size
-        clipped: list[tuple[int, int]] = []
+        reductions: list[tuple[int, int]] = []
         if price:
-            live, coefficients = problem.coefficients(stop, problem.covers.get(stop, {}), problem.needs[stop])
+            live, coefficients = problem.coefficients(
+                point, problem.covers.get(point, {}), problem.needs[point]
+            )
             less = (problem.sizes[live] - coefficients).tolist()
-            clipped = [(1 << candidate, by) for candidate, by in zip(live.tolist(), less, strict=True) if by]
-        stops.append(
-            Stop(
-                gone[stop], deciding[::-1], excess + most_shared(children), children, price,
-                int(problem.needs[stop]), clipped,
+            reductions = [
+                (1 << candidate, by) for candidate, by in zip(live.tolist(), less, strict=True) if by
+            ]
+        points.append(
+            TimePoint(
+                gone[point], deciding[::-1], excess + most_shared(children), children, price,
+                int(problem.needs[point]), reductions,
             )
         )  # fmt: skip
-    return [*stops, Stop(gone[-1], [items[candidate] for candidate in arrivals[-1]], 0, (), 0, 0, ())]
+    return [*points, TimePoint(gone[-1], [items[candidate] for candidate in arrivals[-1]], 0, (), 0, 0, ())]
 
 
-def _items(problem: SelectionProblem, duals: Multipliers, order: Sequence[int]) -> list[Item]:
+def _items(problem: SelectionProblem, duals: Multipliers, order: Sequence[int]) -> list[KnapsackItem]:
     """Return the items of the candidates, by candidate index; ``order`` is the order in which they are decided."""
     rank = {candidate: bit_index for bit_index, candidate in enumerate(order)}
     hits, closes, required = [0] * len(order), [0] * len(order), [0] * len(order)
@@ -426,7 +530,7 @@ def _items(problem: SelectionProblem, duals: Multipliers, order: Sequence[int]) 
     live = (problem.last > problem.first).tolist()
     sizes, savings, after = problem.sizes.tolist(), problem.savings.tolist(), _spilled_before(problem, rank)
     return [
-        Item(
+        KnapsackItem(
             candidate, 1 << candidate if live[candidate] else 0, sizes[candidate] if live[candidate] else 0,
             savings[candidate], duals.reduced[candidate], after[candidate], hits[candidate], closes[candidate],
             required[candidate], group_bits[candidate], extras[candidate], 0,
@@ -449,7 +553,7 @@ def _spilled_before(problem: SelectionProblem, rank: Mapping[int, int]) -> list[
     rank_of = np.array([rank[candidate] for candidate in range(len(rank))], np.int64)
     masks = []
     for j in range(len(rank)):
-        # Items that have ended at the stop where j is decided are no longer in any state.
+        # Items that have ended at the point where j is decided are no longer in any state.
         worse = single & (starts <= starts[j]) & (ends >= ends[j]) & (problem.last > problem.first[j])
         worse &= (sizes >= sizes[j]) & (savings <= savings[j]) & (rank_of < rank_of[j])
         same = (starts == starts[j]) & (ends == ends[j]) & (sizes == sizes[j]) & (savings == savings[j])
@@ -460,11 +564,11 @@ def _spilled_before(problem: SelectionProblem, rank: Mapping[int, int]) -> list[
 
 # The sweep over time that finds the cheapest selection: dynamic programming with bounds.
 #
-# The stops are the overloaded times. At each stop the arriving items are decided one after another, keep or spill;
+# The points are the overloaded times. At each point the arriving items are decided one after another, keep or spill;
 # then enough bytes must be free. The future of a partial selection depends only on its spilled live items and on the
 # conflicts that it has hit: of two partial selections with equal ones the cheaper one is kept (a state). Each state
 # has a lower bound of all its completions, from Lagrange multipliers: it starts at the bound of the whole problem and
-# grows by every decision against a reduced cost and by the bytes freed beyond the need of a stop. A state whose bound
+# grows by every decision against a reduced cost and by the bytes freed beyond the need of a point. A state whose bound
 # exceeds the limit is dropped. At most ``width`` states continue; the lowest bound of the other states bounds the
 # error of the result.
 
@@ -475,8 +579,8 @@ Key = tuple[int, int]
 Link = tuple[int, "Link"] | None
 
 
-class Item(NamedTuple):
-    """A buffer to decide on. ``bit`` is its bit in the set of spilled items, 0 if it is live at no stop.
+class KnapsackItem(NamedTuple):
+    """A buffer to decide on. ``bit`` is its bit in the set of spilled items, 0 if it is live at no point.
 
     The item may be spilled only if all of ``after`` are spilled. Spilling loses ``cost``, and also ``extra`` if no
     other member of its group is spilled yet. ``hits`` are the bits of its conflicts and its group. ``closes`` are the
@@ -498,21 +602,21 @@ class Item(NamedTuple):
     freed_before: int
 
 
-class Stop(NamedTuple):
-    """An overloaded time, with the items ``gone`` and the ``arrivals`` since the previous stop.
+class TimePoint(NamedTuple):
+    """An overloaded time, with the items ``gone`` and the ``arrivals`` since the previous point.
 
     ``must_free`` is the number of bytes that spilled items and kept pairs must free; ``children`` and their parents
     are item numbers. The multiplier is the cost of a byte freed beyond ``need``; for this, each spilled item counts
-    its size minus its entry in ``clipped``.
+    its size minus its entry in ``reductions``.
     """
 
-    gone: Sequence[Item]
-    arrivals: Sequence[Item]
+    gone: Sequence[KnapsackItem]
+    arrivals: Sequence[KnapsackItem]
     must_free: int
     children: Sequence[Child]
     multiplier: int
     need: int
-    clipped: Sequence[tuple[int, int]]
+    reductions: Sequence[tuple[int, int]]
 
 
 class PartialSelection(NamedTuple):
@@ -532,23 +636,23 @@ class Swept(NamedTuple):
     steps: int
 
 
-def sweep(stops: Sequence[Stop], bound: int, limit: int, width: int) -> Swept:
+def sweep(points: Sequence[TimePoint], bound: int, limit: int, width: int) -> Swept:
     """Return the cheapest selection with a scaled bound of at most ``limit``; exact if no state was dropped."""
     states: dict[Key, PartialSelection] = {(0, 0): PartialSelection(bound, 0, 0, None)}
     dropped: int | None = None
     steps = 0
-    for stop in stops:
-        if stop.gone:
-            ended = sum(item.bit for item in stop.gone)
+    for point in points:
+        if point.gone:
+            ended = sum(item.bit for item in point.gone)
             before, states = states, {}
             # Of states that are equal after these items have ended, only the cheaper one is kept.
             for (mask, hit), state in before.items():
                 leaving = mask & ended
                 if leaving:
-                    freed = sum(item.size for item in stop.gone if item.bit & leaving)
+                    freed = sum(item.size for item in point.gone if item.bit & leaving)
                     state = state._replace(freed=state.freed - freed)
                 _keep_cheaper(states, (mask ^ leaving, hit), state)
-        for item in stop.arrivals:
+        for item in point.arrivals:
             steps += len(states)
             states = _decide(states, item, limit)
             if len(states) > width:
@@ -557,20 +661,20 @@ def sweep(stops: Sequence[Stop], bound: int, limit: int, width: int) -> Swept:
                 ranked = sorted(states.items(), key=lambda entry: entry[1].bound)
                 dropped = min(x for x in (dropped, ranked[width][1].bound) if x is not None)
                 states = dict(ranked[:width])
-        # States that free enough bytes at the stop, with the cost of bytes freed beyond the need.
+        # States that free enough bytes at the point, with the cost of bytes freed beyond the need.
         before, states = states, {}
         for (mask, hit), state in before.items():
             # Kept children share bytes with kept parents.
             sharing = [
                 child._replace(parents=tuple(parent for parent in child.parents if not mask >> parent & 1))
-                for child in stop.children
+                for child in point.children
                 if not mask >> child.item & 1
             ]
-            if state.freed + (most_shared(sharing) if sharing else 0) < stop.must_free:
+            if state.freed + (most_shared(sharing) if sharing else 0) < point.must_free:
                 continue
-            if stop.multiplier:
-                counted = state.freed - sum(less for bit, less in stop.clipped if mask & bit)
-                state = state._replace(bound=state.bound + stop.multiplier * (counted - stop.need))
+            if point.multiplier:
+                counted = state.freed - sum(less for bit, less in point.reductions if mask & bit)
+                state = state._replace(bound=state.bound + point.multiplier * (counted - point.need))
                 if state.bound > limit:
                     continue
             states[mask, hit] = state
@@ -578,7 +682,9 @@ def sweep(stops: Sequence[Stop], bound: int, limit: int, width: int) -> Swept:
     return Swept(best, dropped, steps)
 
 
-def _decide(states: dict[Key, PartialSelection], item: Item, limit: int) -> dict[Key, PartialSelection]:
+def _decide(
+    states: dict[Key, PartialSelection], item: KnapsackItem, limit: int
+) -> dict[Key, PartialSelection]:
     """Return every state with the item kept and with the item spilled."""
     decided: dict[Key, PartialSelection] = {}
     for (mask, hit), state in states.items():

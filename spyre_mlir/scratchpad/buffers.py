@@ -197,7 +197,24 @@ def check_buffers(buffers: Sequence[LifetimeBoundBuffer]) -> Mapping[str, Lifeti
         missing = next((name for name in buffer.in_place_parents if name not in named), None)
         if missing is not None:
             raise PlanError(f"Buffer '{buffer.name}' is in place of '{missing}', which is not a buffer.")
-    _check_cycles(named)
+    # Check that parents have no cycles, depth first without recursion: chains are as long as programs.
+    acyclic: set[str] = set()
+    for start in named:
+        path: dict[str, None] = {}
+        stack = [(start, iter(named[start].in_place_parents))]
+        while stack:
+            name, parents = stack[-1]
+            path[name] = None
+            parent = next((candidate for candidate in parents if candidate not in acyclic), None)
+            if parent is None:
+                acyclic.add(name)
+                path.pop(name)
+                stack.pop()
+            elif parent in path:
+                circle = [*list(path)[list(path).index(parent) :], parent]
+                raise PlanError(f"In-place parents form a cycle: {' -> '.join(circle)}.")
+            else:
+                stack.append((parent, iter(named[parent].in_place_parents)))
     return named
 
 
@@ -219,24 +236,3 @@ def _problem(buffer: LifetimeBoundBuffer) -> str | None:
     if buffer.traffic_if_spilled < 0 or buffer.traffic_if_placed < 0:
         return "has negative traffic"
     return None
-
-
-def _check_cycles(named: Mapping[str, LifetimeBoundBuffer]) -> None:
-    """Check that parents have no cycles, depth first without recursion: chains are as long as programs."""
-    acyclic: set[str] = set()
-    for start in named:
-        path: dict[str, None] = {}
-        stack = [(start, iter(named[start].in_place_parents))]
-        while stack:
-            name, parents = stack[-1]
-            path[name] = None
-            parent = next((candidate for candidate in parents if candidate not in acyclic), None)
-            if parent is None:
-                acyclic.add(name)
-                path.pop(name)
-                stack.pop()
-            elif parent in path:
-                circle = [*list(path)[list(path).index(parent) :], parent]
-                raise PlanError(f"In-place parents form a cycle: {' -> '.join(circle)}.")
-            else:
-                stack.append((parent, iter(named[parent].in_place_parents)))

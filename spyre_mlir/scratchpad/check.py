@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError, check_buffers
-from spyre_mlir.scratchpad.memory_plan import MemoryPlan, Residency, SpillAndReloadPlan
+from spyre_mlir.scratchpad.solver import MemoryPlan, Residency, SpillAndReloadPlan
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,9 @@ class Evicted(Reason, title="evicted", sentence="it was written back to device m
 
 
 class CrossesBundles(
-    Reason, title="lives over the end of a bundle", sentence="the contents of LX do not reach the next bundle"
+    Reason,
+    title="is live across the end of a bundle",
+    sentence="the contents of LX do not reach the next bundle",
 ):
     """Operations of several bundles access the buffer."""
 

@@ -105,7 +105,7 @@ class Instance:
 
     @functools.cached_property
     def times(self) -> Array:
-        """The times at which buffers begin, ascending. The load is highest at one of these times."""
+        """The times at which buffers begin, ascending; the load is highest at one of these times."""
         return distinct(self.starts)
 
     @functools.cached_property

@@ -7,7 +7,7 @@ The searches are imported on use: the heuristics place the buffers of most progr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -222,7 +222,6 @@ class _PortfolioSearch:
 
     def _select_and_pack(self) -> None:
         """Pack selections of rising loss; the bound rises with them until one is given up."""
-        from spyre_mlir.optimization.infeasible_subset import infeasible_subset
         from spyre_mlir.scratchpad.buffer_selection import select
 
         conflicts: list[list[int]] = []
@@ -300,3 +299,27 @@ class _PortfolioSearch:
             if len(fitted) == len(members):
                 return False
         return self.packing_left > 0 and self._pack(members, NODES_OF_CONFLICT)[1]
+
+
+#: Maximum number of queries for one set.
+_MOST_QUESTIONS = 64
+
+
+def infeasible_subset(members: list[int], is_infeasible: Callable[[list[int]], bool]) -> list[int]:
+    """Return a subset of ``members`` (ascending, so in order of time) that is also infeasible.
+
+    Removes runs of members, long runs first, if ``is_infeasible`` returns that the rest is proven infeasible. Without
+    a proof the members stay, so the result is not always minimal.
+    """
+    subset, run, questions = members, len(members) // 2, 0
+    while run and questions < _MOST_QUESTIONS:
+        begin = 0
+        while begin < len(subset) and questions < _MOST_QUESTIONS:
+            rest = subset[:begin] + subset[begin + run :]
+            questions += 1
+            if rest and is_infeasible(rest):
+                subset = rest
+            else:
+                begin += run
+        run = min(run, len(subset)) // 2
+    return subset

@@ -16,7 +16,94 @@ from spyre_mlir.optimization.bipartite import Child
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.instance import Instance, shared_bytes
-from spyre_mlir.scratchpad.memory_plan import MemoryPlan
+
+# Results of memory planners: addresses, reasons of buffers without an address, and a bound of the traffic.
+
+
+class Bounded:
+    """A plan with its ``traffic`` and a lower ``bound`` of the traffic of any plan, in bytes of device memory."""
+
+    traffic: int
+    bound: int
+
+    @property
+    def gap(self) -> int:
+        """Maximum bytes of traffic that a better plan could save."""
+        return self.traffic - self.bound
+
+    @property
+    def proven(self) -> bool:
+        """Return whether no plan moves less."""
+        return self.gap == 0
+
+
+@dataclass(frozen=True)
+class MemoryPlan(Bounded):
+    """The plan of some buffers in one memory.
+
+    Attributes:
+        solver: The name of the solver.
+        addresses: The addresses in bytes of the placed buffers, by name.
+        spilled: The reasons of all other buffers, by name.
+        traffic: Bytes of device memory that all buffers move under this plan.
+        bound: No plan with one address per buffer moves fewer bytes.
+        peak: The end of the highest buffer, in bytes.
+        load: The largest sum of the sizes of placed buffers that are live together: no plan of them has a lower peak.
+        work: The number of search steps, which is equal on every machine, unlike a time.
+    """
+
+    solver: str
+    addresses: Mapping[str, int]
+    spilled: Mapping[str, str]
+    traffic: int
+    bound: int
+    peak: int
+    load: int
+    work: int = 0
+
+
+@dataclass(frozen=True)
+class Residency:
+    """A buffer at one address from one of its uses to another.
+
+    Attributes:
+        buffer: The name of the buffer.
+        first: The position of the first of these uses.
+        last: The position of the last of these uses.
+        address: The address in bytes.
+    """
+
+    buffer: str
+    first: int
+    last: int
+    address: int
+
+
+@dataclass(frozen=True)
+class SpillAndReloadPlan(Bounded):
+    """A plan of some buffers in one memory that may spill and reload them.
+
+    ``traffic`` is the sum over all uses, except uses that end a gap inside of a residency. If a buffer has a single
+    residency from the first use to the last, the first use moves ``traffic_if_placed``, if this is less.
+
+    Attributes:
+        residencies: Buffers at addresses, in order of time; residencies of one buffer do not touch.
+        traffic: Bytes of device memory that all buffers move.
+        bound: No plan, with or without reloads, moves fewer bytes.
+        peak: The end of the highest residency, in bytes.
+        work: The steps of searches.
+    """
+
+    residencies: tuple[Residency, ...]
+    traffic: int
+    bound: int
+    peak: int
+    work: int = 0
+
+    def of(self, buffer: str) -> list[Residency]:
+        """Return the residencies of a ``buffer``, by its name, in order of time."""
+        return [residency for residency in self.residencies if residency.buffer == buffer]
+
 
 REGISTRIES["layout_solver"].error = PlanError
 
@@ -64,16 +151,16 @@ class MemoryPlanSolver(Algorithm):
             PlanError: The buffers are invalid, or a user-defined solver returns an invalid result.
         """
         instance = Instance.of(buffers, space)
-        able = instance.subset(self.able(instance))
-        placement = self._placement(able)
+        eligible = instance.subset(self.eligible(instance))
+        placement = self._placement(eligible)
         # In the order of the buffers, not of the search, so that equal plans have equal texts.
-        placed = np.zeros(len(able), bool)
+        placed = np.zeros(len(eligible), bool)
         placed[list(placement.addresses)] = True
         addresses = {
-            able.buffers[index].name: int(placement.addresses[index])
+            eligible.buffers[index].name: int(placement.addresses[index])
             for index in np.flatnonzero(placed).tolist()
         }
-        better_reasons = {able.buffers[index].name: reason for index, reason in placement.reasons.items()}
+        better_reasons = {eligible.buffers[index].name: reason for index, reason in placement.reasons.items()}
         spilled, least = {}, 0
         for buffer, fits in zip(instance.buffers, instance.fits, strict=True):
             # The least traffic is the traffic of a plan that places every buffer that fits alone and saves traffic.
@@ -82,7 +169,7 @@ class MemoryPlanSolver(Algorithm):
                 lost = better_reasons.get(buffer.name, LOST) if buffer.saving > 0 else SAVES_NOTHING
                 spilled[buffer.name] = lost if fits else TOO_LARGE
         traffic = sum(_traffic(buffer, buffer.name in addresses) for buffer in instance.buffers)
-        ends = (int(address + able.sizes[index]) for index, address in placement.addresses.items())
+        ends = (int(address + eligible.sizes[index]) for index, address in placement.addresses.items())
         return MemoryPlan(
             solver=self.name,
             addresses=addresses,
@@ -90,23 +177,23 @@ class MemoryPlanSolver(Algorithm):
             traffic=traffic,
             bound=min(least + placement.bound, traffic),
             peak=max(ends, default=0),
-            load=int(able.load_of(placed).max(initial=0)),
+            load=int(eligible.load_of(placed).max(initial=0)),
             work=placement.work,
         )
 
-    def _placement(self, able: Instance) -> Placement:
+    def _placement(self, eligible: Instance) -> Placement:
         """Return the result of ``place`` after a check of its types; ``check_plan`` checks the addresses."""
         if not self.is_foreign():
-            return self.place(able)
-        problem = f"{len(able)} buffers in {able.space.capacity} bytes"
+            return self.place(eligible)
+        problem = f"{len(eligible)} buffers in {eligible.space.capacity} bytes"
         with self.guarded(problem):
-            placement = self.place(able)
+            placement = self.place(eligible)
         if not isinstance(placement, Placement) or not isinstance(placement.addresses, Mapping):
             self.reject(
                 f"it must be a 'Placement' with a mapping of addresses, not {placement!r:.60}", problem
             )
         for index, address in placement.addresses.items():
-            if not is_integer(index) or not 0 <= index < len(able):
+            if not is_integer(index) or not 0 <= index < len(eligible):
                 self.reject(f"{index!r:.60} is not the index of a buffer", problem)
             if not is_integer(address) or address < 0:
                 self.reject(f"the address of buffer {index} is {address!r:.60}", problem)
@@ -114,7 +201,7 @@ class MemoryPlanSolver(Algorithm):
             self.checked_number(getattr(placement, noun), f"the {noun}", problem)
         return placement
 
-    def able(self, instance: Instance) -> list[int]:
+    def eligible(self, instance: Instance) -> list[int]:
         """Return the buffers of an ``instance`` that ``place`` gets, by rising index."""
         return np.flatnonzero(instance.fits & (instance.savings > 0)).tolist()
 

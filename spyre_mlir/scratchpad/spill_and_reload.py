@@ -21,14 +21,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.optimization.infeasible_subset import infeasible_subset
 from spyre_mlir.records import dataclass
 from spyre_mlir.scratchpad.buffer_selection import Group, select
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.in_place_packing import pack
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.memory_plan import Residency, SpillAndReloadPlan
-from spyre_mlir.scratchpad.portfolio import NODES_OF_CONFLICT, STEPS_OF_SELECTION, PortfolioSolver
+from spyre_mlir.scratchpad.portfolio import (
+    NODES_OF_CONFLICT,
+    STEPS_OF_SELECTION,
+    PortfolioSolver,
+    infeasible_subset,
+)
+from spyre_mlir.scratchpad.solver import Residency, SpillAndReloadPlan
 
 
 @dataclass(frozen=True)
@@ -95,12 +99,12 @@ def gap_instance(instance: Instance, gaps: Sequence[Gap]) -> Instance:
             parents.append((index[gap.buffer, gap.number - 1],))
             continue
         buffer = instance.buffers[gap.buffer]
-        able = []
+        eligible = []
         for parent in (number[name] for name in buffer.in_place_parents):
             single = instance.buffers[parent].copies == buffer.copies == 1
             if single and instance.sizes[gap.buffer] <= instance.sizes[parent]:
-                able += ending.get((parent, gap.start), ())
-        parents.append(tuple(able))
+                eligible += ending.get((parent, gap.start), ())
+        parents.append(tuple(eligible))
     gap_index = np.array([gap.buffer for gap in gaps], np.int64)
     return Instance(
         tuple(instance.buffers[gap.buffer] for gap in gaps), instance.space, starts=np.array([gap.start for gap in

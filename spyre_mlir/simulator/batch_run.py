@@ -28,9 +28,18 @@ from spyre_mlir.simulator.access import (
     element_text,
 )
 from spyre_mlir.simulator.boxes import StridedWindow, slice_range
-from spyre_mlir.simulator.compute import Work, combine_partials, compute
 from spyre_mlir.simulator.memory import HOST, PARTIAL, POISON, POISON_BYTE, AddressSpace, CoreViews, spread
-from spyre_mlir.simulator.plan import CoreBatch, MaskedRange, Plan, SplitForm, masked_ranges, single_batch
+from spyre_mlir.simulator.plan import (
+    CoreBatch,
+    MaskedRange,
+    Plan,
+    SplitForm,
+    Work,
+    combine_partials,
+    compute,
+    masked_ranges,
+    single_batch,
+)
 from spyre_mlir.simulator.ranges import RangeCheck, check_bytes, check_integers, check_sum
 from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.simulator.workers import compiled, run_tasks
@@ -357,7 +366,10 @@ class OperandReader:
         if self._kept is not None and key in self._kept:
             bits = self._kept[key].bits()
             return bits if batch.split else self._kept[key].merged(bits)
-        views = self._views(k, batch, cores)
+        places = list(dict.fromkeys(self._places[k][core] for core in cores))
+        window = batch.split.windows[k] if batch.split else self._inputs[k].boxes[cores[0]].read_window
+        raw = FORMATS[self._plan.design.operands[k].data_format].raw
+        views = CoreViews(self._memories[k], window, places, raw)
         if self._kept is not None:
             self._kept[key] = views.keep()
         tags = (self._inputs[k].region.tag, HOST)
@@ -372,12 +384,6 @@ class OperandReader:
         if plain is not None:
             return plain
         return self._by_core(k, cores, self._bits(k, batch, cores, []))
-
-    def _views(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> CoreViews:
-        places = list(dict.fromkeys(self._places[k][core] for core in cores))
-        window = batch.split.windows[k] if batch.split else self._inputs[k].boxes[cores[0]].read_window
-        raw = FORMATS[self._plan.design.operands[k].data_format].raw
-        return CoreViews(self._memories[k], window, places, raw)
 
     def _load_key(self, k: int, batch: CoreBatch, cores: Sequence[int]) -> _LoadKey | None:
         operand, places = self._inputs[k], self._places[k]

@@ -188,7 +188,7 @@ def make_box(
     steps = tuple(strides.get(label, 0) * bytes_ for label in labels)
     # The axes that a stick holds elements of, with their count and the bytes between neighbours.
     slots, stride = {}, bytes_
-    for label, count in (*operand.beside.items(), (operand.stick_dim, operand.stick_elements)):
+    for label, count in (*operand.other_elements.items(), (operand.stick_dim, operand.stick_elements)):
         slots[labels.index(label)] = (count, stride)
         stride *= count
     inside = tuple(slots.items())

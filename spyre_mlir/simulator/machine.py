@@ -41,7 +41,15 @@ from spyre_mlir.bundle.transfer import (
     part_of,
 )
 from spyre_mlir.records import dataclass
-from spyre_mlir.simulator.access import Access, OperandAccesses, access_error, resolve, rows_bytes
+from spyre_mlir.simulator.access import (
+    Access,
+    OperandAccesses,
+    access_error,
+    relayout,
+    relayout_again,
+    resolve,
+    rows_bytes,
+)
 from spyre_mlir.simulator.batch_run import BatchRun, ResultWriter
 from spyre_mlir.simulator.memory import (
     HOST,
@@ -56,7 +64,6 @@ from spyre_mlir.simulator.memory import (
 )
 from spyre_mlir.simulator.plan import Plan, make_plan
 from spyre_mlir.simulator.ranges import RangeCheck, RangeLoss
-from spyre_mlir.simulator.ring_transfers import relayout, relayout_again
 from spyre_mlir.simulator.run_outcome import (
     ExecuteStatistics,
     IntegerRangeError,
@@ -145,7 +152,9 @@ class Machine:
             if image is not None:
                 load = functools.partial(load_image, address=0, argument=argument, image=image)
             elif name not in arrays:
-                raise SimulationError("argument", "no array was given for this input.", tensor=name)
+                raise SimulationError(
+                    "argument", "no array was given for this input; give an array with its name.", tensor=name
+                )
             else:
                 array = np.asarray(arrays[name])
                 check_array(argument, array)
@@ -268,10 +277,22 @@ class Machine:
         return self.values[name]
 
     def _execute(self, statement: Execute, index: int) -> None:
+        """Run one execute: plan its design on first use, run all cores, and add the bytes to the statistics."""
         design = self.bundle.designs.get(statement.filename)
         if design is None:
             raise SimulationError("design", f"the bundle has no file '{statement.filename}'.")
-        regions = self._regions(design, index)
+        uses = self.bundle.manifest.uses
+        # A manifest that is too short gets the error below and not an IndexError.
+        names = uses[index] if index < len(uses) else ()
+        if len(names) != len(design.operands):
+            text = f"the manifest names {len(names)} buffers for its {len(design.operands)} operands."
+            raise SimulationError("manifest", text, design=design)
+        for name in names:
+            if name not in self.space.regions:
+                raise SimulationError(
+                    "manifest", "the manifest does not describe this buffer.", design=design, tensor=name
+                )
+        regions = tuple(self.space.regions[name] for name in names)
         # Layers share designs, and calls of a program share its bundle.
         plan = self.plans.get(statement.filename)
         if plan is None or plan.design is not design:
@@ -310,20 +331,6 @@ class Machine:
                 text = f"symbol {symbol} is bound to two addresses."
                 raise SimulationError("symbol", text, design=design, address=address)
         return symbols
-
-    def _regions(self, design: Design, index: int) -> tuple[AddressRange, ...]:
-        uses = self.bundle.manifest.uses
-        # A manifest that is too short gets the error below and not an IndexError.
-        names = uses[index] if index < len(uses) else ()
-        if len(names) != len(design.operands):
-            text = f"the manifest names {len(names)} buffers for its {len(design.operands)} operands."
-            raise SimulationError("manifest", text, design=design)
-        for name in names:
-            if name not in self.space.regions:
-                raise SimulationError(
-                    "manifest", "the manifest does not describe this buffer.", design=design, tensor=name
-                )
-        return tuple(self.space.regions[name] for name in names)
 
 
 # Values of the parameters of a bundle that are not addresses: indices that the host reads in arguments.

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.model import KernelArgument, Manifest
 from spyre_mlir.records import dataclass
-from spyre_mlir.simulator.compute import compute
-from spyre_mlir.simulator.plan import Plan
+from spyre_mlir.simulator.plan import Plan, compute
 from spyre_mlir.simulator.run_outcome import IntegerRangeError, SimulationError
 from spyre_mlir.target.formats import BFLOAT16_MAX, BIT_TRUE, FP16_MAX, IEEE, TOLERANCE, Numerics
 from spyre_mlir.target.ops import DL16, FP32, Kind

@@ -13,7 +13,9 @@ from spyre_mlir.records import dataclass
 
 @dataclass
 class ExecuteStatistics:
-    """One `sdsc_execute` of the bundle, summed over its runs. Bytes are padded device bytes of HBM operands.
+    """One `sdsc_execute` of the bundle, summed over its runs.
+
+    Bytes are padded device bytes of HBM operands.
 
     Attributes:
         index: The index of the execute in the program.

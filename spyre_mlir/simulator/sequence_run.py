@@ -51,7 +51,7 @@ def run(
     lx_backend_fraction: float | None = None,
     images: Images | None = None,
 ) -> Result:
-    """Execute a bundle on host arrays. Run-time sizes follow from the arrays.
+    """Execute a bundle on host arrays, whose shapes determine the run-time sizes.
 
     Args:
         bundle: The bundle.
@@ -137,7 +137,16 @@ def _run(
 ) -> tuple[list[Result], list[Machine]]:
     """Return the results of an ordinary run, in which everything is checked, and the machines of the bundles."""
     sequence = [replace(entry, bundle=at_arrays(entry.bundle, entry.arrays)) for entry in sequence]
-    _check_order([entry.bundle for entry in sequence])
+    # Check that each bundle with expected buffers follows a bundle, which is non-terminal if the buffers are
+    # in LX.
+    bundles = [entry.bundle for entry in sequence]
+    require_first(bundles[0].manifest)
+    for before, bundle in itertools.pairwise(bundles):
+        bases = {buffer.name: buffer.base for buffer in bundle.manifest.buffers}
+        for resident in bundle.manifest.expects:
+            if bases.get(resident.buffer) == LX and not before.manifest.non_terminal:
+                text = "a bundle expects this buffer in LX, but the previous bundle is terminal."
+                raise SimulationError("resident", text, tensor=resident.buffer)
     keep_freed_memory()
     target = sequence[0].bundle.target
     space = AddressSpace(
@@ -179,17 +188,6 @@ def require_first(manifest: Manifest) -> None:
             f"the bundle expects buffers of the previous bundle ({names}); run the program that contains it."
         )
         raise SimulationError("resident", text)
-
-
-def _check_order(bundles: Sequence[Bundle]) -> None:
-    """Check that each bundle with expected buffers follows a bundle, which is non-terminal if the buffers are in LX."""
-    require_first(bundles[0].manifest)
-    for before, bundle in itertools.pairwise(bundles):
-        bases = {buffer.name: buffer.base for buffer in bundle.manifest.buffers}
-        for resident in bundle.manifest.expects:
-            if bases.get(resident.buffer) == LX and not before.manifest.non_terminal:
-                text = "a bundle expects this buffer in LX, but the previous bundle is terminal."
-                raise SimulationError("resident", text, tensor=resident.buffer)
 
 
 def _allocate(machines: Sequence[Machine], space: AddressSpace) -> None:

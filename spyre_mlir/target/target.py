@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from spyre_mlir.errors import CompileError
+from spyre_mlir.errors import CompileError, with_suggestion
 from spyre_mlir.files import read_text
 from spyre_mlir.records import dataclass, hash_once
 
@@ -166,7 +166,12 @@ class Target:
         Raises:
             CompileError: The file does not describe a device; the message names the file and the field.
         """
-        return cls.of_text(read_text(path, _MAX_FILE_BYTES), path)
+        try:
+            text = read_text(path, _MAX_FILE_BYTES)
+        except CompileError as error:
+            remedy = "a device is the path of a TOML file (docs/devices.md)"
+            raise CompileError(f"{error.message.removesuffix('.')}; {remedy}.", error.location) from None
+        return cls.of_text(text, path)
 
     @classmethod
     def of_text(cls, text: str, source: str) -> Self:
@@ -387,27 +392,30 @@ def _paths() -> dict[str, str]:
 def _fields_of(sections: Sections, source: str) -> dict[str, Any]:
     """Return the fields of ``Target`` from the tables of a device file; ``CompileError`` for unknown keys."""
     hints = typing.get_type_hints(Target)
-    values, known = {}, {}
+    known: dict[str, list[str]] = {}
     for name, path in _paths().items():
         section, _, key = path.partition(".")
-        table = sections.get(section)
-        if not isinstance(table, Mapping):
+        known.setdefault(section, []).extend([key] if key else typing.get_type_hints(hints[name]))
+    # Unknown keys first: a misspelt key is also a missing one.
+    refuse_unknown(sections, list(known), "", source)
+    for section, keys in known.items():
+        if not isinstance(sections.get(section), Mapping):
             raise CompileError(f"The device has no section [{section}].", source)
+        refuse_unknown(sections[section], keys, f"{section}.", source)
+    values = {}
+    for name, path in _paths().items():
+        section, _, key = path.partition(".")
+        table = sections[section]
         if key:
-            known.setdefault(section, []).append(key)
             values[name] = value_of(hints[name], table, key, path, source)
         else:
             parts = typing.get_type_hints(hints[name])
-            known[section] = list(parts)
             values[name] = hints[name](
                 **{
                     part: value_of(kind, table, part, f"{section}.{part}", source)
                     for part, kind in parts.items()
                 }
             )
-    refuse_unknown(sections, list(known), "", source)
-    for section, keys in known.items():
-        refuse_unknown(sections[section], keys, f"{section}.", source)
     return values
 
 
@@ -502,8 +510,8 @@ def refuse_unknown(table: Sections, known: list[str], prefix: str, source: str) 
     """Raise ``CompileError`` for a key that is not ``known``."""
     unknown = next((key for key in table if key not in known), None)
     if unknown is not None:
-        names = ", ".join(known)
-        raise CompileError(f"The device has an unknown field {prefix}{unknown}; known are {names}.", source)
+        sentence = f"The device has an unknown field {prefix}{unknown}; known are {', '.join(known)}."
+        raise CompileError(with_suggestion(sentence, unknown, known), source)
 
 
 def value_of(kind: Any, table: Sections, key: str, path: str, source: str) -> Any:
@@ -514,8 +522,8 @@ def value_of(kind: Any, table: Sections, key: str, path: str, source: str) -> An
     if value is None:
         nouns = {
             bool: "true or false",
-            int: f"an integer of at most {_MAX_NUMBER},",
-            float: f"a number, 0 or of {_MIN_NUMBER:g} to {_MAX_NUMBER:.3g},",
+            int: f"an integer of at most {_MAX_NUMBER}",
+            float: f"a number, 0 or of {_MIN_NUMBER:g} to {_MAX_NUMBER:.3g}",
             str: "a text",
         }
         noun, entries = nouns.get(kind), typing.get_args(kind)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from spyre_mlir import eager_mode
 from spyre_mlir.bundle.model import Transfer
 from spyre_mlir.bundle.transfer import filled_parts, from_raw, to_raw
-from spyre_mlir.errors import CompileError, UnsupportedDtypeError
+from spyre_mlir.errors import CompileError, UnsupportedDtypeError, first_sentence, kind_of
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.layout.host_transfer import dma_tuples
 from spyre_mlir.layout.requests import LayoutRequest
@@ -374,7 +374,9 @@ def restickify(tensor: DeviceTensor, stick_dims: Sequence[int]) -> DeviceTensor:
         CompileError: The value is not a device tensor, or the layout is not possible.
     """
     if not isinstance(tensor, DeviceTensor):
-        raise CompileError(f"Only a tensor on the device is restickified, not a {type(tensor).__name__}.")
+        raise CompileError(
+            f"Only a tensor on the device is restickified, not {kind_of(tensor)}; transfer it with to_device first."
+        )
     return eager().restickify(tensor, stick_dims=stick_dims)
 
 
@@ -451,8 +453,9 @@ def _host_array(array: Any, dtype: Any, has_layout: bool = True) -> tuple[NDArra
             array, dtype = _of_torch(array.detach().cpu().resolve_neg(), dtype)
         host = np.asarray(array)
     except (ValueError, TypeError, RuntimeError) as error:
+        reason = first_sentence(error)
         raise CompileError(
-            f"The value is not an array that the device accepts: {str(error).rstrip('.')}."
+            f"The value is not an array that the device accepts: {reason}; give a tensor or an array."
         ) from error
     dtype = host.dtype.name if dtype is None else dtype_name(dtype)
     if has_layout:

@@ -65,15 +65,20 @@ def steps_to(shape: Sequence[int], view: StridedView) -> tuple[ViewStep, ...]:
 
 
 def _dims_of(whole: StridedView, view: StridedView) -> dict[int, int]:
-    """Map dims of a dense tensor to the dims of a view that step along them, each at most once."""
+    """Map dims of a dense tensor to the dims of a view that step along them, each at most once.
+
+    A dim of size 1 keeps its stride, from which PyTorch's kernels decide the strides of their results.
+    """
     dims: dict[int, int] = {}
     for index, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
         fits = (
             dim
             for dim, unit in enumerate(whole.strides)
-            if dim not in dims and whole.shape[dim] > 1 and stride >= unit and stride % unit == 0
+            if dim not in dims
+            and (whole.shape[dim] > 1) == (size > 1)
+            and (stride >= unit and stride % unit == 0 if size > 1 else stride == unit)
         )
-        if size > 1 and stride and (dim := next(fits, None)) is not None:
+        if stride and (dim := next(fits, None)) is not None:
             dims[dim] = index
     return dims
 

@@ -5,6 +5,18 @@ A hint names dims and the number of tiles for each dim. The id of a hint is a po
 hint has a larger id than the hints around it. The hints around an operation become a nest of loops, each over an
 iteration dim of the operation.
 
+1. ``HintTree`` collects the nesting: a hint has the same outer hints around all of its operations.
+2. ``name_tiles`` computes the tile extent of each name. A name may be one of several factors of an iteration dim, so
+   a tile has a unit, the least number of elements that are whole sticks of the dim (``stick_unit``).
+3. ``tiled_loops`` returns the nest of an operation: the requested loops over dims that the operation has, in the order
+   of the hints, with loops over reduced dims innermost, so that each tile of a result is finished before the next.
+4. ``dim_splits`` divides a dim that contains a tiled name as an inner factor; the loops then tile the new dims.
+
+Invariant: adjacent operations have loops of the same names (``3.M``) if one loop can run both, so that
+``coarse-tiling`` joins loops by their names alone. All functions take linear time in the number of hints and dims.
+A hint that contradicts the program is a ``HintError``; a
+hint that only cannot be followed in one operation (``why_whole``) is a warning.
+
 Source: working-set reduction, "Working set reduction hints" and "Intermediate representation".
 """
 
@@ -16,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from fractions import Fraction
 
+from spyre_mlir.errors import counted
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 
@@ -26,10 +39,11 @@ class HintError(ValueError):
 
 @dataclass(frozen=True)
 class Hint:
-    """``with spyre_hint(tiles={"M": 8})``: ``tiles`` are (dim, count) in the order of the source."""
+    """``with spyre_hint(tiles={"M": 8}, work_div={"N": 2})``: (dim, count) of tiled and of divided dims, in order."""
 
     id: int
-    tiles: tuple[tuple[str, int], ...]
+    tiles: tuple[tuple[str, int], ...] = ()
+    slices: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,6 +120,42 @@ class HintTree:
                 raise HintError(f"hint {hint.id} is inside of {here} here and of {elsewhere} elsewhere")
 
 
+def divided_slices(
+    hints: Sequence[Hint],
+    iteration: NamedIteration,
+    sizes: Mapping[str, int],
+    loops: Sequence[TiledLoop],
+    cores: int,
+) -> tuple[int, ...] | None:
+    """Return the slices of each dim that hints request for one tile; None if they do not request any.
+
+    An inner hint replaces the count of an outer hint for a name. A dim without a count is in one slice. Raises
+    ``HintError`` if a name is undeclared, or if the slices are not equal or not possible on this number of cores.
+    """
+    counts = {name: count for hint in hints for name, count in hint.slices}
+    unknown = next((name for name in counts if name not in sizes), None)
+    if unknown is not None:
+        raise HintError(f"a hint divides '{unknown}', which is not declared")
+    slices = {iteration.dims_of(name)[0]: count for name, count in counts.items() if iteration.dims_of(name)}
+    what = "the hints divide this operation into " + " x ".join(map(str, slices.values())) + " slices"
+    reduced = [dim for dim in slices if dim in iteration.reduced and slices[dim] > 1]
+    if len(reduced) > 1:
+        raise HintError(
+            f"{what}, of which {len(reduced)} dims are reduction dimensions; divide at most one of these"
+        )
+    if math.prod(slices.values()) > cores:
+        raise HintError(f"{what}, which exceeds SENCORES, the {cores} cores of the target")
+    for dim, count in slices.items():
+        size, stick = iteration.sizes[dim], iteration.sticks.get(dim, 1)
+        units = math.ceil(math.prod(loop.part(size) for loop in loops if loop.dim == dim) * size / stick)
+        if units % count:
+            raise HintError(
+                f"{what}, but iteration dim {dim} of {counted(units, 'element' if stick == 1 else 'stick')} is not "
+                f"evenly divisible by {count}"
+            )
+    return tuple(slices.get(dim, 1) for dim in range(len(iteration.dims))) if slices else None
+
+
 def check_dims(iteration: NamedIteration, sizes: Mapping[str, int]) -> None:
     """Raise ``HintError`` if the names of an iteration dim are not declared or do not divide its size."""
     for dim, (names, size) in enumerate(zip(iteration.dims, iteration.sizes, strict=True)):
@@ -175,7 +225,11 @@ def tiled_loops(
     for hint, name, count in requests:
         what = f"hint {hint.id} cuts '{name}'"
         if name not in sizes:
-            declared = f"declared are {_listed(sizes)}" if sizes else "no dim is declared"
+            declared = (
+                f"declared are {_listed(sizes)}"
+                if sizes
+                else "no dim is declared; declare_tensor_dim declares one"
+            )
             raise HintError(f"{what} into {count} tiles, but {declared}")
         what = f"{what} of {sizes[name]} elements into {count} tiles"
         outer = tiled.setdefault(name, hint)

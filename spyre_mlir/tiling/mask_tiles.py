@@ -96,6 +96,7 @@ class MaskTiles:
 
     @property
     def rows(self) -> int:
+        """Number of rows of the mask, over all outer dims."""
         return math.prod(self.runs.shape[:-1])
 
     @property

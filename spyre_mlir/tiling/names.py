@@ -16,7 +16,7 @@ import itertools
 import math
 from collections.abc import Iterable, Sequence
 
-from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose, ViewTransform
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Slide, Transpose, ViewTransform
 from spyre_mlir.records import dataclass
 
 
@@ -151,6 +151,16 @@ def viewed(step: ViewTransform, names: Names) -> Names:
         return tuple(expanded.get(dim, ()) for dim in range(len(step.shape)))
     if isinstance(step, Collapse):
         return tuple(merged(names[dim] for dim in group) for group in step.groups)
+    if isinstance(step, Slide):
+        slid: list[DigitRun] = []
+        for dim, parts in enumerate(names):
+            if dim not in step.dims:
+                slid.append(parts)
+                continue
+            # Windows overlap, so neither dim counts through the named dim.
+            sizes = step.sizes[step.dims.index(dim)]
+            slid += [unnamed(size, "windows slide over it", mentioned(parts)) for size in sizes]
+        return tuple(slid)
     assert isinstance(step, Slice)
     sliced, moving = [], {dim for dim, _ in step.moves}
     for dim, parts in enumerate(names):

@@ -61,7 +61,7 @@ class TilingProblem:
 
 
 class TilingChoice(Algorithm):
-    """Choice of the loops that the compiler inserts around operations automatically. Hinted operations are excluded."""
+    """Choice of the loops that the compiler inserts around operations without hints."""
 
     registry: ClassVar[Registry[TilingChoice]] = REGISTRIES["tiling"]
 

@@ -252,6 +252,7 @@ class _Engines:
     # -- jobs ------------------------------------------------------------------------------------------
 
     def _job(self, job: Job) -> None:
+        """Append the event of a job: when its loads, body, ring transfer and stores begin and end."""
         begun, waited, streamed = self._loads(job)
         body = max(self.cores, waited)
         outgoing = job.store + job.turnaround

@@ -132,11 +132,12 @@ class ArgumentParser(argparse.ArgumentParser):
         super().__init__(prog, None, description, epilog, formatter_class=_HelpFormatter, allow_abbrev=False)
         self.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
         self.add_argument("--load", action=_LoadAction, metavar="FILE.py",
-                          help="import your own passes, solvers or device operations")  # fmt: skip
+                          help="import this file first: user-defined passes, solvers or device operations")  # fmt: skip
         self.add_argument("--device", action=_Device, metavar="FILE.toml",
-                          help="the device (default: SPYRE_DEVICE, or the packaged one)")  # fmt: skip
+                          help="device file (default: SPYRE_DEVICE, or the packaged file)")  # fmt: skip
         self.add_argument("--log", "--debug-only", action=_Log, metavar="WORDS",
-                          help="what to report on stderr, as SPYRE_LOG: debug,passes or progress or ..")  # fmt: skip
+                          help="messages to print on stderr, as in SPYRE_LOG: a level, topics, "
+                               "or progress (debug,passes)")  # fmt: skip
 
     def parse_args(self, args=None, namespace=None):  # pyright: ignore[reportIncompatibleMethodOverride]
         """Parse the arguments, or answer a shell that requests completions of its command line."""

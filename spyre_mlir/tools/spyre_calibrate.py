@@ -105,8 +105,7 @@ def _fitted(
     text: str, source: str, device: Target, measurements: Sequence[Measurements], table: str
 ) -> tuple[Fit, str, Target, FitQuality]:
     """Fit the marked constants; return the fit, the text of the new device file, its target and its figures."""
-    from spyre_mlir.calibration.constants import device_text, fitted_constants
-    from spyre_mlir.calibration.fit import fit, fit_quality
+    from spyre_mlir.calibration.fit import device_text, fit, fit_quality, fitted_constants
     from spyre_mlir.target.target import Target
 
     constants = fitted_constants(text, source)
@@ -166,10 +165,16 @@ def _fit_lines(fit: Fit) -> Iterator[str]:
 
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-calibrate", __doc__)
-    parser.add_argument("file", metavar="FILE.csv", help="the measured times, or a folder (- for stdin)")
-    _common.add_output(parser, "-o --output", "NEW.toml", "fit constants and write a device file")
-    _common.add_output(parser, "--json", "FILE.json", "write the figures (- for stdout)")
-    _common.add_output(parser, "--picture", "FILE.svg", "draw measured over predicted times")
+    parser.add_argument(
+        "file", metavar="FILE.csv", help="table of measured times, a folder with measured.csv, or - for stdin"
+    )
+    _common.add_output(
+        parser, "-o --output", "NEW.toml", "fit constants to the times, and write them as a device file"
+    )
+    _common.add_output(
+        parser, "--json", "FILE.json", "write the figures of the comparison as JSON, - for stdout"
+    )
+    _common.add_output(parser, "--picture", "FILE.svg", "draw a plot of measured over predicted times")
     return parser
 
 

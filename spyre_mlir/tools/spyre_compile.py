@@ -21,6 +21,10 @@ the largest error and the allowed error. It also saves the random arguments of k
 --target ktir writes a program in KTIR, the tile programs of RFC 0682 (docs/ktir.md); --check then runs the program on
 ktir-cpu.
 
+--emit torch-spyre writes hints.patch, a patch of the model's source for the public interface of torch-spyre, and
+spyre_hints.py, a module with the same hints as a context manager (docs/torch-spyre.md). It also prints the patch. The
+locations in the MLIR file must name the source.
+
 --autocast casts the operands of matmuls and convolutions of f32, and rounds their results (the pass
 autocast-products); --check compares with the CPU on the same casts.
 """
@@ -66,6 +70,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         program = _served_or_compiled(source, options)
     if problems is not None:
         _save_problems(problems, options)
+    if options.emit:
+        hints = program.torch_spyre_hints()
+        hints.save(options.output)
+        print(hints.patch(), end="")
+        return 0
     if options.target == "ktir":
         from spyre_mlir.driver.ktir_program import KtirProgram
 
@@ -168,7 +177,7 @@ class _Source:
 
 def _warn_of_host_work(program: Program) -> None:
     """Warn on stderr if the host has much work, unless the log level is error."""
-    from spyre_mlir.driver.steps_summary import host_work_warning
+    from spyre_mlir.driver.program_figures import host_work_warning
 
     sentence = host_work_warning(program.steps, program.remarks)
     if sentence and logs.shows(logging.WARNING):
@@ -200,7 +209,11 @@ def _served_or_compiled(source: _Source, options: argparse.Namespace) -> Program
     program = programs.serve(
         key,
         lambda stored: Program.restored(
-            stored, options.numerics, build=lambda module: build(module, pipeline, fallback), search=search
+            stored,
+            options.numerics,
+            build=lambda module: build(module, pipeline, fallback),
+            pipeline=pipeline,
+            search=search,
         ),
     )
     if program is None:
@@ -227,7 +240,8 @@ def _compile(
     built = build(module, pipeline, not options.no_fallback)
     if options.mlir_timing:
         print(built.passes.report(), end="", file=sys.stderr)
-    return Program(built, options.numerics, provenance=Provenance(laid_out.operation), search=search)
+    provenance = Provenance(laid_out.operation, pipeline=pipeline)
+    return Program(built, options.numerics, provenance=provenance, search=search)
 
 
 def _pipeline(options: argparse.Namespace) -> SpyrePipeline:
@@ -292,60 +306,65 @@ def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-compile", __doc__)
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
     parser.add_argument("-o", dest="output", type=_common.require_folder, metavar="DIR", required=True,
-                        help="the bundle folder to write")  # fmt: skip
-    parser.add_argument("--sencores", type=int, metavar="N", help="cores to use (default: SENCORES, or all)")
+                        help="folder of the bundle to write")  # fmt: skip
+    parser.add_argument("--sencores", type=int, metavar="N",
+                        help="number of cores that the program may use (default: SENCORES, or all)")  # fmt: skip
     parser.add_argument("--precision", choices=("device", "strict"),
-                        help="fp16 islands stay fp16 (the default), or the types of the program")  # fmt: skip
+                        help="device: compute f32 between fp16 values in fp16 (the default); "
+                             "strict: keep the types of the program")  # fmt: skip
     parser.add_argument("--autocast", choices=("float16", "fp16", "dl16", "bfloat16", "bf16"),
-                        help="cast the operands of f32 matmuls and convolutions")  # fmt: skip
+                        help="cast the operands of f32 matmuls and convolutions to this "
+                             "type (default: no cast)")  # fmt: skip
     parser.add_argument("--layout", nargs=2, action="append", default=[], metavar=("NAME", "OPTIONS"),
-                        help="the layout of an argument or a result, such as: x stick-dims=0")  # fmt: skip
+                        help="layout of an argument or a result, such as: x stick-dims=0 "
+                             "(default: chosen by the compiler)")  # fmt: skip
     parser.add_argument("--pipeline", metavar="OPTIONS", default="",
                         help='options of the pipeline, such as "lx-planning=false layout-solver=bestfit"')  # fmt: skip
     parser.add_argument("--passes", action="append", default=[], metavar="LEVEL=PASSES",
-                        help="user-defined passes, after the passes of a level: laid-out=my-pass{x=1}")  # fmt: skip
+                        help="run user-defined passes after the passes of a level: laid-out=my-pass{x=1}")  # fmt: skip
     parser.add_argument("--stick-outermost", action="store_true", default=None,
-                        help="default layouts have the stick count first, as in RFC 0047")  # fmt: skip
+                        help="make the number of sticks the outermost dim of default "
+                             "layouts, as in RFC 0047")  # fmt: skip
     parser.add_argument("--order-by-size", action="store_true", default=None,
-                        help="plan all memories with the largest buffers first")  # fmt: skip
+                        help="place the largest buffers first in all memories")  # fmt: skip
     parser.add_argument("--bundle-operations", type=int, metavar="N",
-                        help="cut the program into bundles of at most N operations")  # fmt: skip
+                        help="cut the program into bundles of at most N operations (default: one bundle)")  # fmt: skip
     parser.add_argument("--numerics", choices=("ieee", "dl16"),
-                        help="of --check: DL16 as IEEE fp16, or bit-true (default: dl16 for bfloat16)")  # fmt: skip
+                        help="with --check: simulate DL16 as IEEE fp16, or bit by bit (default: ieee; "
+                             "dl16 for programs with bfloat16)")  # fmt: skip
     _common.add_output(
-        parser, "--save-plan", "FILE.json", "write all decisions as a plan file, for --use-plan"
+        parser, "--save-plan", "FILE.json", "write all decisions to a plan file, for --use-plan"
     )
-    parser.add_argument("--use-plan", metavar="FILE.json", help="use the decisions of a plan file")
+    parser.add_argument("--use-plan", metavar="FILE.json", help="use the decisions of this plan file")
+    _common.add_output(parser, "--save-buffers", "FILE.csv",
+                       "write a table of the scratchpad buffers, for spyre-plan")  # fmt: skip
+    parser.add_argument("--save-problems", metavar="DIR",
+                        help="write the search problems of layouts and divisions to this folder, as JSON")  # fmt: skip
+    parser.add_argument("--findings", action="store_true",
+                        help="search for changes that make the program faster; this compiles "
+                             "the program several times")  # fmt: skip
+    _common.add_output(parser, "--remarks", "FILE", "write every decision of the compiler as a JSON line")
+    _common.add_output(parser, "--metrics", "FILE.json", "write the figures of Program.metrics")
     _common.add_output(
         parser,
-        "--save-buffers",
-        "FILE.csv",
-        "write the buffers of the scratchpads, for spyre-plan",
+        "--report",
+        "FILE",
+        "write a report with compile times: a page (.html), its data (.json) or the timeline (.svg)",
     )
-    parser.add_argument("--save-problems", metavar="DIR",
-                        help="write the problems of layouts and divisions as JSON")  # fmt: skip
-    parser.add_argument("--findings", action="store_true",
-                        help="try changes that may make the program faster, with more compilations")  # fmt: skip
-    _common.add_output(parser, "--remarks", "FILE", "write every decision as a JSON line")
-    _common.add_output(parser, "--metrics", "FILE.json", "write the figures of the plan, as Program.metrics")
-    _common.add_output(
-        parser, "--report", "FILE", "write the report, with compile times: a page (.html), .json or .svg"
-    )
-    parser.add_argument(
-        "--mlir-timing",
-        action="store_true",
-        help="print the times of stages, passes and their parts to stderr",
-    )
-    parser.add_argument(
-        "--no-cache", action="store_true", help="compile without the cache on disk (docs/cache.md)"
-    )
+    parser.add_argument("--mlir-timing", action="store_true",
+                        help="print the times of stages, passes and their parts to stderr")  # fmt: skip
+    parser.add_argument("--no-cache", action="store_true",
+                        help="do not use the cache of compiled programs on disk (docs/cache.md)")  # fmt: skip
     parser.add_argument("--target", choices=("bundle", "ktir"), default="bundle",
                         help="write a SuperDSC bundle (the default), or a program in KTIR")  # fmt: skip
+    parser.add_argument("--emit", choices=("torch-spyre",),
+                        help="write the decisions as hints for torch-spyre, instead of a bundle")  # fmt: skip
     parser.add_argument("--no-fallback", action="store_true",
                         help="report operations that the device does not support as errors")  # fmt: skip
     parser.add_argument("--lay-out-weights", action="store_true",
-                        help="save weights in the layout of the device, for --numerics")  # fmt: skip
-    parser.add_argument("--check", action="store_true", help="run the program and compare with the CPU")
+                        help="save parameters as device images, in the numbers of --numerics")  # fmt: skip
+    parser.add_argument("--check", action="store_true",
+                        help="run the program on the simulator and compare the results with the CPU")  # fmt: skip
     return parser
 
 

@@ -59,17 +59,12 @@ def _facts(folder: str) -> ProgramFacts:
 
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-diff", __doc__)
-    parser.add_argument("before", metavar="DIR_A", help="the bundle folder A")
-    parser.add_argument("after", metavar="DIR_B", help="the bundle folder B")
-    _common.add_output(
-        parser,
-        "-o",
-        "FILE.html",
-        "write a page of HTML (default: a table on stdout)",
-        dest="output",
-        default="-",
-    )
-    parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if anything differs")
+    parser.add_argument("before", metavar="DIR_A", help="first bundle folder")
+    parser.add_argument("after", metavar="DIR_B", help="second bundle folder, compared with the first")
+    _common.add_output(parser, "-o", "FILE.html",
+                       "write the comparison as an HTML page (default: a table on stdout)", dest="output",
+                       default="-")  # fmt: skip
+    parser.add_argument("--exit-code", action="store_true", help="exit with status 1 if the bundles differ")
     return parser
 
 

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from spyre_mlir.diagnostics import Diagnostic
     from spyre_mlir.mlir import ir
     from spyre_mlir.pipelines import Pipeline, Printing, Timing
-    from spyre_mlir.pipelines.asm_form import AsmForm
-    from spyre_mlir.pipelines.reproducer import CrashReproducer
+    from spyre_mlir.pipelines.printing import AsmForm, CrashReproducer
     from spyre_mlir.remarks import Remark, Remarks
 
 
@@ -131,7 +130,7 @@ class _ToolRun:
                 diagnostic for diagnostic in collected if "'mlir_reproducer'" not in diagnostic.message
             ]
             if self.options.mlir_generate_reproducer:
-                from spyre_mlir.pipelines.reproducer import Reproducer
+                from spyre_mlir.pipelines.printing import Reproducer
 
                 reproducer = Reproducer(str(self.pipeline), self.options.verify_each)
                 files.write_text(self.options.mlir_generate_reproducer, reproducer.text(operation))
@@ -173,8 +172,7 @@ class _ToolRun:
 
     def _verified(self, text: str | None) -> str | bytes | None:
         """Check diagnostics against the comments; return an empty result for an expected error, None for mismatches."""
-        from spyre_mlir.diagnostics import diagnostics_of, of_remark
-        from spyre_mlir.tools._verify_diagnostics import mismatches
+        from spyre_mlir.diagnostics import diagnostics_of, mismatches, of_remark
 
         # The expectations are in comments, which the parser drops, so the text is read here.
         text = files.read_text(self.options.input) if text is None else text
@@ -193,9 +191,10 @@ class _ToolRun:
 
 
 def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
+    """Run the pipeline on each chunk of the input and write the output; return the exit status."""
     from spyre_mlir import dialects
     from spyre_mlir.pipelines import Timing, check
-    from spyre_mlir.pipelines.asm_form import AsmForm
+    from spyre_mlir.pipelines.printing import AsmForm
     from spyre_mlir.remarks import Remarks
 
     _require_consistent(options)
@@ -228,7 +227,7 @@ def _optimize(options: argparse.Namespace, flags: Sequence[str]) -> int:
     _require_printed(printing, pipeline)
     reproducer = None
     if path := options.mlir_pass_pipeline_crash_reproducer:
-        from spyre_mlir.pipelines.reproducer import CrashReproducer
+        from spyre_mlir.pipelines.printing import CrashReproducer
 
         is_local = options.mlir_pass_pipeline_local_reproducer
         reproducer = CrashReproducer(path, pipeline, options.verify_each, is_local)
@@ -324,7 +323,7 @@ def _chunks(options: argparse.Namespace) -> Iterator[str | None]:
 def _reproduced(options: argparse.Namespace, chunks: Sequence[str | None]) -> Pipeline:
     """Return the pipeline in the reproducer resource of the input, which also determines --verify-each."""
     from spyre_mlir.pipelines import Pipeline
-    from spyre_mlir.pipelines.reproducer import Reproducer
+    from spyre_mlir.pipelines.printing import Reproducer
 
     text = files.read_text(options.input) if chunks[0] is None else chunks[0]
     reproducer = Reproducer.parse(text, "-" if options.input == "-" else options.input)
@@ -406,7 +405,7 @@ def _require_printed(printing: Printing, pipeline: Pipeline) -> None:
 def _verify_roundtrip(operation: ir.Operation, source: str) -> None:
     """Raise ``CompileError`` for a form in which a module reads back as another module, or cannot be read."""
     from spyre_mlir.mlir import ir
-    from spyre_mlir.pipelines.asm_form import AsmForm
+    from spyre_mlir.pipelines.printing import AsmForm
 
     data = io.BytesIO()
     operation.write_bytecode(data)
@@ -524,9 +523,11 @@ def _add_flags(group: argparse._ArgumentGroup, *flags: tuple[str, str]) -> None:
 
 def _add_run(group: argparse._ArgumentGroup) -> None:
     append = {"action": _AppendInvocation, "dest": "invocations"}
-    group.add_argument("--pass-pipeline", **append, metavar="TEXT", help="builtin.module(..)")
+    group.add_argument("--pass-pipeline", **append, metavar="TEXT",
+                       help="run this pipeline, such as builtin.module(cse,choose-layouts)")  # fmt: skip
     group.add_argument("--spyre-pipeline", **append, metavar="OPTIONS",
-                       help="from linalg to a bundle; alone or =\"sencores=4 verify-each\"")  # fmt: skip
+                       help="run all passes from linalg to a bundle, with options such as "
+                            "\"sencores=4 verify-each\"")  # fmt: skip
     group.add_argument("--pass", **append, help=argparse.SUPPRESS)
     group.add_argument("--to-level", metavar="NAME", help="stop the spyre pipeline after this level")
     group.add_argument("--verify-each", type=_boolean, default=True, metavar="BOOL",
@@ -534,22 +535,15 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--mlir-disable-threading", action="store_true",
                        help="run in one thread, as this tool always does")  # fmt: skip
     group.add_argument(
-        "--run-reproducer", action="store_true", help="run the pipeline in the resources of the input"
+        "--run-reproducer", action="store_true", help="run the pipeline that the resources of the input name"
     )
-    _common.add_output(
-        group,
-        "--mlir-pass-pipeline-crash-reproducer",
-        "FILE",
-        "write the input and the pipeline to FILE if a pass fails or crashes",
-    )
+    _common.add_output(group, "--mlir-pass-pipeline-crash-reproducer", "FILE",
+                       "write the input and the pipeline to FILE if a pass fails or crashes")  # fmt: skip
     group.add_argument("--mlir-pass-pipeline-local-reproducer", action="store_true",
-                       help="with the flag before: the IR before the pass that fails, and the pass")  # fmt: skip
-    _common.add_output(
-        group,
-        "--mlir-generate-reproducer",
-        "FILE",
-        "write the input and the pipeline to FILE, without a failure",
-    )
+                       help="with the previous flag: write the IR before the pass that "
+                            "fails, and that pass alone")  # fmt: skip
+    _common.add_output(group, "--mlir-generate-reproducer", "FILE",
+                       "write the input and the pipeline to FILE, without a failure")  # fmt: skip
 
 
 def _add_reading(group: argparse._ArgumentGroup) -> None:
@@ -575,17 +569,19 @@ def _add_reading(group: argparse._ArgumentGroup) -> None:
 def _add_printing(group: argparse._ArgumentGroup) -> None:
     for place in ("before", "after"):
         flag = f"--mlir-print-ir-{place}"
-        group.add_argument(flag, type=_names, default=[], metavar="PASSES", help=f"print IR {place} these")
-        group.add_argument(f"{flag}-all", action="store_true", help=f"print IR {place} every pass")
+        group.add_argument(
+            flag, type=_names, default=[], metavar="PASSES", help=f"print the IR {place} these passes"
+        )
+        group.add_argument(f"{flag}-all", action="store_true", help=f"print the IR {place} every pass")
     _add_flags(
         group,
         ("--mlir-print-ir-after-change", "print IR after a pass only if it has changed"),
         ("--mlir-print-ir-after-failure", "print IR after a pass only if it has failed"),
     )
     group.add_argument("--mlir-print-ir-module-scope", type=_boolean, default=True, metavar="BOOL",
-                       help="the whole module for a pass on functions, too (default: true)")  # fmt: skip
+                       help="print the whole module, also for a pass on functions (default: true)")  # fmt: skip
     group.add_argument("--mlir-print-ir-tree-dir", default="", metavar="DIR",
-                       help="print each to a file in this folder, not to stderr")  # fmt: skip
+                       help="print the IR after each pass to a file in this folder, not to stderr")  # fmt: skip
 
 
 def _add_forms(group: argparse._ArgumentGroup) -> None:
@@ -600,10 +596,10 @@ def _add_forms(group: argparse._ArgumentGroup) -> None:
         ("--mlir-use-nameloc-as-prefix", "name values by their locations"),
     )
     group.add_argument("--mlir-elide-elementsattrs-if-larger", type=_common.number(int, 0, 1 << 62), metavar="N",
-                       help="shorten constants of more elements")  # fmt: skip
+                       help="shorten constants of more than N elements")  # fmt: skip
     group.add_argument("--mlir-elide-resource-strings-if-larger", type=_common.number(int, 0, 1 << 62), metavar="N",
-                       help="shorten resources of more characters")  # fmt: skip
-    group.add_argument("--emit-bytecode", action="store_true", help="write bytecode")
+                       help="shorten resources of more than N characters")  # fmt: skip
+    group.add_argument("--emit-bytecode", action="store_true", help="write bytecode instead of text")
     group.add_argument("--emit-bytecode-version", type=_common.number(int, 0, 1 << 31), metavar="N",
                        help="the version of the bytecode (default: the newest)")  # fmt: skip
 
@@ -618,23 +614,22 @@ def _add_reports(group: argparse._ArgumentGroup) -> None:
         ("--show-dialects", "list the dialects and exit"),
     )
     group.add_argument("--mlir-timing-display", choices=("tree", "list"), default="tree",
-                       help="nested times, or a list with the longest first")  # fmt: skip
-    group.add_argument(
-        "--mlir-output-format", choices=("text", "json"), default="text", help="the form of times"
-    )
+                       help="form of the times: nested, or a list with the longest first")  # fmt: skip
+    group.add_argument("--mlir-output-format", choices=("text", "json"), default="text",
+                       help="format of the times (default: text)")  # fmt: skip
     group.add_argument("--mlir-pass-statistics-display", choices=("pipeline", "list"), default="pipeline",
-                       help="passes in the order of the pipeline, or by name")  # fmt: skip
+                       help="order of the passes: as in the pipeline, or by name")  # fmt: skip
     group.add_argument("--mlir-diagnostic-verbosity-level", choices=("errors", "warnings", "remarks"),
-                       default="warnings", help="diagnostics to print (default: warnings)")  # fmt: skip
+                       default="warnings", help="least severe diagnostics to print (default: warnings)")  # fmt: skip
     group.add_argument("--mlir-print-op-on-diagnostic", type=_boolean, default=True, metavar="BOOL",
-                       help="the operation of an error as a note (default: true)")  # fmt: skip
-    _common.add_output(
-        group, "--remarks --remarks-output-file", "FILE", "write every decision as a JSON line"
-    )
+                       help="print the operation of an error as a note (default: true)")  # fmt: skip
+    _common.add_output(group, "--remarks --remarks-output-file", "FILE",
+                       "write every decision of the compiler as a JSON line")  # fmt: skip
     group.add_argument("--remarks-filter", type=_regex, metavar="REGEX",
-                       help="only decisions whose 'pass: kind' has a match, written and shown")  # fmt: skip
+                       help="write and show only decisions whose 'pass: kind' matches")  # fmt: skip
     group.add_argument("--list-passes", nargs="?", const="", metavar="NAME",
-                       help="list all passes with their options, the manual of one, or spyre-pipeline")  # fmt: skip
+                       help="list all passes with their options, or print the manual of one "
+                            "pass or of spyre-pipeline")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -29,8 +29,7 @@ from spyre_mlir.tools import _common
 if TYPE_CHECKING:
     from spyre_mlir.scratchpad.buffer_table import ScopedBuffer
     from spyre_mlir.scratchpad.buffers import MemorySpace
-    from spyre_mlir.scratchpad.memory_plan import MemoryPlan
-    from spyre_mlir.scratchpad.solver import MemoryPlanSolver
+    from spyre_mlir.scratchpad.solver import MemoryPlan, MemoryPlanSolver
 
 #: Maximum number of spilled buffers that the summary names.
 _NAMED_SPILLS = 8
@@ -75,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         files.write_text(options.output, offsets_table(names, best.addresses))
     stream = sys.stderr if options.output == "-" else sys.stdout
     print(best.summary if len(solvers) == 1 else _comparison(runs, refusals), file=stream)
-    # A failure of a user-defined solver is an error; a solver with a missing package is not.
+    # An exception of a user-defined solver is an error; a solver with a missing package is not.
     return int(any(isinstance(error, AlgorithmError) for error in refusals.values()))
 
 
@@ -185,14 +184,21 @@ def _summary(plan: MemoryPlan, seconds: float, moving: int) -> str:
 
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-plan", __doc__)
-    parser.add_argument("file", metavar="FILE.csv", help="the table of buffers (- for stdin)")
+    parser.add_argument("file", metavar="FILE.csv", help="table of buffers, - for stdin")
     parser.add_argument("--capacity", metavar="[NAME=]BYTES", action="append", required=True,
-                        help="size of the memory; once for each scope of a table with several")  # fmt: skip
+                        help="size of the memory in bytes; for a table with scopes, once per scope")  # fmt: skip
     parser.add_argument("--alignment", metavar="BYTES", type=int, default=1,
-                        help="every address is a multiple of this power of two (default: 1)")  # fmt: skip
-    parser.add_argument("--solver", metavar="NAME", help="the solver, or all (default: portfolio)")
-    parser.add_argument("--order-by-size", action="store_true", help="the same as --solver largest-first")
-    _common.add_output(parser, "-o --output", "FILE.csv", "write the offsets (- for stdout)")
+                        help="addresses are multiples of this power of two, in bytes (default: 1)")  # fmt: skip
+    parser.add_argument(
+        "--solver",
+        metavar="NAME",
+        help="solver that plans the addresses, or all to compare the solvers (default: portfolio)",
+    )
+    parser.add_argument("--order-by-size", action="store_true",
+                        help="place the largest buffers first: the same as --solver largest-first")  # fmt: skip
+    _common.add_output(
+        parser, "-o --output", "FILE.csv", "write the offset of each buffer in bytes, - for stdout"
+    )
     return parser
 
 

@@ -213,30 +213,33 @@ def _dims(text: str) -> tuple[int, ...]:
 
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-report", __doc__)
-    parser.add_argument("folder", nargs="?", metavar="DIR", help="the bundle folder to report on")
+    parser.add_argument("folder", nargs="?", metavar="DIR", help="bundle folder to report on")
     drawn = parser.add_mutually_exclusive_group()
     drawn.add_argument("--layout", metavar="TYPE|FILE.mlir",
-                       help="draw this tensor's layout: a type, or a module (- for stdin)")  # fmt: skip
-    drawn.add_argument("--lx", metavar="DIR", help="draw the scratchpads of this bundle over time")
-    parser.add_argument("--tensor", metavar="NAME", help="which tensor of the module")
-    parser.add_argument("--function", metavar="NAME", help="in which function, where several have the name")
-    parser.add_argument("--stick-dims", metavar="DIMS", type=_dims,
-                        help="the dims in the stick, none for stick-sparse (default: the last dim)")  # fmt: skip
-    parser.add_argument("--dim-order", metavar="DIMS", type=_dims,
-                        help="all dims: the last is the stick, the first innermost before it")  # fmt: skip
-    parser.add_argument("--stick-outermost", action="store_true", help="the stick count is the outermost dim")
-    parser.add_argument("--show", metavar="ROWS,COLUMNS", type=_dims,
-                        help="the two dims to draw, all others at index 0 (default: neighbours in memory)")  # fmt: skip
-    parser.add_argument("--lx-backend-fraction", type=float, metavar="F",
-                        help="part of LX that the backend keeps (default: the device's)")  # fmt: skip
-    _common.add_output(
-        parser,
-        "-o",
-        "FILE",
-        "the file: .html, .svg, or of a report .json (default: stdout)",
-        dest="output",
-        default="-",
+                       help="draw the layout of a tensor: its type, or a module in a file (- for stdin)")  # fmt: skip
+    drawn.add_argument(
+        "--lx", metavar="DIR", help="draw the scratchpads of the bundle in this folder over time"
     )
+    parser.add_argument("--tensor", metavar="NAME",
+                        help="with --layout FILE.mlir: the tensor to draw, by its name in the module")  # fmt: skip
+    parser.add_argument("--function", metavar="NAME",
+                        help="function of the tensor, if several functions have a tensor of this name")  # fmt: skip
+    parser.add_argument("--stick-dims", metavar="DIMS", type=_dims,
+                        help="dims in the stick, from 0, such as 1,0; empty for stick-sparse "
+                             "(default: the last dim)")  # fmt: skip
+    parser.add_argument("--dim-order", metavar="DIMS", type=_dims,
+                        help="all dims in order, the stick dim last (default: the default order)")  # fmt: skip
+    parser.add_argument("--stick-outermost", action="store_true",
+                        help="the number of sticks is the outermost dim, as in RFC 0047")  # fmt: skip
+    parser.add_argument("--show", metavar="ROWS,COLUMNS", type=_dims,
+                        help="the two dims to draw, with all others at index 0 (default: "
+                             "neighbours in memory)")  # fmt: skip
+    parser.add_argument("--lx-backend-fraction", type=float, metavar="F",
+                        help="fraction of LX, 0 to below 1, that the backend keeps "
+                             "(default: the device's)")  # fmt: skip
+    _common.add_output(parser, "-o", "FILE",
+                       "file to write: .html, .svg, or .json for a report on DIR (default: stdout)", dest="output",
+                       default="-")  # fmt: skip
     return parser
 
 

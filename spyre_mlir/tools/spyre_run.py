@@ -40,7 +40,7 @@ from spyre_mlir.bundle.regular_files import Header, read_arrays_like
 from spyre_mlir.bundle.transfer import misfit
 from spyre_mlir.bundle.validate import Finding, sound_context, validate, validate_sequence
 from spyre_mlir.driver.checking import HostArray
-from spyre_mlir.driver.ktir_interpreter import is_ktir
+from spyre_mlir.driver.ktir_program import is_ktir
 from spyre_mlir.errors import CompileError, RangeWarning, counted
 from spyre_mlir.report import summary
 from spyre_mlir.report.modules import module_lines
@@ -105,7 +105,7 @@ def _run(bundle: Bundle, options: argparse.Namespace, fraction: float | None) ->
 
 def _run_ktir(options: argparse.Namespace) -> int:
     """Run a KTIR folder on ktir-cpu; statistics are the time of the plan by the model of ktir-cpu and by ours."""
-    from spyre_mlir.driver.ktir_interpreter import latency_table, read_ktir, run_interpreter
+    from spyre_mlir.driver.ktir_program import latency_table, read_ktir, run_interpreter
 
     if options.timeline:
         raise CompileError(
@@ -276,18 +276,23 @@ def _write(path: str, arrays: dict[str, NDArray[Any]]) -> None:
 
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-run", __doc__)
-    parser.add_argument("folder", metavar="DIR", help="the bundle")
-    parser.add_argument("--inputs", metavar="FILE.npz", help="host arrays of the inputs")
-    _common.add_output(parser, "--outputs", "FILE.npz", "where to write the results")
+    parser.add_argument("folder", metavar="DIR", help="folder of the bundle")
     parser.add_argument(
-        "--numerics", choices=MODES, help="DL16 as IEEE fp16, or bit-true (default: dl16 for bfloat16)"
+        "--inputs", metavar="FILE.npz", help="archive with the arrays of the inputs, as numpy.savez writes it"
     )
-    parser.add_argument("--stats", action="store_true", help="print the memory traffic")
+    _common.add_output(parser, "--outputs", "FILE.npz", "write the results to this archive")
+    text = "simulate DL16 as IEEE fp16, or bit by bit (default: ieee; dl16 for programs with bfloat16)"
+    parser.add_argument("--numerics", choices=MODES, help=text)
+    parser.add_argument(
+        "--stats", action="store_true", help="print the bytes that each operation reads and writes"
+    )
     parser.add_argument(
         "--no-validate", action="store_true", help="run the bundle even if it breaks a rule of the format"
     )
-    _common.add_output(parser, "--timeline", "FILE.json", "predict the time and write a trace of it")
-    fraction = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
+    _common.add_output(parser, "--timeline", "FILE.json", "predict the time, and write a trace for Perfetto")
+    fraction = (
+        "fraction of LX, 0 to below 1, that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
+    )
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=fraction)
     return parser
 

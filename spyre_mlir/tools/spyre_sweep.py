@@ -149,12 +149,16 @@ def _progress() -> Iterator[Callable[[int, int], None] | None]:
 
 def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-sweep", __doc__)
-    parser.add_argument("file", metavar="SPEC.toml", help="the programs, axes and store")
+    parser.add_argument("file", metavar="SPEC.toml", help="file with the programs, the axes and the store")
     parser.add_argument("--workers", type=_common.number(int, 1, 4096), metavar="N",
-                        help="processes of this machine (default: the number in the file, or of cores)")  # fmt: skip
-    _common.add_output(parser, "--csv", "FILE.csv", "write the rows (- for stdout)")
-    _common.add_output(parser, "--plot", "FILE.svg", "draw the table 'plot' of the file")
-    parser.add_argument("--retry-lost", action="store_true", help="compute points whose workers died again")
+                        help="number of worker processes (default: workers in the file, or "
+                             "the number of CPU cores)")  # fmt: skip
+    _common.add_output(parser, "--csv", "FILE.csv", "write one row per point, - for stdout")
+    _common.add_output(
+        parser, "--plot", "FILE.svg", "draw the plot that the table 'plot' of the file describes"
+    )
+    parser.add_argument("--retry-lost", action="store_true",
+                        help="compute the points whose workers died in an earlier run again")  # fmt: skip
     return parser
 
 

@@ -55,9 +55,11 @@ def _parser() -> _common.ArgumentParser:
     parser = _common.ArgumentParser("spyre-translate", __doc__)
     parser.add_argument("input", nargs="?", default="-", help="MLIR file, - for stdin (the default)")
     forms = parser.add_mutually_exclusive_group(required=True)
-    forms.add_argument("--to-bundle", type=_common.require_folder, metavar="DIR", help="the folder to write")
-    _common.add_output(forms, "--to-ktir", "FILE", "the text to write, - for stdout", nargs="?", const="-")
-    forms.add_argument("--from-ktir", action="store_true", help="read KTIR and print MLIR")
+    forms.add_argument("--to-bundle", type=_common.require_folder, metavar="DIR",
+                       help="write the module as a bundle in this folder")  # fmt: skip
+    _common.add_output(forms, "--to-ktir", "FILE", "write the module as KTIR to this file (default: stdout)",
+                       nargs="?", const="-")  # fmt: skip
+    forms.add_argument("--from-ktir", action="store_true", help="check a KTIR program, and print it as MLIR")
     return parser
 
 

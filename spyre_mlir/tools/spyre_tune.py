@@ -58,25 +58,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = _common.ArgumentParser("spyre-tune", __doc__)
-    parser.add_argument("input", help="a file of MLIR, - for stdin, or zoo:NAME")
-    _common.add_output(parser, "-o --output", "FILE", "the plan file")
-    parser.add_argument(
-        "--trials", type=_common.number(int, 1, 10**6), default=100, metavar="N", help="trials (default 100)"
-    )
+    parser.add_argument("input", help="the program: an MLIR file, - for stdin, or zoo:NAME")
+    _common.add_output(parser, "-o --output", "FILE", "write the best plan to this plan file (default: none)")
+    parser.add_argument("--trials", type=_common.number(int, 1, 10**6), default=100, metavar="N",
+                        help="number of trials (default: 100)")  # fmt: skip
     parser.add_argument(
         "--objective", default="predicted_us", metavar="NAME",
-        help="the figure of spyre-compile --metrics to minimise (default predicted_us)",
+        help="figure of spyre-compile --metrics to minimise (default: predicted_us, microseconds)",
     )  # fmt: skip
-    parser.add_argument("--storage", metavar="FILE", help="the file in which trials are stored")
-    parser.add_argument(
-        "--seed",
-        type=_common.number(int, 0, 2**31),
-        default=0,
-        metavar="N",
-        help="seed of the search (default 0)",
-    )
-    parser.add_argument("--sencores", type=_common.number(int, 1, 10**6), metavar="N", help="cores to use")
-    parser.add_argument("--pipeline", default="", metavar="OPTIONS", help="fixed options of the pipeline")
+    parser.add_argument("--storage", metavar="FILE",
+                        help="keep the trials in this file, and continue from it (default: keep none)")  # fmt: skip
+    parser.add_argument("--seed", type=_common.number(int, 0, 2**31), default=0, metavar="N",
+                        help="seed of the search (default: 0)")  # fmt: skip
+    parser.add_argument("--sencores", type=_common.number(int, 1, 10**6), metavar="N",
+                        help="number of cores that the program may use (default: SENCORES, or all)")  # fmt: skip
+    parser.add_argument("--pipeline", default="", metavar="OPTIONS",
+                        help="options of the pipeline that no trial changes (default: none)")  # fmt: skip
     return parser
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from spyre_mlir.bundle import read_bundle
 from spyre_mlir.bundle.conformance import Weight, check_folder
-from spyre_mlir.bundle.folder import is_foreign, is_program
+from spyre_mlir.bundle.folder import HOW_TO_WRITE, is_foreign, is_program
 from spyre_mlir.bundle.model import Bundle, executes_of
 from spyre_mlir.bundle.validate import validate, validate_sequence
 from spyre_mlir.errors import CompileError, counted
@@ -47,10 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> ArgumentParser:
     parser = ArgumentParser("spyre-validate", __doc__)
-    parser.add_argument("folder", metavar="DIR", help="the folder of a bundle, or of a program of several")
-    text = "part of LX that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
+    parser.add_argument(
+        "folder", metavar="DIR", help="folder of a bundle, or of a program of several bundles"
+    )
+    text = (
+        "fraction of LX, 0 to below 1, that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
+    )
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=text)
-    text = "compare the designs with what torch-spyre writes; exit status 1 if that may matter"
+    text = "compare the designs with the output of torch-spyre; exit status 1 if a difference may matter"
     parser.add_argument("--conformance", action="store_true", help=text)
     return parser
 
@@ -58,7 +62,7 @@ def _parser() -> ArgumentParser:
 def _conforms(folder: Path) -> bool:
     """Print the differences from the designs of torch-spyre; return whether none of them may matter."""
     if not folder.is_dir():
-        raise CompileError("There is no bundle folder with this name.", str(folder))
+        raise CompileError(f"There is no bundle folder with this name; {HOW_TO_WRITE}.", str(folder))
     count, findings = check_folder(folder)
     for finding in findings:
         print(finding)

@@ -8,7 +8,7 @@
 // Passes behind it keep to that.
 // DIVIDED: sdsc.division = #sdsc.division<[2, 1],
 // CORES: error: sencores is 33; the device has 1 to 32 cores.
-// FILE: error: The file '{{.*}}.toml' cannot be read: No such file or directory.
+// FILE: error: The file '{{.*}}.toml' cannot be read: No such file or directory; a device is the path of a TOML file (docs/devices.md).
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 func.func @rows(%x: tensor<128x256xf16, #stick.layout<#rows>>) {

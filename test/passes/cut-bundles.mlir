@@ -14,7 +14,7 @@
 // What is planned behind a cut keeps nothing in LX over it: %a is read in its own bundle and, three times, in the next
 // ones. It is saved behind its writer, and restored where two operations read it.
 // SAVED: %[[A:.*]] = linalg.generic {{.*}}sdsc.bundle = 0 : i64, {{.*}}sdsc.op<"exp", {}>, sdsc.placement = #sdsc.lx<
-// SAVED: %[[S:.*]] = "sdsc.clone"(%[[A]]) {sdsc.bundle = 0 : i64, {{.*}}sdsc.spilled = ["lives over the end of a bundle: the contents of LX do not reach the next bundle"]
+// SAVED: %[[S:.*]] = "sdsc.clone"(%[[A]]) {sdsc.bundle = 0 : i64, {{.*}}sdsc.spilled = ["is live across the end of a bundle: the contents of LX do not reach the next bundle"]
 // SAVED: ins(%[[A]] : {{.*}}sdsc.op<"abs", {}>
 // SAVED: %[[R:.*]] = "sdsc.clone"(%[[S]]) {sdsc.bundle = 1 : i64, {{.*}}sdsc.placement = #sdsc.lx<
 // SAVED: ins(%[[R]] : {{.*}}sdsc.op<"neg", {}>

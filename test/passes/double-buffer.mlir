@@ -10,14 +10,14 @@
 // CHECK-DAG: %[[NEXT:.*]] = affine.apply {{.*}}(%[[I]])
 // CHECK: %[[P:.*]] = linalg.generic {{.*}} ins(%[[A]], {{.*}}"batchmatmul"
 // CHECK: %[[B:.*]] = linalg.generic {{.*}}"tanh"{{.*}}sdsc.ping_pong = [0, 1]
-// CHECK: %[[T:.*]] = linalg.generic {{.*}} ins(%[[S]], %[[P]] : {{.*}}"add", {}>, sdsc.over = 0
+// CHECK: %[[T:.*]] = linalg.generic {{.*}} ins(%[[S]], %[[P]] : {{.*}}"add", {}>, sdsc.overwrites = 0
 // CHECK: %[[Q:.*]] = linalg.generic {{.*}} ins(%[[B]], {{.*}}"batchmatmul"
 // CHECK: %[[C:.*]] = linalg.generic {{.*}}"tanh"{{.*}}sdsc.ping_pong = [0, 0]
 // CHECK: %[[U:.*]] = linalg.generic {{.*}} ins(%[[T]], %[[Q]] : {{.*}}"add"
 // CHECK: scf.yield %[[U]], %[[C]]
 // CHECK: linalg.generic {{.*}} ins(%[[R]]#1, {{.*}}"batchmatmul"
 // CHECK-NOT: "tanh"
-// CHECK: linalg.generic {{.*}} ins(%[[R]]#0, {{.*}}"add", {}>, sdsc.over = 0
+// CHECK: linalg.generic {{.*}} ins(%[[R]]#0, {{.*}}"add", {}>, sdsc.overwrites = 0
 //
 // PLACED-LABEL: func.func @five_tiles(
 // PLACED: "tanh"{{.*}}sdsc.ping_pong = [0, 0], sdsc.placement = #sdsc.lx<0 : i64>

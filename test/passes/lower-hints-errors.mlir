@@ -80,3 +80,33 @@ func.func @two_places(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor
   %r = linalg.log {sdsc.hints = [{id = 3 : i64, tiles = [{dim = "M", count = 8 : i64}]}]} ins(%p : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
   return %r : tensor<64x128xf16>
 }
+
+// -----
+
+// Slices of unequal sizes.
+func.func @unequal_slices(%x: tensor<130x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<130x128xf16> attributes {sdsc.dim_sizes = {M = 130 : i64, N = 128 : i64}} {
+  %e = tensor.empty() : tensor<130x128xf16>
+  // expected-error@below {{the hints divide this operation into 4 slices, but iteration dim 0 of 130 elements is not evenly divisible by 4}}
+  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, slices = [{dim = "M", count = 4 : i64}], tiles = []}]} ins(%x : tensor<130x128xf16>) outs(%e : tensor<130x128xf16>) -> tensor<130x128xf16>
+  return %r : tensor<130x128xf16>
+}
+
+// -----
+
+// A stick is not divided.
+func.func @stick_slices(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x128xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
+  %e = tensor.empty() : tensor<64x128xf16>
+  // expected-error@below {{the hints divide this operation into 4 slices, but iteration dim 1 of 2 sticks is not evenly divisible by 4}}
+  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, slices = [{dim = "N", count = 4 : i64}], tiles = []}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  return %r : tensor<64x128xf16>
+}
+
+// -----
+
+// More slices than cores.
+func.func @too_many_slices(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x128xf16> attributes {sdsc.dim_sizes = {M = 64 : i64, N = 128 : i64}} {
+  %e = tensor.empty() : tensor<64x128xf16>
+  // expected-error@below {{the hints divide this operation into 32 x 2 slices, which exceeds SENCORES, the 32 cores of the target}}
+  %r = linalg.exp {sdsc.hints = [{id = 3 : i64, slices = [{dim = "M", count = 32 : i64}, {dim = "N", count = 2 : i64}], tiles = []}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  return %r : tensor<64x128xf16>
+}

@@ -112,3 +112,24 @@ func.func @nobody(%x: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x
   %r = linalg.exp {sdsc.hints = [{id = 1 : i64, tiles = [{dim = "K", count = 8 : i64}]}]} ins(%x : tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
   return %r : tensor<64x128xf16>
 }
+
+// -----
+
+// A hint divides operations over cores: each operation by the dims that it has, the other dims in one slice. An inner
+// hint replaces the count of an outer one.
+// CHECK-LABEL: func.func @divided
+// CHECK: <"batchmatmul", {}>, sdsc.pins = {slices = array<i64: 2, 1, 4>}
+// CHECK: <"add", {}>, sdsc.pins = {slices = array<i64: 8, 1>}
+func.func @divided(%x: tensor<64x256xf16> {sdsc.dims = ["M", "K"]}, %y: tensor<256x128xf16> {sdsc.dims = ["K", "N"]}, %z: tensor<64x128xf16> {sdsc.dims = ["M", "N"]}) -> tensor<64x128xf16>
+    attributes {sdsc.dim_sizes = {K = 256 : i64, M = 64 : i64, N = 128 : i64}} {
+  %zero = arith.constant 0.0 : f16
+  %e = tensor.empty() : tensor<64x128xf16>
+  %f = linalg.fill ins(%zero : f16) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  // expected-remark@below {{a hint divides the operation into 2 x 1 x 4 slices of its dims}}
+  %p = linalg.matmul {sdsc.hints = [{id = 3 : i64, slices = [{dim = "M", count = 8 : i64}], tiles = []}, {id = 4 : i64, slices = [{dim = "K", count = 4 : i64}, {dim = "M", count = 2 : i64}], tiles = []}]}
+      ins(%x, %y : tensor<64x256xf16>, tensor<256x128xf16>) outs(%f : tensor<64x128xf16>) -> tensor<64x128xf16>
+  // expected-remark@below {{a hint divides the operation into 8 x 1 slices of its dims}}
+  %r = linalg.add {sdsc.hints = [{id = 3 : i64, slices = [{dim = "M", count = 8 : i64}], tiles = []}]}
+      ins(%p, %z : tensor<64x128xf16>, tensor<64x128xf16>) outs(%e : tensor<64x128xf16>) -> tensor<64x128xf16>
+  return %r : tensor<64x128xf16>
+}

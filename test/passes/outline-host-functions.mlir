@@ -78,7 +78,7 @@ func.func @main(%x: tensor<64x64xf16>, %i: tensor<64x64xi64>)
   return %3, %0, %i : tensor<64x64xf16>, tensor<64x64xi64>, tensor<64x64xi64>
 }
 // -----
-// expected-error@below {{a program is one function with a body, this module has 2}}
+// expected-error@below {{a program is one function with a body, but this module has 2}}
 module {
   func.func @one(%x: tensor<8xf16>) -> tensor<8xf16> { return %x : tensor<8xf16> }
   func.func @two(%x: tensor<8xf16>) -> tensor<8xf16> { return %x : tensor<8xf16> }

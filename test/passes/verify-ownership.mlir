@@ -131,13 +131,13 @@ func.func @twice(%x: !mat) {
 // -----
 
 // A shuffle takes from all cores what each one wants, and its reader finds it there.
-// CHECK-LABEL: func.func @relaid
+// CHECK-LABEL: func.func @relayout
 #rows = affine_map<(d0, d1) -> (d1 floordiv 64, d0, d1 mod 64)>
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #by_row = affine_map<(d0) -> (d0, 0)>
 #by_stick = affine_map<(d0) -> (0, d0)>
 !mat = tensor<128x256xf16, #stick.layout<#rows>>
-func.func @relaid(%x: !mat) {
+func.func @relayout(%x: !mat) {
   %e = tensor.empty() : !mat
   %0 = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]} ins(%x : !mat) outs(%e : !mat) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.division = #sdsc.division<[4, 1], #by_row>, sdsc.placement = #sdsc.lx<0 : i64>} {
   ^bb0(%a0: f16, %o: f16):

@@ -118,7 +118,7 @@ func.func @over_what_is_read_later(%x: !m) -> !m attributes {sdsc.pool_bytes = 6
     linalg.yield %o : f16
   } -> !m
   // expected-error@below {{this operation cannot write over its operand: the operand is read later}}
-  %1 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%0, %x : !m, !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"add", {}>, sdsc.over = 0 : i64} {
+  %1 = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]} ins(%0, %x : !m, !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"add", {}>, sdsc.overwrites = 0 : i64} {
   ^bb0(%a0: f16, %a1: f16, %o: f16):
     linalg.yield %o : f16
   } -> !m
@@ -141,7 +141,7 @@ func.func @over_other_elements(%x: !m) -> !m attributes {sdsc.pool_bytes = 32768
     linalg.yield %o : f16
   } -> !m
   // expected-error@below {{this operation cannot write over its operand: the result overwrites elements that its computation reads later}}
-  %1 = linalg.generic {indexing_maps = [#turned, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.over = 0 : i64} {
+  %1 = linalg.generic {indexing_maps = [#turned, #id], iterator_types = ["parallel", "parallel"]} ins(%0 : !m) outs(%e : !m) attrs = {sdsc.op = #sdsc.op<"exp", {}>, sdsc.overwrites = 0 : i64} {
   ^bb0(%a0: f16, %o: f16):
     linalg.yield %o : f16
   } -> !m

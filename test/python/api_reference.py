@@ -132,6 +132,12 @@ def attributes_of(cls: griffe.Object) -> set[str]:
     return {name for one in (cls, *bases) for name in sections(one).get("attributes", [])}
 
 
+def has_summary(obj: griffe.Object) -> bool:
+    """Return whether the first paragraph of a docstring is one whole sentence; true without a docstring."""
+    summary = " ".join(text_of(obj).strip().partition("\n\n")[0].split())
+    return not summary or (summary.endswith((".", ":")) and not re.search(r"[.!?] [A-Z`]", summary))
+
+
 def is_documented(obj: griffe.Object, owner: griffe.Object | None) -> bool:
     """Return whether a public object has a docstring, or is an attribute that the class explains."""
     if text_of(obj):

@@ -12,7 +12,7 @@ import pytest
 from foreign_data import PATTERNS
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
-from spyre_mlir.scratchpad.memory_plan import MemoryPlan
+from spyre_mlir.scratchpad.solver import MemoryPlan
 
 
 def buffer(

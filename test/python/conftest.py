@@ -213,13 +213,13 @@ def cache_log(
     """Return the log of compilations that use a separate cache."""
     from spyre_mlir import version
     from spyre_mlir.algorithms import REGISTRIES
-    from spyre_mlir.driver import cache_settings
+    from spyre_mlir.driver import program_cache
     from spyre_mlir.passes.base import PASSES
 
     monkeypatch.setenv("SPYRE_CACHE", "1")
     monkeypatch.setenv("SPYRE_CACHE_DIR", str(tmp_path / "cache"))
     # A test may run right after an edit.
-    monkeypatch.setattr(cache_settings, "LOADED_NS", 1 << 63)
+    monkeypatch.setattr(program_cache, "LOADED_NS", 1 << 63)
     monkeypatch.setattr(version, "LOADED_NS", 1 << 63)
     # Other tests of this process may have passes and algorithms of their own, with which nothing is cached.
     for classes in (PASSES, *(registry.classes for registry in REGISTRIES.values())):

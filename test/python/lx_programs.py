@@ -85,7 +85,7 @@ def operations(module: ir.Module) -> list[Divided]:
     return divided_ops(AliasAnalysis(func), all_ops(func))
 
 
-def able(module: ir.Module) -> dict[int, int]:
+def eligible(module: ir.Module) -> dict[int, int]:
     """Return the operations whose result is eligible for LX, by index, and the bytes of the result on each core."""
     (func,) = functions(module.operation)
     memory, body = AliasAnalysis(func), all_ops(func)

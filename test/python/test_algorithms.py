@@ -190,7 +190,7 @@ def test_the_cost_model_is_that_of_the_timeline(tmp_path: Path, capsys: pytest.C
     del REGISTRIES["cost_model"].classes["test-cost"]
     capsys.readouterr()
     assert spyre_report.main([str(tmp_path / "p.bundle")]) == 1
-    assert "There is no cost model 'test-cost'; there are analytic." in capsys.readouterr().err
+    assert "There is no cost model 'test-cost'; the cost models are analytic." in capsys.readouterr().err
 
 
 RAISES = "raise KeyError('lost')"
@@ -236,7 +236,8 @@ def test_what_is_wrong_is_one_error_at_its_place(
 
 def test_an_unknown_name_is_an_error_with_the_list() -> None:
     with pytest.raises(
-        CompileError, match=r"There is no tiling 'least'; did you mean 'least-time'\? There are least-"
+        CompileError,
+        match=r"There is no tiling 'least'; the tilings are least-time .did you mean 'least-time'",
     ):
         SpyrePipeline(tiling="least").pipeline()
 

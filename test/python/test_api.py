@@ -193,7 +193,7 @@ MODEL_CALLS = {
     "another structure": (({"x": half(3, 64)},), {}, "inputs of the structure"),
     "another shape": ((half(4, 64),), {}, "has shape [4, 64], but the argument has [3, 64]"),
     "another type": ((torch.ones(3, 64),), {}, "is float32, but the argument is float16"),
-    "no tensor": ((1,), {}, "must be a tensor, not a int"),
+    "no tensor": ((1,), {}, "must be a tensor, not an int"),
     "a tensor without numbers": ((half(3, 64).to("meta"),), {}, "is not an array: Cannot copy out of meta"),
     "a sparse tensor": ((half(3, 64).to_sparse(),), {}, "is not an array: can't convert Sparse"),
 }
@@ -214,18 +214,18 @@ def test_tensors_that_numpy_takes_in_another_form_alone(add, linear):
 
 
 OPTIONS = {
-    "unknown": ({"nonsense": 3}, "has no option 'nonsense'; its options: sencores, "),
+    "unknown": ({"nonsense": 3}, "has no option 'nonsense'; its options: one_bundle, sencores, "),
     "no cores": ({"sencores": 0}, "the device has 1 to 32 cores"),
     "too many cores": ({"sencores": 33}, "the device has 1 to 32 cores"),
     "cores in words": ({"sencores": "two"}, "must be an integer, not 'two'"),
     "half a core": ({"sencores": 2.5}, "must be an integer, not '2.5'"),
     "another precision": ({"precision": "low"}, "must be one of device, strict, not 'low'"),
-    "a flag in words": ({"verify_each": "maybe"}, "must be 'true' or 'false'"),
+    "a flag in words": ({"verify_each": "maybe"}, "must be True or False"),
     "another target": ({"target": "ktri"}, "must be one of bundle, ktir, not 'ktri' (did you mean 'ktir'?)"),
     "another numerics": ({"numerics": "fp16"}, "must be one of ieee, dl16, not 'fp16'"),
-    "a fallback in words": ({"fallback": "maybe"}, "must be 'true' or 'false', not 'maybe'"),
-    "a cache in a folder": ({"cache": "/tmp"}, "must be 'true' or 'false', not '/tmp'"),
-    "bundles by number": ({"one_bundle": 3}, "must be 'true' or 'false', not '3'"),
+    "a fallback in words": ({"fallback": "maybe"}, "must be True or False, not 'maybe'"),
+    "a cache in a folder": ({"cache": "/tmp"}, "must be True or False, not '/tmp'"),
+    "bundles by number": ({"one_bundle": 3}, "must be True or False, not '3'"),
     "layouts in a list": ({"layouts": [{"stick_dims": [0]}]}, "is a mapping from names"),
     "layouts by an array": ({"layouts": X}, "is a mapping from names"),
     "one pass": ({"passes": 3}, "takes passes by level"),
@@ -270,7 +270,7 @@ PROGRAMS = {
     "a scalar": (NOTHING.replace("T", "f32"), "f32"),
     "a memref": (NOTHING.replace("T", "memref<3xf16>"), "memref<3xf16>"),
     "two functions": (ADD + ADD.replace("@main", "@other"), "one function"),
-    "no model": (3, "not a int"),
+    "no model": (3, "not an int"),
 }
 
 

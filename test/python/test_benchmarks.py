@@ -53,6 +53,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
         "large-model",
         "layouts",
         "lsp",
+        "model-operations",
         "models",
         "mutation",
         "op-cases",

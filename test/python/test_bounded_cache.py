@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from spyre_mlir.optimization.bounded_cache import BoundedCache
+from spyre_mlir.optimization.elimination import BoundedCache
 
 
 def test_a_value_is_built_once():

@@ -11,8 +11,7 @@ import pytest
 from buffer_sets import buffer, buffers, chain, random_lives, random_set
 
 from spyre_mlir.optimization.bipartite import Child, covers, most_shared
-from spyre_mlir.optimization.lagrange import Rows, multipliers
-from spyre_mlir.scratchpad.buffer_selection import Group, select
+from spyre_mlir.scratchpad.buffer_selection import Group, Rows, multipliers, select
 from spyre_mlir.scratchpad.buffers import MemorySpace
 from spyre_mlir.scratchpad.instance import Instance
 
@@ -20,8 +19,8 @@ from spyre_mlir.scratchpad.instance import Instance
 def instance(some, space: MemorySpace) -> Instance:
     """Only the buffers that fit alone and save traffic, as solvers see them."""
     everything = Instance.of(some, space)
-    able = np.flatnonzero((everything.sizes <= space.capacity) & (everything.savings > 0))
-    return everything.subset(able.tolist())
+    eligible = np.flatnonzero((everything.sizes <= space.capacity) & (everything.savings > 0))
+    return everything.subset(eligible.tolist())
 
 
 def shared(found: Instance, kept: tuple[int, ...], op: int) -> int:

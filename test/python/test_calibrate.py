@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spyre_mlir.calibration.constants import device_text, fitted_constants
-from spyre_mlir.calibration.fit import fit, fit_quality, regret, spearman
+from spyre_mlir.calibration.fit import device_text, fit, fit_quality, fitted_constants, regret, spearman
 from spyre_mlir.calibration.measurements import read_measurements
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.target import Target, packaged_target, packaged_text

@@ -54,7 +54,7 @@ FOREIGN = {
     "spyre_kernel.py", "utils.py",
 }  # fmt: skip
 #: Files that a reader of the manual writes: files of its blocks, and two of its sentences.
-WRITTEN = {"foo_bar.py", "spyre_mlir/passes/cap_exponents.py"} | {
+WRITTEN = {"foo_bar.py", "spyre_hints.py", "spyre_mlir/passes/cap_exponents.py"} | {
     name
     for page in ROOT.glob("docs/*.md")
     for name in re.findall(r"<!-- file: (\S+)", page.read_text(encoding="utf-8"))

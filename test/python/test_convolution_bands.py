@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import spyre_mlir
 from spyre_mlir.bundle.model import Execute
-from spyre_mlir.rewriting import halo_tiling
+from spyre_mlir.rewriting import window_forms
 
 
 def bands(program: spyre_mlir.Program) -> list[str]:
@@ -43,7 +43,7 @@ def random_convolution(rng: random.Random) -> tuple[nn.Module, tuple[int, ...]]:
 @pytest.mark.parametrize("seed", range(24))
 def test_random_convolutions_are_exact(seed, monkeypatch):
     """Kernels, dilation, padding, groups, channels that fill no stick, batches, whether bands are worth it or not."""
-    monkeypatch.setattr(halo_tiling, "_GAIN", math.inf)
+    monkeypatch.setattr(window_forms, "_GAIN", math.inf)
     rng = random.Random(seed)
     model, shape = random_convolution(rng)
     cores = rng.choice((2, 4, 8, 32))

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 import spyre_mlir
-from spyre_mlir.frontend import convolutions, decompositions, moving, pointwise, selection
+from spyre_mlir.frontend import convolutions, decompositions, pointwise, selection
 from spyre_mlir.frontend.decompositions import decomposition_table
 
 aten = torch.ops.aten
-_MODULES = (decompositions, pointwise, selection, moving, convolutions)
+_MODULES = (decompositions, pointwise, selection, convolutions)
 FORMS = {operation: form for module in _MODULES for operation, form in module.FORMS.items()}
 SHAPES = ((5,), (1,), (3, 7), (2, 5, 11), (2, 3, 5, 4))
 
@@ -139,7 +139,7 @@ def test_dims_are_reversed_and_rolled():
         compare(aten.flip.default, x, list(range(x.ndim)))
         compare(aten.roll.default, x, [2], [0])
         compare(aten.roll.default, x, [-3], [])
-    assert moving.flip(torch.zeros(17), [0]) is NotImplemented
+    assert decompositions.flip(torch.zeros(17), [0]) is NotImplemented
 
 
 @pytest.mark.parametrize("amounts", ([-2, 3], [1, -4, -1, 0], [0, 2, -1, -1]))

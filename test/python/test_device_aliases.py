@@ -20,6 +20,7 @@ from torch.utils.dlpack import to_dlpack
 
 import spyre_mlir
 from spyre_mlir import CompileError
+from spyre_mlir.errors import FallbackWarning
 from spyre_mlir.frontend import eager, hints, operations, torch_device
 from spyre_mlir.frontend.torch_device import SpyreTensor
 from spyre_mlir.layout import strided
@@ -132,6 +133,17 @@ def test_every_backend_computes_on_the_device(backend: str) -> None:
     assert torch.equal(y.cpu(), changed)
     made[0].zero_()
     assert not x[1:].cpu().any() and x[:1].cpu().any()
+
+
+def test_operations_of_a_graph_with_complex_numbers_run_one_by_one() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(torch.stft(x, 16, return_complex=True)) * 2
+
+    x = torch.linspace(-1, 1, 100)
+    torch._dynamo.reset()
+    with pytest.warns(FallbackWarning, match="complex"):
+        made = torch.compile(function)(x.to("spyre"))
+    torch.testing.assert_close(made.cpu(), function(x), atol=1e-4, rtol=1e-3)
 
 
 def test_graphs_change_and_return_tensors_of_the_host() -> None:

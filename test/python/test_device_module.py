@@ -34,7 +34,21 @@ def test_the_device_is_the_accelerator():
     assert spyre.mem_get_info()[1] == spyre.get_device_properties().total_memory > 2**36
 
 
-@pytest.mark.parametrize("choose", [spyre.set_device, torch.accelerator.set_device_index, spyre.device])
+CHOICES: list[Callable[[int], Any]] = [
+    spyre.set_device,
+    torch.accelerator.set_device_index,
+    spyre.device,
+    lambda index: torch.ones(2, device=f"spyre:{index}"),
+    lambda index: torch.empty_strided((2,), (1,), device=f"spyre:{index}"),
+    lambda index: torch.zeros(2).to(f"spyre:{index}"),
+    lambda index: torch.zeros(2, device="spyre").to(f"spyre:{index}"),
+    lambda index: torch.zeros(2, device="spyre").new_ones(2, device=f"spyre:{index}"),
+    lambda index: torch.rand_like(torch.zeros(2), device=f"spyre:{index}"),
+    lambda index: torch.nn.Linear(2, 2).to(f"spyre:{index}"),
+]
+
+
+@pytest.mark.parametrize("choose", CHOICES)
 def test_there_is_one_device(choose: Callable[[int], Any]):
     with pytest.raises(RuntimeError, match="There is one device, 'spyre:0', but this names 'spyre:1'"):
         choose(1)
@@ -92,6 +106,7 @@ def test_events_without_times():
 
 def test_streams_are_current_in_their_context():
     stream, other = spyre.Stream(), torch.Stream("spyre")
+    torch.zeros(2, device="spyre").record_stream(stream)
     assert isinstance(other, spyre.Stream) and isinstance(stream, torch.Stream) and stream != other
     with spyre.stream(stream):
         with other:

@@ -20,7 +20,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.reference import CpuReference
 from spyre_mlir.rewriting.body_operations import fold
-from spyre_mlir.simulator.compute import Work, compute
+from spyre_mlir.simulator.plan import Work, compute
 from spyre_mlir.target import ops
 from spyre_mlir.target.ops import DEVICE_OPS, DeviceOp, Kind, define
 

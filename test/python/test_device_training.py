@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.checkpoint import checkpoint
 
 import spyre_mlir.frontend  # noqa: F401
@@ -99,21 +100,88 @@ def test_gradients_are_clipped(foreach: bool | None):
     torch.testing.assert_close(made, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("use_reentrant", "is_compiled"), [(True, False), (False, False), (False, True)])
-def test_checkpoints_compute_again_with_the_same_random_numbers(use_reentrant: bool, is_compiled: bool):
+@pytest.mark.filterwarnings("ignore::spyre_mlir.FallbackWarning")
+@pytest.mark.parametrize("factor", [1.0, torch.inf])
+def test_losses_are_scaled(factor: float):
+    """An infinite gradient skips the step and halves the scale; otherwise the scale grows."""
+    scales = []
+
+    def step(model: nn.Linear, device: str) -> None:
+        scaler = torch.amp.GradScaler(device, init_scale=8.0, growth_interval=1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        scaler.scale(factor * loss_of(model, device)).backward()
+        scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        scales.append(scaler.get_scale())
+
+    made, expected = (trained(device, step) for device in ("spyre", "cpu"))
+    assert scales == ([16.0, 16.0] if factor == 1 else [4.0, 4.0])
+    torch.testing.assert_close(made, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("use_reentrant", "backend"), [(True, ""), (False, ""), (False, "spyre"), (False, "aot_eager")]
+)
+def test_checkpoints_compute_again_with_the_same_random_numbers(use_reentrant: bool, backend: str):
     def step(model: nn.Linear, device: str) -> None:
         def segment(x: Tensor) -> Tensor:
-            return nn.functional.dropout(model(x).tanh(), 0.4)
+            y = nn.functional.dropout(model(x).tanh(), 0.4)
+            return y * torch.rand(y.shape[-1], device=device)
 
         x, target = batch(device)
         torch.manual_seed(7)
         run = functools.partial(checkpoint, segment, use_reentrant=use_reentrant)
-        made = (torch.compile(run) if is_compiled and device == "spyre" else run)(x.requires_grad_())
+        run = torch.compile(run, backend=backend) if backend and device == "spyre" else run
+        made = run(x.requires_grad_())
         nn.functional.mse_loss(made, target).backward()
         torch.optim.SGD(model.parameters(), lr=0.5).step()
 
     made, expected = (trained(device, step) for device in ("spyre", "cpu"))
     torch.testing.assert_close(made, expected, atol=1e-4, rtol=1e-3)
+
+
+def test_aot_eager_computes_gradients_and_checkpoints_on_the_device():
+    """AOTAutograd guesses the class of gradients from the results of its trace, which have no data."""
+
+    def gradients(device: str) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = nn.Linear(8, 8).to(device)
+        changed = torch.zeros(4, 8, device=device)
+
+        def function(x: Tensor, changed: Tensor) -> tuple[Tensor, Tensor]:
+            made = checkpoint(lambda y: model(y).tanh(), x, use_reentrant=False)
+            changed.add_(1)
+            return made.t(), (made * changed).sum()
+
+        if device == "spyre":
+            torch._dynamo.reset()
+            function = torch.compile(function, backend="aot_eager", fullgraph=True)
+        x = torch.linspace(-1, 1, 32).reshape(4, 8).to(device).requires_grad_()
+        turned, total = function(x, changed)
+        # The gradient of the transposed result has other strides than the result.
+        (total + (turned.contiguous() * turned).sum()).backward()
+        return [
+            each.detach().cpu() for each in (turned, x.grad, changed, *(p.grad for p in model.parameters()))
+        ]
+
+    torch.testing.assert_close(gradients("spyre"), gradients("cpu"), atol=1e-4, rtol=1e-3)
+
+
+def test_traces_keep_tensors_of_the_device_as_constants():
+    x, scale = (torch.linspace(-1, 1, 32).reshape(4, 8).to("spyre") * factor for factor in (1, 3))
+    traced = make_fx(lambda x: scale * (x + scale.exp()))(x)
+    torch.testing.assert_close(traced(x + 1).cpu(), (scale * (x + 1 + scale.exp())).cpu())
+
+
+def test_linearized_functions():
+    def linearized(device: str) -> list[Tensor]:
+        x = torch.linspace(-1, 1, 32).reshape(4, 8).to(device)
+        scale = x + 2
+        result, derivative = torch.func.linearize(lambda x: (x.tanh() * scale).sum(-1) * x[:, 0], x)
+        return [each.cpu() for each in (result, derivative(torch.ones_like(x)), derivative(x))]
+
+    torch.testing.assert_close(linearized("spyre"), linearized("cpu"), atol=1e-3, rtol=1e-3)
 
 
 def test_derivatives_in_forward_mode():

@@ -247,3 +247,14 @@ def test_steps_lead_to_a_view(seed):
     for step in steps_to(whole.shape, StridedView(tuple(x.shape), x.stride(), x.storage_offset())):
         made = overload_of(step.name)(made, *step.arguments)
     assert made.shape == x.shape and torch.equal(made, x)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 4, 4), (2, 1, 4, 4), (1, 8, 1, 16), (1, 1, 2, 3), (2, 8, 4, 4)])
+def test_dims_of_one_element_keep_their_strides(shape: tuple[int, ...]):
+    """PyTorch recognizes an image in channels-last order by all of its strides."""
+    image = torch.zeros(shape).to(memory_format=torch.channels_last)
+    tensor = image.to("spyre").device_tensor
+    replayed = torch.zeros(tensor.storage.shape)
+    for step in tensor.steps:
+        replayed = overload_of(step.name)(replayed, *step.arguments)
+    assert replayed.stride() == image.stride()

@@ -123,7 +123,8 @@ def test_a_program_is_one_of_pytorch(seed: int) -> None:
             pool = [*pool[-POOL:], (expected, result)]
         for index, (host, device) in enumerate(pool):
             assert seen(host) == seen(device), (number, index)
-            torch.testing.assert_close(device.cpu(), host, rtol=0, atol=0, equal_nan=True, msg=f"{number}")
+            if not torch.equal(copied := device.cpu(), host):
+                torch.testing.assert_close(copied, host, rtol=0, atol=0, equal_nan=True, msg=f"{number}")
 
 
 class Programs(Listener):

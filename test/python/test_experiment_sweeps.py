@@ -310,8 +310,8 @@ def test_algorithms_of_installed_packages_are_part_of_the_key(tmp_path: Path) ->
     ("keywords", "message"),
     [
         ({"layout_solvr": ["greedy"]}, "There is no option 'layout_solvr' to sweep; there are layout_solver,"),
-        ({"layout_solver": ["gredy"]}, "The axis 'layout_solver': There is no solver 'gredy'; did you mean 'greedy'?"),
-        ({"cost_model": ["none"]}, "The axis 'cost_model': There is no cost model 'none'; there are analytic"),
+        ({"layout_solver": ["gredy"]}, "The axis 'layout_solver': There is no solver 'gredy'; the solvers are "),
+        ({"cost_model": ["none"]}, "The axis 'cost_model': There is no cost model 'none'; the cost models are"),
         ({"tiling": [3]}, "The axis 'tiling': a tiling is given by its name, not 3."),
         ({"sencores": [4, "many"]}, "The axis 'sencores': The option 'sencores' of the spyre pipeline must be"),
         ({"sencores": [4, 4]}, "The axis 'sencores' has the value '4' twice."),
@@ -333,7 +333,7 @@ def test_algorithms_of_installed_packages_are_part_of_the_key(tmp_path: Path) ->
         ({"programs": []}, "The sweep has no programs."),
         ({"programs": [CHAIN, 3]}, "A program of a sweep is a path, a text of MLIR or an import path"),
         ({"programs": ["module attributes {sdsc.target = {}} {}\n"]}, "The program 'mlir.0' names its device"),
-        ({"programs": [lambda: CHAIN]}, "Workers cannot import <function"),
+        ({"programs": [lambda: CHAIN]}, "Workers cannot import a function"),
         ({"load": "missing.py"}, "The file 'missing.py"),
     ],
 )  # fmt: skip

@@ -13,8 +13,8 @@ from programs import PROGRAMS
 from torch import nn
 
 import spyre_mlir
-from spyre_mlir.findings.remedy import InputKey
-from spyre_mlir.frontend import model_edits
+from spyre_mlir.findings.planned import InputKey
+from spyre_mlir.frontend import model_compilation
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning"),
@@ -149,12 +149,12 @@ def test_edits_find_their_inputs(is_mapping: bool) -> None:
     inputs = {"z": z, "scale": 2.0, "y": y, "x": x} if is_mapping else (x, 2.0, y, z)
     program = spyre_mlir.compile(model, inputs)
     keys = [InputKey(place, value.name) for place, value in enumerate(program.inputs) if value.name == "y"]
-    edited, rest = model_edits.frozen(model, inputs, keys)
+    edited, rest = model_compilation.frozen(model, inputs, keys)
     result = edited(**rest) if is_mapping else edited(*rest)
     assert torch.equal(result, model(x, 2.0, y, z)) and len(rest) == 3
 
     device = {**inputs, "y": spyre_mlir.to_device(y)} if is_mapping else (x, 2.0, spyre_mlir.to_device(y), z)
-    _, moved = model_edits.with_stick_dim(model, device, keys[0], 0)
+    _, moved = model_compilation.with_stick_dim(model, device, keys[0], 0)
     tensor = moved["y"] if is_mapping else moved[2]
     assert tensor.layout.stick_dims == (0,) and (tensor.numpy() == y.numpy()).all()
-    assert len(model_edits.places_on_device(device)) == 1
+    assert len(model_compilation.places_on_device(device)) == 1

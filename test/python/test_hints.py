@@ -284,7 +284,7 @@ NAMINGS = {
     "none": (half(64), [], r"The dims none do not make up a tensor of shape \[64\]"),
     "twice": (half(64, 64), ["M", "M"], "cannot have the dim 'M' twice"),
     "a text": (half(64), "M", "The names of dims are a list of texts, not 'M'"),
-    "no tensor": (3, ["M"], "Only the dims of a tensor can be named; the value is of type 'int'"),
+    "no tensor": (3, ["M"], "Only the dims of a tensor can be named, not the dims of an int"),
 }
 
 

@@ -18,8 +18,8 @@ from random_programs import MIXED, RandomProgram
 import spyre_mlir
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.driver.program import Program
+from spyre_mlir.driver.program_figures import host_share
 from spyre_mlir.driver.steps import BundleStep, HostStep
-from spyre_mlir.driver.steps_summary import host_share
 from spyre_mlir.errors import CompileError
 from spyre_mlir.tools.spyre_compile import main as spyre_compile
 from spyre_mlir.tools.spyre_report import main as spyre_report

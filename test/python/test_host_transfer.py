@@ -20,8 +20,7 @@ from layout_cases import (
 )
 
 from spyre_mlir.layout import StickLayout, ViewError
-from spyre_mlir.layout.host_transfer import DmaTuples, dma_tuples
-from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.host_transfer import DmaTuples, HostView, dma_tuples
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
 from spyre_mlir.target.target import default_target
 

@@ -11,7 +11,7 @@ import torch
 
 import spyre_mlir
 from spyre_mlir.errors import CompileError
-from spyre_mlir.layout.host_view import HostView
+from spyre_mlir.layout.host_transfer import HostView
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Slice, Transpose
 
 

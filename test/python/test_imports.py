@@ -43,7 +43,7 @@ MATHEMATICS = {"optimization", *ALGEBRA, "scratchpad", "tiling", "cost", "layout
 IR = {"target", *MATHEMATICS, *BINDINGS, "dialects"}
 #: IR, without passes.
 SHARED = {"analysis", "rewriting", "lowering"}
-COMPILER = {*IR, *SHARED, "bundle", "ktir", "host", "plans", "partition", "timeline", "passes", "pipelines"}
+COMPILER = {*IR, *SHARED, "bundle", "ktir", "host", "plans", "timeline", "passes", "pipelines"}
 
 #: Imports of spyre_mlir that each folder and each single file may have, besides itself and EVERYBODY.
 ALLOWED = {
@@ -57,7 +57,6 @@ ALLOWED = {
     "cost": {"target", *ALGEBRA},
     "layout_search": {"target", *ALGEBRA, "cost", "optimization"},
     "division_search": {"target", *ALGEBRA, "cost", "optimization", "scratchpad"},
-    "partition": set(),
     "mlir": {"bindings"},
     "diagnostics": BINDINGS,
     "dialects": IR,

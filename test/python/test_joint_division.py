@@ -63,7 +63,7 @@ def splits_of(found: JointDivision) -> list[tuple[int, ...]]:
     return [each.division.splits for each in found.candidates]
 
 
-def relaid(found: JointDivision) -> list[bool]:
+def has_relayout(found: JointDivision) -> list[bool]:
     """Return for each buffer whether the ring carries it."""
     return [home is not None and home.relayout_view is not None for home in found.placements]
 
@@ -114,23 +114,23 @@ def test_a_relayout_is_taken_when_it_pays():
     buffer = SharedBuffer(((0, 1), (1, 0)), space=MATRIX)
     found = divide_jointly(pair((32, 1), (2, 16)), [buffer], LX)
     without = divide_jointly(pair((32, 1), (2, 16)), [buffer], LX, relayouts=False)
-    assert relaid(found) == [True] and without.placements == (None,)
+    assert has_relayout(found) == [True] and without.placements == (None,)
     assert found.after < without.after == without.before
 
 
 def test_no_relayout_is_taken_when_none_is_needed():
     """With equal divisions the reader finds its slices in LX."""
     found = divide_jointly(pair((32, 1), (32, 1)), [SharedBuffer(((0, 1), (1, 0)), space=MATRIX)], LX)
-    assert found.placements[0] is not None and relaid(found) == [False]
+    assert found.placements[0] is not None and has_relayout(found) == [False]
 
 
 def test_no_relayout_is_taken_that_costs_more_than_it_saves():
     """A reader that runs 100 times for each execution of the writer pays one relayout, one that needs 100 pays them."""
     writer, reader = pair((32, 1), (2, 16))
     slow = SharedBuffer(((0, 1), (1, 0)), copies=1, space=MATRIX, values=((0, 0), (0, 10_000)))
-    assert relaid(divide_jointly([writer, reader], [slow], LX)) == [False]
+    assert has_relayout(divide_jointly([writer, reader], [slow], LX)) == [False]
     quick = replace(slow, values=((0, 0), (0, 1)))
-    assert relaid(divide_jointly([writer, reader], [quick], LX)) == [True]
+    assert has_relayout(divide_jointly([writer, reader], [quick], LX)) == [True]
 
 
 def test_what_the_ring_cannot_copy_goes_through_device_memory():
@@ -249,7 +249,7 @@ Spot = tuple[
 def spots(
     works: Sequence[DividedOp], buffer: SharedBuffer, chosen: Sequence[DivisionCandidate], relayouts: bool
 ) -> Iterator[Spot | None]:
-    """All that can become of a buffer: device memory, its writer's view or any reader's, maybe relaid for another."""
+    """Placements of a buffer: device memory, its writer's view or any reader's, maybe with a relayout for another."""
     yield None
     wanted = [read_view(works[at], operand, chosen[at]) for at, operand in _reads(buffer)]
     wanted = [view for view in dict.fromkeys(wanted) if view is not None]
@@ -345,9 +345,9 @@ def _options(
 ) -> list[Use]:
     """Return the cheapest of all uses with the same accesses in LX."""
     found = (use_of(works, buffer, chosen, spot) for spot in spots(works, buffer, chosen, relayouts))
-    able = [use for use in found if use is not None and _has_a_point(works, buffer, chosen, use)]
+    eligible = [use for use in found if use is not None and _has_a_point(works, buffer, chosen, use)]
     cheapest: dict[frozenset[tuple[int, int]], Use] = {}
-    for use in sorted(able, key=lambda use: use.nanoseconds):
+    for use in sorted(eligible, key=lambda use: use.nanoseconds):
         cheapest.setdefault(use.in_lx, use)
     return list(cheapest.values())
 

@@ -18,8 +18,7 @@ from targets import device_file
 import spyre_mlir
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.dialects import context
-from spyre_mlir.driver.ktir_interpreter import read_ktir, run_interpreter
-from spyre_mlir.driver.ktir_program import KtirProgram
+from spyre_mlir.driver.ktir_program import KtirProgram, read_ktir, run_interpreter
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.ktir import function_lowering

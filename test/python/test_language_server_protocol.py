@@ -16,8 +16,8 @@ from patience import HANG_SECONDS
 from test_language_server import chain
 from test_language_server_names import broken
 
-from spyre_mlir.language_server import compiler_process
-from spyre_mlir.language_server.compiler_process import CompilerProcess, CompilerProcessError
+from spyre_mlir.language_server import server
+from spyre_mlir.language_server.server import CompilerProcess, CompilerProcessError
 
 ERROR = 'func.func @f(%a: i32) -> i32 attributes {s = "😀é"} { return %q : i32 }\n'
 
@@ -321,7 +321,7 @@ def test_a_call_whose_process_cannot_start_or_answer_fails_and_the_next_one_succ
     try:
         with monkeypatch.context() as patch:
             if failure == "start":
-                patch.setattr(compiler_process._SPAWN, "Process", refuse)
+                patch.setattr(server._SPAWN, "Process", refuse)
             with pytest.raises(
                 CompilerProcessError, match="cannot allocate" if failure == "start" else "Unread"
             ):

@@ -189,9 +189,9 @@ def test_a_slice_keeps_its_map():
 BAD_ORDERS = [
     ([0], "dim 1 is missing"),
     ([0, 0], "dim 0 occurs 2 times"),
-    ([0, 2], "there is no dim 2"),
-    ([0, -2], "there is no dim -2"),
-    ([0, 1, 2], "there is no dim 2"),
+    ([0, 2], "dim 2 does not exist"),
+    ([0, -2], "dim -2 does not exist"),
+    ([0, 1, 2], "dim 2 does not exist"),
     ([-1, 0, 1], "-1, for a stick-sparse tensor, can only be the last entry"),
     ([0, -1, 1], "-1, for a stick-sparse tensor, can only be the last entry"),
 ]

@@ -12,8 +12,8 @@ from lx_programs import (
     DIVISIONS,
     FUNCTIONS,
     Executed,
-    able,
     divided,
+    eligible,
     executed,
     one_behind_the_other,
     place,
@@ -46,7 +46,7 @@ def in_device_memory(name: str, cores: int, uneven: bool = False) -> Executed:
 def in_lx(name: str, cores: int, uneven: bool = False) -> Executed:
     """Place all eligible buffers in LX one after the other; a buffer must fit on all cores."""
     text = divided(name, cores, uneven)
-    sizes = able(ir.Module.parse(text, context()))
+    sizes = eligible(ir.Module.parse(text, context()))
     fitting = {number: size for number, size in sizes.items() if size < 1 << 18}
     return executed(text, name, one_behind_the_other(fitting))
 
@@ -154,7 +154,7 @@ def verdicts(name: str, cores: int, seed: int) -> tuple[bool, bool, bool]:
     rng = random.Random(f"{name} {cores} {seed}")
     text = divided(name, cores)
     module = ir.Module.parse(text, context())
-    sizes = {number: size for number, size in able(module).items() if size < 1 << 18}
+    sizes = {number: size for number, size in eligible(module).items() if size < 1 << 18}
     slots = [0, *(rng.randrange(1 << 11) * 128 for _ in sizes)]
     addresses = {number: rng.choice(slots) for number in sizes}
     place(module, addresses)

@@ -170,7 +170,7 @@ def test_traffic_is_what_the_simulator_counts(name, cores):
     """All in device memory, and with what may be in LX there."""
     text = lx_programs.divided(name, cores, cores == 7)
     module = ir.Module.parse(text, dialects.context())
-    places = lx_programs.one_behind_the_other(lx_programs.able(module))
+    places = lx_programs.one_behind_the_other(lx_programs.eligible(module))
     for addresses in ({}, places):
         ran = lx_programs.executed(text, name, addresses)
         found = lx_map(ran.bundle)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import spyre_mlir
-from spyre_mlir.driver.program_metrics import METRICS, UNKNOWN
+from spyre_mlir.driver.program_figures import METRICS, UNKNOWN
 from spyre_mlir.tools import spyre_compile
 
 NAMES = [

@@ -119,8 +119,8 @@ def shuffled(tasks: Sequence[Task], rng: random.Random) -> list[int]:
     order: list[int] = []
     while len(order) < len(tasks):
         done = set(order)
-        able = [at for at, task in enumerate(tasks) if at not in done and done.issuperset(task.after)]
-        order.append(rng.choice(able))
+        eligible = [at for at, task in enumerate(tasks) if at not in done and done.issuperset(task.after)]
+        order.append(rng.choice(eligible))
     return order
 
 

@@ -19,7 +19,7 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import PASSES, EvaluatingPass, Pass
 from spyre_mlir.pipelines import SpyrePipeline
-from spyre_mlir.pipelines.passes_by_level import entries
+from spyre_mlir.pipelines.pipeline_options import entries
 from spyre_mlir.tools import spyre_compile, spyre_opt
 
 LEVELS = ("device-ops", "tiled", "laid-out", "divided", "placed", "bundle")

@@ -19,7 +19,7 @@ from programs import PROGRAMS
 from torch import nn
 
 import spyre_mlir
-from spyre_mlir.driver import cache_settings
+from spyre_mlir.driver import program_cache
 from spyre_mlir.passes.base import PASSES, Pass
 from spyre_mlir.target.target import packaged_text
 
@@ -321,13 +321,13 @@ def test_the_code_of_the_package_is_part_of_the_key(
     folder = tmp_path / "package"
     (folder / "passes").mkdir(parents=True)
     (folder / "passes" / "one.py").write_text("LIMIT = 1")
-    monkeypatch.setattr(cache_settings, "_PACKAGE", folder)
-    before = cache_settings.package_digest()
-    assert before == cache_settings.package_digest()
+    monkeypatch.setattr(program_cache, "_PACKAGE", folder)
+    before = program_cache.package_digest()
+    assert before == program_cache.package_digest()
     (folder / "passes" / "one.py").write_text("LIMIT = 2")
-    assert cache_settings.package_digest() != before
+    assert program_cache.package_digest() != before
     newest = (folder / "passes" / "one.py").stat().st_ctime_ns
-    monkeypatch.setattr(cache_settings, "LOADED_NS", newest)
+    monkeypatch.setattr(program_cache, "LOADED_NS", newest)
     spyre_mlir.compile(EXP)
     assert "may be older than" in cache_log.text and not entries(tmp_path)
 
@@ -426,7 +426,7 @@ def test_variables_that_the_package_reads_are_known() -> None:
         if "environ" in source or "getenv" in source:
             names = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
             read |= {name for name in names if re.fullmatch(r"[A-Z]+(_[A-Z]+)*", str(name)) and len(name) > 7}
-    assert read == {*cache_settings.VARIABLES} | without_effect
+    assert read == {*program_cache.VARIABLES} | without_effect
 
 
 def test_who_reads_the_numbers_of_the_model_notes_it() -> None:

@@ -22,6 +22,7 @@ from api_reference import (
     Entry,
     entries,
     entries_of,
+    has_summary,
     is_documented,
     lacks_unit,
     loaded,
@@ -103,6 +104,7 @@ def test_what_the_manual_imports_is_on_a_page() -> None:
 def problems(obj: griffe.Object, owner: griffe.Object | None) -> list[str]:
     """Return the gaps in the documentation of a public object."""
     found = [] if is_documented(obj, owner) else ["no docstring"]
+    found += [] if has_summary(obj) else ["no summary of one sentence"]
     found += [f"no type of {name}" for name in unannotated(obj)]
     found += [f"nothing about {name}" for name in unnamed_parameters(obj, owner)]
     found += [f"{name} is raised" for name in unnamed_errors(obj)]
@@ -110,7 +112,7 @@ def problems(obj: griffe.Object, owner: griffe.Object | None) -> list[str]:
 
 
 def test_every_public_name_is_documented() -> None:
-    """A docstring, types, each parameter, each exception, the unit of a number; nothing that griffe warns of."""
+    """A summary of one sentence, types, each parameter, each exception, units; nothing that griffe warns of."""
     names = list(public())
     assert len(names) > 800
     found = {name: lacks for name, obj, owner in names if (lacks := problems(obj, owner))}
@@ -125,6 +127,9 @@ class PlantedError(Exception):
 
 def silent(x: int) -> None:
     pass
+
+def talkative() -> None:
+    """Do something. Then do more."""
 
 def untyped(x, y: int) -> None:
     """Add ``x`` and ``y``."""
@@ -172,6 +177,7 @@ def test_a_planted_fault_is_a_problem(tmp_path: Path) -> None:
     names = [name for name, member in module.members.items() if not isinstance(member, griffe.Alias)]
     found = {name: problems(resolved(module, f"planted.{name}"), None) for name in names}
     assert found.pop("silent") == ["no docstring", "nothing about x"]
+    assert found.pop("talkative") == ["no summary of one sentence"]
     assert found.pop("untyped") == ["no type of x"]
     assert found.pop("unnamed") == ["nothing about y"]
     assert found.pop("raising") == ["PlantedError is raised"]

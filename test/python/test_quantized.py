@@ -320,7 +320,7 @@ def test_the_design_of_an_int8_matmul():
 
 
 @pytest.mark.parametrize(
-    ("beside", "sentence"),
+    ("other_elements", "sentence"),
     [
         ({}, "Tensor1 has nothing next to out in its stick; expected 2 of in."),
         ({"in": 4}, "Tensor1 has 4 of in next to out in its stick; expected 2 of in."),
@@ -332,7 +332,7 @@ def test_other_sticks_are_findings(beside, sentence):
     bundle = spyre_mlir.compile(matmul(64, 256, 64, "i8"), sencores=1).bundle
     (name, design), *_ = bundle.designs.items()
     left, right, result = design.operands
-    broken = replace(design, operands=(left, replace(right, beside=beside), result))
+    broken = replace(design, operands=(left, replace(right, other_elements=beside), result))
     findings = [str(each) for each in validate(replace(bundle, designs={**bundle.designs, name: broken}))]
     assert any(sentence in each for each in findings)
 

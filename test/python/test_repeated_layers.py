@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 import spyre_mlir
 from spyre_mlir.analysis.aliasing import all_ops, functions
+from spyre_mlir.analysis.repeated_layers import PeriodicRun, periodic_runs
 from spyre_mlir.dialects import context, sdsc
 from spyre_mlir.frontend import import_torch
-from spyre_mlir.optimization.periodic_runs import PeriodicRun, periodic_runs
 from spyre_mlir.passes.unfold_repeated_layers import LayerUnfolding
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
 

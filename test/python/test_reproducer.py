@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from spyre_mlir import dialects
-from spyre_mlir.pipelines.reproducer import Reproducer
+from spyre_mlir.pipelines.printing import Reproducer
 
 PASS = """
 import os

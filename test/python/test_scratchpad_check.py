@@ -13,7 +13,7 @@ from buffer_sets import buffer, conflicts, random_set
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.check import check_plan
 from spyre_mlir.scratchpad.fitting import GreedyLayoutSolver
-from spyre_mlir.scratchpad.memory_plan import MemoryPlan
+from spyre_mlir.scratchpad.solver import MemoryPlan
 
 SPACE = MemorySpace(512, 128)
 PARENT = buffer(256, 0, 1, name="parent")

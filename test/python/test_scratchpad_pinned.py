@@ -12,7 +12,7 @@ from spyre_mlir.analysis.plan_pins import PinnedSolver, conflict
 from spyre_mlir.scratchpad.buffers import MemorySpace
 from spyre_mlir.scratchpad.check import check_plan
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.memory_plan import MemoryPlan
+from spyre_mlir.scratchpad.solver import MemoryPlan
 
 
 def random_pins(seed: int) -> tuple[list, MemorySpace, dict[str, int]]:

@@ -24,7 +24,6 @@ from buffer_sets import (
 )
 from foreign_data import needs_patterns
 
-from spyre_mlir.optimization.infeasible_subset import infeasible_subset
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.check import check_plan
 from spyre_mlir.scratchpad.fitting import (
@@ -33,7 +32,7 @@ from spyre_mlir.scratchpad.fitting import (
     GreedyLayoutSolver,
     LargestFirstSolver,
 )
-from spyre_mlir.scratchpad.portfolio import AnnealingSolver, ExactSolver, PortfolioSolver
+from spyre_mlir.scratchpad.portfolio import AnnealingSolver, ExactSolver, PortfolioSolver, infeasible_subset
 
 OTHERS = (
     GreedyLayoutSolver(),

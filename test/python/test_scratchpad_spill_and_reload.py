@@ -15,8 +15,8 @@ from foreign_data import needs_patterns
 
 from spyre_mlir.scratchpad.buffers import LifetimeBoundBuffer, MemorySpace, PlanError
 from spyre_mlir.scratchpad.check import check_spill_and_reload_plan
-from spyre_mlir.scratchpad.memory_plan import Residency, SpillAndReloadPlan
 from spyre_mlir.scratchpad.portfolio import PortfolioSolver
+from spyre_mlir.scratchpad.solver import Residency, SpillAndReloadPlan
 from spyre_mlir.scratchpad.spill_and_reload import SpillAndReloadSolver, spill_and_reload_bound
 
 Kept = tuple[bool, ...]

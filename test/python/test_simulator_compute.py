@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from spyre_mlir.simulator.compute import Work, combine_partials, compute
+from spyre_mlir.simulator.plan import Work, combine_partials, compute
 from spyre_mlir.target.expressions import erf
 from spyre_mlir.target.formats import Numerics
 from spyre_mlir.target.ops import DEVICE_OPS, DL16, Kind

@@ -70,13 +70,14 @@ def test_bit_true_numbers_lose_a_bit(folder):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": X}, "error: tensor 'y': no array was given for this input.\n"),
+        ({"x": X}, "error: tensor 'y': no array was given for this input; give an array with its name.\n"),
         ({"x": X, "y": X, "w": X}, "error: tensor 'w': there is no such input; the inputs are x, y.\n"),
         ({"x": X, "arr_0": X}, "error: Input 'x' is given twice, by name and by position.\n"),
         ({"arr_2": X}, "error: Array 'arr_2' has no argument: the program has 2 inputs.\n"),
         (
             {"x": X, "y": X[:1]},
-            "error: tensor 'y': the array has shape [1, 256], but the argument has [128, 256].\n",
+            "error: tensor 'y': the array has shape [1, 256], but the argument has [128, 256]; "
+            "compile for this shape.\n",
         ),
     ],
 )

@@ -246,6 +246,8 @@ def test_dropout_outside_training_is_its_operand():
         lambda x: x.t().as_strided((2, 3), (1, 2), 4),
         lambda x: (x.t() * 2).as_strided((2, 3), (1, 9)),
         lambda x: x[1:, 2:].as_strided((2, 3), (8, 1)),
+        lambda x: torch.as_strided_copy(x[1:, 2:], (2, 3), (8, 1), 5)[1].add_(1),
+        lambda x: torch.as_strided_copy(x[0, 0].neg(), (1,), (1,)) * 2,
     ),
 )
 def test_as_strided_addresses_the_storage_and_not_the_view(view):

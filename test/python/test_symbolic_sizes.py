@@ -390,6 +390,7 @@ def test_marks_of_pytorch() -> None:
         compiled(),
         spyre_mlir.compile(linear(), (marked,), sencores=4),
         spyre_mlir.compile(exported, (x,), sencores=4),
+        spyre_mlir.compile(exported, sencores=4),
         spyre_mlir.compile(linear(), {"input": x}, dynamic={"input": {0: Dim("S", max=256)}}, sencores=4),
     ]
     for program in programs:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 import warnings
 import weakref
@@ -16,6 +17,7 @@ from device_chains import SHAPES, numbers, random_arithmetic, random_view, strid
 
 import spyre_mlir
 from spyre_mlir import CompileError, declare_tensor_dim, name_tensor_dims, spyre_hint
+from spyre_mlir.errors import FallbackWarning
 from spyre_mlir.frontend import eager
 from spyre_mlir.frontend.torch_device import SpyreTensor
 
@@ -363,3 +365,59 @@ def test_refusals():
     with pytest.raises(CompileError, match="The model is on the device"):
         spyre_mlir.compile(model().to("spyre"), (half(64, 128),))
     assert isinstance(x, SpyreTensor)
+
+
+def test_results_are_written_into_lists_of_tensors_and_into_ranks():
+    """PyTorch decomposes neither for a tensor of a Python class."""
+    x = torch.arange(12.0).reshape(4, 3)
+    x[1] *= x[1]
+
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        split = [x.new_zeros(1, 3), x.new_zeros(3, 3)]
+        torch.split_with_sizes_copy(x, [1, 3], out=split)
+        rows = [x.new_zeros(3) for _ in range(4)]
+        torch.unbind_copy(x, out=rows)
+        square, rank = x @ x.t(), torch.zeros(3, dtype=torch.int64, device=x.device)
+        for hermitian, tolerance in itertools.product((True, False), (None, 0.1, 100.0)):
+            torch.linalg.matrix_rank(square, atol=tolerance, hermitian=hermitian, out=rank)
+            rows.append(rank.clone())
+        return [*split, *rows]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for made, expected in zip(function(x.to("spyre")), function(x), strict=True):
+            torch.testing.assert_close(made.cpu(), expected)
+
+
+def test_tensors_with_more_dims_than_a_program_supports_run_on_the_host():
+    host = torch.arange(2.0).reshape([1] * 64 + [2])
+    x = host.to("spyre")
+    with pytest.warns(FallbackWarning, match="has 65"):
+        made = x + 1
+    assert torch.equal(made.cpu(), host + 1) and torch.equal(x.squeeze().neg().cpu(), host.squeeze().neg())
+    with pytest.raises(RuntimeError, match="up to 64 dims"):
+        x.amax(0)
+    with pytest.raises(CompileError, match="input 'x' has 65"):
+        spyre_mlir.compile(lambda x: x + 1, (host,))
+
+
+@pytest.mark.parametrize("shapes", [[(), ()], [(2, 3), (2,)], [(2, 3), ()]])
+def test_a_wrong_concatenation_raises_the_error_of_pytorch(shapes: list[tuple[int, ...]]):
+    with pytest.raises(RuntimeError, match="dimension"):
+        torch.cat([torch.zeros(shape, device="spyre") for shape in shapes])
+
+
+@pytest.mark.parametrize("name", ["index_add", "index_add_", "index_reduce"])
+@pytest.mark.parametrize("sizes", [(2,), (2, 1), (2, 3)])
+def test_a_source_of_other_slices_is_an_error(name: str, sizes: tuple[int, ...]):
+    """The meta function of PyTorch accepts the source, and its CPU kernel rejects the source."""
+    reduction = ("amax",) if "reduce" in name else ()
+
+    def function(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+        return getattr(x.clone(), name)(0, index, source, *reduction)
+
+    operands = torch.zeros(3, 2), torch.tensor([0, 1]), torch.ones(sizes)
+    with pytest.raises(RuntimeError, match="must match self tensor shape"):
+        function(*(each.to("spyre") for each in operands))
+    with pytest.raises(CompileError, match=r"differ from the sizes \[2, 2\]"):
+        spyre_mlir.compile(function, operands)

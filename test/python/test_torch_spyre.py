@@ -10,13 +10,21 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def run(folder: Path, script: str, *arguments: str, fails: bool = False) -> str:
+def run(
+    folder: Path, script: str, *arguments: str, fails: bool = False, settings: dict[str, str] | None = None
+) -> str:
     """Output of a script, or of ``arguments``, run with the simulated torch-spyre."""
     (folder / "script.py").write_text(script)
-    command = [sys.executable, "-W", "ignore", "-m", "spyre_mlir.torch_spyre", *(arguments or ["script.py"])]
+    quiet = [] if settings else ["-W", "ignore"]
+    command = [sys.executable, *quiet, "-m", "spyre_mlir.torch_spyre", *(arguments or ["script.py"])]
     path = f"import sys; sys.path.insert(0, {str(ROOT)!r})"
     (folder / "sitecustomize.py").write_text(path)
-    environment = {"PYTHONPATH": f"{folder}:{ROOT}", "PATH": "/usr/bin:/bin", "SPYRE_CACHE": "0"}
+    environment = {
+        "PYTHONPATH": f"{folder}:{ROOT}",
+        "PATH": "/usr/bin:/bin",
+        "SPYRE_CACHE": "0",
+        **(settings or {}),
+    }
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert bool(done.returncode) == fails, done.stderr
     return done.stderr if fails else done.stdout
@@ -115,6 +123,181 @@ print("done")
 
 def test_operators(tmp_path: Path) -> None:
     assert run(tmp_path, OPERATORS) == "done\n"
+
+
+HINTS = """
+import torch
+from torch_spyre._inductor import config, spyre_hint
+from torch_spyre._inductor.propagate_named_dims import declare_tensor_dim, name_tensor_dims
+import spyre_mlir
+
+x, y = torch.rand(128, 256).half().to("spyre"), torch.rand(256, 128).half().to("spyre")
+for name, size in {"M": 128, "K": 256, "N": 128}.items():
+    declare_tensor_dim(name, size)
+
+
+def model(x, y):
+    x = name_tensor_dims(x, ["M", "K"])
+    name_tensor_dims(y, ["K", "N"])
+    with spyre_hint(work_div={"K": 2, "M": 8}):
+        with spyre_hint(tiles={"N": 2}, work_div={"M": 2}):
+            return x @ y
+
+
+def slices(f, *inputs):
+    torch._dynamo.reset()
+    result = torch.compile(f, fullgraph=True)(*inputs)
+    # PyTorch's own options of torch.compile are accepted.
+    torch.testing.assert_close(result.cpu(), f(*[each.cpu() for each in inputs]), rtol=0.01, atol=0.01)
+    return {tuple(design.slices.items()) for design in spyre_mlir.torch_backend.programs[-1].bundle.designs.values()}
+
+
+divided = slices(model, x, y)
+assert (("in", 2), ("mb", 2), ("out", 1)) in divided, divided
+with config.patch("ignore_work_division_hints", True):
+    assert slices(model, x, y) != divided
+torch.compile(torch.exp, options={"epilogue_fusion": False})(x)
+
+
+def computed(x, y):
+    return name_tensor_dims(x + 1, ["M", "K"]) @ y
+
+
+def many(x, y):
+    with spyre_hint(work_div={"M": 64}):
+        return x @ y
+
+
+def none(x, y):
+    with spyre_hint(work_div={"M": 0}):
+        return x @ y
+
+
+for f in (computed, many, none):
+    try:
+        torch.compile(f)(x, y)
+    except Exception as error:
+        print(str(error).partition("error: ")[2])
+"""
+
+
+def test_hints(tmp_path: Path) -> None:
+    assert run(tmp_path, HINTS).splitlines() == [
+        "name_tensor_dims names the dims of inputs and parameters, and this tensor is computed by the function; name "
+        "the inputs of the function.",
+        "matmul: the hints divide this operation into 64 slices, which exceeds SENCORES, the 32 cores of the target.",
+        "A hint gives names of dims, and numbers of parts, which must be positive, not 'M': 0.",
+    ]
+
+
+LOOPS = """
+import torch
+from torch_spyre._inductor.wsr.for_each_tile import Gather, for_each_tile
+import spyre_mlir
+
+a, b = torch.rand(256, 128).half(), torch.rand(256, 128).half()
+pool, index, query = torch.rand(8, 32, 64).half() / 8, torch.tensor([5, 2, 7, 0]).int(), torch.rand(32, 64).half()
+
+
+def mapped(a, b):
+    return for_each_tile(lambda _, tiles: (None, tiles[0] * tiles[1]), (a, b), dims=1, tile_size=64, out_dim=1)[1]
+
+
+def nested(a, b):
+    def inner(_, tiles):
+        return None, tiles[0] + tiles[1]
+
+    def outer(_, tiles):
+        return None, for_each_tile(inner, tiles, dims=(1, 1), tile_size=64, out_dim=1)[1]
+
+    return for_each_tile(outer, (a, b), dims=(0, 0), tile_size=128, out_dim=0)[1]
+
+
+def summed(a, reverse):
+    def body(carry, tiles):
+        carry = carry * 0.5 + tiles[0].sum(0, keepdim=True)
+        return carry, tiles[0] + carry
+
+    start = torch.zeros(1, 128, dtype=a.dtype, device=a.device)
+    return for_each_tile(body, (a,), dims=(0,), tile_size=64, init=start, out_dim=0, reverse=reverse)
+
+
+def gathered(pool, index, query):
+    def body(carry, tiles):
+        page, whole = tiles
+        return carry + whole @ page.squeeze(0).t(), None
+
+    start = torch.zeros(32, 32, dtype=pool.dtype, device=pool.device)
+    return for_each_tile(body, (pool, query), dims=(Gather(0, index), None), tile_size=1, init=start)[0]
+
+
+def stored(a, output):
+    return for_each_tile(lambda _, tiles: (None, tiles[0] * 2), (a,), dims=0, tile_size=64, out_dim=0, output=output)[1]
+
+
+def scanned(a, reverse):
+    carry, parts = torch.zeros(1, 128).double(), [None] * 4
+    for number in sorted(range(4), reverse=reverse):
+        tile = a.double()[64 * number :][:64]
+        carry = carry * 0.5 + tile.sum(0, keepdim=True)
+        parts[number] = tile + carry
+    return carry, torch.cat(parts)
+
+
+cases = [
+    (mapped, (a, b), a.double() * b), (nested, (a, b), a.double() + b),
+    (lambda a: summed(a, False), (a,), scanned(a, False)), (lambda a: summed(a, True), (a,), scanned(a, True)),
+    (gathered, (pool, index, query), sum(query.double() @ pool[each].double().t() for each in index.tolist())),
+    (stored, (a, torch.zeros_like(a)), 2 * a.double()),
+]
+for f, inputs, expected in cases:
+    for device, way in (("cpu", None), ("spyre", None), ("spyre", torch.compile)):
+        torch._dynamo.reset()
+        inputs = [each.clone().to(device) for each in inputs]
+        results = (way(f, fullgraph=True) if way else f)(*inputs)
+        for got, wanted in zip(*[each if isinstance(each, tuple) else (each,) for each in (results, expected)]):
+            torch.testing.assert_close(got.cpu().double(), wanted.double(), rtol=4e-3, atol=4e-3)
+for dims, size in (((0,), 64), ((0, 1), 64), ((0, 0), 60), ((0, 2), 64), ((None, None), 64)):
+    try:
+        for_each_tile(lambda _, tiles: (None, tiles[0]), (a, b), dims=dims, tile_size=size, out_dim=0)
+    except spyre_mlir.CompileError as error:
+        print(error.message)
+"""
+
+
+def test_loops_over_tiles(tmp_path: Path) -> None:
+    assert run(tmp_path, LOOPS).splitlines() == [
+        "for_each_tile has 2 operands and 1 dims; give each operand a dim, None or Gather, or one of these for all.",
+        "The operands of for_each_tile have [2, 4] tiles; cut at least one, and all into one number.",
+        "Operand 0 of for_each_tile has the shape [256, 128]: dim 0 cannot be cut into equal tiles of 60 elements.",
+        "Operand 1 of for_each_tile has the shape [256, 128]: dim 2 cannot be cut into equal tiles of 64 elements.",
+        "The operands of for_each_tile have no tiles; cut at least one, and all into one number.",
+    ]
+
+
+def test_the_configuration_of_the_environment(tmp_path: Path) -> None:
+    script = """
+import warnings
+from torch_spyre._inductor import config
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    config.unroll_loops = False
+    config.unroll_loops = True
+print(config.sencores, config.ignore_work_division_hints, config.unroll_loops, config._options(), len(caught))
+"""
+    settings = {
+        "SENCORES": "4",
+        "SPYRE_INDUCTOR_IGNORE_HINTS": "1",
+        "UNROLL_LOOPS": "0",
+        "DUMP_SPYRE_CODE": "1",
+    }
+    assert run(tmp_path, script, settings=settings) == "4 True True {'sencores': 4} 1\n"
+    warned = run(
+        tmp_path, script, settings=settings | {"PYTHONWARNINGS": "error:The environment sets"}, fails=True
+    )
+    assert "The environment sets DUMP_SPYRE_CODE, UNROLL_LOOPS, which do not change programs here." in warned
+    wrong = run(tmp_path, script, settings={"MAX_BUCKETS": "many"}, fails=True)
+    assert "The environment variable MAX_BUCKETS is 'many'; give a number of type int." in wrong
 
 
 def test_modules_and_wrong_calls(tmp_path: Path) -> None:

@@ -21,8 +21,7 @@ import spyre_mlir
 from spyre_mlir import zoo
 from spyre_mlir.errors import CompileError
 from spyre_mlir.experiments import tuning
-from spyre_mlir.experiments.tuning import Proposals, Tried, key_of, tune
-from spyre_mlir.experiments.tuning_space import OPTIONS, TuningSpace
+from spyre_mlir.experiments.tuning import OPTIONS, Proposals, Tried, TuningSpace, key_of, tune
 from spyre_mlir.pipelines.pipeline_options import PipelineOptions
 from spyre_mlir.tools import spyre_tune
 
@@ -167,7 +166,7 @@ def test_a_killed_tuning_goes_on(space, tmp_path):
     store = tmp_path / "killed.db"
     code = (
         "import time\nfrom spyre_mlir import zoo\nfrom spyre_mlir.experiments.tuning import tune\n"
-        "from spyre_mlir.experiments.tuning_space import TuningSpace\n"
+        "from spyre_mlir.experiments.tuning import TuningSpace\n"
         f"space = TuningSpace(options={{'reorder': (False,), 'moves': (False,), 'clone_inputs': (False,)}})\n"
         "def predicted_us(program):\n    time.sleep(0.3)\n    return program.metrics()['predicted_us']\n"
         "print(tune(*zoo.load('linalg/softmax'), space=space, objective=predicted_us, trials=6, "

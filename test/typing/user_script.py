@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A user's script with every public name, which type checkers at their strictest find nothing wrong with.
 
-It is read, not run: test/python/test_public_api.py gives it to mypy and to pyright beside an installed package.
+It is read, not run: test/python/test_public_api.py gives it to mypy and to pyright next to an installed package.
 """
 
 from __future__ import annotations
@@ -84,8 +84,7 @@ from spyre_mlir.scratchpad import (
 from spyre_mlir.scratchpad.check import check_plan
 from spyre_mlir.scratchpad.fitting import fit, lowest
 from spyre_mlir.scratchpad.instance import Instance
-from spyre_mlir.scratchpad.memory_plan import Residency, SpillAndReloadPlan
-from spyre_mlir.scratchpad.solver import Placement
+from spyre_mlir.scratchpad.solver import Placement, Residency, SpillAndReloadPlan
 from spyre_mlir.scratchpad.spill_and_reload import SpillAndReloadSolver
 from spyre_mlir.simulator import (
     ExecuteStatistics,

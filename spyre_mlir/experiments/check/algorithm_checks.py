@@ -165,7 +165,7 @@ def random_tiling(seed: int) -> TilingProblem:
     )  # fmt: skip
 
 
-def random_works(seed: int) -> Iterator[OperationWork]:
+def random_operations(seed: int) -> Iterator[OperationWork]:
     """Yield the work of an operation on the array or the vector unit, and the same work on twice as many cores."""
     rng = random.Random(seed)
     on_array = rng.random() < 0.5
@@ -347,7 +347,7 @@ def _tasks(kind: type[Algorithm], problems: Sequence[Any]) -> list[ProblemTask]:
 #: Functions from a seed to a random problem, or to several, by kind.
 _RANDOM: dict[type[Algorithm], Callable[[int], Any]] = {
     MemoryPlanSolver: random_buffers, WorkDivision: random_division, LayoutChoice: random_layouts,
-    JointDivider: random_joint, TilingChoice: random_tiling, CostModel: random_works,
+    JointDivider: random_joint, TilingChoice: random_tiling, CostModel: random_operations,
 }  # fmt: skip
 
 #: Kinds whose problems a compilation collects, with the name under which they are collected.

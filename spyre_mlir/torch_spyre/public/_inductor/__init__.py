@@ -4,13 +4,23 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Mapping
+from typing import Any
+
+import torch
 
 from spyre_mlir.frontend import hints
-from spyre_mlir.frontend.tile_loops import for_each_tile
 from spyre_mlir.torch_spyre.public._inductor import config
+from spyre_mlir.torch_spyre.public._inductor.wsr.for_each_tile import for_each_tile
 
 __all__ = ["config", "for_each_tile", "spyre_hint"]
+
+
+# A trace of torch.compile calls this function once, and does not capture the warning.
+@torch.compiler.assume_constant_result
+def _warn_of_hints(names: tuple[str, ...]) -> None:
+    warnings.warn(f"The hints {', '.join(names)} of spyre_hint do not change programs here.", stacklevel=3)
 
 
 def spyre_hint(
@@ -18,7 +28,17 @@ def spyre_hint(
     tiles: Mapping[str, int] | None = None,
     num_tiles_per_dim: Mapping[str, int] | None = None,
     slices: Mapping[str, int] | None = None,
+    work_div: Mapping[str, int] | None = None,
+    **others: Any,
 ) -> contextlib.AbstractContextManager[None]:
-    """Tile the operations inside a context; torch-spyre has had the three names for the number of tiles."""
+    """Tile and divide the operations inside a context; the number of tiles has had three names in torch-spyre.
+
+    ``others`` are hints that this compiler does not use, as ``named_dims``; a warning names them.
+    """
+    if others:
+        _warn_of_hints(tuple(others))
     given = [each for each in (tiles, num_tiles_per_dim, slices) if each is not None]
-    return hints.spyre_hint(tiles={name: count for each in given for name, count in each.items()})
+    divided = None if getattr(config, "ignore_work_division_hints", False) else work_div
+    return hints.spyre_hint(
+        tiles={name: count for each in given for name, count in each.items()}, work_div=divided
+    )

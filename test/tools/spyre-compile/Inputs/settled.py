@@ -3,7 +3,7 @@
 
 import time
 
-from spyre_mlir.driver import cache_settings
+from spyre_mlir.driver import program_cache
 
-newest_ns = max(file.changed_ns for file in cache_settings._files(str(cache_settings._PACKAGE)))
-time.sleep(max(0, newest_ns + 2 * cache_settings._MARGIN_NS - time.time_ns()) / 1e9)
+newest_ns = max(file.changed_ns for file in program_cache._files(str(program_cache._PACKAGE)))
+time.sleep(max(0, newest_ns + 2 * program_cache._MARGIN_NS - time.time_ns()) / 1e9)

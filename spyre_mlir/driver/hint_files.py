@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The hints of a program as files: a patch of the model's files, and a Python module with a context manager."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import pprint
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from spyre_mlir.driver.source_blocks import (
+    SourceCall,
+    lines_of,
+    source_text,
+    with_blocks,
+    with_called,
+    with_imports,
+)
+from spyre_mlir.errors import CompileError
+from spyre_mlir.files import write_text
+from spyre_mlir.records import dataclass
+
+_IMPORT = "from torch_spyre._inductor import spyre_hint\n"
+
+_HINTED = '''
+
+def spyre_hinted(called, **hint):
+    """Return a function that calls another function inside a hint."""
+
+    def call(*arguments, **keywords):
+        with spyre_hint(**hint):
+            return called(*arguments, **keywords)
+
+    return call
+
+'''
+
+_MODULE = '''
+
+def to_device(model, *inputs):
+    """Move a model and its inputs to the device in the layouts of the plan; return the inputs."""
+    for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        owner, _, name = path.rpartition(".")
+        module, moved = model.get_submodule(owner), _moved(path, tensor.detach())
+        if name in module._parameters:
+            module._parameters[name] = torch.nn.Parameter(moved, requires_grad=False)
+        else:
+            module._buffers[name] = moved
+    return [_moved(name, tensor) for name, tensor in zip(INPUTS, inputs)]
+
+
+def _moved(name, tensor):
+    if name not in LAYOUTS:
+        return tensor.to("spyre")
+    layout = SpyreTensorLayout(list(tensor.shape), list(tensor.stride()), tensor.dtype, list(LAYOUTS[name]))
+    return tensor.to("spyre", device_layout=layout)
+
+
+@contextlib.contextmanager
+def hints(model, *inputs):
+    """Context in which the compilation of a model on the device follows the hints."""
+    for name, size in DIMS.items():
+        declare_tensor_dim(name, size)
+    tensors = dict(zip(INPUTS, inputs))
+    if isinstance(model, torch.nn.Module):
+        tensors.update(model.named_parameters())
+        tensors.update(model.named_buffers())
+    for name, dims in ARGUMENTS.items():
+        if name in tensors:
+            name_tensor_dims(tensors[name], list(dims))
+    changed = []
+    try:
+        for path, (checksum, edits) in EDITS.items():
+            _edit(path, checksum, edits, changed)
+        with config.patch(CONFIG):
+            yield
+    finally:
+        for function, code in changed:
+            function.__code__ = code
+
+
+def _edit(path, checksum, edits, changed):
+    """Give the functions of a file the code of the file with the hints."""
+    for module in list(sys.modules.values()):
+        file = os.path.abspath(getattr(module, "__file__", None) or "")
+        if file.replace(os.sep, "/").endswith("/" + path):
+            with open(file, encoding="utf-8", newline="") as stream:
+                lines = list(stream)
+            if zlib.crc32("".join(lines).encode()) == checksum:
+                break
+    else:
+        raise ImportError(f"No imported module has the file {path} as the hints were written for it.")
+    for first, last, text in reversed(edits):
+        lines[first:last] = [text]
+    codes = {code.co_qualname: code for code in _codes(compile("".join(lines), file, "exec"))}
+    vars(module).update(spyre_hint=spyre_hint, spyre_hinted=spyre_hinted)
+    for function in _functions(vars(module), module.__name__):
+        code = codes.get(function.__code__.co_qualname)
+        if code is not None and code.co_freevars == function.__code__.co_freevars:
+            changed.append((function, function.__code__))
+            function.__code__ = code
+
+
+def _codes(code):
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield constant
+            yield from _codes(constant)
+
+
+def _functions(names, module):
+    for value in list(names.values()):
+        value = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)) or value)
+        if getattr(value, "__module__", None) == module:
+            if isinstance(value, types.FunctionType):
+                yield value
+            elif isinstance(value, type):
+                yield from _functions(vars(value), module)
+'''
+
+
+@dataclass(frozen=True)
+class CodeHint:
+    """A hint around code of the model, and the time that it saves.
+
+    Attributes:
+        file: The file of the model.
+        first: The first line of the code.
+        last: The last line of the code.
+        call: The call in the line that the hint is around; None for whole statements.
+        tiles: The number of tiles of each named dim.
+        work_div: The number of core slices of each named dim.
+        operations: The names of the operations, as in a plan.
+        gain_us: Predicted time without the hint minus the time with it, after the hints before it.
+    """
+
+    file: str
+    first: int
+    last: int
+    call: SourceCall | None
+    tiles: Mapping[str, int]
+    work_div: Mapping[str, int]
+    operations: tuple[str, ...]
+    gain_us: float = 0.0
+
+    @property
+    def arguments(self) -> str:
+        """The arguments of ``spyre_hint``."""
+        given = {"tiles": dict(self.tiles), "work_div": dict(self.work_div)}
+        return ", ".join(f"{name}={value}" for name, value in given.items() if value)
+
+
+@dataclass(frozen=True)
+class TorchSpyreHints:
+    """The decisions about a program that the public interface of torch-spyre expresses, and the others.
+
+    Attributes:
+        hints: The hints, in program order.
+        dims: The size of each named dim, in elements.
+        arguments: The names of the dims of each input and parameter.
+        inputs: The names of the inputs, in the order of a call.
+        layouts: The dim order of each input and parameter that does not have the default layout; the stick dim last.
+        config: Fields of torch-spyre's configuration.
+        others: Decisions that the public interface cannot express, one sentence each.
+        plan_us: The predicted time of the program.
+        hinted_us: The predicted time with the hints, if the compiler makes all other decisions.
+        plain_us: The predicted time without hints, automatic tiling and joint planning.
+    """
+
+    hints: tuple[CodeHint, ...]
+    dims: Mapping[str, int]
+    arguments: Mapping[str, tuple[str, ...]]
+    inputs: tuple[str, ...]
+    layouts: Mapping[str, tuple[int, ...]]
+    config: Mapping[str, Any]
+    others: tuple[str, ...]
+    plan_us: float
+    hinted_us: float
+    plain_us: float
+
+    def patch(self) -> str:
+        """Return the hints as a patch of the model's files, for ``git apply`` in the folder that the text names."""
+        return patch_text(self)
+
+    def module(self) -> str:
+        """Return the text of a Python module with the context manager ``hints`` and the function ``to_device``."""
+        return module_text(self)
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``hints.patch`` and ``spyre_hints.py`` to a folder, which is created if it does not exist."""
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CompileError(f"The folder cannot be written: {error.strerror}.", str(folder)) from None
+        for name, text in (("hints.patch", self.patch()), ("spyre_hints.py", self.module())):
+            write_text(str(Path(folder) / name), text)
+
+
+def patch_text(hints: TorchSpyreHints) -> str:
+    """Return a patch after a list of the hints with their gains; ``git apply`` ignores the list."""
+    root, lines = _root(hints), [*_comment(hints)]
+    for file in _files(hints):
+        before, after = (lines_of(text) for text in (source_text(file), _hinted_text(hints, file)))
+        path = _relative(file, root)
+        lines.append(f"diff --git a/{path} b/{path}\n")
+        for line in difflib.unified_diff(before, after, f"a/{path}", f"b/{path}"):
+            lines.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    return "".join(lines)
+
+
+def module_text(hints: TorchSpyreHints) -> str:
+    """Return the text of a module that needs torch-spyre, and does not need this package."""
+    root, edits = _root(hints), {}
+    for file in _files(hints):
+        text = source_text(file)
+        before, after = lines_of(text), lines_of(_hinted_text(hints, file))
+        changes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+        edits[_relative(file, root)] = (
+            zlib.crc32(text.encode()),
+            [(first, last, "".join(after[a:b])) for tag, first, last, a, b in changes if tag != "equal"],
+        )
+    values = {
+        "DIMS": dict(hints.dims), "ARGUMENTS": dict(hints.arguments), "INPUTS": hints.inputs,
+        "LAYOUTS": dict(hints.layouts), "CONFIG": dict(hints.config), "EDITS": edits,
+    }  # fmt: skip
+    constants = "".join(
+        f"{name} = {pprint.pformat(value, width=100, sort_dicts=False)}\n" for name, value in values.items()
+    )
+    imports = (
+        "import contextlib\nimport inspect\nimport os\nimport sys\nimport types\nimport zlib\n\nimport torch\n"
+        "from torch_spyre._C import SpyreTensorLayout\nfrom torch_spyre._inductor import config, spyre_hint\n"
+        "from torch_spyre._inductor.propagate_named_dims import declare_tensor_dim, name_tensor_dims\n"
+    )
+    usage = (
+        '"""Hints of spyre-mlir for torch-spyre: layouts, named dims, and hints in the code of the model. ::\n\n'
+        "    inputs = spyre_hints.to_device(model, *inputs)\n    with spyre_hints.hints(model, *inputs):\n"
+        '        torch.compile(model)(*inputs)\n"""\n\n'
+    )
+    comment = "".join(f"# {line}" if line.strip() else line for line in _comment(hints))
+    return f"{usage}{comment}\n{imports}\n{constants}{_HINTED.rstrip()}\n{_MODULE}"
+
+
+def _comment(hints: TorchSpyreHints) -> list[str]:
+    """Return lines that list the hints with their gains, and the decisions that are not expressed."""
+    root = _root(hints)
+    lines = [
+        f"Predicted: {hints.plan_us:,.2f} us as planned, {hints.hinted_us:,.2f} us with these hints, "
+        f"{hints.plain_us:,.2f} us without.",
+        f"Apply the patch in {root}, or import spyre_hints.py.",
+        *(f"Set {name} = {value!r} in torch_spyre._inductor.config." for name, value in hints.config.items()),
+    ]
+    for hint in hints.hints:
+        place = f"{_relative(hint.file, root)}:{hint.first}" + (
+            f"-{hint.last}" if hint.last != hint.first else ""
+        )
+        lines.append(f"{place}: {hint.arguments}: {hint.gain_us:,.2f} us saved, after the hints before it.")
+    lines += [f"Not expressed: {sentence}" for sentence in hints.others]
+    return [f"{line}\n" for line in lines]
+
+
+def _files(hints: TorchSpyreHints) -> list[str]:
+    return list(dict.fromkeys(hint.file for hint in hints.hints))
+
+
+def _root(hints: TorchSpyreHints) -> str:
+    """Return the current folder if it contains all files; otherwise the folder that they have in common."""
+    folders = [os.path.dirname(os.path.abspath(file)) for file in _files(hints)]
+    common = os.path.commonpath(folders) if folders else os.getcwd()
+    return os.getcwd() if os.path.commonpath([common, os.getcwd()]) == os.getcwd() else common
+
+
+def _relative(file: str, root: str) -> str:
+    return os.path.relpath(file, root).replace(os.sep, "/")
+
+
+def _hinted_text(hints: TorchSpyreHints, file: str) -> str:
+    """Return the text of a file with the hints in it."""
+    found: Sequence[CodeHint] = [hint for hint in hints.hints if hint.file == file]
+    calls = [(hint.call, "spyre_hinted(", f", {hint.arguments})") for hint in found if hint.call is not None]
+    blocks = [(hint.first, hint.last, f"spyre_hint({hint.arguments})") for hint in found if hint.call is None]
+    text = with_blocks(with_called(source_text(file), calls), blocks)
+    return with_imports(text, _IMPORT + (_HINTED if calls else ""))

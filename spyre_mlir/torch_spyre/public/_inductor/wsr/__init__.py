@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""``torch_spyre._inductor.wsr``: working-set reduction."""
