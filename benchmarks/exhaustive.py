@@ -15,7 +15,7 @@ from benchmarks.measure import apart
 from benchmarks.registry import Metrics, Noted, benchmark
 
 if TYPE_CHECKING:
-    from spyre_mlir.experiments.tuning_space import TuningSpace
+    from spyre_mlir.experiments.tuning import TuningSpace
 
 COLUMNS = ("ours_us", "optimum_us", "ratio", "priced", "points")
 
@@ -131,7 +131,7 @@ def priced(name: str, bound: int) -> tuple[dict[str, float], list[str]]:
     ours = spyre_mlir.compile(case.function, inputs)
     space = _every_division(ours)
     best, least = dict[str, int](), ours.metrics()["predicted_us"]
-    known = {(): least}
+    known: dict[tuple[tuple[str, int], ...], float] = {(): least}
 
     def price(point: Mapping[str, int]) -> float:
         key = tuple(sorted(point.items()))
@@ -175,7 +175,7 @@ def _every_division(program: Any) -> TuningSpace:
     from spyre_mlir.dialects import sdsc
     from spyre_mlir.dialects.targets import target_of
     from spyre_mlir.division_search.work_division import SplitTable
-    from spyre_mlir.experiments.tuning_space import TuningSpace, module_at
+    from spyre_mlir.experiments.tuning import TuningSpace, module_at
     from spyre_mlir.pipelines import SpyrePipeline
     from spyre_mlir.rewriting.divider import blocked_dims
 
