@@ -74,7 +74,7 @@ def cheapest_on_chip(
     if not splits.size:
         return ()
     work = even_work(opcode, space, tuple(splits))
-    resident = sum((operand.core_bytes for operand in work.operands), np.zeros(splits.shape[1]))
+    resident = np.zeros(splits.shape[1]) + sum(operand.core_bytes for operand in work.operands)
     best = np.lexsort((resident, _on_chip_cost(opcode, space, splits)))[:limit]
     return tuple(tuple(splits[:, column].tolist()) for column in best)
 
@@ -154,7 +154,7 @@ def reaching_splits(
 def by_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.int64]:
     """Return the indices of splits by rising cost; of equal costs, the fewest bytes read per core come first."""
     reads = (operand for operand in even_work(opcode, space, tuple(splits)).operands if not operand.writes)
-    loaded = sum((operand.core_bytes for operand in reads), np.zeros(splits.shape[1]))
+    loaded = np.zeros(splits.shape[1]) + sum(operand.core_bytes for operand in reads)
     return np.lexsort((loaded, split_cost(opcode, space, splits)))
 
 
