@@ -32,7 +32,9 @@ def test_a_planted_problem_is_the_first_finding(plant: Callable[[], Planted]) ->
     torch.manual_seed(0)
     planted = plant()
     program = planted.program()
-    finding = program.findings[0]
+    # Options that make a program slower are a finding of their own, which may come first.
+    findings = [each for each in program.findings if not any(name in each.change for name in planted.planned)]
+    finding = findings[0]
     assert planted.problem in finding.problem
     assert planted.module in finding.module
     assert planted.change in finding.change
