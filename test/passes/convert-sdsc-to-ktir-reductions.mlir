@@ -1,4 +1,4 @@
-// RUN: spyre-opt %s --spyre-pipeline="target=ktir sencores=4" | spyre-translate - --to-ktir | filecheck %s
+// RUN: spyre-opt %s --spyre-pipeline="target=ktir sencores=4 uneven-splits co-optimizing-lx-planning=false" | spyre-translate - --to-ktir | filecheck %s
 
 // 66 rows on 4 cores, the last of which has fewer; padding of the 65 columns is masked by the neutral number; sums are f32.
 // CHECK: scf.if %{{.*}} -> (tensor<2x17x64xf16>) {

@@ -16,7 +16,7 @@
 // CHECK-NOT: {{linalg|tensor}}
 // CHECK: sdsc_filename = "sdsc_0.json"
 // CHECK-NOT: {{linalg|tensor}}
-// CHECK: sdsc_filename = "sdsc_5.json"
+// CHECK: sdsc_filename = "sdsc_6.json"
 // CHECK-NEXT: return
 
 // Two cores: two addresses per operand in device memory; what the clone writes and five operations share is in LX.
