@@ -84,7 +84,7 @@ def test_the_device_of_the_environment_decides_nothing(
 
 
 def test_more_cores_are_used(tmp_path: Path) -> None:
-    x = torch.randn(128, 512).half()
+    x = torch.randn(4096, 512).half()
     program = spyre_mlir.compile(torch.exp, (x,), device=device_file(tmp_path, **DEVICES["64 cores"]))
     assert {design.cores for design in program.bundle.designs.values()} == {64}
 

@@ -320,7 +320,7 @@ def test_number_of_tiles(count, capture):
             with spyre_hint(tiles={"M": count}):
                 return torch.exp(x)
 
-    with pytest.raises(CompileError, match="positive numbers of tiles, not 'M': ") as caught:
+    with pytest.raises(CompileError, match="numbers of parts, which must be positive, not 'M': ") as caught:
         capture(Model(), half(8, 64))
     assert caught.value.location == f"{__file__}:{Model.forward.__code__.co_firstlineno + 2}"
 

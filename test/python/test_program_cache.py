@@ -422,6 +422,9 @@ def test_variables_that_the_package_reads_are_known() -> None:
     }  # fmt: skip
     read = set()
     for path in PACKAGE.rglob("*.py"):
+        # Variables of torch-spyre become options, which are part of the key.
+        if "torch_spyre" in path.parts:
+            continue
         source = path.read_text(encoding="utf-8")
         if "environ" in source or "getenv" in source:
             names = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))

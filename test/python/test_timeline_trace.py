@@ -57,7 +57,7 @@ def bundle_of(name: str) -> Bundle:
     if name in LOOPED:
         return looped(name).program.bundle
     if name == "uneven":
-        return compiled("gelu_mlp", sencores=7, uneven_splits=True).bundle
+        return compiled("gelu_mlp", sencores=7, uneven_splits=True, co_optimizer="strategy-b").bundle
     return on_all_cores(name).bundle
 
 
