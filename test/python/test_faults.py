@@ -137,7 +137,7 @@ METHODS = {
         lambda program, folder: program.report(folder / "new.html"),
     ),
     "summary": ("spyre_mlir.driver.program.summarize", lambda program, folder: program.summary()),
-    "plan": ("spyre_mlir.driver.compilation.run_pipeline", lambda program, folder: program.plan()),
+    "plan": ("spyre_mlir.driver.build.run_pipeline", lambda program, folder: program.plan()),
     "load": ("spyre_mlir.driver.program.read_program", lambda program, folder: program.load(folder / "old")),
     "run of a folder": (SIMULATOR, lambda program, folder: program.load(folder / "old")(X.numpy())),
 }
