@@ -60,10 +60,10 @@ def outcome(name: str) -> Outcome:
 
 _HEAD = """# Coverage of PyTorch's operations
 
-{cases} small programs, from one operation to a layer of a model (`test/python/op_cases.py`), and {samples}
-operations on random shapes (`test/python/op_samples.py`), all in fp16, compiled with the defaults, run on the simulator
-and compared with PyTorch by the rule of the tests: four times PyTorch's own fp16 error against float64. Integers are
-exact.
+The tables list {cases} small programs, from one operation to a layer of a model (`test/python/op_cases.py`), and {samples}
+operations on random shapes (`test/python/op_samples.py`). All programs are in fp16, compiled with the defaults, and run
+on the simulator. A result is correct if its error is at most four times the error of PyTorch in fp16, both against
+float64; integers must be exact.
 
 | where | programs | |
 |---|---|---|

@@ -92,9 +92,9 @@ def test_mlir_with_several_results_gives_a_tuple():
 
 def test_sencores_is_32_unless_the_option_or_the_environment_says_so(monkeypatch):
     cores = lambda program: max(design.cores for design in program.bundle.designs.values())  # noqa: E731
-    text = ADD.replace("3x65", "96x64")
+    text = ADD.replace("3x65", "7680x64")
     assert cores(spyre_mlir.compile(text)) == 32
-    assert cores(spyre_mlir.compile(text, sencores=5)) == 4
+    assert cores(spyre_mlir.compile(text, sencores=5)) == 5
     monkeypatch.setenv("SENCORES", "3")
     assert cores(spyre_mlir.compile(text)) == 3
     assert cores(spyre_mlir.compile(text, sencores=6)) == 6

@@ -54,7 +54,7 @@ def test_type_checkers_see_the_same_options() -> None:
 
 
 def test_a_misspelt_option_is_an_error() -> None:
-    with pytest.raises(spyre_mlir.CompileError, match="has no option 'lx-planing'; its options: lx-planning"):
+    with pytest.raises(spyre_mlir.CompileError, match="has no option 'lx-planing'; its options: lx_planning"):
         spyre_mlir.compile("module {}", **{"lx-planing": True})
 
 

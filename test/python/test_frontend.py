@@ -224,5 +224,5 @@ def test_calls_with_other_inputs():
         program.operands(half(2), half(2))
     with pytest.raises(CompileError, match="inputs of the structure"):
         program.operands([half(2)])
-    with pytest.raises(CompileError, match="must be a tensor, not a ndarray"):
+    with pytest.raises(CompileError, match="must be a tensor, not an ndarray"):
         program.operands(np.zeros(2, np.float16))

@@ -213,7 +213,7 @@ def test_the_text_of_the_option_is_read_back() -> None:
             {"laid-out": [OwnLook]},
             "A pass is an instance of a class of passes, or a text, not the class OwnLook",
         ),
-        ({"laid-out": 3}, "not 3"),
+        ({"laid-out": 3}, "not an int"),
         ({"laid-out": "own-lok"}, "There is no pass named 'own-lok'; did you mean 'own-look'?"),
         ({"laid-out": "own-look{speed=1}"}, "The pass 'own-look' has no option 'speed'"),
         (
