@@ -60,7 +60,8 @@ def outcome(name: str) -> Outcome:
 
 _HEAD = """# Coverage of PyTorch's operations
 
-The tables list {cases} small programs, from one operation to a layer of a model (`test/python/op_cases.py`), and {samples}
+The tables list {cases} small programs, from one operation to a layer of a model (`test/python/op_cases.py`), and \
+{samples}
 operations on random shapes (`test/python/op_samples.py`). All programs are in fp16, compiled with the defaults, and run
 on the simulator. A result is correct if its error is at most four times the error of PyTorch in fp16, both against
 float64; integers must be exact.
