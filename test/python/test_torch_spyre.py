@@ -45,7 +45,7 @@ import spyre_mlir
 from helper import HELP
 
 assert torch_spyre._inductor.config is config and __name__ == "__main__" and sys.argv == ["script.py"]
-x = torch.rand(256, 128).half().to("spyre")
+x = torch.rand(4096, 128).half().to("spyre")
 assert repr(torch.ones(1).half().to("spyre")) == "tensor([1.], dtype=torch.float16, device='spyre:0')"
 
 
@@ -62,7 +62,7 @@ assert cores(lambda x: x.exp() * 2) == config.sencores == 32
 config.hbm_pool_planning = False
 
 # A name is declared again with another size.
-for rows in (64, 256):
+for rows in (64, 4096):
     declare_tensor_dim("M", rows)
 declare_tensor_dim("N", 128)
 name_tensor_dims(x, ["M", "N"])
