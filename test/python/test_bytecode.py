@@ -9,7 +9,7 @@ import random
 import pytest
 
 from spyre_mlir import dialects
-from spyre_mlir.dialects.parser_limits import parsed_bytecode
+from spyre_mlir.dialects.bytecode import parsed_bytecode
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
 from spyre_mlir.tools import spyre_opt

@@ -327,12 +327,12 @@ def test_the_design_of_an_int8_matmul():
         ({"out": 2}, "Tensor1 has out next to out in its stick; expected another dim of scale 1."),
     ],
 )
-def test_other_sticks_are_findings(beside, sentence):
+def test_other_sticks_are_findings(other_elements, sentence):
     """The validator knows the stick of the second input."""
     bundle = spyre_mlir.compile(matmul(64, 256, 64, "i8"), sencores=1).bundle
     (name, design), *_ = bundle.designs.items()
     left, right, result = design.operands
-    broken = replace(design, operands=(left, replace(right, other_elements=beside), result))
+    broken = replace(design, operands=(left, replace(right, other_elements=other_elements), result))
     findings = [str(each) for each in validate(replace(bundle, designs={**bundle.designs, name: broken}))]
     assert any(sentence in each for each in findings)
 
