@@ -113,6 +113,8 @@ def cheaper_splits(
     present, whole = np.array([splits]).T, (1,) * len(space.units)
     for uneven in (False, True) if space.units and not space.symbolic else ():
         table = _combinable(space, reaching_splits(opcode, space, cores, whole, blocked, uneven))
+        if not table.size:
+            continue
         used, costs = table.prod(axis=0), [cost(opcode, space, table) for cost in (split_cost, _on_chip_cost)]
         known = [cost(opcode, space, present)[0] for cost in (split_cost, _on_chip_cost)]
         for first, second in ((0, 1), (1, 0)):
