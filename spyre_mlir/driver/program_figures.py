@@ -21,7 +21,7 @@ from spyre_mlir.cost.element_boxes import Box, whole
 from spyre_mlir.dialects.sdsc import SOURCE_BYTES
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers
-from spyre_mlir.errors import counted
+from spyre_mlir.errors import LONGEST, counted
 from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.pipelines import run_pipeline
 from spyre_mlir.remarks import HOST, Remark, Remarks
@@ -92,7 +92,10 @@ def host_share(steps: Sequence[Step]) -> float:
 
 
 def host_work_warning(steps: Sequence[Step], remarks: Sequence[Remark]) -> str:
-    """Return a warning about the host's share, with reasons and advice; empty if at most ``MOST_HOST_WORK``."""
+    """Return a warning about the host's share, with as many reasons as fit, and advice.
+
+    The warning is empty if the share is at most ``MOST_HOST_WORK``.
+    """
     share = host_share(steps)
     if share <= MOST_HOST_WORK:
         return ""
@@ -103,11 +106,17 @@ def host_work_warning(steps: Sequence[Step], remarks: Sequence[Remark]) -> str:
         short = reason.partition(";")[0]
         shown = f"{op_name} ({short})" if _is_product(op_name) else short
         named.append(f"{reasons[op_name, reason]:,} x {shown}")
-    left = len(reasons) - len(named)
-    more = f", and {left} more reasons" if left > 1 else ", and 1 more reason" if left else ""
-    sentence = f"{share:.2%} of the floating-point operations run on the host: {', '.join(named)}{more}"
     remedies = (text for part, text in _REMEDIES.items() if any(part in reason for _, reason in reasons))
-    return sentence + next(remedies, "") + "."
+    remedy = next(remedies, "") + "."
+    for count in range(len(named), 0, -1):
+        left = len(reasons) - count
+        more = f", and {left} more reasons" if left > 1 else ", and 1 more reason" if left else ""
+        sentence = (
+            f"{share:.2%} of the floating-point operations run on the host: {', '.join(named[:count])}{more}"
+        )
+        if len(sentence + remedy) <= LONGEST:
+            break
+    return sentence + remedy
 
 
 def _is_product(op_name: str) -> bool:

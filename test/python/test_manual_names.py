@@ -186,7 +186,7 @@ CHECKS: tuple[Callable[[str], Iterator[str]], ...] = (
 
 def wrong(text: str) -> list[str]:
     """Return the names in backquotes that do not exist; names that blocks of the page define are valid."""
-    made = "\n".join(BLOCK.findall(text))
+    made = "\n".join([*BLOCK.findall(text), *re.findall(r"<!-- file: (.+?) -->", text)])
     spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", BLOCK.sub("", text))]
     found = [name for span in dict.fromkeys(spans) for check in CHECKS for name in check(span)]
     known = ELSEWHERE | (

@@ -211,7 +211,9 @@ def test_the_unchanged_compiler_follows_the_files(hinted: tuple[Path, spyre_mlir
 def test_the_command(hinted: tuple[Path, spyre_mlir.Program], tmp_path: Path) -> None:
     folder, _ = hinted
     command = [
-        "spyre-compile",
+        sys.executable,
+        "-m",
+        "spyre_mlir.tools.spyre_compile",
         str(folder / "model.mlir"),
         "-o",
         str(tmp_path / "out"),
