@@ -26,6 +26,7 @@ from spyre_mlir.driver.program_figures import (
     UNKNOWN,
     bound_remark,
     notebook_html,
+    predicted_time,
     program_bound,
     program_metrics,
     summarize_steps,
@@ -463,7 +464,7 @@ class Program:
         """
         bound = self.bound()
         seconds = (UNKNOWN, UNKNOWN) if bound is None else (self.compile_seconds, self.import_seconds)
-        return program_metrics(self.steps, self.timelines, bound, seconds)
+        return program_metrics(self.steps, self.transfers(), self.timelines, bound, seconds)
 
     def bound(self) -> ProgramBound | None:
         """Return the least bytes and multiply-adds that any plan of the program needs; None without linalg."""
@@ -520,7 +521,9 @@ class Program:
         """
         shown = self.findings if findings else ()
         if not self.is_one_bundle:
-            return summarize_steps(self.steps, self.transfers(), self.remarks, self.compile_seconds, shown)
+            return summarize_steps(
+                self.steps, self.transfers(), self.timelines, self.remarks, self.compile_seconds, shown
+            )
         statistics = self.last_run and self.last_run.statistics
         return summarize(self.facts(), self.compile_seconds, statistics, shown)
 
@@ -561,8 +564,8 @@ class Program:
             return "nothing runs on the device"
         steps = count(bundles, "bundle") + (f", {count(hosts, 'function')} of the host" if hosts else "")
         operations = sum(len(line.executions) for line in self.timelines)
-        time_us = sum(line.total_ns for line in self.timelines) / 1000
-        return f"{steps}, {count(operations, 'operation')}, {time_us:,.1f} us predicted"
+        time = predicted_time(self.steps, self.transfers(), self.timelines)
+        return f"{steps}, {count(operations, 'operation')}, {time}"
 
 
 def specialized(program: Program, sizes: Mapping[str, int], signature: Any = None) -> Program:
