@@ -415,7 +415,10 @@ def host_time(steps: Sequence[Step], moved: Sequence[Transfers]) -> HostTime:
     # Low rates give the most time, and high rates the least.
     for end, other in ((0, 1), (1, 0)):
         work = (
-            max(step.float_operations / rates.operations_per_ns[other], step.function.bytes / rates.bytes_per_ns[other])
+            max(
+                step.float_operations / rates.operations_per_ns[other],
+                step.function.bytes / rates.bytes_per_ns[other],
+            )
             for step in functions
         )
         times.append(

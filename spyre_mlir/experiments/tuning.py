@@ -576,11 +576,7 @@ class _Search:
         except CompileError:
             return pins, options
         # A measured objective differs from run to run, so the predicted times are compared instead.
-        task = (
-            self.task
-            if isinstance(self.task.objective, str)
-            else replace(self.task, objective="total_us")
-        )
+        task = self.task if isinstance(self.task.objective, str) else replace(self.task, objective="total_us")
         limit = task.value(best)
         for chosen in ({}, options) if options else ({},):
             replayed, _ = task.evaluate(chosen, whole)

@@ -168,7 +168,9 @@ class PiecewiseProgram:
             cores = math.fsum(part[_MEAN] * part["predicted_us"] for part in parts)
             figures[_MEAN] = cores / math.fsum(weights) if math.fsum(weights) else 0.0
             figures[_SHARE] = host_share(self.steps)
-        for name, rate in zip(("total_least_us", "total_most_us"), default_target().host.call_ns, strict=True):
+        for name, rate in zip(
+            ("total_least_us", "total_most_us"), default_target().host.call_ns, strict=True
+        ):
             figures[name] = figures.get(name, 0.0) + len(self.host_calls) * rate / 1000
         started_us = len(self.host_calls) * math.sqrt(math.prod(default_target().host.call_ns)) / 1000
         for name in ("host_us", "total_us"):

@@ -38,9 +38,18 @@ def test_the_figures_of_a_bundle(linear):
     assert 0 < metrics["bound_us"] < metrics["predicted_us"]
     assert metrics["bundles"] == 1 and metrics["device_operations"] == len(linear.facts().operations)
     assert 1 <= metrics["mean_cores"] <= 32 and metrics["lx_peak_bytes"] == linear.facts().map.peak
-    assert metrics["host_operations"] == metrics["host_flop_share"] == metrics["host_us"] == metrics["transfer_us"] == 0
+    assert (
+        metrics["host_operations"]
+        == metrics["host_flop_share"]
+        == metrics["host_us"]
+        == metrics["transfer_us"]
+        == 0
+    )
     assert metrics["total_us"] == metrics["predicted_us"]
-    assert (metrics["total_least_us"], metrics["total_most_us"]) == (timeline.lower_ns / 1000, timeline.upper_ns / 1000)
+    assert (metrics["total_least_us"], metrics["total_most_us"]) == (
+        timeline.lower_ns / 1000,
+        timeline.upper_ns / 1000,
+    )
     assert metrics["compile_s"] > 0 and metrics["import_s"] > 0
     assert linear.last_run is None
 
