@@ -230,6 +230,7 @@ OTHER_MEANINGS = {
     "bundle/replacing.py": (1, "the status of a process that a signal ended"),
     "dialects/parser_limits.py": (1, "characters of ASCII"),
     "frontend/piecewise.py": (1, "programs before a warning"),
+    "torch_spyre/public/_inductor/config.py": (1, "the default of max_buckets in torch-spyre"),
     "experiments/tuning.py": (2, "digits of a digest; the first integer that is no seed"),
     "frontend/decompositions.py": (1, "the exponent of the largest DL16"),
     "frontend/selection.py": (1, "the exponent of the largest DL16"),
