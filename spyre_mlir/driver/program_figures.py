@@ -55,9 +55,10 @@ def summarize_steps(
     remarks: Sequence[Remark],
     compile_seconds: float,
     findings: Sequence[ProgramFinding] = (),
+    untried: str = "",
 ) -> str:
     """Return a table of steps, transfers and reasons for host steps, followed by the summary of each bundle."""
-    rows = [*finding_rows(findings)]
+    rows = [*finding_rows(findings, untried)]
     bundles = sum(isinstance(step, BundleStep) for step in steps)
     rows.append(("steps", f"{bundles} on the device, {len(steps) - bundles} on the host"))
     for step, transfers in zip(steps, moved, strict=True):

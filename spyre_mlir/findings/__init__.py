@@ -13,7 +13,7 @@ from spyre_mlir.findings.planned import (
     Resize,
     Untranspose,
 )
-from spyre_mlir.findings.search import search
+from spyre_mlir.findings.search import remedies, search
 
 __all__ = [
     "Batch",
@@ -26,5 +26,6 @@ __all__ = [
     "Remedy",
     "Resize",
     "Untranspose",
+    "remedies",
     "search",
 ]  # fmt: skip
