@@ -32,7 +32,7 @@ from spyre_mlir.version import VERSION as __version__
 systems.require_posix()
 
 if TYPE_CHECKING:
-    from spyre_mlir.api import compile
+    from spyre_mlir.api import compile, load
     from spyre_mlir.driver.device_report import device_report
     from spyre_mlir.driver.program import Program
     from spyre_mlir.frontend.dynamic import DynamicProgram
@@ -65,6 +65,7 @@ __all__ = [
     "empty",
     "for_each_tile",
     "full",
+    "load",
     "load_eight_bits",
     "name_tensor_dims",
     "restickify",
@@ -81,7 +82,7 @@ eager_mode.load = lambda: importlib.import_module("spyre_mlir.frontend.eager")
 #: Public names by the module that defines them. They are imported on first use: the bindings take a third of a second
 #: to import, torch takes seconds, and a tool that only reads bundles needs neither.
 _MODULES = {
-    "spyre_mlir.api": ("compile",),
+    "spyre_mlir.api": ("compile", "load"),
     "spyre_mlir.driver.device_report": ("device_report",),
     "spyre_mlir.driver.program": ("Program",),
     "spyre_mlir.tensors.device_factories": ("arange", "empty", "full", "zeros"),

@@ -114,3 +114,20 @@ def compile(
         layouts=layouts, plan=plan, fallback=fallback, autocast=autocast, dynamic=dynamic, one_bundle=one_bundle,
         target=target, cache=cache, passes=passes, state=state, **pipeline_options,
     )  # fmt: skip
+
+
+def load(folder: str | Path, numerics: str | None = None) -> Program:
+    """Load a program from a folder that ``Program.save`` or ``spyre-compile -o`` wrote.
+
+    Args:
+        folder: The folder.
+        numerics: Numerics of the simulator, "ieee" or "dl16"; the numerics of the saved program by default.
+
+    Returns:
+        The program; call it with arrays by position.
+
+    Raises:
+        CompileError: The folder is not a program, a file of it is damaged (the message names it), or ``numerics`` is
+            unknown.
+    """
+    return Program.load(folder, numerics)

@@ -108,13 +108,14 @@ def option(default: Any, documentation: str) -> Any:
 def from_environment(variable: str, default: Any, type_: Any = None, documentation: str = "") -> Any:
     """Create a dataclass field whose default is read from an environment variable at each construction.
 
-    ``type_`` is the type of the field; it is required if it is not the type of the default, as for ``Literal[..]``.
+    An empty variable is unset. ``type_`` is the type of the field; it is required if it is not the type of the default,
+    as for ``Literal[..]``.
     """
     text = f"{documentation}; {variable} of the environment is its default" if documentation else ""
 
     def read() -> Any:
         text = os.environ.get(variable)
-        if text is None:
+        if not text:
             return default
         return _convert(type_ or type(default), text, f"environment variable {variable}")
 

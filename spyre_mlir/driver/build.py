@@ -18,7 +18,7 @@ from spyre_mlir.compile_lock import without_cycle_search
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.targets import empty_module
 from spyre_mlir.dialects.torch_call import TORCH_CALL
-from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers, transfers
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step, TransferList, transfers
 from spyre_mlir.errors import AlgorithmError, CompileError, FailedAssertionError
 from spyre_mlir.host import HostFunction
 from spyre_mlir.lowering.export import cuts_of, export
@@ -77,7 +77,7 @@ class Built:
         """The arguments that a call passes, in order."""
         return [argument for argument in self.arguments if argument.kind == "input"]
 
-    def transfers(self, state: Mapping[str, str] | None = None) -> list[Transfers]:
+    def transfers(self, state: Mapping[str, str] | None = None) -> TransferList:
         """Return, for each step, the transfers between host and device in each call.
 
         ``state`` maps arguments that stay on the device to the names of their new values.

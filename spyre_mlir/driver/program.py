@@ -34,7 +34,7 @@ from spyre_mlir.driver.program_figures import (
 from spyre_mlir.driver.program_folder import read_program, write_program
 from spyre_mlir.driver.program_state import resident_state
 from spyre_mlir.driver.report_files import program_report, write_report
-from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers, sequences
+from spyre_mlir.driver.steps import BundleStep, HostStep, Step, TransferList, sequences
 from spyre_mlir.driver.stored_program import StoredProgram, reduced
 from spyre_mlir.driver.torch_spyre_hints import torch_spyre_hints
 from spyre_mlir.errors import CompileError, listed
@@ -449,8 +449,8 @@ class Program:
         """The fraction of LX that the program may not use; None for the fraction in the device file."""
         return self.bundles[0].lx_frac_avail if self.bundles else None
 
-    def transfers(self) -> list[Transfers]:
-        """Return the transfers of each step in each call; weights and state stay on the device."""
+    def transfers(self) -> TransferList:
+        """Return the transfers of each step in each call, printed as a table; weights and state stay on the device."""
         return self._built.transfers(resident_state(self._built, self.signature, self.state))
 
     def facts(self) -> ProgramFacts:

@@ -265,8 +265,9 @@ class ProgramCache:
         if logs.requested_topics() - {TOPIC}:
             tell_uncached("must run its passes for the requested log")
             return None
+        folder = CacheFolder.of_environment()
         try:
-            return cls(pipeline, CacheFolder.of_environment(), settings_text(pipeline))
+            return cls(pipeline, folder, settings_text(pipeline))
         except Uncached as reason:
             tell_uncached(str(reason))
         except (CompileError, PlanError):

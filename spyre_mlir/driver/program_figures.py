@@ -58,7 +58,7 @@ def summarize_steps(
     untried: str = "",
 ) -> str:
     """Return a table of steps, transfers and reasons for host steps, followed by the summary of each bundle."""
-    rows = [*finding_rows(findings, untried)]
+    rows = [*finding_rows(findings)]
     bundles = sum(isinstance(step, BundleStep) for step in steps)
     rows.append(("steps", f"{bundles} on the device, {len(steps) - bundles} on the host"))
     for step, transfers in zip(steps, moved, strict=True):
@@ -80,7 +80,10 @@ def summarize_steps(
     rows.append(("on the host", f"{host_share(steps):.2%} of the floating-point operations"))
     if any(isinstance(step, HostStep) for step in steps):
         rows.append(("predicted time", predicted_time(steps, moved, timelines)))
-    rows += [*host_reasons(remarks), ("compile time", f"{compile_seconds:.2f} s")]
+    rows += host_reasons(remarks)
+    if untried:
+        rows.append(("findings", untried))
+    rows.append(("compile time", f"{compile_seconds:.2f} s"))
     parts = [table(rows)]
     for step in steps:
         if isinstance(step, BundleStep):

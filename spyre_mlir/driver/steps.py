@@ -20,6 +20,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
 from spyre_mlir.simulator import BundleCall, Result, run_sequence
+from spyre_mlir.tables import aligned
 
 #: The values of a call by name: the inputs, the weights, and the outputs of steps.
 Values = Mapping[str, NDArray[Any]]
@@ -159,7 +160,32 @@ class Transfers:
     resident: tuple[KernelArgument, ...] = ()
 
 
-def transfers(steps: Sequence[Step], weights: Sequence[str], returned: Sequence[str]) -> list[Transfers]:
+class TransferList(list[Transfers]):
+    """The transfers of each step; printed, a table of bytes by direction."""
+
+    def __str__(self) -> str:
+        rows = [("step", "direction", "value", "bytes", "shape")]
+        for number, step in enumerate(self):
+            named = {
+                "to the device": step.to_device,
+                "stays there": step.resident,
+                "to the host": step.to_host,
+            }
+            for direction, arguments in named.items():
+                rows += [
+                    (
+                        str(number),
+                        direction,
+                        each.array_name,
+                        f"{each.bytes:,}",
+                        " x ".join(map(str, each.host_shape)),
+                    )
+                    for each in arguments
+                ]
+        return "\n".join(aligned(rows, "><<><"))
+
+
+def transfers(steps: Sequence[Step], weights: Sequence[str], returned: Sequence[str]) -> TransferList:
     """Plan the transfers of each step; host steps have none.
 
     ``weights`` are on the device already; ``returned`` are the values that the call returns to the host.
@@ -197,7 +223,7 @@ def transfers(steps: Sequence[Step], weights: Sequence[str], returned: Sequence[
         else ()
         for step in steps
     ]
-    return [Transfers(*values) for values in zip(copied, to_host, resident, strict=True)]
+    return TransferList(Transfers(*values) for values in zip(copied, to_host, resident, strict=True))
 
 
 def _is_resident(argument: KernelArgument, produced: dict[str, KernelArgument]) -> bool:

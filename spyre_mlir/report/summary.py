@@ -40,7 +40,7 @@ def summarize(
     kinds = Counter(remark.kind for remark in facts.remarks).most_common()
     high_water = f"{map_.peak:,} of {_bytes(map_.capacity)} per core, {map_.peak / max(map_.capacity, 1):.0%}"
     rows = [
-        *finding_rows(findings, untried),
+        *finding_rows(findings),
         *_wrapped("operations", f"{len(facts.operations):,}" + _listed(": ", facts.opcodes)),
         *_loops(map_),
         ("cores", _cores(facts)),
@@ -52,6 +52,7 @@ def summarize(
         *_time(facts),
         *zip(("modules", *[""] * len(modules)), modules, strict=False),
         *_wrapped("decisions", f"{len(facts.remarks):,}" + _listed(": ", kinds)),
+        *_wrapped("findings", untried),
         *_passes(facts.passes, compile_seconds),
     ]
     return table(rows)

@@ -340,7 +340,7 @@ def default_target() -> Target:
     if current is not None:
         return current
     names = ("SPYRE_DEVICE", "SENCORES", "DXP_LX_FRAC_AVAIL")
-    return _target_of_environment(*map(os.environ.get, names))
+    return _target_of_environment(*(os.environ.get(name) or None for name in names))
 
 
 @functools.lru_cache(maxsize=16)
@@ -371,7 +371,7 @@ def check_fields(sections: Sections, source: str) -> None:
 
 
 def _with_defaults(sections: Sections) -> Sections:
-    """Return the tables over those of the packaged file, by default with all cores usable and the analytic model."""
+    """Return the tables of the packaged file with the given fields, by default with all cores usable and the analytic model."""
     merged: dict[str, Any] = dict(sections)
     for section, table in _packaged_sections().items():
         given = sections.get(section, {})

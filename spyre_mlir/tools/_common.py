@@ -353,7 +353,7 @@ def lx_fraction(option: float | None) -> float | None:
     Raise ``CompileError`` if it is not a number in [0, 1).
     """
     text = os.environ.get("DXP_LX_FRAC_AVAIL") if option is None else option
-    if text is None:
+    if text in (None, ""):
         return None
     try:
         fraction = float(text)

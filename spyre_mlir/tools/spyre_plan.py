@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from spyre_mlir import files
-from spyre_mlir.errors import AlgorithmError, CompileError
+from spyre_mlir.errors import AlgorithmError, CompileError, counted
 from spyre_mlir.records import dataclass
 from spyre_mlir.tools import _common
 
@@ -74,6 +74,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         files.write_text(options.output, offsets_table(names, best.addresses))
     stream = sys.stderr if options.output == "-" else sys.stdout
     print(best.summary if len(solvers) == 1 else _comparison(runs, refusals), file=stream)
+    if options.require_all and (left := len(table) - len(best.addresses)):
+        remedy = "give a larger --capacity, or leave out --require-all"
+        raise CompileError(f"The best plan leaves out {counted(left, 'buffer')}; {remedy}.", options.file)
     # An exception of a user-defined solver is an error; a solver with a missing package is not.
     return int(any(isinstance(error, AlgorithmError) for error in refusals.values()))
 
@@ -193,6 +196,9 @@ def _parser() -> _common.ArgumentParser:
         "--solver",
         metavar="NAME",
         help="solver that plans the addresses, or all to compare the solvers (default: portfolio)",
+    )
+    parser.add_argument(
+        "--require-all", action="store_true", help="fail if the best plan leaves out a buffer"
     )
     parser.add_argument("--order-by-size", action="store_true",
                         help="place the largest buffers first: the same as --solver largest-first")  # fmt: skip

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+import spyre_mlir
 from spyre_mlir.driver.program_cache import CacheFolder
 from spyre_mlir.errors import CompileError
 
@@ -144,6 +146,8 @@ def test_a_size_that_is_no_number(monkeypatch: pytest.MonkeyPatch, text: str) ->
     monkeypatch.setenv("SPYRE_CACHE_SIZE", text)
     with pytest.raises(CompileError, match=f"a number of mebibytes, not '{text}'"):
         CacheFolder.of_environment()
+    with pytest.raises(CompileError, match=f"a number of mebibytes, not '{text}'"):
+        spyre_mlir.compile(torch.exp, (torch.ones(4, 64).half(),), cache=True)
 
 
 def test_the_folder_of_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

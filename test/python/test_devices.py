@@ -201,7 +201,7 @@ def test_a_device_file_of_some_fields(tmp_path: Path) -> None:
     with pytest.raises(CompileError, match="'cores' must be a table"):
         Target.read(str(tmp_path / "device.toml"))
     (tmp_path / "device.toml").write_text("[host]\ncall_ns = [2, 1]\n")
-    with pytest.raises(CompileError, match="for host.call_ns; it must be a least above 0 and a most"):
+    with pytest.raises(CompileError, match=r"for host\.call_ns; it must be a least above 0 and a most"):
         Target.read(str(tmp_path / "device.toml"))
 
 
@@ -209,6 +209,12 @@ def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
     (tmp_path / "device.toml").write_text("cores = ")
     with pytest.raises(CompileError, match="The device file is not TOML"):
         Target.read(str(tmp_path / "device.toml"))
+
+
+def test_an_empty_variable_is_unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SPYRE_DEVICE", "SENCORES", "DXP_LX_FRAC_AVAIL"):
+        monkeypatch.setenv(name, "")
+    assert default_target() == packaged_target()
 
 
 def test_the_file_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -228,7 +228,9 @@ def names(arguments) -> list[str]:
 
 def test_a_value_stays_in_device_memory_over_a_host_call() -> None:
     """The host reads device_0's result, which is not copied back for device_1."""
-    first, host, last = spyre_mlir.compile(sin_program()).transfers()
+    first, host, last = moved = spyre_mlir.compile(sin_program()).transfers()
+    table = [line.split()[:-3] for line in str(moved).splitlines()]
+    assert ["0", "to", "the", "device", "arg0"] in [row[:5] for row in table] and len(table) == 6
     assert (names(first.to_device), names(first.to_host), names(first.resident)) == (
         ["arg0"],
         ["result0"],
