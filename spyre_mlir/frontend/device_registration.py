@@ -24,7 +24,7 @@ from spyre_mlir.frontend import (
     device_streams,
     layout_factories,
 )
-from spyre_mlir.frontend.device_generators import Generator
+from spyre_mlir.frontend.device_module import Generator
 from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.tensor_layouts import SpyreTensorLayout
 from spyre_mlir.frontend.torch_device import (
