@@ -38,9 +38,6 @@ from spyre_mlir.remarks import SIZE, Remark
 from spyre_mlir.target.target import compiling_for
 from spyre_mlir.tensors.device_state import DeviceState
 
-__all__ = ["DynamicDim", "DynamicProgram"]
-
-
 #: Sizes of the dynamic dims, in the order of the option.
 Sizes = tuple[int, ...]
 

@@ -28,8 +28,6 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.summary import Row, table
 
-__all__ = ["PiecewiseProgram"]
-
 #: Number of programs of one model at which the first warning is issued, and then at each doubling.
 MOST_PROGRAMS_UNWARNED = 32
 #: Maximum number of programs kept; an evicted program is compiled again when it is needed.
