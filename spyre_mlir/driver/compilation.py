@@ -12,7 +12,6 @@ import typing
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack
 
@@ -26,7 +25,7 @@ from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.driver.program import Program, Provenance
 from spyre_mlir.driver.program_cache import ProgramCache
 from spyre_mlir.driver.program_figures import host_work_warning
-from spyre_mlir.driver.program_findings import Trials, program_findings
+from spyre_mlir.driver.program_findings import FindingSearch, Trials
 from spyre_mlir.driver.program_state import StateRequest
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import (
@@ -46,7 +45,6 @@ from spyre_mlir.pipelines import SpyrePipeline
 from spyre_mlir.pipelines.pipeline_options import LevelChoice, PipelineOptions, entries
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import WARNING, Remarks
-from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 # Options of ``compile`` as types, and as the signature and the documentation that ``help`` shows.
@@ -352,9 +350,9 @@ class CompileOptions:
         return replace(self, trials=None).restored
 
     @property
-    def search(self) -> Callable[[Program], tuple[ProgramFinding, ...]] | None:
-        """The function that computes the findings of the program."""
-        return None if self.trials is None else partial(program_findings, trials=self.trials)
+    def search(self) -> FindingSearch | None:
+        """The search for the findings of the program."""
+        return None if self.trials is None else FindingSearch(self.trials)
 
 
 def _text_and_path(source: ir.Module | str | Path) -> tuple[str, str]:

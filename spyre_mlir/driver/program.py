@@ -26,6 +26,7 @@ from spyre_mlir.driver.program_figures import (
     UNKNOWN,
     bound_remark,
     notebook_html,
+    predicted_time,
     program_bound,
     program_metrics,
     summarize_steps,
@@ -127,7 +128,7 @@ class Program:
         state: DeviceState | None = None,
         provenance: Provenance | None = None,
         import_seconds: float = 0.0,
-        search: Callable[[Program], tuple[ProgramFinding, ...]] | None = None,
+        search: Any = None,
         missing: Sequence[str] = (),
         is_instance: bool = False,
     ) -> None:
@@ -141,7 +142,7 @@ class Program:
             state: The tensors that stay on the device.
             provenance: The linalg of the program.
             import_seconds: The time of the frontend, in seconds.
-            search: The function that computes the findings.
+            search: The search for findings (``driver.program_findings.FindingSearch``).
             missing: Names of the tensors that have no values.
             is_instance: Whether this is the program of all sizes, specialized to some sizes.
         """
@@ -463,7 +464,7 @@ class Program:
         """
         bound = self.bound()
         seconds = (UNKNOWN, UNKNOWN) if bound is None else (self.compile_seconds, self.import_seconds)
-        return program_metrics(self.steps, self.timelines, bound, seconds)
+        return program_metrics(self.steps, self.transfers(), self.timelines, bound, seconds)
 
     def bound(self) -> ProgramBound | None:
         """Return the least bytes and multiply-adds that any plan of the program needs; None without linalg."""
@@ -494,6 +495,7 @@ class Program:
         """Problems of the program, with changes that make it faster by the timeline, the largest saving first.
 
         Each change was tried: on first use, the program is compiled again with each candidate, at most ten times.
+        ``summary`` and ``report`` then include them.
         A program that was read from a folder, or that is one piece of a model, has no findings.
         """
         return self._search(self) if self._search is not None and self.bundles else ()
@@ -509,37 +511,61 @@ class Program:
             for finding in self.findings
         ]  # fmt: skip
 
-    def summary(self, *, findings: bool = True) -> str:
+    def _shown(self, findings: bool | None) -> tuple[ProgramFinding, ...]:
+        """Return the findings if they are requested, or if they are known and neither requested nor excluded."""
+        is_known = findings is None and "findings" in vars(self)
+        return self.findings if findings or is_known else ()
+
+    def _untried(self) -> str:
+        """Describe the changes that could be tried, or were tried in vain; empty without any."""
+        changes = self._search.changes(self) if self._search is not None and self.bundles else []
+        if not changes:
+            return ""
+        if "findings" in vars(self):
+            return f"{count(len(changes), 'change')} tried, none saves 1%"
+        return f"not tried; by the figures, {count(len(changes), 'change')} may save time: summary(findings=True)"
+
+    def summary(self, *, findings: bool | None = None) -> str:
         """Return a summary: findings, operations, cores, traffic, LX, spills with reasons, predicted and compile time.
 
         It needs no run; after a run, it compares the traffic of the last run with the plan. For a program of several
         steps, a summary of the steps comes before the summaries of the bundles.
 
         Args:
-            findings: Include findings, which need trials; each trial takes about the time of a compilation.
+            findings: True includes findings, which need trials; each trial takes about the time of a compilation. By
+                default they are included if they are known, else the summary says how many changes can be tried.
         """
-        shown = self.findings if findings else ()
+        shown = self._shown(findings)
+        untried = self._untried() if findings is not False and not shown else ""
         if not self.is_one_bundle:
-            return summarize_steps(self.steps, self.transfers(), self.remarks, self.compile_seconds, shown)
+            return summarize_steps(
+                self.steps,
+                self.transfers(),
+                self.timelines,
+                self.remarks,
+                self.compile_seconds,
+                shown,
+                untried,
+            )
         statistics = self.last_run and self.last_run.statistics
-        return summarize(self.facts(), self.compile_seconds, statistics, shown)
+        return summarize(self.facts(), self.compile_seconds, statistics, shown, untried)
 
-    def report(self, path: str | Path) -> Path:
+    def report(self, path: str | Path, *, findings: bool | None = None) -> Path:
         """Write a report, and return its path.
-
-        ``.html`` and ``.json`` reports begin with the findings, which need trials: see ``findings``.
 
         Args:
             path: The output file, whose ending selects the format. ``.html`` is the page of ``spyre-report``, with the
                 time of each pass and all steps of the program. ``.json`` has the figures and the data of the page.
                 ``.svg`` is the timeline.
+            findings: True begins ``.html`` and ``.json`` with the findings, which need trials; by default they are
+                included if they are known.
         """
-        report = self.as_report(Path(path).stem, findings=form_of(path) != ".svg")
+        report = self.as_report(Path(path).stem, findings=False if form_of(path) == ".svg" else findings)
         return write_report(report, path)
 
-    def as_report(self, name: str, *, findings: bool = False) -> ProgramReport:
+    def as_report(self, name: str, *, findings: bool | None = False) -> ProgramReport:
         """Return the data of ``report``; ``name`` is in its titles, ``findings`` need trials."""
-        shown = self.findings if findings else ()
+        shown = self._shown(findings)
         facts = [step.facts() if isinstance(step, BundleStep) else None for step in self.steps]
         if self.is_one_bundle:
             facts = [replace(self.facts(), findings=shown)]
@@ -561,8 +587,8 @@ class Program:
             return "nothing runs on the device"
         steps = count(bundles, "bundle") + (f", {count(hosts, 'function')} of the host" if hosts else "")
         operations = sum(len(line.executions) for line in self.timelines)
-        time_us = sum(line.total_ns for line in self.timelines) / 1000
-        return f"{steps}, {count(operations, 'operation')}, {time_us:,.1f} us predicted"
+        time = predicted_time(self.steps, self.transfers(), self.timelines)
+        return f"{steps}, {count(operations, 'operation')}, {time}"
 
 
 def specialized(program: Program, sizes: Mapping[str, int], signature: Any = None) -> Program:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.analysis.aliasing import argument_attributes, functions
 from spyre_mlir.analysis.needed_elements import NeededPart, Needs, bits_of, inserted_box
+from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.cost.element_boxes import Box, whole
@@ -24,12 +25,13 @@ from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers
 from spyre_mlir.errors import LONGEST, counted
 from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.pipelines import run_pipeline
+from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import HOST, Remark, Remarks
 from spyre_mlir.report.findings import ProgramFinding, finding_rows
 from spyre_mlir.report.summary import Row, summarize, table
 from spyre_mlir.rewriting.outlining import unroll_loops
 from spyre_mlir.target.element_types import DATA_FORMATS
-from spyre_mlir.target.target import default_target
+from spyre_mlir.target.target import Target, default_target
 from spyre_mlir.timeline import Execution, Timeline
 from spyre_mlir.timeline.events import Shares
 from spyre_mlir.timeline.roofline import of_execution
@@ -49,12 +51,14 @@ _REMEDIES = {
 def summarize_steps(
     steps: Sequence[Step],
     moved: Sequence[Transfers],
+    timelines: Sequence[Timeline],
     remarks: Sequence[Remark],
     compile_seconds: float,
     findings: Sequence[ProgramFinding] = (),
+    untried: str = "",
 ) -> str:
     """Return a table of steps, transfers and reasons for host steps, followed by the summary of each bundle."""
-    rows = [*finding_rows(findings)]
+    rows = [*finding_rows(findings, untried)]
     bundles = sum(isinstance(step, BundleStep) for step in steps)
     rows.append(("steps", f"{bundles} on the device, {len(steps) - bundles} on the host"))
     for step, transfers in zip(steps, moved, strict=True):
@@ -74,6 +78,8 @@ def summarize_steps(
             text += f"; {sum(sizes):,} bytes per core stay in LX" if sizes else ""
         rows.append((f"  {step.name}", text))
     rows.append(("on the host", f"{host_share(steps):.2%} of the floating-point operations"))
+    if any(isinstance(step, HostStep) for step in steps):
+        rows.append(("predicted time", predicted_time(steps, moved, timelines)))
     rows += [*host_reasons(remarks), ("compile time", f"{compile_seconds:.2f} s")]
     parts = [table(rows)]
     for step in steps:
@@ -367,6 +373,94 @@ def _attribute_text(attributes: Mapping[str, ir.Attribute], name: str) -> str:
     return ir.StringAttr(attributes[name]).value if name in attributes else ""
 
 
+# The time of the host: an estimate by assumed rates, because no host was measured.
+
+
+@dataclass(frozen=True)
+class HostTime:
+    """Microseconds of a call that the host takes, the least and the most that the assumed rates allow.
+
+    ``functions`` are the host steps; ``copies`` are the copies of values that one step writes and another step reads.
+    """
+
+    functions: tuple[float, float] = (0.0, 0.0)
+    copies: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def estimates(self) -> tuple[float, float]:
+        """The estimates of the functions and of the copies: the geometric means of the least and the most."""
+        (least, most), (least_copied, most_copied) = self.functions, self.copies
+        return math.sqrt(least * most), math.sqrt(least_copied * most_copied)
+
+    @property
+    def least(self) -> float:
+        """The least time of functions and copies."""
+        return self.functions[0] + self.copies[0]
+
+    @property
+    def most(self) -> float:
+        """The most time of functions and copies."""
+        return self.functions[1] + self.copies[1]
+
+
+def host_time(steps: Sequence[Step], moved: Sequence[Transfers]) -> HostTime:
+    """Return the host's time in a call by the rates ``[host]`` of the device file.
+
+    A function takes its start, and the longer of its floating-point operations and its bytes. A copy takes its start
+    and its bytes. Copies of the program's own inputs and results do not count: they may be in device memory.
+    """
+    rates = _target_of(steps).host
+    functions = [step for step in steps if isinstance(step, HostStep)]
+    copied = [argument.bytes for argument in _copied_between(steps, moved)]
+    times = []
+    # Low rates give the most time, and high rates the least.
+    for end, other in ((0, 1), (1, 0)):
+        work = (
+            max(
+                step.float_operations / rates.operations_per_ns[other],
+                step.function.bytes / rates.bytes_per_ns[other],
+            )
+            for step in functions
+        )
+        times.append(
+            (
+                (len(functions) * rates.call_ns[end] + math.fsum(work)) / 1000,
+                (len(copied) * rates.link_ns[end] + sum(copied) / rates.link_bytes_per_ns[other]) / 1000,
+            )
+        )
+    (least, least_copied), (most, most_copied) = times
+    return HostTime((least, most), (least_copied, most_copied))
+
+
+def predicted_time(steps: Sequence[Step], moved: Sequence[Transfers], timelines: Sequence[Timeline]) -> str:
+    """Return the time of a call in words: the device's time, and with host steps the host's time and the total."""
+    device_us = math.fsum(line.total_ns for line in timelines) / 1000
+    if not any(isinstance(step, HostStep) for step in steps):
+        return f"{device_us:,.1f} us predicted"
+    host = host_time(steps, moved)
+    functions_us, copies_us = host.estimates
+    return (
+        f"{device_us:,.1f} us on the device, about {device_us + functions_us + copies_us:,.0f} us in total "
+        f"({device_us + host.least:,.0f} to {device_us + host.most:,.0f} by assumed rates of the host)"
+    )
+
+
+def _copied_between(steps: Sequence[Step], moved: Sequence[Transfers]) -> Iterator[KernelArgument]:
+    """Yield the arguments that are copied to or from the device because another step wrote or reads the value."""
+    written = {name for step in steps for name in step.outputs}
+    read = {name for step in steps if isinstance(step, HostStep) for name in step.inputs}
+    to_device = {argument.array_name for transfers in moved for argument in transfers.to_device}
+    for step, transfers in zip(steps, moved, strict=True):
+        yield from (argument for argument in transfers.to_device if argument.array_name in written)
+        if isinstance(step, BundleStep):
+            names = {argument.name: name for name, argument in step.written}
+            yield from (each for each in transfers.to_host if names[each.name] in read | to_device)
+
+
+def _target_of(steps: Sequence[Step]) -> Target:
+    return next((step.bundle.target for step in steps if isinstance(step, BundleStep)), default_target())
+
+
 # The figures of a program as plain numbers, to be stored and compared; no run is needed.
 
 #: The value of figures that are unknown for a program read from a folder: its bound and its compile times.
@@ -374,31 +468,41 @@ UNKNOWN = -1.0
 
 #: The names of the figures, in order.
 METRICS = (
-    "predicted_us", "bound_us", "bound_bytes", "hbm_read_bytes", "hbm_written_bytes", "mean_cores",
-    "device_operations", "host_operations", "host_flop_share", "bundles", "lx_peak_bytes", "compile_s", "import_s",
+    "predicted_us", "host_us", "transfer_us", "total_us", "total_least_us", "total_most_us", "bound_us", "bound_bytes",
+    "hbm_read_bytes", "hbm_written_bytes", "mean_cores", "device_operations", "host_operations", "host_flop_share",
+    "bundles", "lx_peak_bytes", "compile_s", "import_s",
 )  # fmt: skip
 
 
 def program_metrics(
     steps: Sequence[Step],
+    moved: Sequence[Transfers],
     timelines: Sequence[Timeline],
     bound: ProgramBound | None,
     seconds: tuple[float, float],
 ) -> dict[str, float]:
     """Return the figures by name; ``timelines`` cover all bundles, ``seconds`` are (pipeline, import).
 
-    Times and traffic are for one call, summed over all bundles; host functions take no time here. ``mean_cores`` is
-    weighted by time, and ``lx_peak_bytes`` is the maximum over cores and bundles.
+    Times and traffic are for one call, summed over all steps. ``predicted_us`` is the time on the device, and
+    ``total_us`` adds the estimates of host functions and copies. ``mean_cores`` is weighted by time, and
+    ``lx_peak_bytes`` is the maximum over cores and bundles.
     """
     bundles = [step for step in steps if isinstance(step, BundleStep)]
-    target = bundles[0].bundle.target if bundles else default_target()
     facts = [step.facts() for step in bundles]
     operations = [operation for each in facts for operation in each.operations]
     device_ns = math.fsum(each.execution.total_ns for each in operations)
     core_ns = math.fsum(each.cores * each.execution.total_ns for each in operations)
+    device_us = math.fsum(each.total_ns for each in timelines) / 1000
+    host = host_time(steps, moved)
+    host_us, transfer_us = host.estimates
     return {
-        "predicted_us": math.fsum(each.total_ns for each in timelines) / 1000,
-        "bound_us": UNKNOWN if bound is None else bound.ns(target) / 1000,
+        "predicted_us": device_us,
+        "host_us": host_us,
+        "transfer_us": transfer_us,
+        "total_us": device_us + host_us + transfer_us,
+        "total_least_us": math.fsum(each.lower_ns for each in timelines) / 1000 + host.least,
+        "total_most_us": math.fsum(each.upper_ns for each in timelines) / 1000 + host.most,
+        "bound_us": UNKNOWN if bound is None else bound.ns(_target_of(steps)) / 1000,
         "bound_bytes": UNKNOWN if bound is None else bound.bytes,
         "hbm_read_bytes": sum(each.read_bytes for each in timelines),
         "hbm_written_bytes": sum(each.written_bytes for each in timelines),

@@ -14,7 +14,7 @@ from typing import Any
 
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.steps import HostStep
-from spyre_mlir.findings import Batch, HostWork, ModelEdit, PlannedProgram, Remedy, Resize, search
+from spyre_mlir.findings import Batch, HostWork, ModelEdit, PlannedProgram, Remedy, Resize, remedies, search
 from spyre_mlir.findings.search import ExampleInput
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.findings import ProgramFinding
@@ -64,17 +64,27 @@ class Trials:
         raise NotImplementedError(f"a module in MLIR has no edit {edit}")
 
 
-def program_findings(program: Program, trials: Trials) -> tuple[ProgramFinding, ...]:
-    """Return the changes that trials have shown to make the program faster, the largest saving first."""
+@dataclass(frozen=True)
+class FindingSearch:
+    """The search for the findings of programs by ``trials``."""
 
-    def trial(remedy: Remedy) -> PlannedProgram | None:
-        changed = trials.program(remedy)
-        if not isinstance(changed, Program) or not _fits(program, changed, remedy):
-            return None
-        return planned(changed, trials)
+    trials: Trials
 
-    findings = search(planned(program, trials), trial)
-    return findings if not findings or _is_reproduced(program, trials) else ()
+    def changes(self, program: Program) -> list[str]:
+        """Return the texts of the changes worth a trial, by the program's figures, the most promising first."""
+        return [remedy.text for remedy in remedies(planned(program, self.trials))]
+
+    def __call__(self, program: Program) -> tuple[ProgramFinding, ...]:
+        """Return the changes that trials have shown to make the program faster, the largest saving first."""
+
+        def trial(remedy: Remedy) -> PlannedProgram | None:
+            changed = self.trials.program(remedy)
+            if not isinstance(changed, Program) or not _fits(program, changed, remedy):
+                return None
+            return planned(changed, self.trials)
+
+        findings = search(planned(program, self.trials), trial)
+        return findings if not findings or _is_reproduced(program, self.trials) else ()
 
 
 def _is_reproduced(program: Program, trials: Trials) -> bool:

@@ -172,7 +172,11 @@ class Results(Sequence[Row]):
         for name in names:
             self._check_column(name)
         if not names:
-            few = ("predicted_us", "hbm_read_bytes", "hbm_written_bytes", "lx_peak_bytes", "error", "cpu_s")
+            times = ["predicted_us"]
+            # The host's time decides if any program has some.
+            if any(row.get("total_us") != row.get("predicted_us") for row in self.rows):
+                times.append("total_us")
+            few = (*times, "hbm_read_bytes", "hbm_written_bytes", "lx_peak_bytes", "error", "cpu_s")
             names = [
                 name
                 for name in (*self.axes, *few)

@@ -26,6 +26,7 @@ from spyre_mlir.division import work_distribution
 from spyre_mlir.division.spans import division_problem
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_cache import package_digest
+from spyre_mlir.driver.program_figures import host_share
 from spyre_mlir.errors import CompileError, Uncached, listed, with_suggestion
 from spyre_mlir.experiments.results import imported
 from spyre_mlir.faults import faults_reported
@@ -378,7 +379,7 @@ def tune(
     inputs: Sequence[Any] | Mapping[str, Any] = (),
     *,
     space: TuningSpace | None = None,
-    objective: Objective = "predicted_us",
+    objective: Objective = "total_us",
     trials: int = 100,
     storage: str | Path | None = None,
     seed: int = 0,
@@ -418,6 +419,7 @@ def tune(
     default = _checked(task.compiled({}, None))
     if isinstance(objective, str):
         task.value(default)  # an unknown figure is an error before trials are stored
+        task = replace(task, host_share=host_share(default.steps))
     if space is None:
         space = TuningSpace.of(default, **compile_options)
     sizes = {parameter: len(choices) for parameter, choices in space.parameters().items()}
@@ -452,6 +454,8 @@ class _TuningCall:
     inputs: Any
     options: Mapping[str, Any]
     objective: Objective
+    #: The host's share of the floating-point operations that a trial may have, 0 to 1.
+    host_share: float = 1.0
 
     def compiled(self, options: Mapping[str, Any], plan: Mapping[str, Any] | None) -> Any:
         """Compile a point without issuing warnings, because they repeat the warnings of the default."""
@@ -482,6 +486,9 @@ class _TuningCall:
                 program = self.compiled(options, plan)
         except CompileError as error:
             return None, error.message
+        # Most figures are of the device, so work that moves to the host lowers them.
+        if isinstance(program, Program) and host_share(program.steps) > self.host_share:
+            return None, "the plan moves operations to the host"
         return self.value(program), ""
 
     @property
@@ -569,11 +576,7 @@ class _Search:
         except CompileError:
             return pins, options
         # A measured objective differs from run to run, so the predicted times are compared instead.
-        task = (
-            self.task
-            if isinstance(self.task.objective, str)
-            else replace(self.task, objective="predicted_us")
-        )
+        task = self.task if isinstance(self.task.objective, str) else replace(self.task, objective="total_us")
         limit = task.value(best)
         for chosen in ({}, options) if options else ({},):
             replayed, _ = task.evaluate(chosen, whole)

@@ -12,6 +12,7 @@ from spyre_mlir.findings.search import (
     Remedy,
     Resize,
     Untranspose,
+    remedies,
     search,
 )
 
@@ -26,5 +27,6 @@ __all__ = [
     "Remedy",
     "Resize",
     "Untranspose",
+    "remedies",
     "search",
 ]  # fmt: skip

@@ -3,8 +3,8 @@
 
 If the model is the same program at every size, one bundle takes the sizes as parameters (``SymbolicProgram``).
 Otherwise each multiple of the granularity has its own program, compiled when a call first needs it. A call with another
-size is padded to the next multiple if padding is proven not to change the result (``frontend/module_pairs.py``), and
-is an error otherwise.
+size is padded to the next multiple if padding is proven not to change the result (``frontend/module_pairs.py``), where
+reductions skip padding by masks (``frontend/padding_masks.py``). Any other size has its own program.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from spyre_mlir.frontend.module_pairs import (
     check_symbolic,
     mark_symbolic,
 )
+from spyre_mlir.frontend.padding_masks import PaddingMasks
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import SIZE, Remark
 from spyre_mlir.target.target import compiling_for
@@ -55,6 +56,7 @@ class DynamicProgram(Generic[ProgramT]):
     Attributes:
         dims: The dynamic dims by name, with granularity and largest size in elements.
         programs: The programs of the sizes requested so far, by the sizes in the order of ``dims``.
+        masked: The programs of padded sizes whose reductions skip the padding, with their masks, by these sizes.
         last: The program of the last call.
     """
 
@@ -64,6 +66,7 @@ class DynamicProgram(Generic[ProgramT]):
         example_inputs: Sequence[Any] | Mapping[str, Any],
         dynamic: Mapping[str, tuple[int, int]],
         compile: Callable[..., ProgramT],
+        compile_marked: Callable[..., ProgramT],
         compile_symbolic: Callable[..., Any] | None = None,
         autocast: Any = None,
         occurrences: Sequence[Any] = (),
@@ -75,6 +78,7 @@ class DynamicProgram(Generic[ProgramT]):
             example_inputs: A tuple, or a mapping for keyword inputs.
             dynamic: Granularity and largest size of each dynamic dim.
             compile: ``compile(model, inputs)`` compiles a program of one size.
+            compile_marked: ``compile_marked(model, inputs, mark=function)`` compiles a model that the function changed.
             compile_symbolic: Compiles the program of all sizes, without the host; None for one program per size.
             autocast: The option ``autocast`` of ``spyre_mlir.compile``.
             occurrences: The dims of the inputs that are dynamic, if they are not given by name.
@@ -92,6 +96,8 @@ class DynamicProgram(Generic[ProgramT]):
         self._padding = PaddingProofs(model, self._inputs, autocast)
         self._reasons: list[Remark] = []
         self._prices: dict[Sizes, SizePrice] = {}
+        self.masked: dict[Sizes, tuple[ProgramT, PaddingMasks]] = {}
+        self._compile_marked = compile_marked
         self._symbolic: SymbolicProgram | None = None
         if compile_symbolic is not None:
             self._symbolic = self._try_symbolic(compile_symbolic)
@@ -104,8 +110,8 @@ class DynamicProgram(Generic[ProgramT]):
         self.last, padded = program, _ = self._program_for(sizes)
         if padded == sizes:
             return program(*inputs, **named)
-        unpadded = self._padding.imported(sizes)
-        return program.call(*self._inputs.padded(unpadded, inputs, named, padded, self.state))
+        unpadded, masks = self._padding.proven[frozenset(sizes.items())]
+        return program.call(*self._inputs.padded(unpadded, inputs, named, padded, self.state, masks.arrays))
 
     @property
     def symbolic(self) -> Program | None:
@@ -246,10 +252,37 @@ class DynamicProgram(Generic[ProgramT]):
         """Return the program that runs inputs of these sizes, and the sizes for which it is compiled."""
         padded = {name: dim.bucket(sizes[name]) for name, dim in self.dims.items()}
         key = self._key(sizes)
-        is_known = padded == sizes or key in self.programs
-        if not is_known and not self._padding.prove(self.dims, sizes, padded, self.state):
+        if padded == sizes:
+            return self.program(**padded), padded
+        if key not in self.programs:
+            try:
+                masks = self._padding.prove(sizes, padded, self.state)
+                if masks is not None:
+                    return self._padded_program(padded, masks), padded
+            except DifferentPrograms as error:
+                self._reasons.append(
+                    _remark(f"{_shown(sizes)} has a separate program: {error.reason}", error.location)
+                )
             self.programs[key] = self._compiled(sizes)
-        return (self.programs[key], dict(sizes)) if key in self.programs else (self.program(**padded), padded)
+        return self.programs[key], dict(sizes)
+
+    def _padded_program(self, padded: Mapping[str, int], masks: PaddingMasks) -> ProgramT:
+        """Return the program of the ``padded`` sizes with ``masks``; ``DifferentPrograms`` if it has other masks."""
+        if not masks.arrays:
+            return self.program(**padded)
+        if self.state:
+            raise DifferentPrograms("an operation combines its elements, and the model has state")
+        key = self._key(padded)
+        if key not in self.masked:
+            with self._inputs.at_sizes(padded) as example:
+                program = self._compile_marked(
+                    self._model, example, mark=lambda imported, _: masks.apply(imported)
+                )
+            self.masked[key] = program, masks
+        program, known = self.masked[key]
+        if known.places != masks.places:
+            raise DifferentPrograms("its reductions over padding differ from those of another size")
+        return program
 
     def _key(self, sizes: Mapping[str, int]) -> Sizes:
         return tuple(sizes[name] for name in self.dims)
@@ -427,26 +460,20 @@ class PaddingProofs:
 
     def __init__(self, model: Any, inputs: DynamicInputs, autocast: Any) -> None:
         self._model, self._inputs, self._autocast = model, inputs, autocast
-        self._imports: dict[frozenset[tuple[str, int]], Imported] = {}
-
-    def imported(self, sizes: Mapping[str, int]) -> Imported:
-        """Return the imported model at sizes for which ``prove`` has returned True."""
-        return self._imports[frozenset(sizes.items())]
+        #: The imported model and the masks of padding, by the sizes for which ``prove`` has returned masks.
+        self.proven: dict[frozenset[tuple[str, int]], tuple[Imported, PaddingMasks]] = {}
 
     def prove(
-        self,
-        dims: Mapping[str, DynamicDim],
-        sizes: Mapping[str, int],
-        padded: Mapping[str, int],
-        state: DeviceState,
-    ) -> bool:
-        """Prove that the program of the padded sizes is correct for ``sizes``; raise ``CompileError`` if not proven.
+        self, sizes: Mapping[str, int], padded: Mapping[str, int], state: DeviceState
+    ) -> PaddingMasks | None:
+        """Return the masks with which the program of the padded sizes is correct for ``sizes``.
 
-        Return False for sizes at which a result is empty, because the device program does not return empty results.
+        Raise ``DifferentPrograms`` if this is not proven. Return None for sizes at which a result is empty, because
+        the device program does not return empty results.
         """
         key = frozenset(sizes.items())
-        if key in self._imports:
-            return True
+        if key in self.proven:
+            return self.proven[key][1]
         # Both modules are in one context, so that their attributes and types can be compared.
         context, imported = new_context(), []
         for dim_sizes in (sizes, padded):
@@ -454,15 +481,7 @@ class PaddingProofs:
                 captured = capture_torch(self._model, example, self._autocast)
                 imported.append(import_torch(captured, example, context=context, state=state))
         if len(imported[0].signature.results) < len(imported[1].signature.results):
-            return False
-        try:
-            check_padding_safety(*imported)
-        except DifferentPrograms as error:
-            dim = next(dim for name, dim in dims.items() if sizes[name] != padded[name])
-            raise CompileError(
-                f"Dim '{dim.name}' has size {sizes[dim.name]}, which is not a multiple of its granularity "
-                f"{dim.granularity} (at most {dim.max_value}), and it cannot be padded: {error.reason}.",
-                error.location,
-            ) from None
-        self._imports[key] = imported[0]
-        return True
+            return None
+        masks = check_padding_safety(*imported, has_masks=True)
+        self.proven[key] = imported[0], masks
+        return masks

@@ -149,14 +149,15 @@ class DynamicInputs:
         named: Mapping[str, Any],
         sizes: Mapping[str, int],
         state: Mapping[str, DeviceTensor],
+        masks: Mapping[str, np.ndarray],
     ) -> tuple[dict[str, Any], Callable[[list[np.ndarray]], Any]]:
         """Operands, by name, of the program for larger ``sizes`` that runs in place of the ``smaller`` program.
 
         Also the function that turns the results of the larger program into the result of the model. ``state`` is the
-        state of both programs.
+        state of both programs, and ``masks`` are the masks of the larger program.
         """
         call = smaller.signature.bind(inputs, named, state)
-        operands = {}
+        operands: dict[str, Any] = dict(masks)
         for argument, array in zip(smaller.arguments, call.operands(), strict=True):
             if argument.kind == INPUT:
                 for place in self._places:

@@ -268,7 +268,14 @@ def model_program(
     symbolic = partial(_symbolic_program, checked) if words.one_bundle else None
     autocast = options.get("autocast")
     return DynamicProgram(
-        marked, inputs, dims, partial(compile_model, **options), symbolic, autocast, occurrences
+        marked,
+        inputs,
+        dims,
+        partial(compile_model, **options),
+        partial(_symbolic_program, CompileOptions.of(**options)),
+        symbolic,
+        autocast,
+        occurrences,
     )
 
 

@@ -17,11 +17,19 @@ import torch
 from spyre_mlir.analysis.symbolic_dims import SymbolicAnalysis, is_fill
 from spyre_mlir.dialects.indices import SIZES, SYMBOLIC, sizes_attr, symbolic_attr
 from spyre_mlir.dialects.sdsc import RUNS
-from spyre_mlir.dialects.structured import defining_op, element_of, maker_of, shape_of
+from spyre_mlir.dialects.structured import defining_op, element_of, maker_of, shape_of, use_empty
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.importer import Imported
+from spyre_mlir.frontend.padding_masks import (
+    GENERALIZE,
+    MaskedOperand,
+    PaddingMasks,
+    is_replaceable,
+    masked_operands,
+)
 from spyre_mlir.layout.space import SymbolicDim, SymbolicDims
 from spyre_mlir.mlir import PassManager, indexing_maps, ir, location_of
+from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
@@ -231,9 +239,7 @@ class PairWalk:
             assert imported.module is not None
             self.modules.append(imported.module.operation.clone().operation)
             with imported.module.context:
-                PassManager.parse("builtin.module(func.func(linalg-generalize-named-ops))").run(
-                    self.modules[-1]
-                )
+                PassManager.parse(GENERALIZE).run(self.modules[-1])
         self.functions = OpPair(*map(_main_of, self.modules))
         #: Parameters and constants by argument index.
         self.data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {
@@ -322,7 +328,7 @@ def _check_arguments(smaller: Imported, larger: Imported) -> None:
 # smaller program equals the leading part of the corresponding larger tensor, whatever the other elements are. This is
 # proven op by op, from the results back to the arguments, by rules such as
 #
-# - an elementwise operation, a contraction: no dim of different size is reduced;
+# - an elementwise operation, a contraction: a reduced dim of different size has a mask (``padding_masks.py``);
 # - a reshape: of the merged dims, only the outermost dim has a different size;
 # - a concatenation: only the last part has a different size along the dim.
 #
@@ -333,12 +339,18 @@ def _check_arguments(smaller: Imported, larger: Imported) -> None:
 # position may not, so a program that counts positions and looks up is rejected.
 
 
-def check_padding_safety(smaller: Imported, larger: Imported) -> None:
-    """Raise ``DifferentPrograms`` unless ``larger`` may run in place of ``smaller``; both are in one MLIR context."""
+def check_padding_safety(smaller: Imported, larger: Imported, has_masks: bool = False) -> PaddingMasks:
+    """Return the masks with which ``larger`` may run in place of ``smaller``; ``DifferentPrograms`` if it may not.
+
+    Without ``has_masks``, ``larger`` must need none. Both are in one MLIR context.
+    """
     _check_arguments(smaller, larger)
     # A model without a module computes nothing: it returns views of its inputs.
-    if smaller.module is not None and larger.module is not None:
-        _PaddingWalk(smaller, larger).run()
+    if smaller.module is None or larger.module is None:
+        return PaddingMasks()
+    walk = _PaddingWalk(smaller, larger, has_masks)
+    walk.run()
+    return walk.masks()
 
 
 class _PaddingWalk(PairWalk):
@@ -347,11 +359,13 @@ class _PaddingWalk(PairWalk):
     A rule raises unless equal leading parts of the operands imply equal leading parts of the results.
     """
 
-    def __init__(self, smaller: Imported, larger: Imported) -> None:
+    def __init__(self, smaller: Imported, larger: Imported, has_masks: bool) -> None:
         super().__init__(smaller, larger)
+        self.has_masks = has_masks
         self.rules |= {
-            "arith.constant": _equal_constant,
+            "arith.constant": self._constant,
             "linalg.generic": self._generic,
+            "tm_tensor.scan": self._scan,
             "tensor.cast": OpPair.same,
             "tensor.collapse_shape": self._reshape,
             "tensor.concat": self._concatenation,
@@ -361,6 +375,9 @@ class _PaddingWalk(PairWalk):
             "tensor.pad": self._pad,
         }
         self.counting: OpPair | None = None
+        # Reductions over padding, with the iteration dim, and scalar constants of other numbers.
+        self.padded: list[tuple[OpPair, int]] = []
+        self.numbers: list[OpPair] = []
         self.looking_up: OpPair | None = None
 
     def run(self) -> None:
@@ -393,11 +410,64 @@ class _PaddingWalk(PairWalk):
             if is_padded and not (looks_up and sizes[1] <= shape_of(ops.large.operands[0])[dim]):
                 self.counting = ops
 
+    def _generic(self, ops: OpPair) -> None:
+        """Require that corresponding iterations access the same positions, and that longer reductions have masks."""
+        for dim in _longer_reductions(ops):
+            is_outermost = ops.large.parent.operation == self.functions.large
+            if not self.has_masks or not is_outermost or masked_operands(ops.large, dim) is None:
+                raise ops.fail("an operation combines its elements")
+            self.padded.append((ops, dim))
+
+    def _constant(self, ops: OpPair) -> None:
+        """Require equal numbers, or a scalar that the larger program can read from an input."""
+        try:
+            _equal_constant(ops)
+        except DifferentPrograms:
+            constant = ops.large.results[0]
+            is_outermost = ops.large.parent.operation == self.functions.large
+            is_scalar = str(constant.type) in ELEMENT_TYPES and is_outermost and self.has_masks
+            if not is_scalar or not is_replaceable(constant):
+                raise
+            self.numbers.append(ops)
+
     @staticmethod
-    def _generic(ops: OpPair) -> None:
-        """Require that corresponding iterations access the same positions, and that no reduction gets longer."""
-        if _longer_reductions(ops):
-            raise ops.fail("an operation combines its elements")
+    def _scan(ops: OpPair) -> None:
+        """Require that padding follows what a scan has combined, and that nothing reads its last value."""
+        _, last = ops.large.results
+        if not use_empty(last):
+            _along_one_dim(ops)
+        ops.same()
+
+    def masks(self) -> PaddingMasks:
+        """Return the masks of the reductions over padding; reductions of equal sizes share a mask."""
+        if not self.padded and not self.numbers:
+            return PaddingMasks()
+        # Two values of the smaller program may be one value of the larger program, which has one mask or number.
+        changed = {ops.large for ops, _ in self.padded} | {ops.large for ops in self.numbers}
+        smaller: dict[ir.Value, ir.Value] = {}
+        for pair in self.seen:
+            if (
+                defining_op(pair.large) in changed
+                and smaller.setdefault(pair.large, pair.small) != pair.small
+            ):
+                raise DifferentPrograms("two values of the model are one value at another size")
+        block = self.functions.large.regions[0].blocks[0]
+        numbers = {op.operation: number for number, op in enumerate(block.operations)}
+        extents: dict[tuple[int, int], int] = {}
+        operands = set()
+        for ops, dim in self.padded:
+            sizes = _extents_of(ops.small)[dim], _extents_of(ops.large)[dim]
+            mask = extents.setdefault(sizes, len(extents))
+            for operand, place in masked_operands(ops.large, dim) or ():
+                operands.add(MaskedOperand(numbers[ops.large], operand, place, mask))
+        values = {
+            numbers[ops.large]: (ops.small.attributes["value"].value, str(ops.large.results[0].type))
+            for ops in self.numbers
+        }
+        constants = tuple(sorted(values))
+        return PaddingMasks(
+            tuple(sorted(operands)), tuple(extents), constants, tuple(values[number] for number in constants)
+        )
 
     @staticmethod
     def _reshape(ops: OpPair) -> None:

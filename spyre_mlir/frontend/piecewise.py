@@ -27,6 +27,7 @@ from spyre_mlir.frontend.piece import Cause, ModelPiece
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remark
 from spyre_mlir.report.summary import Row, table
+from spyre_mlir.target.target import default_target
 
 #: Number of programs of one model at which the first warning is issued, and then at each doubling.
 MOST_PROGRAMS_UNWARNED = 32
@@ -154,6 +155,7 @@ class PiecewiseProgram:
         """Return the figures of ``Program.metrics``, combined over the pieces of the last call, and three counts.
 
         The counts are ``pieces`` of the last call, ``programs`` compiled so far, and ``host_calls`` between the pieces.
+        The work of host calls is unknown: each counts with the start of a host function.
         """
         parts = [run.program.metrics() for run in self.last]
         names = list(parts[0]) if parts else []
@@ -164,6 +166,13 @@ class PiecewiseProgram:
             cores = math.fsum(part[_MEAN] * part["predicted_us"] for part in parts)
             figures[_MEAN] = cores / math.fsum(weights) if math.fsum(weights) else 0.0
             figures[_SHARE] = host_share(self.steps)
+        for name, rate in zip(
+            ("total_least_us", "total_most_us"), default_target().host.call_ns, strict=True
+        ):
+            figures[name] = figures.get(name, 0.0) + len(self.host_calls) * rate / 1000
+        started_us = len(self.host_calls) * math.sqrt(math.prod(default_target().host.call_ns)) / 1000
+        for name in ("host_us", "total_us"):
+            figures[name] = figures.get(name, 0.0) + started_us
         counts = {"pieces": len(parts), "programs": self.compilations, "host_calls": len(self.host_calls)}
         return {**figures, **counts}
 

@@ -8,6 +8,7 @@ untrusted source can only compute. Indices, divisors and loops are checked durin
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -607,6 +608,15 @@ class HostFunction(HostEvaluator):
         """The number of ops that compute or move tensors, without constants and empty tensors."""
         body = self.module.body.operations[0].regions[0].blocks[0].operations
         return sum(op.operation.name not in _UNCOUNTED for op in body)
+
+    @functools.cached_property
+    def bytes(self) -> int:
+        """The bytes that one execution of each of these ops reads and writes."""
+        body = self.module.body.operations[0].regions[0].blocks[0].operations
+        ops = (op.operation for op in body if op.operation.name not in _UNCOUNTED)
+        types = (value.type for op in ops for value in (*op.operands, *op.results))
+        shaped = [ir.RankedTensorType(type_) for type_ in types if isinstance(type_, ir.RankedTensorType)]
+        return sum(math.prod(type_.shape) * number_type(type_).host.itemsize for type_ in shaped)
 
     def text(self) -> str:
         """The text of the module, with its locations."""

@@ -42,14 +42,19 @@ class ProgramFinding:
         return self.before_us - self.after_us
 
 
-def finding_rows(findings: Sequence[ProgramFinding]) -> Iterator[tuple[str, str]]:
-    """Yield the name and the text of each line of a summary about the findings, in the given order."""
+def finding_rows(findings: Sequence[ProgramFinding], untried: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each line of a summary about the findings, in the given order.
+
+    ``untried`` describes changes that were not tried, or whose trials saved nothing.
+    """
 
     def lines(name: str, text: str) -> Iterator[tuple[str, str]]:
         # Words are not broken, so that a change can be copied.
         lines = textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
         yield from zip((name, *[""] * len(lines)), lines, strict=False)
 
+    if untried:
+        yield from lines("findings", untried)
     for number, finding in enumerate(findings, 1):
         yield from lines(f"finding {number}", finding.problem)
         yield from lines("  cause", finding.cause)

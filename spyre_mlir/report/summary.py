@@ -33,13 +33,14 @@ def summarize(
     compile_seconds: float,
     statistics: Statistics | None = None,
     findings: Sequence[ProgramFinding] = (),
+    untried: str = "",
 ) -> str:
     """Return the summary as lines of text; the plan is compared with ``statistics`` of the last run."""
     map_, modules = facts.map, module_lines(facts.operations)
     kinds = Counter(remark.kind for remark in facts.remarks).most_common()
     high_water = f"{map_.peak:,} of {_bytes(map_.capacity)} per core, {map_.peak / max(map_.capacity, 1):.0%}"
     rows = [
-        *finding_rows(findings),
+        *finding_rows(findings, untried),
         *_wrapped("operations", f"{len(facts.operations):,}" + _listed(": ", facts.opcodes)),
         *_loops(map_),
         ("cores", _cores(facts)),

@@ -86,6 +86,20 @@ class RingRates:
 
 
 @dataclass(frozen=True)
+class HostRates:
+    """Assumed rates of the host and of its link to the device, each the least and the most.
+
+    ``spyre_mlir.driver.program_figures`` has the formula.
+    """
+
+    operations_per_ns: tuple[float, float]  #: floating-point operations
+    bytes_per_ns: tuple[float, float]  #: bytes that the operations of a function read and write
+    call_ns: tuple[float, float]  #: the start of a function
+    link_bytes_per_ns: tuple[float, float]  #: bytes that a copy moves to or from the device
+    link_ns: tuple[float, float]  #: the start of a copy
+
+
+@dataclass(frozen=True)
 class Target:
     """Sizes, limits and rates of one device, and the part of it that a program may use: cores, and a part of LX.
 
@@ -146,6 +160,8 @@ class Target:
     """Rates of the array of multiply-adds."""
     sharing: Annotated[SharingRates, "sharing"]
     """Slowdown of cores that read one operand."""
+    host: Annotated[HostRates, "host"]
+    """Assumed rates of the host, for times in total."""
     loop_iterations: Annotated[int, "program.loop_iterations"]
     """Largest number of iterations of a loop."""
     operand_layouts: Annotated[int, "program.operand_layouts"]
@@ -351,13 +367,22 @@ def check_fields(sections: Sections, source: str) -> None:
 
 
 def _with_defaults(sections: Sections) -> Sections:
-    """Return the tables, by default with all cores usable and the analytic cost model."""
-    cores, program = sections.get("cores"), sections.get("program")
-    if isinstance(cores, Mapping):
-        sections = {**sections, "cores": {"usable": cores.get("count"), **cores}}
-    if isinstance(program, Mapping):
-        sections = {**sections, "program": {"cost_model": ANALYTIC, **program}}
-    return sections
+    """Return the tables over those of the packaged file, by default with all cores usable and the analytic model."""
+    merged: dict[str, Any] = dict(sections)
+    for section, table in _packaged_sections().items():
+        given = sections.get(section, {})
+        merged[section] = {**table, **given} if isinstance(given, Mapping) else given
+    if isinstance(cores := merged["cores"], Mapping):
+        merged["cores"] = {"usable": cores["count"], **cores}
+    if isinstance(program := merged["program"], Mapping):
+        merged["program"] = {"cost_model": ANALYTIC, **program}
+    return merged
+
+
+@functools.cache
+def _packaged_sections() -> dict[str, Any]:
+    """Return the tables of the packaged device file."""
+    return tomllib.loads(packaged_text())
 
 
 def is_integer(path: str) -> bool:
@@ -396,7 +421,7 @@ def _fields_of(sections: Sections, source: str) -> dict[str, Any]:
     refuse_unknown(sections, list(known), "", source)
     for section, keys in known.items():
         if not isinstance(sections.get(section), Mapping):
-            raise CompileError(f"The device has no section [{section}].", source)
+            raise CompileError(f"The device has no section [{section}]: '{section}' must be a table.", source)
         refuse_unknown(sections[section], keys, f"{section}.", source)
     values = {}
     for name, path in _paths().items():
@@ -478,6 +503,9 @@ def _problem(target: Target) -> str | None:
     least, most = target.ring.relayout_splits
     if not 1 <= least <= most:
         return f"has {[least, most]} for ring.relayout_splits; they must rise from 1 or more"
+    for path, (least, most) in _parts(target.host).items():
+        if not 0 < least <= most:
+            return f"has {[least, most]} for host.{path}; it must be a least above 0 and a most"
     if any(rate <= 0 for _, rate in target.array.speedup):
         return "has a rate of 0 or less in array.speedup"
     return None

@@ -36,7 +36,7 @@ import functools
 import json
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -47,10 +47,10 @@ from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:
     from spyre_mlir.driver.program import Program
+    from spyre_mlir.driver.program_findings import FindingSearch
     from spyre_mlir.layout.requests import LayoutRequest
     from spyre_mlir.mlir import ir
     from spyre_mlir.pipelines import SpyrePipeline
-    from spyre_mlir.report.findings import ProgramFinding
 
 
 @_common.tool
@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = _check(program, source.original, options)
     else:
         program.save(options.output, lay_out_weights=options.lay_out_weights)
-        print(program.summary())
+        print(program.summary(findings=options.findings))
         status = 0
     if options.save_plan:
         from spyre_mlir.dialects import sdsc
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         plan = ir.StringAttr(source.module.operation.attributes[sdsc.PLAN]).value
         files.write_text(options.save_plan, plan)
     if options.report:
-        program.report(options.report)
+        program.report(options.report, findings=options.findings)
     if options.metrics:
         files.write_text(options.metrics, json.dumps(program.metrics(), indent=1) + "\n")
     if options.remarks:
@@ -120,10 +120,10 @@ def _save_problems(problems: Problems, options: argparse.Namespace) -> None:
         print(f"note: {command}" if spaces else "note: No buffer is eligible for LX.", file=sys.stderr)
 
 
-def _search(source: _Source, options: argparse.Namespace) -> Callable[[Program], tuple[ProgramFinding, ...]]:
-    """Return the function that computes the findings, by compilations of the source with other options."""
+def _search(source: _Source, options: argparse.Namespace) -> FindingSearch:
+    """Return the search for findings by compilations of the source with other options."""
     from spyre_mlir.driver.compilation import compile_mlir
-    from spyre_mlir.driver.program_findings import Trials, program_findings
+    from spyre_mlir.driver.program_findings import FindingSearch, Trials
 
     pipeline = _pipeline(options)
     given = pipeline.changed()
@@ -132,7 +132,7 @@ def _search(source: _Source, options: argparse.Namespace) -> Callable[[Program],
     if options.no_fallback:
         given["fallback"] = False
     text = str(source.original.operation.get_asm(enable_debug_info=True))
-    return functools.partial(program_findings, trials=Trials(text, (), given, compile_mlir))
+    return FindingSearch(Trials(text, (), given, compile_mlir))
 
 
 class _Source:
@@ -228,7 +228,7 @@ def _compile(
     pipeline: SpyrePipeline,
     layouts: dict[str | int, LayoutRequest],
     options: argparse.Namespace,
-    search: Callable[[Program], tuple[ProgramFinding, ...]] | None,
+    search: FindingSearch | None,
 ) -> Program:
     from spyre_mlir.driver.argument_layouts import lay_out
     from spyre_mlir.driver.build import build

@@ -63,8 +63,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trials", type=_common.number(int, 1, 10**6), default=100, metavar="N",
                         help="number of trials (default: 100)")  # fmt: skip
     parser.add_argument(
-        "--objective", default="predicted_us", metavar="NAME",
-        help="figure of spyre-compile --metrics to minimise (default: predicted_us, microseconds)",
+        "--objective", default="total_us", metavar="NAME",
+        help="figure of spyre-compile --metrics to minimise (default: total_us, microseconds)",
     )  # fmt: skip
     parser.add_argument("--storage", metavar="FILE",
                         help="keep the trials in this file, and continue from it (default: keep none)")  # fmt: skip

@@ -191,11 +191,18 @@ def test_a_device_file_with_a_fault(name: str, tmp_path: Path) -> None:
     assert raised.value.location == path
 
 
-def test_a_device_file_that_lacks_a_field(tmp_path: Path) -> None:
-    path = Path(device_file(tmp_path))
-    path.write_text(path.read_text().replace("span_bytes", "#"))
-    with pytest.raises(CompileError, match=r"lacks the field hbm.span_bytes"):
-        Target.read(str(path))
+def test_a_device_file_of_some_fields(tmp_path: Path) -> None:
+    """Other fields are those of the packaged file; as many cores are usable as there are."""
+    (tmp_path / "device.toml").write_text("[cores]\ncount = 16\n[host]\ncall_ns = [1, 2]\n")
+    target = Target.read(str(tmp_path / "device.toml"))
+    assert (target.cores, target.device_cores, target.host.call_ns) == (16, 16, (1, 2))
+    assert target.hbm_bytes == packaged_target().hbm_bytes
+    (tmp_path / "device.toml").write_text("cores = 16")
+    with pytest.raises(CompileError, match="'cores' must be a table"):
+        Target.read(str(tmp_path / "device.toml"))
+    (tmp_path / "device.toml").write_text("[host]\ncall_ns = [2, 1]\n")
+    with pytest.raises(CompileError, match=r"for host.call_ns; it must be a least above 0 and a most"):
+        Target.read(str(tmp_path / "device.toml"))
 
 
 def test_a_file_that_is_no_toml(tmp_path: Path) -> None:
@@ -223,6 +230,7 @@ OTHER_MEANINGS = {
     "bundle/replacing.py": (1, "the status of a process that a signal ended"),
     "dialects/parser_limits.py": (1, "characters of ASCII"),
     "frontend/piecewise.py": (1, "programs before a warning"),
+    "torch_spyre/public/_inductor/config.py": (1, "the default of max_buckets in torch-spyre"),
     "experiments/tuning.py": (2, "digits of a digest; the first integer that is no seed"),
     "frontend/decompositions.py": (1, "the exponent of the largest DL16"),
     "frontend/selection.py": (1, "the exponent of the largest DL16"),

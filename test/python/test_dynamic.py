@@ -75,19 +75,25 @@ def test_an_example_that_is_padded() -> None:
 
 
 def test_sequences_of_several_sizes() -> None:
-    """Attention needs all positions: it runs at multiples, with a batch that is padded, and is refused elsewhere."""
+    """Attention needs all positions: its reductions skip the padding, in a program with masks."""
     example = named(half(2, 16, HIDDEN), "B", "S", "H")
     program = compiled(attention, example, B=(2, 4), S=(16, 48))
     for shape in ((2, 16, HIDDEN), (1, 32, HIDDEN), (3, 16, HIDDEN)):
         close(program(half(*shape)), attention(half(*shape).double()))
     assert program.sizes == [{"B": 2, "S": 16}, {"B": 2, "S": 32}, {"B": 4, "S": 16}]
-    with pytest.raises(CompileError) as caught:
-        program(half(2, 20, HIDDEN))
-    assert caught.value.message == (
-        "Dim 'S' has size 20, which is not a multiple of its granularity 16 (at most 48), "
-        "and it cannot be padded: an operation combines its elements."
-    )
-    assert caught.value.location.startswith(__file__)
+    sizes = program.sizes
+    for shape in ((2, 20, HIDDEN), (1, 17, HIDDEN), (2, 31, HIDDEN)):
+        close(program(half(*shape)), attention(half(*shape).double()))
+    assert program.sizes == sizes and len(program.masked) == 1
+
+
+def test_a_size_that_no_padding_has() -> None:
+    """The first row of a flipped tensor is the last row of the call: such a size has its own program, with a remark."""
+    program = compiled(lambda x: x.flip(0) * 2)
+    for rows in (3, 4, 3):
+        close(program(half(rows, HIDDEN)), half(rows, HIDDEN).double().flip(0) * 2)
+    assert program.sizes == [{"B": 4}, {"B": 3}]
+    assert any("B = 3 has a separate program" in remark.reason for remark in program.remarks)
 
 
 def test_a_flattened_dim() -> None:

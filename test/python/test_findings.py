@@ -106,7 +106,9 @@ def test_compiling_tries_nothing(monkeypatch) -> None:
     layer = nn.Linear(1024, 1024).half()
     program = spyre_mlir.compile(layer, (torch.randn(1, 1024).half(),), cache=False)
     compiled = len(calls)
-    program.summary(findings=False)
+    text = program.summary()
+    assert "may save time: summary(findings=True)" in " ".join(text.split())
+    assert "may save" not in program.summary(findings=False)
     assert compiled and len(calls) == compiled
     assert program.findings and len(calls) > compiled
     tried = len(calls)

@@ -54,6 +54,7 @@ APART = {
     "columns reversed": lambda x: x.flip(1) * 2,
     "transposed": lambda x: x.t() + 1,
     "running sums of rows": lambda x: x.cumsum(1),
+    "running sums": lambda x: x.cumsum(0),
     "sorted rows": lambda x: x.sort(1)[0],
 }
 
@@ -84,7 +85,6 @@ TOGETHER = {
     "sum": (lambda x: x.sum(0), "an operation combines its elements"),
     "softmax": (lambda x: torch.softmax(x, 0), "an operation combines its elements"),
     "contraction": (lambda x: x.t() @ x, "an operation combines its elements"),
-    "running sum": (lambda x: x.cumsum(0), "an operation combines its elements"),
     "sorted columns": (lambda x: x.sort(0)[0], "an operation combines its elements"),
     "before others": (
         lambda x: torch.cat([x, torch.zeros(3, COLUMNS)]), "a concatenation appends elements after the padding",
