@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch._higher_order_ops import scan
 
 from spyre_mlir.records import dataclass
-from spyre_mlir.zoo.suite import AppliedFunction, LlamaBlock, Program, SwiGlu, rotate
+from spyre_mlir.zoo.blocks import AppliedFunction, LlamaBlock, Program, SwiGlu, rotate
 
 # A family: a program at full size with its schedule and hand-counted figures.
 

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spyre_mlir.zoo.suite import AppliedFunction as Apply
-from spyre_mlir.zoo.suite import GeluMlp, LlamaBlock, Program, SwiGlu, rotary_tables, rotate
+from spyre_mlir.zoo.blocks import AppliedFunction as Apply
+from spyre_mlir.zoo.blocks import GeluMlp, LlamaBlock, Program, SwiGlu, rotary_tables, rotate
 
 PROGRAMS: dict[str, Callable[[], Program]] = {}
 

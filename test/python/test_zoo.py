@@ -113,7 +113,7 @@ def test_a_text_has_the_plan_of_its_model(name):
 def test_locations_are_those_of_the_zoo():
     """A program of the zoo is as the user's own: diagnostics name its lines."""
     program = spyre_mlir.compile(*zoo.load("suite-reduced/mlp"), sencores=2)
-    assert "zoo/suite.py" in str(program.plan()["operations"])
+    assert "zoo/blocks.py" in str(program.plan()["operations"])
 
 
 @pytest.mark.documents
