@@ -281,7 +281,7 @@ class DynamicProgram(Generic[ProgramT]):
             self.masked[key] = program, masks
         program, known = self.masked[key]
         if known.places != masks.places:
-            raise DifferentPrograms("its reductions over padding differ from those of another size")
+            raise DifferentPrograms("its reductions over padding differ from the reductions of another size")
         return program
 
     def _key(self, sizes: Mapping[str, int]) -> Sizes:

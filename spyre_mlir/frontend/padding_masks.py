@@ -40,7 +40,7 @@ class MaskedOperand(NamedTuple):
 
 @dataclass(frozen=True)
 class PaddingMasks:
-    """What a call passes to a program of padded sizes, and where the program reads it.
+    """The numbers that a call passes to a program of padded sizes, and the places where the program reads them.
 
     Attributes:
         operands: The operands to mask.
@@ -148,7 +148,7 @@ def _input_count(op: ir.Operation) -> int:
 def _fold(op: ir.Operation) -> Fold | None:
     """Return the fold that a structured op computes; None for an op that computes something else.
 
-    A second result, the index of the selected value, may be computed beside a maximum or a minimum: a strict comparison
+    A second result, the index of the selected value, may be computed with a maximum or a minimum: a strict comparison
     with the accumulator never selects the neutral element.
     """
     body = op.regions[0].blocks[0]

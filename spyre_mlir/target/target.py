@@ -367,7 +367,7 @@ def check_fields(sections: Sections, source: str) -> None:
 
 
 def _with_defaults(sections: Sections) -> Sections:
-    """Return the tables over those of the packaged file, by default with all cores usable and the analytic model."""
+    """Return the tables over the packaged file's tables, by default with all cores usable and the analytic model."""
     merged: dict[str, Any] = dict(sections)
     for section, table in _packaged_sections().items():
         given = sections.get(section, {})
