@@ -12,8 +12,7 @@ from typing import Any
 
 from benchmarks.registry import Metrics, Noted, benchmark
 from benchmarks.works import compiled, matmul
-from spyre_mlir.calibration.fit import spearman
-from spyre_mlir.calibration.measurements import BATCH, BATCH_INNERMOST, BLOCKS, COLUMNS, DEPTH, ROWS
+from spyre_mlir.calibration.fit import BATCH, BATCH_INNERMOST, BLOCKS, COLUMNS, DEPTH, ROWS, spearman
 from spyre_mlir.cost.cost_model import OperationCosts, operation_cost, program_cost
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.timeline import Timeline

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from spyre_mlir.calibration.measurements import Orders, matmul_space
+from spyre_mlir.calibration.fit import Orders, matmul_space
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.work import OperationWork
 from spyre_mlir.division import Division

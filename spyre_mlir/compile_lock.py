@@ -15,7 +15,19 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def assigned(variable: ContextVar[Any], value: T) -> Iterator[T]:
+    """Assign a ``value`` to a context variable while the block runs."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
 
 
 def turns(lock: Callable[[], AbstractContextManager[Any]]) -> Callable[[], AbstractContextManager[None]]:
@@ -30,12 +42,8 @@ def turns(lock: Callable[[], AbstractContextManager[Any]]) -> Callable[[], Abstr
         if is_held.get():
             yield
             return
-        with lock():
-            token = is_held.set(True)
-            try:
-                yield
-            finally:
-                is_held.reset(token)
+        with lock(), assigned(is_held, True):
+            yield
 
     return turn
 

@@ -13,9 +13,11 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
+from spyre_mlir.compile_lock import assigned
 from spyre_mlir.errors import TRACEBACK, CompileError, brief
 from spyre_mlir.records import dataclass
 
@@ -113,14 +115,9 @@ def faults_reported(always: bool = False) -> Iterator[None]:
     raise reported
 
 
-@contextlib.contextmanager
-def faults_kept() -> Iterator[None]:
+def faults_kept() -> AbstractContextManager[Any]:
     """Context without conversion of faults; the caller reports them."""
-    token = _is_entered.set(True)
-    try:
-        yield
-    finally:
-        _is_entered.reset(token)
+    return assigned(_is_entered, True)
 
 
 def entry_points(cls: _Class) -> _Class:

@@ -26,14 +26,12 @@ __all__ = [
     "PassManager",
     "announce_dialect",
     "clean",
-    "execution_engine",
     "ext",
     "indexing_maps",
     "ir",
     "load_irdl",
     "load_tm_tensor",
     "location_of",
-    "memref_descriptor",
     "register_torch_passes",
     "source_operation",
 ]
@@ -81,14 +79,6 @@ def clean(operation: ir.Operation) -> None:
         PassManager.parse("builtin.module(canonicalize,cse)").run(operation)
 
 
-def execution_engine(module: ir.Module) -> Any:
-    """Compile a module in the LLVM dialect for this machine."""
-    # Imported on use: few tools run compiled code.
-    from torch_mlir.execution_engine import ExecutionEngine
-
-    return ExecutionEngine(module, opt_level=0)
-
-
 def indexing_maps(op: ir.Operation) -> list[ir.AffineMap]:
     """Return the indexing maps of a structured ``op``."""
     if "indexing_maps" in op.attributes:
@@ -119,13 +109,6 @@ def load_tm_tensor(context: ir.Context) -> None:
         PassManager.parse("builtin.module(func.func(convert-torch-to-tmtensor))").run(
             ir.Module.create().operation
         )
-
-
-def memref_descriptor(array: Any) -> Any:
-    """Wrap a numpy array for upstream's calling convention."""
-    from torch_mlir.runtime import get_ranked_memref_descriptor
-
-    return get_ranked_memref_descriptor(array)
 
 
 def location_of(location: ir.Location) -> str:

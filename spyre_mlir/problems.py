@@ -6,7 +6,10 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
+
+from spyre_mlir.compile_lock import assigned
 
 
 class Problems:
@@ -36,14 +39,9 @@ class Problems:
 _current: contextvars.ContextVar[Problems | None] = contextvars.ContextVar("problems", default=None)
 
 
-@contextlib.contextmanager
-def collecting(problems: Problems | None) -> Iterator[None]:
+def collecting(problems: Problems | None) -> AbstractContextManager[Any]:
     """Context that collects problems in ``problems``; None drops them, for trials that are not part of the program."""
-    token = _current.set(problems)
-    try:
-        yield
-    finally:
-        _current.reset(token)
+    return assigned(_current, problems)
 
 
 def offer(kind: str, problem: Any) -> None:

@@ -21,8 +21,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
-__all__ = ["Statement", "dataclass", "hash_once"]
-
 
 class _Factory:
     def __repr__(self) -> str:

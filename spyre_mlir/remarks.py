@@ -8,13 +8,13 @@ dropped. Records are in the order of the decisions, so the same input and option
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import json
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import field
 from typing import Any, Protocol
 
+from spyre_mlir.compile_lock import assigned
 from spyre_mlir.records import Statement, dataclass
 
 _TEXTS, _COSTS = ("pass_name", "op_location", "op_name", "kind", "reason"), ("before", "after")
@@ -91,14 +91,9 @@ class Remark:
 class Remarks(list[Remark]):
     """A list of remarks that can become the current collector and be written as JSON lines."""
 
-    @contextlib.contextmanager
-    def collecting(self) -> Iterator[Remarks]:
+    def collecting(self) -> AbstractContextManager[Remarks]:
         """Make this the current collector of ``add`` within a block."""
-        token = _current.set(self)
-        try:
-            yield self
-        finally:
-            _current.reset(token)
+        return assigned(_current, self)
 
     def of_kind(self, kind: str) -> list[Remark]:
         """Return the remarks of a ``kind``."""

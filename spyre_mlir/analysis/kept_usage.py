@@ -7,14 +7,16 @@ tenth of the time to compute the usage, and comparing the bytecode detects chang
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import hashlib
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import Any
 
 from spyre_mlir.analysis.aliasing import all_ops
 from spyre_mlir.analysis.buffer_uses import Usage
+from spyre_mlir.compile_lock import assigned
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
@@ -76,14 +78,9 @@ _kept: contextvars.ContextVar[list[tuple[_FunctionState, Usage]] | None] = conte
 )
 
 
-@contextlib.contextmanager
-def usage_kept() -> Iterator[None]:
+def usage_kept() -> AbstractContextManager[Any]:
     """Keep the last result of ``usage_of`` for the next call, within a ``with`` block."""
-    token = _kept.set([])
-    try:
-        yield
-    finally:
-        _kept.reset(token)
+    return assigned(_kept, [])
 
 
 def usage_of(func: ir.Operation) -> Usage:

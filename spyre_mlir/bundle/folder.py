@@ -31,7 +31,6 @@ from spyre_mlir.bundle.core_slices import (
     memory_strides,
 )
 from spyre_mlir.bundle.design_json import read_design, to_json
-from spyre_mlir.bundle.images import DATA, INDEX, write_images
 from spyre_mlir.bundle.json_fields import (
     load,
     manifest_from_json,
@@ -62,6 +61,7 @@ from spyre_mlir.bundle.model import (
 from spyre_mlir.bundle.program_text import parse_program, print_program
 from spyre_mlir.bundle.regular_files import read_stored_arrays, read_text
 from spyre_mlir.bundle.replacing import replacing
+from spyre_mlir.bundle.transfer import DATA, INDEX, write_images
 from spyre_mlir.errors import CompileError
 from spyre_mlir.files import is_folder
 from spyre_mlir.records import dataclass

@@ -106,27 +106,23 @@ def _status(parse: Callable[[], object]) -> int:
     """Return the status of a child process that parses."""
     child = os.fork()
     if not child:
-        _try(parse)
+        # Parse in the child process and exit; the parent reports errors of the parser itself.
+        status = 1
+        try:
+            faulthandler.disable()  # no traceback on stderr: the parent reports the crash
+            # A crash is one of the expected outcomes, and must not leave a core file.
+            lower_limit(resource.RLIMIT_CORE, 0)
+            # The limit applies to all CPU time of a process, so the time used so far counts.
+            lower_limit(resource.RLIMIT_CPU, int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2])) + SECONDS)
+            # A signal handler of the parent is Python code, which does not run during native parsing.
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_WALL_SECONDS)  # a child that waits for a thread of its parent uses no processor
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            status = 0
+            parse()
+        finally:
+            os._exit(status)  # without the exit handlers and buffers that the parent has, too
     return os.waitpid(child, 0)[1]
-
-
-def _try(parse: Callable[[], object]) -> None:
-    """Parse in the child process and exit; the parent reports errors of the parser itself."""
-    status = 1
-    try:
-        faulthandler.disable()  # no traceback on stderr: the parent reports the crash
-        # A crash is one of the expected outcomes, and must not leave a core file.
-        lower_limit(resource.RLIMIT_CORE, 0)
-        # The limit applies to all CPU time of a process, so the time used so far counts.
-        lower_limit(resource.RLIMIT_CPU, int(sum(resource.getrusage(resource.RUSAGE_SELF)[:2])) + SECONDS)
-        # A signal handler of the parent is Python code, which does not run during native parsing.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(_WALL_SECONDS)  # a child that waits for a thread of its parent uses no processor
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        status = 0
-        parse()
-    finally:
-        os._exit(status)  # without the exit handlers and buffers that the parent has, too
 
 
 def lower_limit(kind: int, most: int) -> None:

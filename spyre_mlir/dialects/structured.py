@@ -8,14 +8,15 @@ function of the operation, and upstream's lowering can run every level.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
+from spyre_mlir.compile_lock import assigned
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
@@ -101,17 +102,12 @@ Known = dict[tuple[ir.Attribute, ir.Attribute], tuple[tuple[Map, ...], tuple[str
 _known: contextvars.ContextVar[Known | None] = contextvars.ContextVar("known", default=None)
 
 
-@contextlib.contextmanager
-def parsed_once() -> Iterator[None]:
+def parsed_once() -> AbstractContextManager[Any]:
     """Parse equal maps and iterators of all ops only once inside a ``with`` block.
 
     Attributes keep their MLIR context, and with it constants, alive, so the cache ends with the block.
     """
-    token = _known.set({})
-    try:
-        yield
-    finally:
-        _known.reset(token)
+    return assigned(_known, {})
 
 
 def structured(op: ir.Operation, known: Known | None = None) -> Structured | None:

@@ -15,7 +15,7 @@ from typing import Any
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.steps import HostStep
 from spyre_mlir.findings import Batch, HostWork, ModelEdit, PlannedProgram, Remedy, Resize, remedies, search
-from spyre_mlir.findings.planned import ExampleInput
+from spyre_mlir.findings.search import ExampleInput
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.findings import ProgramFinding
 

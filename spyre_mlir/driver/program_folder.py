@@ -29,11 +29,11 @@ from spyre_mlir.bundle.folder import (
     write_bundle,
     write_files,
 )
-from spyre_mlir.bundle.images import read_images
 from spyre_mlir.bundle.json_fields import Field, load, write_json
 from spyre_mlir.bundle.regular_files import read_text
 from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.bundle.rules_manifest import HOST_DTYPES
+from spyre_mlir.bundle.transfer import read_images
 from spyre_mlir.diagnostics import compile_error
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import ONLY, Built, Value, values_of

@@ -10,9 +10,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.images import Images, laid_out
 from spyre_mlir.bundle.model import Bundle, KernelArgument, Levels
-from spyre_mlir.bundle.transfer import same_moves
+from spyre_mlir.bundle.transfer import Images, laid_out, same_moves
 from spyre_mlir.errors import CompileError
 from spyre_mlir.host import HostFunction
 from spyre_mlir.mlir import ir

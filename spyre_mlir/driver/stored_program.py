@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.design_json import from_json, to_json
-from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.json_fields import (
     Field,
     manifest_from_json,
@@ -30,6 +29,7 @@ from spyre_mlir.bundle.json_fields import (
 )
 from spyre_mlir.bundle.model import Bundle, levels_from_json, levels_to_json
 from spyre_mlir.bundle.program_text import parse_program, print_program
+from spyre_mlir.bundle.transfer import Images
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import Built, Value

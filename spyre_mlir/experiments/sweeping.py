@@ -37,16 +37,18 @@ from typing import Any, Self
 
 from spyre_mlir.errors import CompileError, without_causes
 from spyre_mlir.experiments.axes import SweepAxis, device_and_options, parsed_axes, points, user_files
-from spyre_mlir.experiments.program_sources import ProgramChoice, ProgramSource, program_sources
 from spyre_mlir.experiments.results import Results
 from spyre_mlir.experiments.task import (
     FAILED,
     LOST,
     Outcome,
+    ProgramChoice,
+    ProgramSource,
     SweepTask,
     algorithms_digest,
     code_digest,
     import_file,
+    program_sources,
     run_task,
 )
 from spyre_mlir.systems import processor_count
@@ -121,24 +123,23 @@ class Dispatcher:
         except CompileError:
             raise
         except (Exception, CancelledError) as error:
-            if not _is_death(error):
+            distributed = sys.modules.get("distributed")
+            killed = () if distributed is None else (distributed.KilledWorker,)
+            if not isinstance(error, (WorkerDiedError, BrokenExecutor, *killed)):
                 raise CompileError(
                     f"The executor cannot run the points of the sweep: {type(error).__name__}: {error}. Those that "
                     "ended are in the store."
                 ) from error
-            self._give_again(task, record)
+            attempts = self._attempts[task.key]
+            if attempts >= MOST_ATTEMPTS:
+                text = f"The worker that compiled the point died, and so did {attempts - 1} others after it."
+                record(task, Outcome(error=text, kind=LOST), attempts)
+            elif isinstance(self._executor, LocalWorkers):
+                self._waiting.append(task)
+            else:
+                self._suspects.append(task)
             return
         record(task, outcome, self._attempts[task.key])
-
-    def _give_again(self, task: SweepTask, record: Record) -> None:
-        attempts = self._attempts[task.key]
-        if attempts >= MOST_ATTEMPTS:
-            text = f"The worker that compiled the point died, and so did {attempts - 1} others after it."
-            record(task, Outcome(error=text, kind=LOST), attempts)
-        elif isinstance(self._executor, LocalWorkers):
-            self._waiting.append(task)
-        else:
-            self._suspects.append(task)
 
     def _renew(self) -> None:
         """Replace a broken process pool by a new pool of the same kind, which the sweep shuts down."""
@@ -153,13 +154,6 @@ class Dispatcher:
             pool._max_workers, pool._mp_context, pool._initializer, pool._initargs
         )
         self._is_own = True
-
-
-def _is_death(error: BaseException) -> bool:
-    """Return whether an error means that the worker of a call died."""
-    distributed = sys.modules.get("distributed")
-    killed = () if distributed is None else (distributed.KilledWorker,)
-    return isinstance(error, (WorkerDiedError, BrokenExecutor, *killed))
 
 
 # Local worker processes as an executor: a worker that dies loses only its own call, and a new worker replaces it.
@@ -420,7 +414,13 @@ class ResultStore:
         with self._errors():
             self._connection = sqlite3.connect(self.path, timeout=_TIMEOUT, isolation_level=None)
             if is_new:
-                self._create()
+                # Create the table, unless another process has created it.
+                self._connection.execute("BEGIN IMMEDIATE")
+                if not self._connection.execute("SELECT 1 FROM sqlite_schema").fetchall():
+                    self._connection.execute(f"PRAGMA application_id = {_APPLICATION}")
+                    self._connection.execute(f"PRAGMA user_version = {_VERSION}")
+                    self._connection.execute(_TABLE)
+                self._connection.execute("COMMIT")
             self._check()
 
     def __enter__(self) -> Self:
@@ -458,15 +458,6 @@ class ResultStore:
                 [*values, _digest(values)],
             )
             self._connection.execute("COMMIT")
-
-    def _create(self) -> None:
-        """Create the table, unless another process has created it."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        if not self._connection.execute("SELECT 1 FROM sqlite_schema").fetchall():
-            self._connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-            self._connection.execute(f"PRAGMA user_version = {_VERSION}")
-            self._connection.execute(_TABLE)
-        self._connection.execute("COMMIT")
 
     def _check(self) -> None:
         (problem,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Findings: reasons why a program is slow, with changes that trials have shown to make it faster."""
 
-from spyre_mlir.findings.planned import (
+from spyre_mlir.findings.search import (
     Batch,
     Freeze,
     Halve,
@@ -12,8 +12,9 @@ from spyre_mlir.findings.planned import (
     Remedy,
     Resize,
     Untranspose,
+    remedies,
+    search,
 )
-from spyre_mlir.findings.search import remedies, search
 
 __all__ = [
     "Batch",

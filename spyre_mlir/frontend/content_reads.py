@@ -9,11 +9,11 @@ always count as read.
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import field
 
+from spyre_mlir.compile_lock import assigned
 from spyre_mlir.records import dataclass
 
 _current: contextvars.ContextVar[ContentReads | None] = contextvars.ContextVar("reads", default=None)
@@ -26,14 +26,9 @@ class ContentReads:
     names: set[str] = field(default_factory=set)
     example_inputs: bool = False
 
-    @contextlib.contextmanager
-    def collecting(self) -> Iterator[ContentReads]:
+    def collecting(self) -> AbstractContextManager[ContentReads]:
         """Make this object the current record within a block."""
-        token = _current.set(self)
-        try:
-            yield self
-        finally:
-            _current.reset(token)
+        return assigned(_current, self)
 
 
 def note_read(name: str) -> None:

@@ -258,7 +258,20 @@ class _Decomposition:
         """Return the decomposed program; ``NeedsWholeProgramError`` if an operation needs more than its operands."""
         program = self.program
         placeholders = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
-        specs = _input_specs(program)
+        # Inputs are in the order of ``run_decompositions``: parameters, buffers, constants by module, then arguments.
+        signature, module = program.graph_signature, _LazyGraphModule({}, Graph())
+        _register_attrs_to_new_gm(module, signature, program.state_dict, program.constants)
+        state = {spec.target: spec for spec in signature.input_specs if spec.kind != InputKind.USER_INPUT}
+        for name in signature.lifted_tensor_constants:
+            path, _, attribute = name.rpartition(".")
+            owner = module.get_submodule(path)
+            constant = getattr(owner, attribute)
+            delattr(owner, attribute)
+            owner.register_buffer(attribute, constant)
+        parameters = (name for name, _ in module.named_parameters(remove_duplicate=False))
+        buffers = (name for name, _ in module.named_buffers(remove_duplicate=False))
+        arguments = (spec for spec in signature.input_specs if spec.kind == InputKind.USER_INPUT)
+        specs = [*(state[name] for name in (*parameters, *buffers)), *arguments]
         for index, spec in enumerate(specs):
             node = placeholders[spec.arg.name]
             new = self.values[node] = self.graph.placeholder(f"arg{index}_1")
@@ -314,23 +327,6 @@ class _Decomposition:
             copies[step] = new = self.graph.create_node("call_function", step.target, args, kwargs, name)
             new.meta = {**step.meta, **inherited, "from_node": [source]}
         return pytree.tree_map_only(Node, copies.__getitem__, call.result)
-
-
-def _input_specs(program: ExportedProgram) -> list[InputSpec]:
-    """Inputs in the order of ``run_decompositions``: parameters, buffers and constants by module, then arguments."""
-    signature, module = program.graph_signature, _LazyGraphModule({}, Graph())
-    _register_attrs_to_new_gm(module, signature, program.state_dict, program.constants)
-    state = {spec.target: spec for spec in signature.input_specs if spec.kind != InputKind.USER_INPUT}
-    for name in signature.lifted_tensor_constants:
-        path, _, attribute = name.rpartition(".")
-        owner = module.get_submodule(path)
-        constant = getattr(owner, attribute)
-        delattr(owner, attribute)
-        owner.register_buffer(attribute, constant)
-    parameters = (name for name, _ in module.named_parameters(remove_duplicate=False))
-    buffers = (name for name, _ in module.named_buffers(remove_duplicate=False))
-    arguments = (spec for spec in signature.input_specs if spec.kind == InputKind.USER_INPUT)
-    return [*(state[name] for name in (*parameters, *buffers)), *arguments]
 
 
 def _rename(graph: Graph, specs: Sequence[InputSpec]) -> None:
@@ -397,13 +393,7 @@ _registered: list[str] = []
 
 def split_forms(table: Mapping[OperatorBase, Callable[..., Any]]) -> tuple[Forms, Forms]:
     """Forms of all composite operations, preserved where the table has no form, and forms of other operations."""
-    composites = _composites()
-    implicit = {operation: table.get(operation, _special_op_to_preserve_cia) for operation in composites}
-    return implicit, {operation: form for operation, form in table.items() if operation not in composites}
-
-
-def _composites() -> set[OperatorBase]:
-    """Return the composite operations that do not write to an operand or return a view."""
+    # Composite operations that do not write to an operand or return a view.
     registered = torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")
     if registered != _registered:
         _materialize_cpp_cia_ops()
@@ -416,7 +406,8 @@ def _composites() -> set[OperatorBase]:
             packets = (getattr(namespace, packet) for packet in namespace)
             overloads = (overload for packet in packets for overload in packet.op_overloads())
             composites.update(filter(_is_preservable_cia_op, overloads))
-    return composites
+    implicit = {operation: table.get(operation, _special_op_to_preserve_cia) for operation in composites}
+    return implicit, {operation: form for operation, form in table.items() if operation not in composites}
 
 
 @contextlib.contextmanager

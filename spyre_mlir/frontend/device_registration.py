@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 import functools
+import json
+import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import torch
 import torch._utils
-from torch.autograd import Variable
+from torch._C import _autograd
+from torch.autograd import Variable, profiler
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.backend_registration import _DummyDeviceGuard, _DummyPrivateUse1Hook
 
@@ -18,13 +22,12 @@ from spyre_mlir import device_declaration
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import (
     allocated_memory,
-    device_autocast,
     device_module,
-    device_profiling,
     device_streams,
     layout_factories,
 )
-from spyre_mlir.frontend.device_generators import Generator
+from spyre_mlir.frontend.autocast import register_casts
+from spyre_mlir.frontend.device_module import Generator
 from spyre_mlir.frontend.graph_edits import overload_of
 from spyre_mlir.frontend.tensor_layouts import SpyreTensorLayout
 from spyre_mlir.frontend.torch_device import (
@@ -37,6 +40,7 @@ from spyre_mlir.frontend.torch_device import (
     raise_error,
     to_copy,
 )
+from spyre_mlir.tensors.device_activity import Listener, listen, predicted_us
 from spyre_mlir.tensors.device_tensor import to_device
 
 #: Operations without tensor arguments, which run on the host.
@@ -103,9 +107,9 @@ def register() -> None:
     sys.modules[f"torch.{NAME}"] = device_module
     setattr(torch, NAME, device_module)
     _install_accelerator()
-    install()
+    _install_storages()
     _move_loaded_tensors()
-    device_profiling.install()
+    install_profiling()
     library = torch.library.Library("aten", "IMPL")
     for name in _FACTORIES:
         library.impl(name, _factory(overload_of(name)), "PrivateUse1")
@@ -117,7 +121,7 @@ def register() -> None:
     library.impl("_pin_memory", pin_memory, "CPU")
     library.impl("is_pinned", is_pinned, "CPU")
     # A library that is garbage-collected unregisters its kernels.
-    _libraries.extend((library, device_autocast.install(library)))
+    _libraries.extend((library, register_casts(library)))
     torch.Tensor.to = _extended_to(torch.Tensor.to)
     torch.nn.Module._apply = _swapping_apply(torch.nn.Module._apply)
     torch.utils.swap_tensors = _swapped_contents(torch.utils.swap_tensors)
@@ -129,7 +133,7 @@ def register() -> None:
 # PyTorch does not have an allocator for the device, and its constructor of storages would end the process.
 
 
-def install() -> None:
+def _install_storages() -> None:
     """Make the constructor of ``torch.UntypedStorage`` reject the device."""
     cast(Any, torch.UntypedStorage).__new__ = _new
 
@@ -305,3 +309,70 @@ def _of_any_device(base: Any, ours: Any, default: str) -> Any:
 
     body = {"__new__": new, "__doc__": base.__doc__, "__module__": "torch", "_ours": ours}
     return OfAnyDevice(base.__name__, (base,), body)
+
+
+# ``torch.profiler`` with the programs of the device: a range for each run, with its predicted time on the device.
+#
+# PyTorch reads the times of a device from C++. So each program that runs while a profiler is active becomes a range
+# named ``spyre::aten.add.Tensor 1.973 us``. With ``ProfilerActivity.PrivateUse1`` the tables count that time as device
+# time, and an exported trace shows it in a separate row.
+
+_RANGE = re.compile(rf"{NAME}::(?P<operation>.*) (?P<us>[0-9.]+) us")
+
+
+class ProfilerRanges(Listener):
+    """Writer of a range for each program that runs while a profiler is active."""
+
+    def on_device(self, operation: str, program: Any) -> None:
+        if _autograd._profiler_enabled():
+            with torch.profiler.record_function(f"{NAME}::{operation} {predicted_us(program):.3f} us"):
+                pass
+
+
+def install_profiling() -> None:
+    """Make all PyTorch profilers see the programs of the device."""
+    listen(ProfilerRanges())
+    kind: Any = profiler.profile
+    kind._parse_kineto_results = _with_device_times(kind._parse_kineto_results)
+    kind.export_chrome_trace = _with_device_row(kind.export_chrome_trace)
+
+
+def _with_device_times(parse: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap ``parse`` so that the ranges of programs have a time on the device."""
+
+    @functools.wraps(parse)
+    def parsed(self: Any, *args: Any, **named: Any) -> Any:
+        events = parse(self, *args, **named)
+        for event in events if self.use_device == NAME else ():
+            if found := _RANGE.fullmatch(event.name):
+                event.append_kernel(found["operation"], 0, float(found["us"]))
+                # The host event carries the device time, because no device event exists for it.
+                event.is_legacy = True
+        return events
+
+    return parsed
+
+
+def _with_device_row(export: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap ``export`` so that the trace has a row with the programs, if the profiler uses the device."""
+
+    @functools.wraps(export)
+    def exported(self: Any, path: str, *args: Any, **named: Any) -> Any:
+        result = export(self, path, *args, **named)
+        if self.use_device == NAME:
+            trace = json.loads(Path(path).read_text(encoding="utf-8"))
+            trace["traceEvents"] += [row for event in trace["traceEvents"] if (row := _device_event(event))]
+            Path(path).write_text(json.dumps(trace), encoding="utf-8")
+        return result
+
+    return exported
+
+
+def _device_event(event: dict[str, Any]) -> dict[str, Any] | None:
+    """Device event for the range of a program; None for other events."""
+    found = _RANGE.fullmatch(str(event.get("name")))
+    if found is None or event.get("ph") != "X":
+        return None
+    us = float(found["us"])
+    place = {"pid": f"{NAME}:0", "tid": "predicted", "ts": event["ts"], "dur": us}
+    return {"ph": "X", "cat": "kernel", "name": found["operation"], **place, "args": {"predicted_us": us}}

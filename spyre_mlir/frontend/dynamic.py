@@ -39,9 +39,6 @@ from spyre_mlir.remarks import SIZE, Remark
 from spyre_mlir.target.target import compiling_for
 from spyre_mlir.tensors.device_state import DeviceState
 
-__all__ = ["DynamicDim", "DynamicProgram"]
-
-
 #: Sizes of the dynamic dims, in the order of the option.
 Sizes = tuple[int, ...]
 
@@ -284,7 +281,11 @@ class DynamicProgram(Generic[ProgramT]):
             self.masked[key] = program, masks
         program, known = self.masked[key]
         if known.places != masks.places:
+<<<<<<< HEAD
             raise DifferentPrograms("its reductions over padding are others than at another size")
+=======
+            raise DifferentPrograms("its reductions over padding differ from the reductions of another size")
+>>>>>>> w4
         return program
 
     def _key(self, sizes: Mapping[str, int]) -> Sizes:

@@ -12,6 +12,7 @@ import contextvars
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.compile_lock import assigned
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.call_objects import plain_call
 from spyre_mlir.frontend.exported import Inputs, as_call, call_inputs
@@ -197,14 +199,9 @@ class DynamicMarks(NamedTuple):
 _ignored: contextvars.ContextVar[bool] = contextvars.ContextVar("ignored", default=False)
 
 
-@contextlib.contextmanager
-def ignoring_marks() -> Iterator[None]:
+def ignoring_marks() -> AbstractContextManager[Any]:
     """Context in which programs are compiled for the sizes of their inputs, and marks are ignored."""
-    token = _ignored.set(True)
-    try:
-        yield
-    finally:
-        _ignored.reset(token)
+    return assigned(_ignored, True)
 
 
 def example_inputs_of(model: Any) -> Inputs:

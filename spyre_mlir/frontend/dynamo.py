@@ -14,14 +14,16 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import hashlib
 import inspect
+import re
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, Literal, NoReturn, cast
 
 import torch
 import torch._dynamo.config
@@ -31,8 +33,10 @@ from torch._decomp import core_aten_decompositions
 from torch._dynamo import trace_rules
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.repro.after_dynamo import WrapBackendDebug
+from torch._dynamo.utils import graph_break_reasons
 from torch._functorch._aot_autograd import runtime_wrappers
 from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._guards import CompileContext
 from torch._higher_order_ops.wrap import tag_activation_checkpoint
 from torch._prims import rng_prims
 from torch._subclasses import fake_tensor
@@ -49,7 +53,6 @@ from spyre_mlir import faults
 from spyre_mlir.errors import CompileError, UncapturedError, UnsupportedDtypeError
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.dynamic_inputs import SizedGraph, ignoring_marks
-from spyre_mlir.frontend.graph_labels import GraphLabel, Keep, Kind, keeping
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, take_input_names
 from spyre_mlir.frontend.host_operations import report
 from spyre_mlir.frontend.kernel_calls import UnloweredError
@@ -64,7 +67,123 @@ from spyre_mlir.frontend.random_numbers import UndrawnError
 from spyre_mlir.frontend.storage import inexact_write
 from spyre_mlir.frontend.torch_device import NAME, SpyreTensor, histc, operand
 from spyre_mlir.mlir import called_name
+from spyre_mlir.records import dataclass
+from spyre_mlir.target.element_types import dtype_name
 from spyre_mlir.tensors.device_tensor import DeviceTensor, eager
+
+# Names of graphs of torch.compile, and the places of graph breaks, for reports.
+
+Kind = Literal["graph", "forward", "backward"]
+
+#: A frame in the stack that Dynamo records for a node, and the name of a function resumed after a graph break.
+_FRAME = re.compile(r'File "([^"]*)", line (\d+), in (\S+)')
+_RESUMED = re.compile(r"torch_dynamo_resume_in_(.*)_at_\d+")
+
+#: Number of digest digits in a name.
+_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class GraphLabel:
+    """A graph of Dynamo, or its forward or backward graph, for inputs of given shapes.
+
+    ``compile_id`` is Dynamo's: the number of the frame and of its compilation. ``place`` is ``file:line`` of the first
+    operation, in ``function``. ``content`` is the text of the graph.
+    """
+
+    kind: Kind
+    compile_id: str
+    place: str
+    function: str
+    content: str
+    inputs: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, graph: GraphModule, kind: Kind = "graph", part: GraphModule | None = None) -> GraphLabel:
+        """Describe a graph of Dynamo, or the ``part`` of it that AOTAutograd built."""
+        place, function = _first_place(graph)
+        modules = (module for module in (part or graph).modules() if isinstance(module, GraphModule))
+        # Addresses of functions differ between runs.
+        content = re.sub(r"0x[0-9a-f]+", "", "\n".join(str(module.graph) for module in modules))
+        return cls(kind, str(CompileContext.current_compile_id() or "0/0"), place, function, content)
+
+    def for_inputs(self, inputs: Sequence[Any]) -> GraphLabel:
+        """Return the label of a program for these inputs."""
+        texts = []
+        for value in inputs:
+            shape = getattr(value, "shape", None)
+            dtype = dtype_name(getattr(value, "dtype", ""))
+            texts.append(repr(value) if shape is None else f"{dtype} {list(shape)}")
+        return replace(self, inputs=tuple(texts))
+
+    def name(self, options: str) -> str:
+        """Return a name for files: the same name for the same graph, inputs and options in any process."""
+        text = "\n".join([self.content, *self.inputs, options])
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+        return f"{self.kind}_{re.sub(r'[^0-9]+', '_', self.compile_id)}_{digest[:_DIGITS]}"
+
+
+Keep = Callable[[GraphLabel, Any], None]
+
+
+def keeping(compile: Callable[..., Any], label: GraphLabel, keep: Keep | None) -> Callable[..., Any]:
+    """Wrap ``compile`` so that ``keep`` is called with the label and the program of each compilation."""
+    if keep is None:
+        return compile
+
+    def compile_and_keep(function: Callable[..., Any], inputs: Sequence[Any]) -> Any:
+        program = compile(function, inputs)
+        keep(label.for_inputs(inputs), program)
+        return program
+
+    return compile_and_keep
+
+
+def _first_place(graph: GraphModule) -> tuple[str, str]:
+    """Return the place and the function of the first operation, in its innermost frame; empty if none has one.
+
+    If all frames belong to PyTorch, as in a ``Sequential``, the function is the class of the outermost module.
+    """
+    operations = [node for node in graph.graph.nodes if node.op not in ("placeholder", "output")]
+    for node in operations:
+        if frames := _FRAME.findall(node.stack_trace or ""):
+            file, line, function = frames[-1]
+            return f"{file}:{line}", _readable_function(function)
+    for node in operations:
+        for _, cls in (node.meta.get("nn_module_stack") or {}).values():
+            return "", cls if isinstance(cls, str) else cls.__name__
+    return "", ""
+
+
+def _readable_function(name: str) -> str:
+    match = _RESUMED.fullmatch(name)
+    return match[1] if match else name
+
+
+@dataclass(frozen=True)
+class GraphBreak:
+    """A place at which Dynamo ended a graph: the reason as a sentence, and the details that Dynamo adds."""
+
+    place: str
+    function: str
+    line: str
+    reason: str
+    details: str
+
+
+def graph_breaks() -> list[GraphBreak]:
+    """Return the graph breaks of the process since Dynamo was last reset; each place and reason once."""
+    breaks = []
+    for entry in graph_break_reasons:
+        reason, _, details = str(entry.reason).partition("\n")
+        if reason.startswith("generic_jump"):
+            reason, details = "A branch depends on the value of a tensor", reason
+        frame = entry.user_stack[-1] if entry.user_stack else None
+        place = f"{frame.filename}:{frame.lineno}" if frame else ""
+        function, line = (_readable_function(frame.name), frame.line or "") if frame else ("", "")
+        breaks.append(GraphBreak(place, function, line, reason, details.strip()))
+    return list(dict.fromkeys(breaks))
+
 
 #: Modules of the frontend with functions and modules for use inside a model.
 _IN_MODELS = ("eight_bit_checkpoints", "hints", "layout_factories", "tile_loops")

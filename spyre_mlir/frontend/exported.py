@@ -410,7 +410,9 @@ def export(
     """Export a model as a functional graph of core operations. Errors of torch become ``CompileError``."""
     with _tracing(model):
         program = _program(model, inputs)
-        if _calls_transforms(program):
+        # Tracing a graph again carries out the transforms of ``torch.func`` in it, such as vmap.
+        targets = (node.target for node in program.graph.nodes if node.op == "call_function")
+        if any(getattr(target, "__module__", "") == "torch._functorch.predispatch" for target in targets):
             program = program.run_decompositions({})
         _check_nodes(program)
         _forget_notes_on_inputs(program)
@@ -452,12 +454,6 @@ def export(
         count_dims_from_the_front(program.graph)
         count_indices_from_the_front(program.graph)
         return program
-
-
-def _calls_transforms(program: ExportedProgram) -> bool:
-    """Return whether a graph calls transforms of ``torch.func``, such as vmap, which tracing it again carries out."""
-    targets = (node.target for node in program.graph.nodes if node.op == "call_function")
-    return any(getattr(target, "__module__", "") == "torch._functorch.predispatch" for target in targets)
 
 
 def _check_nodes(program: ExportedProgram) -> None:

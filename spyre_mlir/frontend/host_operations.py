@@ -176,6 +176,3 @@ def _on_the_device(operation: Any, results: Sequence[Any], shared: Mapping[int, 
         else in_its_memory(value)
         for value in plain
     ]
-
-
-__all__ = ["HostRun", "OperandResult", "reasons", "report", "run"]

@@ -287,7 +287,11 @@ class _NodeImporter(GraphNodeImporter):
         elif KERNEL in node.meta:
             self._import_kernel_call(loc, node)
         elif is_layout_operator(node):
-            self._import_layout_operator(loc, node)
+            build, source, layout = layout_operation(node)
+            value = self.resolve_node_value(source)
+            with loc:
+                result = build(_to_builtin(source, value), layout, loc)
+                self.bind_node_value(node, _from_builtin(result, value.type))
         elif node.target is INSERT_ROWS:
             with loc:
                 self.bind_node_value(node, _import_rows(node, self.resolve_node_value))
@@ -319,13 +323,6 @@ class _NodeImporter(GraphNodeImporter):
             boolean = ir.IntegerType.get_signless(1)
             element = ir.Operation.create("tensor.extract", results=[boolean], operands=[tensor]).result
             ir.Operation.create("cf.assert", operands=[element], attributes={"msg": ir.StringAttr.get(text)})
-
-    def _import_layout_operator(self, loc: ir.Location, node: Node) -> None:
-        build, source, layout = layout_operation(node)
-        value = self.resolve_node_value(source)
-        with loc:
-            result = build(_to_builtin(source, value), layout, loc)
-            self.bind_node_value(node, _from_builtin(result, value.type))
 
 
 class _Hooks(FxImporterHooks):

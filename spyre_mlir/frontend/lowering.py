@@ -84,25 +84,21 @@ def _run(module: ir.Module, passes: tuple[str, ...]) -> None:
                 manager.run(module.operation)
                 module.operation.verify()
     except ir.MLIRError as error:
-        raise _named_operation(error) from error
+        # Turn the first diagnostic into a sentence about the PyTorch operation that it names.
+        diagnostic = compile_error(error, f"Lowering to linalg failed: {error}")
+        if named := _ATEN_OP.search(diagnostic.message):
+            message = f"The PyTorch operation {named[1]} has no form in linalg."
+        else:
+            message = f"The model cannot be lowered to linalg: {_IR.split(diagnostic.message)[0]}."
+        nodes: frozenset[str] = frozenset()
+        for first in error.error_diagnostics[:1]:
+            # The bindings return a location of the base class; built from its attribute, it has its derived class.
+            nodes = frozenset(nodes_of(ir.Location.from_attr(first.location.attr, first.location.context)))
+        unlowered = UnloweredError(message, diagnostic.location, nodes)
+        unlowered.operation, unlowered.module = diagnostic.operation, diagnostic.module
+        raise unlowered from error
     finally:
         context.emit_error_diagnostics = emit
-
-
-def _named_operation(error: ir.MLIRError) -> UnloweredError:
-    """Turn the first diagnostic into a sentence about the PyTorch operation that it names."""
-    diagnostic = compile_error(error, f"Lowering to linalg failed: {error}")
-    if named := _ATEN_OP.search(diagnostic.message):
-        message = f"The PyTorch operation {named[1]} has no form in linalg."
-    else:
-        message = f"The model cannot be lowered to linalg: {_IR.split(diagnostic.message)[0]}."
-    nodes: frozenset[str] = frozenset()
-    for first in error.error_diagnostics[:1]:
-        # The bindings return a location of the base class; built from its attribute, it has its derived class.
-        nodes = frozenset(nodes_of(ir.Location.from_attr(first.location.attr, first.location.context)))
-    unlowered = UnloweredError(message, diagnostic.location, nodes)
-    unlowered.operation, unlowered.module = diagnostic.operation, diagnostic.module
-    return unlowered
 
 
 # Cleanup of torch-mlir's linalg: settled assertions, scalars in f64 and tensors of one number are removed.

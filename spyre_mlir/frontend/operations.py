@@ -576,22 +576,3 @@ def is_near(results: Sequence[Tensor], expected: Sequence[Tensor]) -> bool:
         if not torch.allclose(one.float(), other.float(), error, error * scale, equal_nan=True):
             return False
     return True
-
-
-__all__ = [
-    "DENSE_COPY",
-    "RESTICKIFY",
-    "Application",
-    "OperationResults",
-    "TensorArgument",
-    "UnknownResultsError",
-    "UnsharedMemoryError",
-    "bits",
-    "dense_layout",
-    "in_its_memory",
-    "memory_of",
-    "overload",
-    "to_torch",
-    "viewed",
-    "write_memory",
-]

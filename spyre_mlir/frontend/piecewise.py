@@ -29,8 +29,6 @@ from spyre_mlir.remarks import Remark
 from spyre_mlir.report.summary import Row, table
 from spyre_mlir.target.target import default_target
 
-__all__ = ["PiecewiseProgram"]
-
 #: Number of programs of one model at which the first warning is issued, and then at each doubling.
 MOST_PROGRAMS_UNWARNED = 32
 #: Maximum number of programs kept; an evicted program is compiled again when it is needed.

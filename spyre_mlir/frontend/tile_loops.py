@@ -7,10 +7,10 @@ by Dynamo, PyTorch's ``scan`` or ``map``. Both become an ``scf.for`` in the bund
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 import torch
@@ -21,6 +21,7 @@ from torch._ops import OpOverload
 from torch.fx import Graph, Node
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.compile_lock import assigned
 from spyre_mlir.errors import CompileError, counted
 from spyre_mlir.frontend.assertions import CHECK
 from spyre_mlir.frontend.graph_edits import operands_of
@@ -303,14 +304,9 @@ BEGIN, END = torch.ops.spyre.loop_begin.default, torch.ops.spyre.loop_end.defaul
 _MARKING = contextvars.ContextVar("marking", default=False)
 
 
-@contextlib.contextmanager
-def marking_loops() -> Iterator[None]:
+def marking_loops() -> AbstractContextManager[Any]:
     """Context of a capture by the compiler, in which ``for_each_tile`` inserts marks."""
-    token = _MARKING.set(True)
-    try:
-        yield
-    finally:
-        _MARKING.reset(token)
+    return assigned(_MARKING, True)
 
 
 def is_mark(node: Node) -> bool:

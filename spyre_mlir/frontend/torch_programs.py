@@ -24,7 +24,7 @@ from spyre_mlir.errors import CompileError, kind_of
 from spyre_mlir.files import read_text, write_text
 from spyre_mlir.frontend import dynamo
 from spyre_mlir.frontend.dynamic import DynamicProgram
-from spyre_mlir.frontend.graph_labels import GraphLabel, graph_breaks
+from spyre_mlir.frontend.dynamo import GraphLabel, graph_breaks
 from spyre_mlir.frontend.model_compilation import compile_model
 from spyre_mlir.frontend.piecewise import PiecewiseProgram
 from spyre_mlir.logs import show_progress

@@ -12,9 +12,10 @@
             ...
 
 The class statement registers the pass. It raises ``TypeError`` if the name is a pass of the compiler or of upstream, or
-if the class does not have a ``run`` method. A pass runs on the whole module. It raises ``CompileError`` for a problem
-that the user must fix, calls ``self.remark`` for every decision, and calls ``self.warn`` for a problem that the user
-may want to fix. A pass that evaluates the costs of its choices is an ``EvaluatingPass``.
+if the class does not have a ``run`` method. A pass runs on the whole module; a pass of the compiler may have ``run_on``
+instead, which runs on each function. It raises ``CompileError`` for a problem that the user must fix, calls
+``self.remark`` for every decision, and calls ``self.warn`` for a problem that the user may want to fix. A pass that
+evaluates the costs of its choices is an ``EvaluatingPass``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from spyre_mlir import remarks
+from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.mlir import PassManager, ir, location_of, source_note
 from spyre_mlir.options import Options
 from spyre_mlir.records import Statement, dataclass
@@ -106,7 +108,12 @@ class Pass(Options):
         return f"{self.name}{{{options}}}" if options else self.name
 
     def run(self, module: ir.Operation) -> None:
-        """Rewrite ``module`` (a ``builtin.module`` operation) in place."""
+        """Rewrite ``module`` (a ``builtin.module`` operation) in place, by default function by function."""
+        for func in functions(module):
+            self.run_on(func)
+
+    def run_on(self, func: ir.Operation) -> None:
+        """Rewrite a function in place."""
         raise NotImplementedError
 
     def in_evaluation(self) -> Pass | None:
@@ -202,7 +209,12 @@ class EvaluatingPass(Pass):
         self.decide(module, NoEvaluator())
 
     def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
-        """Rewrite ``module`` in place."""
+        """Rewrite ``module`` in place, by default function by function."""
+        for func in functions(module):
+            self.decide_on(func, evaluator)
+
+    def decide_on(self, func: ir.Operation, evaluator: Evaluator) -> None:
+        """Rewrite a function in place."""
         raise NotImplementedError
 
 

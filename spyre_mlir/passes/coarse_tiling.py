@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.attention_pattern import FINITE_LOW, KnownMask, known_mask
 from spyre_mlir.analysis.loops import LOOP
 from spyre_mlir.analysis.tile_nests import (
@@ -228,43 +227,42 @@ class CoarseTiling(Pass):
 
     name: ClassVar[str] = "coarse-tiling"
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            block = func.regions[0].blocks[0]
-            attributes = (op_view.operation.attributes for op_view in block.operations)
-            if not any(TILING in names or sdsc.NAME in names for names in attributes):
+    def run_on(self, func: ir.Operation) -> None:
+        block = func.regions[0].blocks[0]
+        attributes = (op_view.operation.attributes for op_view in block.operations)
+        if not any(TILING in names or sdsc.NAME in names for names in attributes):
+            return
+        nests = Nests(block)
+        # Checked before the rewrite: a maximum that is not complete may be read only in its own loops.
+        check_running(nests)
+        for tiled_op in nests.tiled.values():
+            op, loops = tiled_op.op, [loop.settled() for loop in tiling_of(tiled_op.op)]
+            if TILING in op.attributes:
+                del op.attributes[TILING]
+            if sdsc.NAME not in op.attributes:
                 continue
-            nests = Nests(block)
-            # Checked before the rewrite: a maximum that is not complete may be read only in its own loops.
-            check_running(nests)
-            for tiled_op in nests.tiled.values():
-                op, loops = tiled_op.op, [loop.settled() for loop in tiling_of(tiled_op.op)]
-                if TILING in op.attributes:
-                    del op.attributes[TILING]
-                if sdsc.NAME not in op.attributes:
-                    continue
-                # An operation with a name keeps its loops for plan files. A running maximum always has a loop over its
-                # reduced dim there, even of a single tile, which records that ``online-softmax`` was applied.
-                reduced = tiled_op.generic.reduced
-                if tiled_op.running is not None and not any(loop.dim in reduced for loop in loops):
-                    loops.append(TiledLoop(f"attention{tiled_op.running}.keys", min(reduced), 1))
-                op.attributes[sdsc.TILED] = tiling_attr(loops)
-            if not any(isinstance(item, Nest) for item in nests.items):
-                continue
-            for item in nests.items:
-                if isinstance(item, Nest):
-                    self._report(item)
-            LoopWriter(block, nests).run()
-            if "arg_attrs" not in func.attributes:
-                continue
-            # Masks without readers were replaced by much smaller constants for parts of them.
-            attributes = list(func.attributes["arg_attrs"])
-            for number, value in reversed(list(enumerate(block.arguments))):
-                if sdsc.RUNS in attributes[number] and use_empty(value):
-                    block.erase_argument(number)
-                    del attributes[number]
-            func.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
-            update_signature(func)
+            # An operation with a name keeps its loops for plan files. A running maximum always has a loop over its
+            # reduced dim there, even of a single tile, which records that ``online-softmax`` was applied.
+            reduced = tiled_op.generic.reduced
+            if tiled_op.running is not None and not any(loop.dim in reduced for loop in loops):
+                loops.append(TiledLoop(f"attention{tiled_op.running}.keys", min(reduced), 1))
+            op.attributes[sdsc.TILED] = tiling_attr(loops)
+        if not any(isinstance(item, Nest) for item in nests.items):
+            return
+        for item in nests.items:
+            if isinstance(item, Nest):
+                self._report(item)
+        LoopWriter(block, nests).run()
+        if "arg_attrs" not in func.attributes:
+            return
+        # Masks without readers were replaced by much smaller constants for parts of them.
+        attributes = list(func.attributes["arg_attrs"])
+        for number, value in reversed(list(enumerate(block.arguments))):
+            if sdsc.RUNS in attributes[number] and use_empty(value):
+                block.erase_argument(number)
+                del attributes[number]
+        func.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
+        update_signature(func)
 
     def _report(self, nest: Nest) -> None:
         ops = [item for item in nest.items if isinstance(item, Tiled)]

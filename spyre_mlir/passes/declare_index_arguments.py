@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from spyre_mlir.analysis.aliasing import attributes_of, functions
+from spyre_mlir.analysis.aliasing import attributes_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.indices import READ_INDEX, bounds_of_index, element_of_index, index_argument
@@ -39,21 +39,20 @@ class DeclareIndexArguments(Pass):
 
     name: ClassVar[str] = "declare-index-arguments"
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            reads: list[ir.Operation] = []
+    def run_on(self, func: ir.Operation) -> None:
+        reads: list[ir.Operation] = []
 
-            def visit(op: ir.Operation, reads: list[ir.Operation] = reads) -> ir.WalkResult:
-                if op.name == READ_INDEX:
-                    reads.append(op)
-                return ir.WalkResult.ADVANCE
+        def visit(op: ir.Operation) -> ir.WalkResult:
+            if op.name == READ_INDEX:
+                reads.append(op)
+            return ir.WalkResult.ADVANCE
 
-            func.walk(visit)
-            declared: dict[tuple, ir.Value] = {}
-            for op in reads:
-                if not use_empty(op.results[0]):
-                    self._declare(func, op, declared)
-                op.erase()
+        func.walk(visit)
+        declared: dict[tuple, ir.Value] = {}
+        for op in reads:
+            if not use_empty(op.results[0]):
+                self._declare(func, op, declared)
+            op.erase()
 
     def _declare(self, func: ir.Operation, op: ir.Operation, declared: dict[tuple, ir.Value]) -> None:
         """Replace the result of a read by a known constant, or by an argument, which may already be declared."""

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects.structured import Map, element_of, filled, shape_of
 from spyre_mlir.mlir import ir
@@ -40,12 +39,11 @@ class DecomposeSoftmax(Pass):
 
     name: ClassVar[str] = "decompose-softmax"
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            for op in [op.operation for op in func.regions[0].blocks[0].operations]:
-                if op.name == "linalg.softmax":
-                    with ir.InsertionPoint(op), op.location:
-                        _decompose(op)
+    def run_on(self, func: ir.Operation) -> None:
+        for op in [op.operation for op in func.regions[0].blocks[0].operations]:
+            if op.name == "linalg.softmax":
+                with ir.InsertionPoint(op), op.location:
+                    _decompose(op)
 
 
 def _decompose(op: ir.Operation) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import attributes_of, functions
+from spyre_mlir.analysis.aliasing import attributes_of
 from spyre_mlir.analysis.failing_assertions import ASSERT, check_assertion
 from spyre_mlir.analysis.loops import LOOP, body_block, offsets_of, terminator
 from spyre_mlir.analysis.quantized_matmuls import check_one_byte, narrowing_cast
@@ -72,13 +72,12 @@ class DecomposeToDeviceOps(Pass):
 
     name: ClassVar[str] = "decompose-to-device-ops"
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            if "arg_attrs" in func.attributes and sdsc.HOST in str(func.attributes["arg_attrs"]):
-                # At level device-ops or later. The operations were named elsewhere, so their bodies must be checked.
-                verify_device_ops(func, meaning=True)
-            else:
-                _FunctionDecomposer(func).run()
+    def run_on(self, func: ir.Operation) -> None:
+        if "arg_attrs" in func.attributes and sdsc.HOST in str(func.attributes["arg_attrs"]):
+            # At level device-ops or later. The operations were named elsewhere, so their bodies must be checked.
+            verify_device_ops(func, meaning=True)
+        else:
+            _FunctionDecomposer(func).run()
 
 
 class _FunctionDecomposer:

@@ -72,13 +72,11 @@ class DoubleBuffer(BeforePlanning):
     name: ClassVar[str] = "double-buffer"
     compare: bool = True
 
-    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
-        """Rewrite ``module`` in place."""
-        for func in functions(module):
-            has_pairs = any(sdsc.PING_PONG in op.attributes for op in all_ops(func))
-            # A function that has pairs was pipelined by an earlier run.
-            if not has_pairs and any(True for _ in _innermost_loops(func)):
-                self._choose(func, evaluator)
+    def decide_on(self, func: ir.Operation, evaluator: Evaluator) -> None:
+        has_pairs = any(sdsc.PING_PONG in op.attributes for op in all_ops(func))
+        # A function that has pairs was pipelined by an earlier run.
+        if not has_pairs and any(True for _ in _innermost_loops(func)):
+            self._choose(func, evaluator)
 
     def _choose(self, func: ir.Operation, evaluator: Evaluator) -> None:
         """Keep the best of three functions: unchanged, with loads ahead, or also with clones of streamed operands."""

@@ -54,12 +54,7 @@ class EvictAndReload(BeforePlanning):
     name: ClassVar[str] = "evict-and-reload"
     steps: int = 10_000
 
-    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
-        """Rewrite ``module`` in place."""
-        for func in functions(module):
-            self._move(func, evaluator)
-
-    def _move(self, func: ir.Operation, evaluator: Evaluator) -> None:
+    def decide_on(self, func: ir.Operation, evaluator: Evaluator) -> None:
         """Plan LX with buffers that may be spilled and reloaded between uses; keep them if bytes and time fall."""
         usage = usage_of(func)
         eligible, space = self.eligible(usage, evaluator), MemorySpace.of_lx(usage.memory.target)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import all_ops, functions
+from spyre_mlir.analysis.aliasing import all_ops
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Map, Structured, device_op, element_of, maker_of, structured
 from spyre_mlir.mlir import ir
@@ -27,13 +27,11 @@ class ExpandScalarFunctions(Pass):
 
     name: ClassVar[str] = "expand-scalar-functions"
 
-    def run(self, module: ir.Operation) -> None:
-        """Rewrite ``module`` in place."""
-        for func in functions(module):
-            for op in [op for op in all_ops(func) if sdsc.opcode_of(op) in EXPANSIONS]:
-                generic = structured(op)
-                if generic is not None and element_of(generic.result) == "f16" and len(generic.inputs) == 1:
-                    self._expand(generic)
+    def run_on(self, func: ir.Operation) -> None:
+        for op in [op for op in all_ops(func) if sdsc.opcode_of(op) in EXPANSIONS]:
+            generic = structured(op)
+            if generic is not None and element_of(generic.result) == "f16" and len(generic.inputs) == 1:
+                self._expand(generic)
 
     def _expand(self, generic: Structured) -> None:
         with ir.InsertionPoint(generic.op), generic.op.location:

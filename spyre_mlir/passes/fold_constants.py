@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.symbolic_dims import SymbolicAnalysis
 from spyre_mlir.dialects.indices import SYMBOLIC, symbolic_attr
 from spyre_mlir.dialects.structured import shape_of, structured, use_empty
@@ -37,11 +36,7 @@ class FoldConstants(Pass):
     name: ClassVar[str] = "fold-constants"
     largest: int = 1 << 24
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            self._function(func)
-
-    def _function(self, func: ir.Operation) -> None:
+    def run_on(self, func: ir.Operation) -> None:
         """Evaluate the ops of a function whose operands are all constant on the host, and replace their results."""
         block, symbolic = func.regions[0].blocks[0], SymbolicAnalysis(func)
         constant: set[ir.Value] = set()

@@ -11,7 +11,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.quantized_matmuls import rounded_sum
 from spyre_mlir.analysis.value_ranges import is_nonnegative
 from spyre_mlir.dialects import sdsc
@@ -48,11 +47,10 @@ class FuseDeviceOps(Pass):
 
     name: ClassVar[str] = "fuse-device-ops"
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            for op in [op.operation for op in func.regions[0].blocks[0].operations]:
-                if sdsc.opcode_of(op) is not None:
-                    self._fuse(op)
+    def run_on(self, func: ir.Operation) -> None:
+        for op in [op.operation for op in func.regions[0].blocks[0].operations]:
+            if sdsc.opcode_of(op) is not None:
+                self._fuse(op)
 
     def _fuse(self, op: ir.Operation) -> None:
         """Fuse as long as a rule applies: a fused op may be the root of the next group."""

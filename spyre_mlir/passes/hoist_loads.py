@@ -45,24 +45,22 @@ class HoistLoads(EvaluatingPass):
     is_evaluated: ClassVar[bool] = True
     compare: bool = True
 
-    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
-        """Rewrite ``module`` in place."""
-        for func in functions(module):
-            moves = list(_moves(usage_of(func)))
-            if moves and self.compare:
-                before, after = module_of(func), module_of(func)
-                # Remarks about a copy are not remarks about the program.
-                with Remarks().collecting():
-                    for load, earlier in list(_moves(Usage(functions(after.operation)[0]))):
-                        move_behind(load.op, earlier.op)
-                old, new = evaluator.time(before), evaluator.time(after)
-                # If the time is unknown, the new order is taken.
-                if old is not None and (new is None or new.nanoseconds >= old.nanoseconds):
-                    continue
-            for load, earlier in moves:
-                self.remark(load.op, "hoist", f"its loads overlap '{earlier.opcode}'")
-            for load, earlier in moves:
-                move_behind(load.op, earlier.op)
+    def decide_on(self, func: ir.Operation, evaluator: Evaluator) -> None:
+        moves = list(_moves(usage_of(func)))
+        if moves and self.compare:
+            before, after = module_of(func), module_of(func)
+            # Remarks about a copy are not remarks about the program.
+            with Remarks().collecting():
+                for load, earlier in list(_moves(Usage(functions(after.operation)[0]))):
+                    move_behind(load.op, earlier.op)
+            old, new = evaluator.time(before), evaluator.time(after)
+            # If the time is unknown, the new order is taken.
+            if old is not None and (new is None or new.nanoseconds >= old.nanoseconds):
+                return
+        for load, earlier in moves:
+            self.remark(load.op, "hoist", f"its loads overlap '{earlier.opcode}'")
+        for load, earlier in moves:
+            move_behind(load.op, earlier.op)
 
 
 def _moves(usage: Usage) -> Iterator[tuple[Divided, Divided]]:

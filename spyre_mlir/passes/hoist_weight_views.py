@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.view_ops import VIEWS, step_of
 from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.indices import SYMBOLIC
@@ -39,10 +38,9 @@ class HoistWeightViews(Pass):
 
     name: ClassVar[str] = "hoist-weight-views"
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            if "arg_attrs" in func.attributes:
-                _Hoist(self, func).run()
+    def run_on(self, func: ir.Operation) -> None:
+        if "arg_attrs" in func.attributes:
+            _Hoist(self, func).run()
 
 
 class _Hoist:

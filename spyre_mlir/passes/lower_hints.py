@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import all_ops, functions
+from spyre_mlir.analysis.aliasing import all_ops
 from spyre_mlir.analysis.named_iteration import NamedIterations
 from spyre_mlir.analysis.plan_pins import Pins, set_pins
 from spyre_mlir.diagnostics import error_at
@@ -57,18 +57,17 @@ class LowerHints(Pass):
 
     name: ClassVar[str] = "lower-hints"
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            ops = all_ops(func)
-            marked = [op for op in ops if HINTS in op.attributes or DIMS in op.attributes]
-            if marked:
-                _HintLowering(self, func).run(ops)
-            for op in marked:
-                for name in (HINTS, DIMS):
-                    if name in op.attributes:
-                        del op.attributes[name]
-            if any(hints_in(op.location) is not None for op in ops):
-                func.walk(_PlainLocations().write)
+    def run_on(self, func: ir.Operation) -> None:
+        ops = all_ops(func)
+        marked = [op for op in ops if HINTS in op.attributes or DIMS in op.attributes]
+        if marked:
+            _HintLowering(self, func).run(ops)
+        for op in marked:
+            for name in (HINTS, DIMS):
+                if name in op.attributes:
+                    del op.attributes[name]
+        if any(hints_in(op.location) is not None for op in ops):
+            func.walk(_PlainLocations().write)
 
 
 class _HintLowering:

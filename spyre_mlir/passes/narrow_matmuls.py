@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.dialects.structured import Map, defining_op, element_of, selection, shape_of
 from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.passes.base import Pass
@@ -41,12 +40,11 @@ class NarrowMatmuls(Pass):
 
     name: ClassVar[str] = "narrow-matmuls"
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            for op in [op.operation for op in func.regions[0].blocks[0].operations]:
-                if op.name in _MATMULS and _is_matmul(op):
-                    with ir.InsertionPoint(op), op.location:
-                        self._narrow(op)
+    def run_on(self, func: ir.Operation) -> None:
+        for op in [op.operation for op in func.regions[0].blocks[0].operations]:
+            if op.name in _MATMULS and _is_matmul(op):
+                with ir.InsertionPoint(op), op.location:
+                    self._narrow(op)
 
     def _narrow(self, op: ir.Operation) -> None:
         # Both or none, because the device does not support a matmul of a narrow and a wide operand.

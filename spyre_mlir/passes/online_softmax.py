@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.attention_pattern import (
     Attention,
     KnownMask,
@@ -82,23 +81,21 @@ class OnlineSoftmax(EvaluatingPass):
     name: ClassVar[str] = "online-softmax"
     skip_masked_tiles: bool = True
 
-    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
-        """Rewrite ``module`` in place."""
-        for func in functions(module):
-            number = 0
-            for op in [op_view.operation for op_view in func.regions[0].blocks[0].operations]:
-                try:
-                    attention = attention_of(op)
-                    if attention is not None:
-                        _check_dims(attention)
-                except NotOnline as refusal:
-                    # The cost of the softmax and of the matmul that reads it.
-                    price = evaluator.cost(group_module(around_softmax(op), {})) or "not possible"
-                    text = f"attention is not tiled: {refusal}; untiled: {price}"
-                    self.remark(op, "no tiling", text)
-                    continue
-                if attention is not None and self._visit(attention, str(number), evaluator):
-                    number += 1
+    def decide_on(self, func: ir.Operation, evaluator: Evaluator) -> None:
+        number = 0
+        for op in [op_view.operation for op_view in func.regions[0].blocks[0].operations]:
+            try:
+                attention = attention_of(op)
+                if attention is not None:
+                    _check_dims(attention)
+            except NotOnline as refusal:
+                # The cost of the softmax and of the matmul that reads it.
+                price = evaluator.cost(group_module(around_softmax(op), {})) or "not possible"
+                text = f"attention is not tiled: {refusal}; untiled: {price}"
+                self.remark(op, "no tiling", text)
+                continue
+            if attention is not None and self._visit(attention, str(number), evaluator):
+                number += 1
 
     def _visit(self, attention: Attention, name: str, evaluator: Evaluator) -> bool:
         """Rewrite attention that hints tile along keys, or whose scores are too large for LX."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_in_lx, updated_arguments
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, is_in_lx, updated_arguments
 from spyre_mlir.analysis.plan_pins import PinnedBuffer, placement_pins, plan_around
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, maker_of
@@ -34,11 +34,7 @@ class PlaceInHbm(Pass):
     name: ClassVar[str] = "place-in-hbm"
     order_by_size: bool = False
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            self._place(func)
-
-    def _place(self, func: ir.Operation) -> None:
+    def run_on(self, func: ir.Operation) -> None:
         """Give each result its argument, and each other buffer outside of LX an offset in the shared pool."""
         memory, ops = AliasAnalysis(func), all_ops(func)
         # The first and the last operation on each buffer that an op defines, in program order.

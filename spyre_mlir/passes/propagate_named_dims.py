@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import COPIES, all_ops, argument_attributes, functions
+from spyre_mlir.analysis.aliasing import COPIES, all_ops, argument_attributes
 from spyre_mlir.analysis.loops import LOOP, carried_values
 from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of
 from spyre_mlir.dialects import sdsc
@@ -61,12 +61,11 @@ class PropagateNamedDims(Pass):
 
     name: ClassVar[str] = "propagate-named-dims"
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            ops = all_ops(func)
-            # Without hints no pass reads names, so warnings about names would be noise.
-            if any(hints_in(op.location) is not None for op in ops):
-                NamePropagation(self, func).run(ops)
+    def run_on(self, func: ir.Operation) -> None:
+        ops = all_ops(func)
+        # Without hints no pass reads names, so warnings about names would be noise.
+        if any(hints_in(op.location) is not None for op in ops):
+            NamePropagation(self, func).run(ops)
 
 
 class NamePropagation:

@@ -51,12 +51,7 @@ class ReorderOperations(BeforePlanning):
 
     name: ClassVar[str] = "reorder-operations"
 
-    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
-        """Rewrite ``module`` in place."""
-        for func in functions(module):
-            self._reorder(func, evaluator)
-
-    def _reorder(self, func: ir.Operation, evaluator: Evaluator) -> None:
+    def decide_on(self, func: ir.Operation, evaluator: Evaluator) -> None:
         usage = usage_of(func)
         eligible, space = self.eligible(usage, evaluator), MemorySpace.of_lx(usage.memory.target)
         if fit(eligible, space):

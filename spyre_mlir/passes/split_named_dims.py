@@ -9,7 +9,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import all_ops, functions
+from spyre_mlir.analysis.aliasing import all_ops
 from spyre_mlir.analysis.named_iteration import NamedIterations
 from spyre_mlir.analysis.tile_nests import VIEWS
 from spyre_mlir.analysis.view_ops import step_of
@@ -59,12 +59,11 @@ class SplitNamedDims(Pass):
 
     name: ClassVar[str] = "split-named-dims"
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            ops = all_ops(func)
-            splits = _splits(func, ops)
-            if splits:
-                self._rewrite(ops, splits)
+    def run_on(self, func: ir.Operation) -> None:
+        ops = all_ops(func)
+        splits = _splits(func, ops)
+        if splits:
+            self._rewrite(ops, splits)
 
     def _rewrite(self, ops: Sequence[ir.Operation], splits: Mapping[ir.Value, Splits]) -> None:
         results: set[ir.Value] = set()

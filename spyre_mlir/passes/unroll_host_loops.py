@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.loops import LOOP, offsets_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
@@ -29,18 +28,16 @@ class UnrollHostLoops(EvaluatingPass):
     name: ClassVar[str] = "unroll-host-loops"
     most: int = 4096
 
-    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
-        """Rewrite ``module`` in place."""
-        for func in functions(module):
-            block = func.regions[0].blocks[0]
-            pending = [loop for loop in loops_in(block) if loop.block == block]
-            while pending:
-                loop = pending.pop(0)
-                bounds = [offsets_of(loop.operands[number]) for number in range(3)]
-                has_known_bounds = all(bound is not None and bound.count == 1 for bound in bounds)
-                if not has_known_bounds or operations_run(loop) > self.most:
-                    continue
-                refusal = evaluator.refusal(program_of([loop]))
-                if refusal is not None:
-                    self.remark(loop, "unrolled", f"the device does not run it as a loop: {refusal.reason}")
-                    pending = [op for op in unroll(loop) if op.name == LOOP] + pending
+    def decide_on(self, func: ir.Operation, evaluator: Evaluator) -> None:
+        block = func.regions[0].blocks[0]
+        pending = [loop for loop in loops_in(block) if loop.block == block]
+        while pending:
+            loop = pending.pop(0)
+            bounds = [offsets_of(loop.operands[number]) for number in range(3)]
+            has_known_bounds = all(bound is not None and bound.count == 1 for bound in bounds)
+            if not has_known_bounds or operations_run(loop) > self.most:
+                continue
+            refusal = evaluator.refusal(program_of([loop]))
+            if refusal is not None:
+                self.remark(loop, "unrolled", f"the device does not run it as a loop: {refusal.reason}")
+                pending = [op for op in unroll(loop) if op.name == LOOP] + pending

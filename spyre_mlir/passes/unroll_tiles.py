@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.tile_nests import MOST_COPIES, Nest, Nests, Tiled, trace
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import element_of, shape_of
@@ -40,13 +39,11 @@ class UnrollTiles(EvaluatingPass):
 
     name: ClassVar[str] = "unroll-tiles"
 
-    def decide(self, module: ir.Operation, evaluator: Evaluator) -> None:
-        """Rewrite ``module`` in place."""
-        for func in functions(module):
-            nests = Nests(func.regions[0].blocks[0])
-            for item in nests.items:
-                if isinstance(item, Nest):
-                    self._unroll(list(item.operations()), nests.tiled, evaluator)
+    def decide_on(self, func: ir.Operation, evaluator: Evaluator) -> None:
+        nests = Nests(func.regions[0].blocks[0])
+        for item in nests.items:
+            if isinstance(item, Nest):
+                self._unroll(list(item.operations()), nests.tiled, evaluator)
 
     def _unroll(self, ops: Sequence[Tiled], tiled: Mapping[ir.Value, Tiled], evaluator: Evaluator) -> None:
         """Unroll the loops of a nest whose unrolling saves time."""

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from spyre_mlir.analysis.aliasing import argument_attributes, functions
+from spyre_mlir.analysis.aliasing import argument_attributes
 from spyre_mlir.analysis.view_ops import VIEWS, place_of
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op, device_op, element_of, shape_of, use_empty
@@ -39,31 +39,30 @@ class UpdateInPlace(Pass):
 
     name: ClassVar[str] = "update-in-place"
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            block = func.regions[0].blocks[0]
-            end = block.operations[len(block.operations) - 1].operation
-            buffers: set[ir.Value] = set()
-            # Each result whose buffer is the buffer of an earlier result is copied.
-            for index, value in enumerate(end.operands):
-                buffer = value
-                while (op := defining_op(buffer)) is not None and op.name in VIEWS:
-                    buffer = op.operands[0]
-                if buffer in buffers:
-                    with ir.InsertionPoint(end), value.location:
-                        end.operands[index] = sdsc.clone(value, value.location)
-                buffers.add(buffer)
-            entries = argument_attributes(func)
-            if not any(sdsc.UPDATED in entry for entry in entries):
+    def run_on(self, func: ir.Operation) -> None:
+        block = func.regions[0].blocks[0]
+        end = block.operations[len(block.operations) - 1].operation
+        buffers: set[ir.Value] = set()
+        # Each result whose buffer is the buffer of an earlier result is copied.
+        for index, value in enumerate(end.operands):
+            buffer = value
+            while (op := defining_op(buffer)) is not None and op.name in VIEWS:
+                buffer = op.operands[0]
+            if buffer in buffers:
+                with ir.InsertionPoint(end), value.location:
+                    end.operands[index] = sdsc.clone(value, value.location)
+            buffers.add(buffer)
+        entries = argument_attributes(func)
+        if not any(sdsc.UPDATED in entry for entry in entries):
+            return
+        for argument, entry in zip(list(block.arguments), entries, strict=True):
+            if sdsc.UPDATED not in entry:
                 continue
-            for argument, entry in zip(list(block.arguments), entries, strict=True):
-                if sdsc.UPDATED not in entry:
-                    continue
-                result = end.operands[ir.IntegerAttr(entry[sdsc.UPDATED]).value]
-                if not self._update(argument, result):
-                    del entry[sdsc.UPDATED]
-            update_signature(func)
-            func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
+            result = end.operands[ir.IntegerAttr(entry[sdsc.UPDATED]).value]
+            if not self._update(argument, result):
+                del entry[sdsc.UPDATED]
+        update_signature(func)
+        func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
 
     def _update(self, argument: ir.Value, result: ir.Value) -> bool:
         """Insert into an argument instead of its copy; return whether that is possible."""

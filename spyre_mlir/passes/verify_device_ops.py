@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.analysis.aliasing import COPIES, all_ops, functions, is_compute
+from spyre_mlir.analysis.aliasing import COPIES, all_ops, is_compute
 from spyre_mlir.analysis.loops import LOOP, terminator, trip_count
 from spyre_mlir.analysis.view_ops import VIEWS
 from spyre_mlir.diagnostics import error_at
@@ -59,9 +59,8 @@ class VerifyDeviceOps(Pass):
     meaning: bool = False
     relayouts: bool = False
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            verify_device_ops(func, meaning=self.meaning, relayouts=self.relayouts)
+    def run_on(self, func: ir.Operation) -> None:
+        verify_device_ops(func, meaning=self.meaning, relayouts=self.relayouts)
 
 
 def verify_device_ops(func: ir.Operation, *, meaning: bool, relayouts: bool = False) -> None:

@@ -7,7 +7,7 @@ import functools
 import math
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, is_compute
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import shape_of
@@ -33,23 +33,22 @@ class VerifyDivided(Pass):
 
     name: ClassVar[str] = "verify-divided"
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            memory = AliasAnalysis(func)
-            for op in filter(is_compute, all_ops(func)):
-                if sdsc.DIVISION not in op.attributes:
-                    raise error_at(op, "this operation has no sdsc.division")
-                division, (opcode, space, values) = memory.division(op), memory.space(op)
-                combine = op.attributes[sdsc.COMBINE] if sdsc.COMBINE in op.attributes else None
-                combine = None if combine is None else ir.StringAttr(combine).value
-                problem = _problem(opcode, space, division, combine)
-                if problem is not None:
-                    raise error_at(op, problem)
-                operand = out_of_reach(space, division.splits, DEVICE_OPS[opcode].indirect)
-                if operand is not None:
-                    span, shape = span_bytes(space, operand, division.splits), list(shape_of(values[operand]))
-                    text = f"a core addresses {span} bytes of operand {operand}, of shape {shape}"
-                    raise error_at(op, f"{text}; the limit is {space.target.span_bytes}")
+    def run_on(self, func: ir.Operation) -> None:
+        memory = AliasAnalysis(func)
+        for op in filter(is_compute, all_ops(func)):
+            if sdsc.DIVISION not in op.attributes:
+                raise error_at(op, "this operation has no sdsc.division")
+            division, (opcode, space, values) = memory.division(op), memory.space(op)
+            combine = op.attributes[sdsc.COMBINE] if sdsc.COMBINE in op.attributes else None
+            combine = None if combine is None else ir.StringAttr(combine).value
+            problem = _problem(opcode, space, division, combine)
+            if problem is not None:
+                raise error_at(op, problem)
+            operand = out_of_reach(space, division.splits, DEVICE_OPS[opcode].indirect)
+            if operand is not None:
+                span, shape = span_bytes(space, operand, division.splits), list(shape_of(values[operand]))
+                text = f"a core addresses {span} bytes of operand {operand}, of shape {shape}"
+                raise error_at(op, f"{text}; the limit is {space.target.span_bytes}")
 
 
 @functools.lru_cache(maxsize=1 << 12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import COPIES, AliasAnalysis, all_ops, functions, is_compute
+from spyre_mlir.analysis.aliasing import COPIES, AliasAnalysis, all_ops, is_compute
 from spyre_mlir.analysis.view_ops import VIEWS, view_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import stick
@@ -29,36 +29,34 @@ class VerifyLaidOut(Pass):
     name: ClassVar[str] = "verify-laid-out"
     is_evaluated: ClassVar[bool] = False
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            for argument in func.regions[0].blocks[0].arguments:
-                if not stick.has_layout(argument.type):
-                    raise error_at(
-                        func,
-                        f"argument of type {argument.type} has no #stick.layout; run choose-layouts first",
+    def run_on(self, func: ir.Operation) -> None:
+        for argument in func.regions[0].blocks[0].arguments:
+            if not stick.has_layout(argument.type):
+                raise error_at(
+                    func,
+                    f"argument of type {argument.type} has no #stick.layout; run choose-layouts first",
+                )
+        memory = AliasAnalysis(func)
+        for op in all_ops(func):
+            for value in op.results:
+                if isinstance(value.type, ir.RankedTensorType):
+                    memory.layout(value)
+            try:
+                if op.name in VIEWS:
+                    composed = view_of(op, memory.place(op.operands[0]).view).layout
+                    # Both maps are normalized as maps of whole buffers: neighbouring digits of a view of a slice
+                    # are not adjacent in memory, and stay separate.
+                    expected, declared = (
+                        BufferView.of(layout).layout for layout in (composed, memory.layout(op.results[0]))
                     )
-            memory = AliasAnalysis(func)
-            for op in all_ops(func):
-                for value in op.results:
-                    if isinstance(value.type, ir.RankedTensorType):
-                        memory.layout(value)
-                try:
-                    if op.name in VIEWS:
-                        composed = view_of(op, memory.place(op.operands[0]).view).layout
-                        # Both maps are normalized as maps of whole buffers: neighbouring digits of a view of a slice
-                        # are not adjacent in memory, and stay separate.
-                        expected, declared = (
-                            BufferView.of(layout).layout
-                            for layout in (composed, memory.layout(op.results[0]))
-                        )
-                        if (expected.digits, expected.shape) != (declared.digits, declared.shape):
-                            text = "the result's layout is not the composition of the view"
-                            raise error_at(op, f"{text}; expected {stick.affine_map(composed)}")
-                    elif is_compute(op):
-                        opcode, space, _ = memory.space(op)
-                        _check_sticks(op, opcode, space)
-                except ViewError as error:
-                    raise error_at(op, f"'{op.name}' between these layouts is not a view: {error}") from error
+                    if (expected.digits, expected.shape) != (declared.digits, declared.shape):
+                        text = "the result's layout is not the composition of the view"
+                        raise error_at(op, f"{text}; expected {stick.affine_map(composed)}")
+                elif is_compute(op):
+                    opcode, space, _ = memory.space(op)
+                    _check_sticks(op, opcode, space)
+            except ViewError as error:
+                raise error_at(op, f"'{op.name}' between these layouts is not a view: {error}") from error
 
 
 def _check_sticks(op: ir.Operation, opcode: str, space: Space) -> None:

@@ -8,7 +8,6 @@ import math
 from dataclasses import replace
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.division import Division, core_view
@@ -32,18 +31,17 @@ class VerifyOwnership(Pass):
     name: ClassVar[str] = "verify-ownership"
     is_evaluated: ClassVar[bool] = False
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            usage = usage_of(func)
-            for user in usage.ops:
-                problem = _problem(user.space, user.division)
-                if problem is not None:
-                    raise error_at(user.op, problem)
-            for edge in usage.edges:
-                if edge.is_illegal:
-                    raise edge.error()
-                if edge.problem is not None:
-                    self.remark(edge.reader, "mismatch", edge.text)
+    def run_on(self, func: ir.Operation) -> None:
+        usage = usage_of(func)
+        for user in usage.ops:
+            problem = _problem(user.space, user.division)
+            if problem is not None:
+                raise error_at(user.op, problem)
+        for edge in usage.edges:
+            if edge.is_illegal:
+                raise edge.error()
+            if edge.problem is not None:
+                self.remark(edge.reader, "mismatch", edge.text)
 
 
 @functools.lru_cache(maxsize=1 << 12)

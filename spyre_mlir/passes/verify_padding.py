@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, argument_attributes, functions, is_compute
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, argument_attributes, is_compute
 from spyre_mlir.analysis.loops import initial_of
 from spyre_mlir.analysis.view_ops import VIEWS, step_of
 from spyre_mlir.diagnostics import error_at
@@ -33,9 +33,8 @@ class VerifyPadding(Pass):
     name: ClassVar[str] = "verify-padding"
     is_evaluated: ClassVar[bool] = False
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            _PaddingCheck(func).run()
+    def run_on(self, func: ir.Operation) -> None:
+        _PaddingCheck(func).run()
 
 
 class _PaddingCheck:

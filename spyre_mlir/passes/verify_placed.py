@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute, updated_arguments
+from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, is_compute, updated_arguments
 from spyre_mlir.analysis.carried_buffers import is_read_from, updated_slices, why_not_in_place, why_not_over
 from spyre_mlir.analysis.live_scopes import ScopedLiveRanges, simultaneous
 from spyre_mlir.analysis.loops import LOOP, carried_values
@@ -31,9 +31,8 @@ class VerifyPlaced(Pass):
     name: ClassVar[str] = "verify-placed"
     is_evaluated: ClassVar[bool] = False
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            _PlacementCheck(func).run()
+    def run_on(self, func: ir.Operation) -> None:
+        _PlacementCheck(func).run()
 
 
 class _PlacementCheck:

@@ -10,7 +10,6 @@ from spyre_mlir.analysis.aliasing import (
     AliasAnalysis,
     all_ops,
     argument_attributes,
-    functions,
     is_in_lx,
 )
 from spyre_mlir.analysis.core_ownership import Divided, MovingSlice, partial_accesses_of
@@ -45,9 +44,8 @@ class VerifyScratchpad(Pass):
     name: ClassVar[str] = "verify-scratchpad"
     is_evaluated: ClassVar[bool] = False
 
-    def run(self, module: ir.Operation) -> None:
-        for func in functions(module):
-            _ScratchpadCheck(func).run()
+    def run_on(self, func: ir.Operation) -> None:
+        _ScratchpadCheck(func).run()
 
 
 @dataclass(frozen=True)

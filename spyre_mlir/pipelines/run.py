@@ -196,7 +196,12 @@ def _managers(
             run = _callable(pipeline, index, costs, whole)
             manager.add(run, name=type(step.ours).__name__, argument=str(step.ours))
         else:
-            _add_upstream(manager, step, anchor)
+            # If the anchor is a function, function passes run on the anchor itself, so the nesting is removed.
+            anchors = step.anchors[1:] if step.anchors[:1] == (anchor,) else step.anchors
+            try:
+                upstream.add(manager, replace(step, anchors=anchors).text, step.name)
+            except ValueError as error:
+                raise CompileError(_upstream_reason(step, str(error)), step.location) from None
         if printing is not None:
             printing.apply(manager, step.name)
         yield step, manager
@@ -213,15 +218,6 @@ def _callable(
     if isinstance(pass_, UnfoldRepeatedLayers) and whole is not None:
         return lambda operation, _: whole.unfold(pass_, index, operation)
     return lambda operation, _: pass_.run(operation)
-
-
-def _add_upstream(manager: PassManager, step: PipelineStep, anchor: str) -> None:
-    # If the anchor is a function, function passes run on the anchor itself, so the nesting is removed.
-    anchors = step.anchors[1:] if step.anchors[:1] == (anchor,) else step.anchors
-    try:
-        upstream.add(manager, replace(step, anchors=anchors).text, step.name)
-    except ValueError as error:
-        raise CompileError(_upstream_reason(step, str(error)), step.location) from None
 
 
 def _upstream_reason(step: PipelineStep, error: str) -> str:

@@ -34,9 +34,9 @@ from spyre_mlir.report.program_facts import (
     operand_name,
 )
 from spyre_mlir.target.target import Target
-from spyre_mlir.timeline.links import busiest
 from spyre_mlir.timeline.of_design import ranges_text
 from spyre_mlir.timeline.roofline import Roofline
+from spyre_mlir.timeline.timeline import busiest
 
 _NO_OPERATION = "<p>The program has no operation.</p>"
 

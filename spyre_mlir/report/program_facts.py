@@ -23,9 +23,9 @@ from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.html import count
 from spyre_mlir.report.lx_map import LxMap, MapStep, iterations_text, lx_map_of
 from spyre_mlir.timeline import Execution, Timeline, timeline_of
-from spyre_mlir.timeline.links import busiest
 from spyre_mlir.timeline.of_design import work_of_designs
 from spyre_mlir.timeline.roofline import Rates, Roofline, of_execution, of_program, rates
+from spyre_mlir.timeline.timeline import busiest
 
 Fact = int | float | str
 Facts = Mapping[str, Fact]

@@ -200,6 +200,3 @@ def solver(name: str, **options: Any) -> MemoryPlanSolver:
         PlanError: No solver has this name.
     """
     return MemoryPlanSolver.registry.make(name, **options)
-
-
-__all__ = ["DEFAULT", "SOLVERS", "register", "solver"]

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.core_slices import IdentityTable
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.images import Images
 from spyre_mlir.bundle.model import (
     Add,
     Allocate,
@@ -30,6 +29,7 @@ from spyre_mlir.bundle.model import (
     executes_of,
 )
 from spyre_mlir.bundle.transfer import (
+    Images,
     Part,
     WideIntegersError,
     filled_parts,

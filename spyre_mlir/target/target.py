@@ -8,7 +8,6 @@ comments state the source of each number. A field of ``Target`` is a key of the 
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import dataclasses
 import functools
@@ -17,10 +16,12 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+from spyre_mlir.compile_lock import assigned
 from spyre_mlir.errors import CompileError, with_suggestion
 from spyre_mlir.files import read_text
 from spyre_mlir.records import dataclass, hash_once
@@ -321,14 +322,9 @@ def set_default_target(target: Target) -> None:
     _CURRENT.set(target)
 
 
-@contextlib.contextmanager
-def compiling_for(target: Target) -> Iterator[None]:
+def compiling_for(target: Target) -> AbstractContextManager[Any]:
     """Make ``target`` the default target while the block runs."""
-    token = _CURRENT.set(target)
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)
+    return assigned(_CURRENT, target)
 
 
 def default_target() -> Target:
@@ -371,7 +367,11 @@ def check_fields(sections: Sections, source: str) -> None:
 
 
 def _with_defaults(sections: Sections) -> Sections:
+<<<<<<< HEAD
     """Return the tables of the packaged file with the given fields, by default with all cores usable and the analytic model."""
+=======
+    """Return the tables over the packaged file's tables, by default with all cores usable and the analytic model."""
+>>>>>>> w4
     merged: dict[str, Any] = dict(sections)
     for section, table in _packaged_sections().items():
         given = sections.get(section, {})

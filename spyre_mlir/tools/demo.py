@@ -62,7 +62,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     for path in sorted(Path(folder).iterdir()):
         print(f"{path.stat().st_size:>10,} bytes  {path.name}")
     _section("Largest error against float64")
-    agrees = _agree(output, example)
+    # Print the largest errors against float64 and the bound; return whether our error is within the bound.
+    ours, theirs = (float(np.abs(numbers - example.exact).max()) for numbers in (output, example.result))
+    bound = max(4 * theirs, FLOOR * float(np.abs(example.exact).max()))
+    agrees = ours <= bound
+    print(f"PyTorch in fp16  {theirs:.3e}")
+    print(f"this program     {ours:.3e}")
+    print(f"allowed          {bound:.3e}  (4 x PyTorch's, or {FLOOR:g} of the largest value)")
+    print("\nPASS" if agrees else "\nFAIL: the results are off.")
     _section("Next steps")
     trace = shlex.quote(f"{page.with_suffix('')}.trace.json")
     print(f"Open {page} in a browser: time, graph and scratchpad of this program.")
@@ -93,18 +100,6 @@ def _timed(label: str, step: Callable[..., Any]):
 
 def _section(title: str) -> None:
     print(f"\n{title}\n{'-' * len(title)}")
-
-
-def _agree(output: np.ndarray, example) -> bool:
-    """Print the largest errors against float64 and the bound; return whether our error is within the bound."""
-    ours, theirs = (float(np.abs(numbers - example.exact).max()) for numbers in (output, example.result))
-    bound = max(4 * theirs, FLOOR * float(np.abs(example.exact).max()))
-    agrees = ours <= bound
-    print(f"PyTorch in fp16  {theirs:.3e}")
-    print(f"this program     {ours:.3e}")
-    print(f"allowed          {bound:.3e}  (4 x PyTorch's, or {FLOOR:g} of the largest value)")
-    print("\nPASS" if agrees else "\nFAIL: the results are off.")
-    return agrees
 
 
 if __name__ == "__main__":

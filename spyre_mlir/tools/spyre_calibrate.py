@@ -38,8 +38,7 @@ from spyre_mlir.report.html import CHARACTER, MARGIN, Page
 from spyre_mlir.tools import _common
 
 if TYPE_CHECKING:
-    from spyre_mlir.calibration.fit import Fit, FitQuality
-    from spyre_mlir.calibration.measurements import Measurements
+    from spyre_mlir.calibration.fit import Fit, FitQuality, Measurements
     from spyre_mlir.target.target import Target
 
 
@@ -48,8 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-calibrate; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
 
-    from spyre_mlir.calibration.fit import fit_quality
-    from spyre_mlir.calibration.measurements import read_measurements
+    from spyre_mlir.calibration.fit import fit_quality, read_measurements
     from spyre_mlir.target.target import Target, packaged_text
 
     if options.picture and not options.picture.endswith(".svg"):

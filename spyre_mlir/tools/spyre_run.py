@@ -33,11 +33,10 @@ from numpy.typing import NDArray
 
 from spyre_mlir import files
 from spyre_mlir.bundle.folder import is_foreign, is_program, read_arrays, read_bundle
-from spyre_mlir.bundle.images import read_images
 from spyre_mlir.bundle.instances import at_arrays
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.regular_files import Header, read_arrays_like
-from spyre_mlir.bundle.transfer import misfit
+from spyre_mlir.bundle.transfer import misfit, read_images
 from spyre_mlir.bundle.validate import Finding, sound_context, validate, validate_sequence
 from spyre_mlir.driver.checking import HostArray
 from spyre_mlir.driver.ktir_program import is_ktir

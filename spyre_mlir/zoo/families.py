@@ -77,8 +77,6 @@ def _fill(module: nn.Module) -> None:
         setattr(module, name, nn.Parameter(numbers, False) if isinstance(tensor, nn.Parameter) else numbers)
 
 
-__all__ = ["EIGHT_BITS", "Family", "all_families", "causal_pairs"]
-
 # Families of attention: prompts, decoding with a cache, whole layers.
 
 HEAD = 128

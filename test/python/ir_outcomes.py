@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from cpu_reference import CpuReference
 
 import spyre_mlir
 from spyre_mlir.dialects import context, parsed
@@ -23,7 +24,6 @@ from spyre_mlir.driver.checking import compare, random_arguments
 from spyre_mlir.errors import CompileError
 from spyre_mlir.host import HostEvaluator
 from spyre_mlir.mlir import ir
-from spyre_mlir.reference import CpuReference
 
 #: How a text can end. A program that cannot be run, and one with other numbers than its IR has on the CPU, are faults.
 RIGHT, REFUSED = "right", "refused"

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from spyre_mlir.bundle import write_bundle
-from spyre_mlir.bundle.images import read_images
+from spyre_mlir.bundle.transfer import read_images
 from spyre_mlir.tools import spyre_run, spyre_validate
 
 X = np.ones((128, 256), np.float16)

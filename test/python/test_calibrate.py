@@ -11,8 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spyre_mlir.calibration.fit import device_text, fit, fit_quality, fitted_constants, regret, spearman
-from spyre_mlir.calibration.measurements import read_measurements
+from spyre_mlir.calibration.fit import (
+    device_text,
+    fit,
+    fit_quality,
+    fitted_constants,
+    read_measurements,
+    regret,
+    spearman,
+)
 from spyre_mlir.errors import CompileError
 from spyre_mlir.target.target import Target, packaged_target, packaged_text
 from spyre_mlir.tools.spyre_calibrate import main, picture

@@ -13,8 +13,8 @@ from bundle_edits import argument
 from bundles import add_bundle, reduction_bundle
 
 import spyre_mlir
-from spyre_mlir.bundle.images import DATA, INDEX, Images, laid_out, read_images, write_images
 from spyre_mlir.bundle.model import Bundle, KernelArgument, Transfer
+from spyre_mlir.bundle.transfer import DATA, INDEX, Images, laid_out, read_images, write_images
 from spyre_mlir.errors import CompileError
 from spyre_mlir.simulator import SimulationError, run
 from spyre_mlir.target.formats import encode_dl16

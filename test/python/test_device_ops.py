@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from cpu_reference import CpuReference
 
 from spyre_mlir.dialects import context
 from spyre_mlir.dialects.structured import device_op
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.reference import CpuReference
 from spyre_mlir.rewriting.body_operations import fold
 from spyre_mlir.simulator.plan import Work, compute
 from spyre_mlir.target import ops

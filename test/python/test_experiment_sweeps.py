@@ -355,7 +355,7 @@ def test_programs_are_known_by_their_content(tmp_path: Path, monkeypatch: pytest
     )
     (tmp_path / "unrelated.py").write_text("")
     digests = set()
-    from spyre_mlir.experiments.program_sources import program_sources
+    from spyre_mlir.experiments.task import program_sources
 
     for change in ("", "unrelated.py", "swept_parts.py", "swept_models.py"):
         if change:
@@ -386,8 +386,7 @@ def test_programs_by_import_path(tmp_path: Path) -> None:
 
 def test_tasks_pickle_and_are_told_from_each_other() -> None:
     from spyre_mlir.experiments.axes import device_and_options, parsed_axes, points
-    from spyre_mlir.experiments.program_sources import program_sources
-    from spyre_mlir.experiments.task import SweepTask
+    from spyre_mlir.experiments.task import SweepTask, program_sources
 
     axes = parsed_axes({"sencores": [2, 32], "reorder": [True, False], "lx_ops": [(), ("exp",)]})
     (source,) = program_sources(CHAIN)

@@ -194,7 +194,7 @@ TOOLS = {
     "report": (["old", "-o", "new.html"], "spyre_mlir.report.page.page"),
     "plan": (["x.csv", "--capacity", "9", "-o", "new"], "spyre_mlir.scratchpad.buffer_table.read_buffers"),
     "diff": (["old", "old"], "spyre_mlir.report.difference.facts_difference"),
-    "calibrate": (["x.csv"], "spyre_mlir.calibration.measurements.read_measurements"),
+    "calibrate": (["x.csv"], "spyre_mlir.calibration.fit.read_measurements"),
     "sweep": (["x.toml", "--csv", "new"], "spyre_mlir.experiments.sweeping.sweep"),
     "tune": (["x.mlir", "--trials", "2"], "spyre_mlir.experiments.tuning.compile"),
     "lsp": ([], "spyre_mlir.language_server.server.SpyreServer.serve"),

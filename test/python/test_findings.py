@@ -13,7 +13,7 @@ from programs import PROGRAMS
 from torch import nn
 
 import spyre_mlir
-from spyre_mlir.findings.planned import InputKey
+from spyre_mlir.findings.search import InputKey
 from spyre_mlir.frontend import model_compilation
 
 pytestmark = [

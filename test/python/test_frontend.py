@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from cpu_reference import CpuReference
 from programs import LlamaBlock
 from torch import nn
 from torch.export import Dim
@@ -16,7 +17,6 @@ from torch.export import Dim
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.mlir import ir
-from spyre_mlir.reference import CpuReference
 
 
 def imported(model, *inputs) -> Imported:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from cpu_reference import CpuReference
 from programs import Apply, error_bound
 from torch import Tensor
 from torch._higher_order_ops import scan, while_loop
@@ -16,7 +17,6 @@ from torch._higher_order_ops.map import map as map_rows
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.mlir import ir
-from spyre_mlir.reference import CpuReference
 
 
 def check(model: Callable, *inputs: Tensor) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from cpu_reference import CpuReference
 from random_programs import RandomProgram
 from torch import nn
 from torch.overrides import TorchFunctionMode
@@ -21,7 +22,6 @@ from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import ir, location_of
-from spyre_mlir.reference import CpuReference
 from spyre_mlir.target.target import default_target
 
 spyre = torch.ops.spyre

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from cpu_reference import CpuReference
 from like_eager import check_like_eager
 
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.mlir import ir
-from spyre_mlir.reference import CpuReference
 
 
 def imported(model: Any, *inputs: torch.Tensor) -> Imported:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from cpu_reference import CpuReference
 from torch import Tensor, nn
 
 import spyre_mlir
@@ -17,7 +18,6 @@ from spyre_mlir import to_device
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.mlir import ir
-from spyre_mlir.reference import CpuReference
 
 
 def imported(model: Callable, *inputs: Any, **named: Any) -> Imported:

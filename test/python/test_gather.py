@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from bundle_edits import tensor
+from cpu_reference import CpuReference
 from torch import nn
 
 import spyre_mlir
@@ -26,7 +27,6 @@ from spyre_mlir.dialects import context
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, run_pipeline
-from spyre_mlir.reference import CpuReference
 from spyre_mlir.simulator import SimulationError, run
 from spyre_mlir.target.target import default_target
 

@@ -11,6 +11,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from cpu_reference import CpuReference
 from host_functions import call, elementwise, evaluator
 
 import spyre_mlir
@@ -18,7 +19,6 @@ from spyre_mlir.dialects import context, parsed
 from spyre_mlir.errors import CompileError
 from spyre_mlir.host import host_evaluator
 from spyre_mlir.host.block import Frame
-from spyre_mlir.reference import CpuReference
 
 # -- structured ops ----------------------------------------------------------------------------------------
 

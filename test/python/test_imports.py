@@ -61,7 +61,6 @@ ALLOWED = {
     "diagnostics": BINDINGS,
     "dialects": IR,
     "bundle": {"target"},
-    "reference": {"target", *BINDINGS},
     "plans": {"bundle", "tiling"},
     "timeline": {"target", "bundle", "cost", "division"},
     "calibration": {"target", *ALGEBRA, "cost", "division_search", "bundle", "timeline"},

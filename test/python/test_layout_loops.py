@@ -9,6 +9,7 @@ import random
 import numpy as np
 import pytest
 from aliasing import run_with_aliases
+from cpu_reference import CpuReference
 from loop_programs import random_loop_program
 
 from spyre_mlir import dialects
@@ -16,7 +17,6 @@ from spyre_mlir.layout import BufferView, StickLayout, ViewError
 from spyre_mlir.layout.view_transforms import Offsets, Slice, collapse
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import run_pipeline
-from spyre_mlir.reference import CpuReference
 from spyre_mlir.target.target import default_target
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from cpu_reference import CpuReference
 from deviations import call, deviations
 from torch.utils import _pytree as pytree
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
@@ -19,7 +20,6 @@ from spyre_mlir.driver.program import Program
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.frontend.experts import dense_experts, grouped_products
 from spyre_mlir.frontend.lowering import operations
-from spyre_mlir.reference import CpuReference
 from spyre_mlir.zoo.models import MODELS, REDUCED, Inputs, model
 
 #: The part of the floating-point work that the host may have.

@@ -8,6 +8,7 @@ import re
 import named_ops
 import numpy as np
 import pytest
+from cpu_reference import CpuReference
 
 import spyre_mlir
 import spyre_mlir.driver.compilation
@@ -15,7 +16,6 @@ import spyre_mlir.pipelines
 from spyre_mlir.driver.checking import random_arguments
 from spyre_mlir.errors import CompileError
 from spyre_mlir.passes.decompose_softmax import DecomposeSoftmax
-from spyre_mlir.reference import CpuReference
 
 PROGRAMS = named_ops.programs()
 

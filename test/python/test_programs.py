@@ -15,6 +15,7 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
+from cpu_reference import CpuReference
 from foreign_data import SCHEMA
 from programs import FLOOR, PROGRAMS, check_close, error_bound
 from public_schema import public_schema
@@ -26,7 +27,6 @@ from spyre_mlir.bundle.validate import Finding, validate
 from spyre_mlir.dialects import context
 from spyre_mlir.frontend import Imported, import_torch
 from spyre_mlir.frontend.lowering import operations
-from spyre_mlir.reference import CpuReference
 
 NAMES = list(PROGRAMS)
 MOST = 32

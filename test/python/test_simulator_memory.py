@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from bundles import add_bundle
 
-from spyre_mlir.bundle.images import laid_out
 from spyre_mlir.bundle.model import IndexBounds
-from spyre_mlir.bundle.transfer import fills_all
+from spyre_mlir.bundle.transfer import fills_all, laid_out
 from spyre_mlir.simulator import SimulationError, run
 from spyre_mlir.simulator.boxes import StridedWindow
 from spyre_mlir.simulator.machine import Machine

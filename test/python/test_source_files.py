@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from spyre_mlir.experiments.program_sources import module_file, source_digest
+from spyre_mlir.experiments.task import module_file, source_digest
 
 
 @pytest.mark.parametrize("names", [("a",), ("a", "b"), ("a", "b", "c")])

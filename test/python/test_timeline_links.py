@@ -11,7 +11,7 @@ from bundles import loop_bundle, relayout_bundle
 from spyre_mlir.cost.ring_traffic import LinkLoads, reduce_links
 from spyre_mlir.target.target import packaged_target
 from spyre_mlir.timeline import timeline
-from spyre_mlir.timeline.links import busiest, link_uses
+from spyre_mlir.timeline.timeline import busiest, link_uses
 
 IDLE = (0,) * 32
 

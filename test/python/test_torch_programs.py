@@ -17,7 +17,7 @@ from torch import nn
 
 import spyre_mlir
 from spyre_mlir.errors import CompileError
-from spyre_mlir.frontend.graph_labels import graph_breaks
+from spyre_mlir.frontend.dynamo import graph_breaks
 from spyre_mlir.frontend.torch_programs import MOST_PROGRAMS, ReportFolder, TorchBackend
 
 ROOT = Path(spyre_mlir.__file__).parents[1]

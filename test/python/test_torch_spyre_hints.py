@@ -13,7 +13,7 @@ import torch
 
 import spyre_mlir
 from spyre_mlir import CompileError
-from spyre_mlir.driver.source_blocks import (
+from spyre_mlir.driver.hint_files import (
     SourceCall,
     call_of,
     statements_of,

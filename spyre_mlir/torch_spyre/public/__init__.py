@@ -7,7 +7,8 @@ import torch
 
 from spyre_mlir.frontend import device_registration
 from spyre_mlir.frontend.torch_device import SpyreTensor
-from spyre_mlir.torch_spyre import added_operations, downcasts
+from spyre_mlir.torch_spyre import added_operations
+from spyre_mlir.torch_spyre.added_operations import install_downcast_warning
 
 
 def _autoload() -> None:
@@ -22,6 +23,6 @@ def is_available() -> bool:
 
 
 _autoload()
-downcasts.install()
+install_downcast_warning()
 # torch-spyre prints tensors as PyTorch does.
 SpyreTensor.shows_layout = False

@@ -16,16 +16,11 @@ from collections.abc import Sequence
 from typing import Any, SupportsInt
 
 import numpy as np
+from torch_mlir.execution_engine import ExecutionEngine
+from torch_mlir.runtime import get_ranked_memref_descriptor
 
 from spyre_mlir.errors import CompileError
-from spyre_mlir.mlir import (
-    PassManager,
-    execution_engine,
-    ir,
-    location_of,
-    memref_descriptor,
-    register_torch_passes,
-)
+from spyre_mlir.mlir import PassManager, ir, location_of, register_torch_passes
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 # copy-before-write, and not eliminate-empty-tensors: torch-mlir's bufferization of tm_tensor leaves to_tensor
@@ -160,7 +155,7 @@ def _compiled(module: ir.Module) -> Any:
         handler = lowered.context.attach_diagnostic_handler(lambda _: True)
         stack.callback(handler.detach)
         try:
-            return execution_engine(lowered)
+            return ExecutionEngine(lowered, opt_level=0)
         except RuntimeError:
             reason = "Upstream's lowering to this machine leaves out an operation of this program."
             raise CompileError(reason) from None
@@ -205,7 +200,7 @@ class CpuReference:
     def __call__(self, *arrays: np.ndarray) -> list[np.ndarray]:
         operands = self._checked(arrays)
         results = [np.zeros(shape, dtype) for shape, dtype in self._results]
-        descriptors = [memref_descriptor(array) for array in (*operands, *results)]
+        descriptors = [get_ranked_memref_descriptor(array) for array in (*operands, *results)]
         pointers = [ctypes.pointer(ctypes.pointer(descriptor)) for descriptor in descriptors]
         self._engine.invoke(self._name, *pointers)
         return results
