@@ -281,11 +281,7 @@ class DynamicProgram(Generic[ProgramT]):
             self.masked[key] = program, masks
         program, known = self.masked[key]
         if known.places != masks.places:
-<<<<<<< HEAD
             raise DifferentPrograms("its reductions over padding are others than at another size")
-=======
-            raise DifferentPrograms("its reductions over padding differ from the reductions of another size")
->>>>>>> w4
         return program
 
     def _key(self, sizes: Mapping[str, int]) -> Sizes:

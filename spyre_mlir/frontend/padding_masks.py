@@ -40,11 +40,7 @@ class MaskedOperand(NamedTuple):
 
 @dataclass(frozen=True)
 class PaddingMasks:
-<<<<<<< HEAD
     """Masks and numbers that a call passes to a program of padded sizes, and the places that read them.
-=======
-    """The numbers that a call passes to a program of padded sizes, and the places where the program reads them.
->>>>>>> w4
 
     Attributes:
         operands: The operands to mask.

@@ -367,11 +367,7 @@ def check_fields(sections: Sections, source: str) -> None:
 
 
 def _with_defaults(sections: Sections) -> Sections:
-<<<<<<< HEAD
-    """Return the tables of the packaged file with the given fields, by default with all cores usable and the analytic model."""
-=======
-    """Return the tables over the packaged file's tables, by default with all cores usable and the analytic model."""
->>>>>>> w4
+    """Return the packaged tables with the given fields, by default with all cores usable and the analytic model."""
     merged: dict[str, Any] = dict(sections)
     for section, table in _packaged_sections().items():
         given = sections.get(section, {})
