@@ -6,8 +6,8 @@
 * of a test with more than ``CASES`` cases the others; the mark ``sampled(count)`` gives the test another number. The
   sample has each value of each parameter, if the number allows it, and by a hash of names; tests of the files of
   ``BY_PROGRAM`` take the same programs, so that one compilation serves all of them;
-* tests that took ``SLOW_SECONDS`` or more of CPU time, with each of their seeds, when ``make durations`` recorded them;
-  end-to-end cases of ``test_programs.py`` run;
+* tests that took ``SLOW_SECONDS`` or more of CPU time, with each of their seeds, when ``make durations`` recorded them,
+  or ``--record-durations`` a part of the tests; end-to-end cases of ``test_programs.py`` run;
 * tests with the mark ``exhaustive``;
 * tests with the mark ``documents``, of pages, examples, packages and browsers, which ``make check-docs`` runs.
 
@@ -59,6 +59,9 @@ for _name in list(os.environ):
 # Disable garbage collection during imports and collection, which create no garbage: it takes seconds.
 gc.disable()
 
+#: New objects between two garbage collections; the 700 of Python cost a tenth of the CPU time of the tests.
+COLLECTION_THRESHOLD = 20_000
+
 #: CPU seconds of the tests, and of the scopes of tests, that take ``SLOW_SECONDS``.
 DURATIONS = Path(__file__).with_name("durations.json")
 
@@ -84,7 +87,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--repeat", type=int, metavar="COUNT", help="run each test COUNT times, one after another"
     )
-    parser.addoption("--record-durations", action="store_true", help=f"write {DURATIONS.name}")
+    parser.addoption(
+        "--record-durations", action="store_true", help=f"update {DURATIONS.name} by the tests that run"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -128,6 +133,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Exclude the objects of imports and of collection from the garbage collections of the tests."""
     gc.freeze()
+    gc.set_threshold(COLLECTION_THRESHOLD)
     gc.enable()
 
 
@@ -269,9 +275,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"{count} skipped: {reason}")
     if count := config.stash.get(DESELECTED, 0):
         terminalreporter.write_line(f"{count} tests were deselected; without -m, -k and the like all run")
+    times = config.stash.get(CPU_TIME, Counter())
+    tests = {name: time for name, time in times.items() if "::" in name}
+    terminalreporter.write_line(f"{sum(tests.values()):.0f} s of CPU time in tests")
     if config.getoption("record_durations"):
+        # A scope of which a part ran keeps its time.
+        scopes = {name: max(time, _recorded_seconds().get(name, 0)) for name, time in times.items()}
         seconds = {
-            name: round(time, 1) for name, time in config.stash[CPU_TIME].items() if time >= SLOW_SECONDS
+            name: round(time, 1)
+            for name, time in (_recorded_seconds() | scopes | tests).items()
+            if time >= SLOW_SECONDS
         }
         DURATIONS.write_text(json.dumps(dict(sorted(seconds.items())), indent=0) + "\n", encoding="utf-8")
 

@@ -41,6 +41,15 @@ def nodes(path: Path) -> list[ast.AST]:
     ]
 
 
+def _statements(text: str) -> list[ast.AST]:
+    """Return the statements of a source, nested ones too: a tenth of the nodes of its syntax tree."""
+    found: list[ast.AST] = [ast.parse(text)]
+    for node in found:
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            found += getattr(node, field, ())
+    return found
+
+
 @functools.cache
 def imports(path: Path) -> frozenset[str]:
     """The dotted names that a file imports, also inside functions and by name; ``from a import b`` is ``a.b``.
@@ -48,7 +57,9 @@ def imports(path: Path) -> frozenset[str]:
     Passes and algorithms, which registries load by their names, do not count.
     """
     names: set[str] = set()
-    for node in nodes(path):
+    text = path.read_text(encoding="utf-8")
+    # The tree of a file that loads nothing by name does not stay in memory: the garbage collector would visit it.
+    for node in nodes(path) if re.search("import_module|_MODULES", text) else _statements(text):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom):
