@@ -277,7 +277,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"{count} tests were deselected; without -m, -k and the like all run")
     times = config.stash.get(CPU_TIME, Counter())
     tests = {name: time for name, time in times.items() if "::" in name}
-    terminalreporter.write_line(f"{sum(tests.values()):.0f} s of CPU time in tests")
+    if tests:
+        terminalreporter.write_line(f"{sum(tests.values()):.0f} s of CPU time in tests")
     if config.getoption("record_durations"):
         # A scope of which a part ran keeps its time.
         scopes = {name: max(time, _recorded_seconds().get(name, 0)) for name, time in times.items()}
