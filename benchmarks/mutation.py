@@ -142,8 +142,12 @@ def _commands(path: str, files: int, sample: bool) -> Iterator[list[str]]:
 
 def _distance(test: str, path: str) -> tuple[int, int]:
     """Return the sort key of a test file: first names with words of the path, then files that reach few files."""
-    words = set(re.findall("[a-z0-9]+", path)) & set(re.findall("[a-z0-9]+", Path(test).stem))
-    return -len(words), len(import_graph().reached(Path(test).stem))
+    return -len(_nouns(path) & _nouns(Path(test).stem)), len(import_graph().reached(Path(test).stem))
+
+
+def _nouns(text: str) -> set[str]:
+    """Return the words of a name without the s of the plural: ``test_convolution`` tests ``convolutions.py``."""
+    return {word.removesuffix("s") for word in re.findall("[a-z0-9]+", text)}
 
 
 def _first_failure(command: list[str], copy: Path) -> str:
