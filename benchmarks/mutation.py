@@ -142,12 +142,8 @@ def _commands(path: str, files: int, sample: bool) -> Iterator[list[str]]:
 
 def _distance(test: str, path: str) -> tuple[int, int]:
     """Return the sort key of a test file: first names with words of the path, then files that reach few files."""
-    return -len(_nouns(path) & _nouns(Path(test).stem)), len(import_graph().reached(Path(test).stem))
-
-
-def _nouns(text: str) -> set[str]:
-    """Return the words of a name without the s of the plural: ``test_convolution`` tests ``convolutions.py``."""
-    return {word.removesuffix("s") for word in re.findall("[a-z0-9]+", text)}
+    graph, name = import_graph(), Path(test).stem
+    return -len(graph.nouns(path) & graph.nouns(name)), len(graph.reached(name))
 
 
 def _first_failure(command: list[str], copy: Path) -> str:

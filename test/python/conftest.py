@@ -3,8 +3,8 @@
 
 ``pytest`` runs every test. ``make check`` runs it with ``-m "not exhaustive and not documents"``, which leaves out
 
-* of a test with more than ``CASES`` fast cases the others; the mark ``sampled(count)`` gives another number. The sample
-  has each value of each parameter, if the number allows it, and by a hash of names; tests of the files of
+* of a test with more than ``CASES`` cases the others; the mark ``sampled(count)`` gives another number. The sample has
+  each value of each parameter, if the number allows it, and by a hash of names; tests of the files of
   ``BY_PROGRAM`` take the same programs, so that one compilation serves all of them;
 * tests that took ``SLOW_SECONDS`` or more of CPU time, with each of their seeds, when ``make durations`` recorded them,
   or ``--record-durations`` a part of the tests; end-to-end cases of ``test_programs.py`` and the fastest test of a
@@ -27,7 +27,6 @@ recorded times. ``--shuffle SEED`` runs all tests in random order, ``--repeat CO
 from __future__ import annotations
 
 import gc
-import itertools
 import json
 import logging
 import os
@@ -108,21 +107,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the cases that a sample leaves out, before pytest deselects by marks."""
-    seconds = _recorded_seconds()
-    slow = _slow_tests(items, seconds)
     cases: dict[str, list[pytest.Item]] = defaultdict(list)
-    fast: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        name = item.nodeid.partition("[")[0]
-        cases[name].append(item)
-        # The files of BY_PROGRAM sample the same programs.
-        if item.path.name in BY_PROGRAM or item not in slow:
-            fast[name].append(item)
+        cases[item.nodeid.partition("[")[0]].append(item)
+    seconds = _recorded_seconds()
+    slow = {
+        item
+        for item in items
+        if seconds.get(item.nodeid, 0) >= SLOW_SECONDS * seeds.count(item) and item.path.name != BY_PROGRAM[0]
+    }
+    samples = (_beyond_the_sample(group, _sample_size(group)) for group in cases.values())
+    left_out = slow.union(*samples)
+    left_out -= _fastest_of_files(items, left_out, seconds)
     if part := slow_part():
         marked = [item for item in items if item.get_closest_marker("exhaustive")]
         _deselect(items, _outside_the_part(slow.union(marked), part))
-    samples = (_beyond_the_sample(group, _sample_size(group)) for group in fast.values())
-    for item in itertools.chain(slow, *samples):
+    for item in left_out:
         item.add_marker(pytest.mark.exhaustive)
     if limit := random_cases():
         _keep_random_cases(items, list(cases.values()), limit)
@@ -144,17 +144,18 @@ def _recorded_seconds() -> dict[str, float]:
     return json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
 
 
-def _slow_tests(items: list[pytest.Item], seconds: dict[str, float]) -> set[pytest.Item]:
-    """Return the tests that ``make check`` leaves out for their time, without the fastest of a file of such tests."""
-    files: dict[Path, list[pytest.Item]] = defaultdict(list)
+def _fastest_of_files(
+    items: list[pytest.Item], left_out: set[pytest.Item], seconds: dict[str, float]
+) -> set[pytest.Item]:
+    """Return the fastest recorded test of each file of which all tests are left out for their time or number."""
+    files: dict[Path, set[pytest.Item]] = defaultdict(set)
     for item in items:
         if not item.get_closest_marker("exhaustive"):
-            files[item.path].append(item)
-    slow = {item for item in items if seconds.get(item.nodeid, 0) >= SLOW_SECONDS * seeds.count(item)}
-    fastest = {
-        min(tests, key=lambda item: seconds[item.nodeid]) for tests in files.values() if slow >= {*tests}
-    }
-    return {item for item in slow - fastest if item.path.name != BY_PROGRAM[0]}
+            files[item.path].add(item)
+    recorded = [
+        [item for item in tests if item.nodeid in seconds] for tests in files.values() if tests <= left_out
+    ]
+    return {min(tests, key=lambda item: seconds[item.nodeid]) for tests in recorded if tests}
 
 
 def _outside_the_part(items: set[pytest.Item], part: tuple[int, int]) -> set[pytest.Item]:

@@ -139,6 +139,12 @@ def test_slow_tests_are_left_out_and_the_order_can_be_random(tmp_path: Path) -> 
 
     assert order() == list(range(8))
     assert order("-m", "not exhaustive") == [0, 1, 2, 4, 5, 6, 7]
+    slow = {f"test_some.py::test_order[{case}]": 9.5 - case for case in range(8)}
+    durations = tmp_path / "durations.json"
+    recorded = durations.read_text()
+    durations.write_text(json.dumps(slow))
+    assert order("-m", "not exhaustive") == [7], "Of a file of slow tests, the fastest runs."
+    durations.write_text(recorded)
     one, other = order("--shuffle", "1"), order("--shuffle", "2")
     assert sorted(one) == sorted(other) == list(range(8)) and one != other
     assert order("--shuffle", "1") == one
