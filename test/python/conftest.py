@@ -68,6 +68,9 @@ DURATIONS = Path(__file__).with_name("durations.json")
 #: A test that takes so long, per seed, is left to ``make check-all``: ``make check`` has five minutes on two cores.
 SLOW_SECONDS = 0.4
 
+#: The fastest test of a file runs in ``make check`` if it takes less.
+FILE_SECONDS = 4
+
 #: Files whose tests begin their parameters with the name of a program, which is imported and compiled for all of them.
 BY_PROGRAM = (
     "test_programs.py", "test_tiling_fuzz.py", "test_timeline_work.py", "test_traffic.py", "test_traffic_agreement.py",
@@ -147,13 +150,15 @@ def _recorded_seconds() -> dict[str, float]:
 def _fastest_of_files(
     items: list[pytest.Item], left_out: set[pytest.Item], seconds: dict[str, float]
 ) -> set[pytest.Item]:
-    """Return the fastest recorded test of each file of which all tests are left out for their time or number."""
+    """Return the fastest test of each file of which all tests are left out, if it takes less than ``FILE_SECONDS``."""
     files: dict[Path, set[pytest.Item]] = defaultdict(set)
     for item in items:
         if not item.get_closest_marker("exhaustive"):
             files[item.path].add(item)
     recorded = [
-        [item for item in tests if item.nodeid in seconds] for tests in files.values() if tests <= left_out
+        [item for item in tests if 0 < seconds.get(item.nodeid, 0) < FILE_SECONDS]
+        for tests in files.values()
+        if tests <= left_out
     ]
     return {min(tests, key=lambda item: seconds[item.nodeid]) for tests in recorded if tests}
 

@@ -189,7 +189,7 @@ def test_linearized_functions():
     torch.testing.assert_close(linearized("spyre"), linearized("cpu"), atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.filterwarnings("ignore::spyre_mlir.PassWarning")
+@pytest.mark.filterwarnings("ignore::spyre_mlir.PassWarning", "ignore::spyre_mlir.FallbackWarning")
 def test_derivatives_in_forward_mode():
     """PyTorch starts them from zeros that it does not store on the CPU, and gives tangents the memory of primals."""
     x = torch.tensor([[0.5, -1.0], [2.0, 1.0]])
