@@ -66,6 +66,7 @@ check-docs: $(READY) ## the tests of pages, examples, packages and browsers
 	$(PYTEST) -m documents
 
 durations: $(READY) ## run all tests and record which take long
+	rm -f test/python/durations.json
 	$(PYTEST) --record-durations
 
 check-python: $(READY)

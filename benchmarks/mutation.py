@@ -142,8 +142,8 @@ def _commands(path: str, files: int, sample: bool) -> Iterator[list[str]]:
 
 def _distance(test: str, path: str) -> tuple[int, int]:
     """Return the sort key of a test file: first names with words of the path, then files that reach few files."""
-    words = set(re.findall("[a-z0-9]+", path)) & set(re.findall("[a-z0-9]+", Path(test).stem))
-    return -len(words), len(import_graph().reached(Path(test).stem))
+    graph, name = import_graph(), Path(test).stem
+    return -len(graph.nouns(path) & graph.nouns(name)), len(graph.reached(name))
 
 
 def _first_failure(command: list[str], copy: Path) -> str:

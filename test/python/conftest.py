@@ -3,11 +3,12 @@
 
 ``pytest`` runs every test. ``make check`` runs it with ``-m "not exhaustive and not documents"``, which leaves out
 
-* of a test with more than ``CASES`` cases the others; the mark ``sampled(count)`` gives the test another number. The
-  sample has each value of each parameter, if the number allows it, and by a hash of names; tests of the files of
+* of a test with more than ``CASES`` cases the others; the mark ``sampled(count)`` gives another number. The sample has
+  each value of each parameter, if the number allows it, and by a hash of names; tests of the files of
   ``BY_PROGRAM`` take the same programs, so that one compilation serves all of them;
-* tests that took ``SLOW_SECONDS`` or more of CPU time, with each of their seeds, when ``make durations`` recorded them;
-  end-to-end cases of ``test_programs.py`` run;
+* tests that took ``SLOW_SECONDS`` or more of CPU time, with each of their seeds, when ``make durations`` recorded them,
+  or ``--record-durations`` a part of the tests; end-to-end cases of ``test_programs.py`` and the fastest test of a
+  file without others run;
 * tests with the mark ``exhaustive``;
 * tests with the mark ``documents``, of pages, examples, packages and browsers, which ``make check-docs`` runs.
 
@@ -26,7 +27,6 @@ recorded times. ``--shuffle SEED`` runs all tests in random order, ``--repeat CO
 from __future__ import annotations
 
 import gc
-import itertools
 import json
 import logging
 import os
@@ -59,11 +59,17 @@ for _name in list(os.environ):
 # Disable garbage collection during imports and collection, which create no garbage: it takes seconds.
 gc.disable()
 
+#: New objects between two garbage collections; the 700 of Python cost a tenth of the CPU time of the tests.
+COLLECTION_THRESHOLD = 20_000
+
 #: CPU seconds of the tests, and of the scopes of tests, that take ``SLOW_SECONDS``.
 DURATIONS = Path(__file__).with_name("durations.json")
 
 #: A test that takes so long, per seed, is left to ``make check-all``: ``make check`` has five minutes on two cores.
 SLOW_SECONDS = 0.4
+
+#: The fastest test of a file runs in ``make check`` if it takes less.
+FILE_SECONDS = 4
 
 #: Files whose tests begin their parameters with the name of a program, which is imported and compiled for all of them.
 BY_PROGRAM = (
@@ -84,7 +90,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--repeat", type=int, metavar="COUNT", help="run each test COUNT times, one after another"
     )
-    parser.addoption("--record-durations", action="store_true", help=f"write {DURATIONS.name}")
+    parser.addoption(
+        "--record-durations", action="store_true", help=f"update {DURATIONS.name} by the tests that run"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -106,16 +114,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         cases[item.nodeid.partition("[")[0]].append(item)
     seconds = _recorded_seconds()
-    slow = [
+    slow = {
         item
         for item in items
         if seconds.get(item.nodeid, 0) >= SLOW_SECONDS * seeds.count(item) and item.path.name != BY_PROGRAM[0]
-    ]
+    }
+    samples = (_beyond_the_sample(group, _sample_size(group)) for group in cases.values())
+    left_out = slow.union(*samples)
+    left_out -= _fastest_of_files(items, left_out, seconds)
     if part := slow_part():
         marked = [item for item in items if item.get_closest_marker("exhaustive")]
-        _deselect(items, _outside_the_part({*slow, *marked}, part))
-    samples = (_beyond_the_sample(group, _sample_size(group)) for group in cases.values())
-    for item in itertools.chain(slow, *samples):
+        _deselect(items, _outside_the_part(slow.union(marked), part))
+    for item in left_out:
         item.add_marker(pytest.mark.exhaustive)
     if limit := random_cases():
         _keep_random_cases(items, list(cases.values()), limit)
@@ -128,12 +138,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Exclude the objects of imports and of collection from the garbage collections of the tests."""
     gc.freeze()
+    gc.set_threshold(COLLECTION_THRESHOLD)
     gc.enable()
 
 
 def _recorded_seconds() -> dict[str, float]:
     """Return the recorded CPU time of tests and scopes; empty for tests of this file, whose records are elsewhere."""
     return json.loads(DURATIONS.read_text(encoding="utf-8")) if DURATIONS.exists() else {}
+
+
+def _fastest_of_files(
+    items: list[pytest.Item], left_out: set[pytest.Item], seconds: dict[str, float]
+) -> set[pytest.Item]:
+    """Return the fastest test of each file of which all tests are left out, if it takes less than ``FILE_SECONDS``."""
+    files: dict[Path, set[pytest.Item]] = defaultdict(set)
+    for item in items:
+        if not item.get_closest_marker("exhaustive"):
+            files[item.path].add(item)
+    recorded = [
+        [item for item in tests if 0 < seconds.get(item.nodeid, 0) < FILE_SECONDS]
+        for tests in files.values()
+        if tests <= left_out
+    ]
+    return {min(tests, key=lambda item: seconds[item.nodeid]) for tests in recorded if tests}
 
 
 def _outside_the_part(items: set[pytest.Item], part: tuple[int, int]) -> set[pytest.Item]:
@@ -269,9 +296,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"{count} skipped: {reason}")
     if count := config.stash.get(DESELECTED, 0):
         terminalreporter.write_line(f"{count} tests were deselected; without -m, -k and the like all run")
+    times = config.stash.get(CPU_TIME, Counter())
+    tests = {name: time for name, time in times.items() if "::" in name}
+    if tests:
+        terminalreporter.write_line(f"{sum(tests.values()):.0f} s of CPU time in tests")
     if config.getoption("record_durations"):
+        # A scope of which a part ran keeps its time.
+        scopes = {name: max(time, _recorded_seconds().get(name, 0)) for name, time in times.items()}
         seconds = {
-            name: round(time, 1) for name, time in config.stash[CPU_TIME].items() if time >= SLOW_SECONDS
+            name: round(time, 1)
+            for name, time in (_recorded_seconds() | scopes | tests).items()
+            if time >= SLOW_SECONDS
         }
         DURATIONS.write_text(json.dumps(dict(sorted(seconds.items())), indent=0) + "\n", encoding="utf-8")
 

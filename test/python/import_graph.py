@@ -41,6 +41,15 @@ def nodes(path: Path) -> list[ast.AST]:
     ]
 
 
+def _statements(text: str) -> list[ast.AST]:
+    """Return the statements of a source, nested ones too: a tenth of the nodes of its syntax tree."""
+    found: list[ast.AST] = [ast.parse(text)]
+    for node in found:
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            found += getattr(node, field, ())
+    return found
+
+
 @functools.cache
 def imports(path: Path) -> frozenset[str]:
     """The dotted names that a file imports, also inside functions and by name; ``from a import b`` is ``a.b``.
@@ -48,7 +57,9 @@ def imports(path: Path) -> frozenset[str]:
     Passes and algorithms, which registries load by their names, do not count.
     """
     names: set[str] = set()
-    for node in nodes(path):
+    text = path.read_text(encoding="utf-8")
+    # The tree of a file that loads nothing by name does not stay in memory: the garbage collector would visit it.
+    for node in nodes(path) if re.search("import_module|_MODULES", text) else _statements(text):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         if isinstance(node, ast.ImportFrom):
@@ -119,13 +130,14 @@ def passes_of(changed: Collection[str]) -> set[str]:
 
 
 def python_tests(changed: Iterable[str]) -> list[str]:
-    """The files of pytest that reach one of the changed files, whose paths are relative to the checkout."""
+    """The files of pytest that reach or name one of the changed files, whose paths are relative to the checkout."""
     paths = {ROOT / path for path in changed}
     names = {name for name, path in modules().items() if path in paths}
     # A table, a script or a style sheet belongs to the modules of its folder.
     data = {path.parent for path in paths if path.suffix != ".py" and path.is_relative_to(PACKAGE)}
     names |= {name for name, path in modules().items() if path.parent in data}
     own = {path.stem.replace("_", "-") for path in paths if path.parent == PACKAGE / "passes"}
+    named = [nouns(path.stem) for path in paths if path.is_relative_to(PACKAGE)]
     pages = any(path.suffix == ".md" or path.is_relative_to(ROOT / "examples") for path in paths)
     found = []
     for path in sorted(TESTS.glob("test_*.py")):
@@ -133,6 +145,7 @@ def python_tests(changed: Iterable[str]) -> list[str]:
         if (
             not names.isdisjoint(reached(module_of(path)))
             or own & _words(text)
+            or any(each <= nouns(path.stem) for each in named)
             or (pages and "pytest.mark.documents" in text)
         ):
             found.append(path.relative_to(ROOT).as_posix())
@@ -152,6 +165,11 @@ def lit_tests(changed: Iterable[str]) -> list[str]:
             if path in paths or (passes | tools - {"spyre-opt"}) & _words(runs):
                 found.append(path.relative_to(ROOT).as_posix())
     return found
+
+
+def nouns(text: str) -> set[str]:
+    """Return the words of a name without the s of the plural: ``test_convolution`` tests ``convolutions.py``."""
+    return {word.removesuffix("s") for word in re.findall("[a-z0-9]+", text)}
 
 
 def _words(text: str) -> set[str]:

@@ -154,6 +154,7 @@ def test_what_has_no_rule_is_refused_where_it_is() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float16])
+@pytest.mark.filterwarnings("ignore::spyre_mlir.PassWarning")
 def test_a_shift_of_real_numbers_only_moves_them(dtype: torch.dtype) -> None:
     x = torch.arange(12).reshape(3, 4).to(dtype)
     assert torch.equal(spyre_mlir.compile(torch.fft.fftshift, (x,))(x), torch.fft.fftshift(x))

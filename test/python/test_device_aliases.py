@@ -135,6 +135,12 @@ def test_every_backend_computes_on_the_device(backend: str) -> None:
     assert not x[1:].cpu().any() and x[:1].cpu().any()
 
 
+@pytest.mark.filterwarnings(
+    "ignore:A window was not provided",
+    "ignore::spyre_mlir.PassWarning",
+    "ignore::spyre_mlir.HostWorkWarning",
+    "ignore::spyre_mlir.FallbackWarning",
+)
 def test_operations_of_a_graph_with_complex_numbers_run_one_by_one() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return torch.view_as_real(torch.stft(x, 16, return_complex=True)) * 2

@@ -174,6 +174,11 @@ def test_traces_keep_tensors_of_the_device_as_constants():
     torch.testing.assert_close(traced(x + 1).cpu(), (scale * (x + 1 + scale.exp())).cpu())
 
 
+@pytest.mark.filterwarnings(
+    "ignore::spyre_mlir.PassWarning",
+    "ignore::spyre_mlir.FallbackWarning",
+    "ignore:Attempted to insert a get_attr Node",
+)
 def test_linearized_functions():
     def linearized(device: str) -> list[Tensor]:
         x = torch.linspace(-1, 1, 32).reshape(4, 8).to(device)
@@ -184,6 +189,7 @@ def test_linearized_functions():
     torch.testing.assert_close(linearized("spyre"), linearized("cpu"), atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore::spyre_mlir.PassWarning", "ignore::spyre_mlir.FallbackWarning")
 def test_derivatives_in_forward_mode():
     """PyTorch starts them from zeros that it does not store on the CPU, and gives tangents the memory of primals."""
     x = torch.tensor([[0.5, -1.0], [2.0, 1.0]])

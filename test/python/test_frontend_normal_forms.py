@@ -125,6 +125,7 @@ def test_a_calculation_with_such_a_number_is_refused():
         spyre_mlir.compile(lambda x: x.sum().item() * 2, (half(9),))
 
 
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_a_constant_result_beside_work_of_the_host():
     check(lambda x, y: (x.clone().zero_(), y.cumsum(0)), half(8, 64), half(8, 64))
 

@@ -135,6 +135,7 @@ func.func @main(%x: tensor<{c}x{a}x{t}>, %y: tensor<{b}x{t}>) -> tensor<{a}x{b}x
 
 
 @pytest.mark.parametrize("seed", range(24))
+@pytest.mark.filterwarnings("ignore::spyre_mlir.PassWarning")
 def test_random_linalg_is_exact(seed):
     """A transposed operand, a broadcast and a reduction over random sizes, fp16 and fp32, without torch."""
     rng = random.Random(seed)

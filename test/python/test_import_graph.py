@@ -14,11 +14,13 @@ from import_graph import TESTS, lit_tests, module_of, modules, python_tests, rea
         ("spyre_mlir/scratchpad/solvers.py", "test_scratchpad_cp_sat.py", "test_layout_picture.py"),
         ("spyre_mlir/passes/auto_tiling.py", "test_tiling_examples.py", "test_layout_picture.py"),
         ("spyre_mlir/target/spyre.toml", "test_cost.py", "test_selection.py"),
+        ("spyre_mlir/frontend/convolutions.py", "test_convolution.py", "test_layout_picture.py"),
         ("test/python/layout_graphs.py", "test_layout_choice.py", "test_layout_picture.py"),
         ("test/python/test_cost.py", "test_cost.py", "test_layout_picture.py"),
         ("docs/design.md", "test_readme.py", "test_layout_picture.py"),
     ],
 )
+@pytest.mark.sampled(7)
 def test_tests_that_reach_a_file(changed: str, test: str, other: str) -> None:
     names = {name.removeprefix("test/python/") for name in python_tests([changed])}
     assert test in names and other not in names

@@ -53,6 +53,7 @@ def in_double(text: str) -> str:
 
 @pytest.mark.sampled(24)
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_the_numbers_are_those_of_upstream(name: str):
     """On positive numbers, of which all operations have a finite result."""
     if name in REFUSED:

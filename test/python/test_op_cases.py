@@ -30,6 +30,7 @@ def written() -> dict[str, Outcome]:
 
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", QUICK)
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_a_program_runs_where_the_page_says_with_the_numbers_of_pytorch(name):
     found = outcome(name)
     assert found.where == written()[name].where

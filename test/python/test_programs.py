@@ -214,6 +214,7 @@ def test_strict_precision(name):
 
 
 @pytest.mark.parametrize("name", DL16)
+@pytest.mark.filterwarnings("ignore::spyre_mlir.RangeWarning")
 def test_bit_true_dl16(name):
     """DL16 has one bit less than fp16 and rounds the inputs too: four times the bound of fp16."""
     model, inputs, _ = imported(name)

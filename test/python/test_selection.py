@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -138,12 +139,29 @@ def test_slow_tests_are_left_out_and_the_order_can_be_random(tmp_path: Path) -> 
 
     assert order() == list(range(8))
     assert order("-m", "not exhaustive") == [0, 1, 2, 4, 5, 6, 7]
+    slow = {f"test_some.py::test_order[{case}]": 9.5 - case for case in range(8)}
+    durations = tmp_path / "durations.json"
+    recorded = durations.read_text()
+    durations.write_text(json.dumps(slow))
+    assert order("-m", "not exhaustive") == [7], "Of a file of slow tests, the fastest runs."
+    durations.write_text(recorded)
     one, other = order("--shuffle", "1"), order("--shuffle", "2")
     assert sorted(one) == sorted(other) == list(range(8)) and one != other
     assert order("--shuffle", "1") == one
     # Of the slow test, one of three parts has it; the others run in each part.
     parts = [order(part=f"{number}/3") for number in (16, 17, 18)]
     assert sorted(map(len, parts)) == [7, 7, 8] and all({*part, 3} == set(range(8)) for part in parts)
+
+
+def test_durations_of_tests_that_do_not_run_stay(tmp_path: Path) -> None:
+    """A test that became fast loses its record; the file keeps the time of all its tests."""
+    checkout(tmp_path, ORDERED)
+    others = {"test_other.py::test_x": 3.0, "test_some.py": 2.0, "test_some.py::test_order[4]": 1.5}
+    durations = tmp_path / "durations.json"
+    durations.write_text(json.dumps({**others, "test_some.py::test_order[3]": 1.5}))
+    command = [sys.executable, "-m", "pytest", "-q", "--record-durations", "test_some.py::test_order[3]"]
+    subprocess.run(command, cwd=tmp_path, env=without_limits(), capture_output=True, check=True)
+    assert json.loads(durations.read_text()) == others
 
 
 def test_a_program_is_the_sample_of_all_its_tests() -> None:

@@ -111,6 +111,7 @@ CHOICES = {
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.filterwarnings("ignore::spyre_mlir.HostWorkWarning")
 def test_choices_and_extremes_from_pytorch(name, dtype):
     """A guard by a comparison removes NaN, and extremes keep it."""
     a, b = torch.from_numpy(FIRST).to(dtype), torch.from_numpy(SECOND).to(dtype)

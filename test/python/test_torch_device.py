@@ -389,6 +389,7 @@ def test_results_are_written_into_lists_of_tensors_and_into_ranks():
             torch.testing.assert_close(made.cpu(), expected)
 
 
+@pytest.mark.filterwarnings("ignore::spyre_mlir.FallbackWarning")
 def test_tensors_with_more_dims_than_a_program_supports_run_on_the_host(monkeypatch):
     # An operation warns once in a process.
     monkeypatch.setattr(host_operations, "reasons", {})
@@ -404,6 +405,7 @@ def test_tensors_with_more_dims_than_a_program_supports_run_on_the_host(monkeypa
 
 
 @pytest.mark.parametrize("shapes", [[(), ()], [(2, 3), (2,)], [(2, 3), ()]])
+@pytest.mark.filterwarnings("ignore::spyre_mlir.FallbackWarning")
 def test_a_wrong_concatenation_raises_the_error_of_pytorch(shapes: list[tuple[int, ...]]):
     with pytest.raises(RuntimeError, match="dimension"):
         torch.cat([torch.zeros(shape, device="spyre") for shape in shapes])
@@ -411,6 +413,7 @@ def test_a_wrong_concatenation_raises_the_error_of_pytorch(shapes: list[tuple[in
 
 @pytest.mark.parametrize("name", ["index_add", "index_add_", "index_reduce"])
 @pytest.mark.parametrize("sizes", [(2,), (2, 1), (2, 3)])
+@pytest.mark.filterwarnings("ignore::spyre_mlir.FallbackWarning")
 def test_a_source_of_other_slices_is_an_error(name: str, sizes: tuple[int, ...]):
     """The meta function of PyTorch accepts the source, and its CPU kernel rejects the source."""
     reduction = ("amax",) if "reduce" in name else ()
