@@ -155,7 +155,7 @@ def _concatenation(applied: Application) -> tuple[tuple[int, ...], int, tuple[in
 
 
 def _rolls(applied: Application) -> bool:
-    """Return whether a concatenation joins all but one position of a tensor and one position, to a tensor of its shape."""
+    """Return whether a concatenation joins all but one position of a tensor, and one position."""
     if applied.operation is not _CAT or (concatenation := _concatenation(applied)) is None:
         return False
     shape, dim, joined = concatenation
