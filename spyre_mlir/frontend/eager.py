@@ -124,6 +124,7 @@ def _run_anywhere(operation: Any, arguments: Sequence[Any], named: dict[str, Any
 def run(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> Any:
     """Run one PyTorch operation, an ``OpOverload``; the tensors among the arguments are ``DeviceTensor``."""
     applied = operations.Application.of(operation, arguments, named)
+    growing.observe(applied)
     leaves, results = execute(applied, programs, compile_model)
     return results.tree.unflatten(leaves)
 

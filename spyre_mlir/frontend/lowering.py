@@ -116,12 +116,12 @@ _GREATER, _LESSER = (2, 3, 9, 10), (4, 5, 11, 12)
 
 
 def operations(operation: ir.Operation) -> Iterator[ir.Operation]:
-    """Operations nested in ``operation``, outermost first."""
+    """Operations nested in ``operation``; each follows the operations of its regions, so it may be erased."""
     for region in operation.regions:
         for block in region.blocks:
             for inner in block.operations:
-                yield inner.operation
                 yield from operations(inner.operation)
+                yield inner.operation
 
 
 def clean(module: ir.Module) -> None:

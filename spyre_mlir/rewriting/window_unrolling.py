@@ -468,11 +468,12 @@ def native_windows(windowed: Windowed) -> NativeWindows | None:
         dim, count = windowed.indices.index(window), windowed.extents[window.output]
         steps = (window.stride, window.dilation, pad.before[dim], shape_of(pad.value)[dim])
         sliding = Sliding(windowed.extents[window.kernel], *steps)
-        # A strided slice cannot have padding. Other forms handle a single position, and a window only of padding.
+        # A strided slice cannot have padding. Other forms handle a single position, a source of one element, which
+        # layouts omit, and a window only of padding.
         if window not in windows:
             if sliding.is_padded(count):
                 return None
-        elif count == 1 or sliding.has_empty(count):
+        elif count == 1 or steps[-1] == 1 or sliding.has_empty(count):
             return None
     return NativeWindows(windowed, opcode, pad)
 

@@ -106,6 +106,7 @@ class Memory:
 
     def shadow_of(self, begin: int, end: int) -> NDArray[np.uint8]:
         """Return the shadow of the whole memory; the stick tags from ``begin`` to ``end`` move into the shadow."""
+        self.require_writers()
         unit = self.stick_bytes
         first, last = begin // unit, -(-end // unit)
         tags = self.stick_tags[first:last]
@@ -145,6 +146,11 @@ class Memory:
     def forget_writers(self) -> None:
         """Free the shadow and the stick tags, which are not read any more."""
         self._shadow, self.stick_tags = np.zeros(0, np.uint8), np.zeros(0, np.uint32)
+
+    def require_writers(self) -> None:
+        """Raise ``SimulationError`` after ``forget_writers``: numpy would not check views of an empty array."""
+        if self.data.size and not self.stick_tags.size:
+            raise SimulationError("prepared-run", "only an ordinary run knows the writers of this memory.")
 
     def own(self) -> None:
         """Make the bytes writable; the bytes of a mapped file are copied first."""
@@ -439,6 +445,7 @@ class CoreViews:
     def _sticks(self) -> Iterator[NDArray[np.uint32]]:
         """Yield views of the tags of the sticks of the window."""
         memory, window = self._memory, self._window
+        memory.require_writers()
         unit, bytes_ = memory.stick_bytes, memory.stick_tags.itemsize
         strides = [stride // unit * bytes_ for stride in window.stride_of_sticks]
         for cores, first, step in self._runs:

@@ -31,17 +31,12 @@ _IMAGE: dict[str, Any] = {
 
 @dataclass
 class DeviceModel:
-    """A model with the inputs of its forward by name; it generates tokens from ``prompt``, if that is not empty.
-
-    ``compiling_steps`` is the number of steps of ``generate`` with a dynamic cache that compile programs. A cache of a
-    sliding window has other views in its third step.
-    """
+    """A model with the inputs of its forward by name; it generates tokens from ``prompt``, if that is not empty."""
 
     model: nn.Module
     inputs: dict[str, Tensor]
     prompt: str = ""
     caches: tuple[str, ...] = ("dynamic", "static")
-    compiling_steps: int = 2
 
 
 def _ids(length: int = 6) -> Tensor:
@@ -50,8 +45,7 @@ def _ids(length: int = 6) -> Tensor:
 
 def _decoder(name: str, sizes: Mapping[str, Any] = _SIZES, **more: Any) -> DeviceModel:
     model = getattr(T, f"{name}ForCausalLM")(getattr(T, f"{name}Config")(**{**sizes, **more}))
-    steps = 3 if "sliding_window" in more else 2
-    return DeviceModel(model, {"input_ids": _ids()}, "input_ids", compiling_steps=steps)
+    return DeviceModel(model, {"input_ids": _ids()}, "input_ids")
 
 
 def _t5() -> DeviceModel:

@@ -181,6 +181,53 @@ def test_a_longer_prompt_has_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert names == ["aten.mul.Tensor"] * 2
 
 
+class _Decoder(torch.nn.Module):
+    """A cache of keys that grows by a position, or that has a window of them."""
+
+    def __init__(self, window: int = 0) -> None:
+        super().__init__()
+        self.window = window
+
+    def forward(self, cache: torch.Tensor) -> torch.Tensor:
+        keys = cache[:, 1 - self.window :] if self.window else cache
+        joined = torch.cat([keys, cache[:, -1:] * 0.5], 1)
+        joined @ joined.mT
+        return joined
+
+
+def compilations(model: torch.nn.Module, prompt: int, steps: int = 5) -> list[int]:
+    """Return the number of compiled programs in each step of a model, and compare the results with the CPU."""
+    cache = torch.ones(1, prompt, 8, dtype=torch.float16)
+    on_device, counts = torch.cat([cache.to("spyre")[:, :1], cache.to("spyre")[:, 1:]], 1), []
+    for _ in range(steps):
+        with listening(programs := Programs()):
+            on_device, cache = model(on_device), model(cache)
+        counts.append(len(programs.names))
+        torch.testing.assert_close(on_device.cpu(), cache)
+    return counts
+
+
+@pytest.mark.filterwarnings("ignore::spyre_mlir.FallbackWarning")
+def test_sizes_grow_for_one_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another model has programs for its prompt, whose size the cache of the first model had."""
+    monkeypatch.setattr(eager, "growing", GrowingSizes())
+    monkeypatch.setattr(eager, "programs", OrderedDict())
+    for prompt in (3, 6):
+        counts = compilations(_Decoder(), prompt)
+        assert counts[0] >= 2 and not any(counts[2:]), counts
+
+
+@pytest.mark.filterwarnings("ignore::spyre_mlir.FallbackWarning")
+def test_a_window_of_a_cache_is_compiled_for_the_prompt_and_the_window(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(eager, "growing", GrowingSizes())
+    monkeypatch.setattr(eager, "programs", OrderedDict())
+    for prompt in (6, 9):
+        counts = compilations(_Decoder(4), prompt)
+        assert counts[0] and not any(counts[2:]), counts
+
+
 def test_layers_that_join_features_have_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A size that grows by several positions is not a cache of a decoder."""
     monkeypatch.setattr(eager, "growing", GrowingSizes())

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 import spyre_mlir
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.exported import export_graph
+from spyre_mlir.frontend.lowering import operations
 from spyre_mlir.simulator.run_outcome import SimulationError
 
 aten = torch.ops.aten
@@ -171,3 +172,11 @@ def test_negative_indices_count_from_the_end_where_pytorch_takes_them() -> None:
     ):
         with pytest.raises((CompileError, SimulationError), match="index -2"):
             spyre_mlir.compile(form, (x, index + 3, rows))(x, torch.tensor([2, 3]), rows)
+
+
+def test_an_operation_follows_the_operations_of_its_regions():
+    """The cleaning erases operations during its walk: it would read operations of an erased region after it."""
+    program = spyre_mlir.compile(lambda x: torch.full_like(x, 3.0) * x.sum(), (half(4),))
+    walked = list(operations(program.module.operation))
+    for place, operation in enumerate(walked):
+        assert not any(operation == inner.parent for inner in walked[place:])

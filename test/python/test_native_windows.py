@@ -160,6 +160,23 @@ def test_random_windows_are_exact(seed):
     check_exact(*whole_numbers(model, *shape, seed=seed), sencores=rng.choice((1, 4, 7, 32)))
 
 
+ONE_ROW = {
+    "conv2d": (nn.Conv2d(64, 130, 3, padding=2), (1, 64, 1, 6)),
+    "depthwise": (nn.Conv2d(64, 64, 3, 2, 2, groups=64), (2, 64, 7, 1)),
+    "max_pool2d": (nn.MaxPool2d(5, 1, 2), (1, 64, 1, 9)),
+    "conv_transpose2d": (nn.ConvTranspose2d(3, 3, 3, 2, groups=3), (1, 3, 1, 2)),
+    "conv_transpose1d": (nn.ConvTranspose1d(4, 2, 3, 2), (1, 4, 1)),
+    "one pixel": (nn.ConvTranspose2d(64, 2, 3, 2), (1, 64, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", ONE_ROW)
+def test_windows_along_a_dim_of_one_element_are_exact(name):
+    """The padding of the source has the other elements of the windows."""
+    model, shape = ONE_ROW[name]
+    check_exact(*whole_numbers(model, *shape), sencores=4)
+
+
 def test_means_in_f32_are_sums_of_16_bits():
     """The importer adds up in f32; the device does that by itself, of any padding."""
     for model in (nn.AvgPool2d(3, 2, 1), nn.AvgPool2d(3, 1, 1, count_include_pad=False)):

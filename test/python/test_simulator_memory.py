@@ -145,3 +145,14 @@ def test_an_image_is_not_copied():
 def test_a_transfer_that_goes_to_all_bytes_needs_no_fill(sticks, expected):
     x = add_bundle().manifest.arguments[0]
     assert fills_all(replace(x, bytes=x.bytes + 128 * sticks)) is expected
+
+
+@pytest.mark.parametrize("window", [WHOLE, SPARSE])
+def test_tags_that_a_prepared_run_does_not_have_are_not_read(window):
+    """A prepared run that takes another way, for other numbers, ends; an ordinary run follows."""
+    memory = Memory(512, 128)
+    memory.forget_writers()
+    read = views(memory, window, 0)
+    for access in (read.tags, lambda: read.are_written_by((HOST,)), lambda: read.write_tag(HOST)):
+        with pytest.raises(SimulationError, match="writers of this memory"):
+            access()
