@@ -26,6 +26,7 @@ from spyre_mlir.division_search.work_division import (
     cheapest_on_chip,
     cheapest_splits,
     cheapest_uneven,
+    is_fast_whole,
 )
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
@@ -101,10 +102,14 @@ def division_candidates(
 ) -> list[tuple[DivisionCandidate, ...]]:
     """Return the candidates of each operation: its division, other good ones, then ones that match its neighbours.
 
-    Divisions that keep dims with subviews whole come before the matching ones. At most ``limit`` per operation, half of
-    them for the neighbours, on the largest number of cores of any operation.
+    Divisions on one core and divisions that keep dims with subviews whole come before the matching ones. At most
+    ``limit`` per operation, half of them for the neighbours, on the largest number of cores of any operation.
     """
     lists = _CandidateLists(ops, limit)
+    # Small operations may take less time on one core, which needs no copies to other cores.
+    if all(is_fast_whole(op.opcode, op.space, op.division.splits) for op in ops):
+        for index, op in enumerate(ops):
+            lists.add(index, ((1,) * len(op.space.sizes), tuple(range(len(op.space.sizes)))))
     for buffer in buffers:
         if buffer.in_parts:
             lists.share_whole_dims(buffer)
@@ -216,7 +221,7 @@ class _CandidateLists:
             for step, split in shared.items():
                 splits[dim_of_step[step]] = split
             order = dict.fromkeys([*(dim_of_step[step] for step in shared), *range(len(splits))])
-            self._add(index, (tuple(splits), tuple(order)))
+            self.add(index, (tuple(splits), tuple(order)))
 
     def match_views(self, buffer: SharedBuffer) -> None:
         """Give each access of a buffer the views of other accesses of the buffer with the same first element.
@@ -240,12 +245,12 @@ class _CandidateLists:
                 if mapping is None and buffer.in_parts:
                     mapping = same_slices(space, operand, *source)
                 if mapping is not None:
-                    self._add(index, mapping)
+                    self.add(index, mapping)
 
     def _is_open(self, index: int) -> bool:
         return not self.ops[index].fixed and len(self.candidates[index]) < self.limit
 
-    def _add(self, index: int, mapping: Mapping) -> None:
+    def add(self, index: int, mapping: Mapping) -> None:
         """Add the candidate of a mapping to the candidates of an operation, if it is legal and new."""
         op = self.ops[index]
         blocked = tuple((dim, op.division.splits[dim]) for dim in sorted(op.blocked))

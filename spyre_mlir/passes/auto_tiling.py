@@ -135,7 +135,7 @@ class AutoTiling(EvaluatingPass):
             index = self._choice(
                 TilingProblem(
                     "span", generic.opcode, tuple(generic.extents), 0, 0, candidates,
-                    costs.ns, lambda _: None, lambda _: True,
+                    costs.ns, lambda _: None, lambda _: True, costs.ns,
                 )
             )  # fmt: skip
             if index is not None:
@@ -185,7 +185,7 @@ class AutoTiling(EvaluatingPass):
         number = self._choice(
             TilingProblem(
                 "lx", generic.opcode, tuple(generic.extents), live, lx_bytes, candidates,
-                choice.tiled.ns, choice.untiled.ns, choice.pays,
+                choice.tiled.ns, choice.untiled.ns, choice.pays, choice.together_ns,
             )
         )  # fmt: skip
         attempts = "; ".join(dict.fromkeys(choice.attempts))
@@ -260,6 +260,13 @@ class _RunChoice:
         self.chosen = number
         for result, loops in self.tiling(number).items():
             maker_of(result).attributes[TILING] = tiling_attr(loops)
+
+    def together_ns(self, number: int) -> float | None:
+        """Return the nanoseconds of the runs of all candidates together, with the tiles of one of them."""
+        found = {self.ops.index(tiled_op) for run, _, _ in self.candidates for tiled_op in run}
+        whole = [each.op for each in self.ops[min(found) : max(found) + 1]]
+        price = self.evaluator.cost(group_module(whole, self.tiling(number)))
+        return None if price is None else price.nanoseconds
 
     def alternatives(self) -> Iterator[int]:
         """Yield the other candidates for the chosen run that also save time alone."""
