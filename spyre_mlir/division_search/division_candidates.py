@@ -102,14 +102,10 @@ def division_candidates(
 ) -> list[tuple[DivisionCandidate, ...]]:
     """Return the candidates of each operation: its division, other good ones, then ones that match its neighbours.
 
-    Divisions on one core and divisions that keep dims with subviews whole come before the matching ones. At most
-    ``limit`` per operation, half of them for the neighbours, on the largest number of cores of any operation.
+    Divisions that keep dims with subviews whole come before the matching ones, divisions on one core after them. At
+    most ``limit`` per operation, half of them for the neighbours, on the largest number of cores of any operation.
     """
     lists = _CandidateLists(ops, limit)
-    # Small operations may take less time on one core, which needs no copies to other cores.
-    if all(is_fast_whole(op.opcode, op.space, op.division.splits) for op in ops):
-        for index, op in enumerate(ops):
-            lists.add(index, ((1,) * len(op.space.sizes), tuple(range(len(op.space.sizes)))))
     for buffer in buffers:
         if buffer.in_parts:
             lists.share_whole_dims(buffer)
@@ -117,6 +113,10 @@ def division_candidates(
     for sweep in (buffers, buffers[::-1], buffers):
         for buffer in sweep:
             lists.match_views(buffer)
+    # Small operations may take less time on one core, which needs no copies to other cores.
+    if all(is_fast_whole(op.opcode, op.space, op.division.splits) for op in ops):
+        for index, op in enumerate(ops):
+            lists.add(index, ((1,) * len(op.space.sizes), tuple(range(len(op.space.sizes)))))
     return [tuple(candidates) for candidates in lists.candidates]
 
 
@@ -346,8 +346,8 @@ class Placements:
             for each in self.options
         ]
         resident, moved, in_hbm, relayout = zip(*rows, strict=True)
-        indices = (np.array([index[view] for view in views]) for views in (resident, moved))
-        return *indices, np.array(in_hbm), np.array(relayout)
+        first, second = (np.array([index[view] for view in views]) for views in (resident, moved))
+        return first, second, np.array(in_hbm), np.array(relayout)
 
 
 @dataclass(frozen=True)

@@ -498,8 +498,10 @@ class JointPlanning(EvaluatingPass):
 
 def _time_to_beat(attempts: Sequence[_Attempt], unplanned: ProgramCost | None) -> float:
     """Return the nanoseconds of the fastest attempt that is a gain; infinity without one."""
-    costs = (cost for _, cost in attempts if cost is not None and unplanned is not None)
-    return min((cost.nanoseconds for cost in costs if cost.is_better_than(unplanned)), default=math.inf)
+    if unplanned is None:
+        return math.inf
+    costs = (cost for _, cost in attempts if cost is not None and cost.is_better_than(unplanned))
+    return min((cost.nanoseconds for cost in costs), default=math.inf)
 
 
 def _has_equal_changes(joint: JointDivision, other: JointDivision) -> bool:
