@@ -8,7 +8,7 @@ import operator
 from collections.abc import Iterable, Sequence
 
 from spyre_mlir.division.cores import Division, core_order
-from spyre_mlir.division.ownership import CoreRegion, CoreView, core_view, same_owners, subview_mismatch
+from spyre_mlir.division.ownership import CoreRegion, CoreView, core_view, is_accessible, same_owners
 from spyre_mlir.division.slices import filled
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import BufferView, ViewError
@@ -39,7 +39,7 @@ def matching_division(space: Space, operand: int, view: CoreView, in_parts: bool
     if mapped_view is None:
         return None
     pairs = ((mapped_view, view), (view, mapped_view)) if in_parts else ()
-    is_part = any(subview_mismatch(whole, part) is None for whole, part in pairs)
+    is_part = any(is_accessible(whole, part) for whole, part in pairs)
     return mapping if same_owners(mapped_view, view) or is_part else None
 
 

@@ -360,11 +360,16 @@ def subview_mismatch(resident: CoreView, accessed: CoreView, *, writes: bool = F
     return _for_views(_subview_mismatch(resident, accessed, writes), resident, accessed)
 
 
-@functools.lru_cache(maxsize=1 << 13)
+def is_accessible(resident: CoreView, accessed: CoreView, *, writes: bool = False) -> bool:
+    """Return whether ``subview_mismatch`` returns None."""
+    return _subview_mismatch(resident, accessed, writes) is None
+
+
+@functools.lru_cache(maxsize=1 << 14)
 def _subview_mismatch(resident: CoreView, accessed: CoreView, writes: bool) -> Mismatch | None:
     """Return what ``subview_mismatch`` returns, for views that are compared by their regions alone."""
     # In most cases an operation accesses the whole region.
-    reason = mismatch(resident, accessed)
+    reason = _mismatch(resident, accessed)
     if reason is None:
         return None
     subview = _located(resident, accessed)

@@ -9,12 +9,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from spyre_mlir.cost.cost_model import operation_cost
 from spyre_mlir.cost.of_space import operation_work
 from spyre_mlir.cost.ring_traffic import relayout_ns
 from spyre_mlir.division.cores import Division, core_order
 from spyre_mlir.division.matching import Mapping, matching_division, same_slices, view_of
-from spyre_mlir.division.ownership import CoreView, local_bytes, mismatch, subview_mismatch
+from spyre_mlir.division.ownership import CoreView, is_accessible, local_bytes, mismatch
 from spyre_mlir.division.relayout import copy_division, held_view, relayout, ring_division
 from spyre_mlir.division.slices import divisors, filled, shares_of, work_distribution
 from spyre_mlir.division.spans import out_of_reach
@@ -23,6 +26,7 @@ from spyre_mlir.division_search.work_division import (
     cheapest_on_chip,
     cheapest_splits,
     cheapest_uneven,
+    is_fast_whole,
 )
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
@@ -98,8 +102,8 @@ def division_candidates(
 ) -> list[tuple[DivisionCandidate, ...]]:
     """Return the candidates of each operation: its division, other good ones, then ones that match its neighbours.
 
-    Divisions that keep dims with subviews whole come before the matching ones. At most ``limit`` per operation, half of
-    them for the neighbours, on the largest number of cores of any operation.
+    Divisions that keep dims with subviews whole come before the matching ones, divisions on one core after them. At
+    most ``limit`` per operation, half of them for the neighbours, on the largest number of cores of any operation.
     """
     lists = _CandidateLists(ops, limit)
     for buffer in buffers:
@@ -109,6 +113,10 @@ def division_candidates(
     for sweep in (buffers, buffers[::-1], buffers):
         for buffer in sweep:
             lists.match_views(buffer)
+    # Small operations may take less time on one core, which needs no copies to other cores.
+    if all(is_fast_whole(op.opcode, op.space, op.division.splits) for op in ops):
+        for index, op in enumerate(ops):
+            lists.add(index, ((1,) * len(op.space.sizes), tuple(range(len(op.space.sizes)))))
     return [tuple(candidates) for candidates in lists.candidates]
 
 
@@ -213,7 +221,7 @@ class _CandidateLists:
             for step, split in shared.items():
                 splits[dim_of_step[step]] = split
             order = dict.fromkeys([*(dim_of_step[step] for step in shared), *range(len(splits))])
-            self._add(index, (tuple(splits), tuple(order)))
+            self.add(index, (tuple(splits), tuple(order)))
 
     def match_views(self, buffer: SharedBuffer) -> None:
         """Give each access of a buffer the views of other accesses of the buffer with the same first element.
@@ -237,12 +245,12 @@ class _CandidateLists:
                 if mapping is None and buffer.in_parts:
                     mapping = same_slices(space, operand, *source)
                 if mapping is not None:
-                    self._add(index, mapping)
+                    self.add(index, mapping)
 
     def _is_open(self, index: int) -> bool:
         return not self.ops[index].fixed and len(self.candidates[index]) < self.limit
 
-    def _add(self, index: int, mapping: Mapping) -> None:
+    def add(self, index: int, mapping: Mapping) -> None:
         """Add the candidate of a mapping to the candidates of an operation, if it is legal and new."""
         op = self.ops[index]
         blocked = tuple((dim, op.division.splits[dim]) for dim in sorted(op.blocked))
@@ -303,20 +311,43 @@ class BufferPlacement:
         """Return whether cores can read this view on chip."""
         return is_resident(self.view, view) or is_resident(self.relayout_view, view)
 
-    def accepts_writer(self, view: CoreView | None) -> bool:
-        """Return whether cores that write this view, of all or a part of the buffer, can write it on chip."""
-        if view is None or view == self.view:
-            return view is not None
-        return subview_mismatch(self.view, view, writes=True) is None
-
     def needs_relayout(self, view: CoreView | None) -> bool:
         """Return whether cores can read this view only after the relayout."""
         return is_resident(self.relayout_view, view) and not is_resident(self.view, view)
 
 
-def is_resident(resident: CoreView | None, view: CoreView | None) -> bool:
-    """Return whether cores that hold the view ``resident`` of a buffer on chip can read ``view`` there."""
-    return resident is not None and view is not None and subview_mismatch(resident, view) is None
+def is_resident(resident: CoreView | None, view: CoreView | None, *, writes: bool = False) -> bool:
+    """Return whether cores that hold the view ``resident`` of a buffer on chip can read or write ``view`` there."""
+    return resident is not None and view is not None and is_accessible(resident, view, writes=writes)
+
+
+@dataclass(frozen=True)
+class Placements:
+    """The placements of a buffer, None (device memory) first; equal buffers of a program share one object."""
+
+    options: tuple[BufferPlacement | None, ...]
+
+    __hash__ = hash_once
+
+    @functools.cached_property
+    def views(self) -> tuple[CoreView | None, ...]:
+        """The different views of all placements, and None."""
+        in_lx = [option for option in self.options if option is not None]
+        return tuple(
+            dict.fromkeys((None, *(view for each in in_lx for view in (each.view, each.relayout_view))))
+        )
+
+    @functools.cached_property
+    def columns(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_], NDArray[np.float64]]:
+        """For each placement: the indices of its two views in ``views``, ``in_hbm`` and ``relayout_ns``."""
+        index, memory = {view: number for number, view in enumerate(self.views)}, (None, None, True, 0.0)
+        rows = [
+            memory if each is None else (each.view, each.relayout_view, each.in_hbm, each.relayout_ns)
+            for each in self.options
+        ]
+        resident, moved, in_hbm, relayout = zip(*rows, strict=True)
+        first, second = (np.array([index[view] for view in views]) for views in (resident, moved))
+        return first, second, np.array(in_hbm), np.array(relayout)
 
 
 @dataclass(frozen=True)
@@ -350,9 +381,9 @@ class BufferAccess:
             return written_view(self.op, candidate)
         return read_view(self.op, self.operand, candidate)
 
-    def fitting(self, capacity: int, limit: int | None = None) -> Iterator[CoreView]:
+    def fitting(self, capacity: int) -> Iterator[CoreView]:
         """Yield the views that fit in ``capacity`` bytes of LX."""
-        for candidate in self.candidates[:limit]:
+        for candidate in self.candidates:
             view = self.view(candidate)
             if view is not None and local_bytes(self.op.space, self.operand, candidate.division) <= capacity:
                 yield view
@@ -361,15 +392,15 @@ class BufferAccess:
 @functools.lru_cache(maxsize=1 << 12)
 def placements_of(
     accesses: tuple[BufferAccess, ...], buffer: BufferSource, capacity: int, relayouts: bool
-) -> tuple[BufferPlacement | None, ...]:
-    """Return the placements of a buffer, device memory first; ``capacity`` is the size of LX in bytes.
+) -> Placements:
+    """Return the placements of a buffer; ``capacity`` is the size of LX in bytes.
 
     In LX the buffer has a view of its holder (its writer, if one operation makes it), or of any reader if it comes from
-    the host; then also views that the ring can produce. Equal buffers of a program get the same tuple object.
+    the host; then also views that the ring can produce.
     """
     if buffer.from_host:
         views = dict.fromkeys(view for access in accesses for view in access.fitting(capacity))
-        return (None, *(placement for view in views for placement in _with_clone(buffer, view)))
+        return Placements((None, *(placement for view in views for placement in _with_clone(buffer, view))))
     written = list(dict.fromkeys(accesses[buffer.holder].fitting(capacity)))
     # Only on chip, or with a copy in device memory if the host or other readers need it.
     by_writer = {view: [] if buffer.result else [BufferPlacement(view, in_hbm=False)] for view in written}
@@ -386,13 +417,15 @@ def placements_of(
                     own[view] = None
             requested |= own
         # Relayouts come last: the comparison without relayouts cuts the list before the first of them.
-        sources = written[:_RELAYOUT_VIEWS]
-        for source, target, nanoseconds in _relayouts(buffer.space, sources, list(requested)):
-            placements += [
-                replace(placement, relayout_view=target, relayout_ns=nanoseconds)
-                for placement in by_writer[source]
-            ]
-    return (None, *placements)
+        for target in requested:
+            for source in written[:_RELAYOUT_VIEWS]:
+                nanoseconds = _relayout_ns(buffer.space, source, target)
+                if nanoseconds is not None:
+                    placements += [
+                        BufferPlacement(source, placement.in_hbm, placement.copy_ns, target, nanoseconds)
+                        for placement in by_writer[source]
+                    ]
+    return Placements((None, *placements))
 
 
 def _requested_view(
@@ -426,17 +459,18 @@ def _with_clone(buffer: BufferSource, view: CoreView) -> list[BufferPlacement]:
     return [BufferPlacement(view, in_hbm=True, copy_ns=operation_cost(clone).total_ns)]
 
 
-def _relayouts(
-    space: Space, written: Sequence[CoreView], requested: Sequence[CoreView]
-) -> Iterator[tuple[CoreView, CoreView, float]]:
-    """Yield (source view, target view, nanoseconds) of each relayout that the ring can do."""
-    for target in requested:
-        copy = ring_division(space, target)
-        if copy is None:
-            continue
-        whole = replace(space, halos=copy.halos).repeated(copy.copies)
-        # A view that matches needs no relayout.
-        for source in written:
-            transfer = None if mismatch(source, target) is None else relayout(whole, source, copy.division)
-            if transfer is not None:
-                yield source, target, relayout_ns(transfer)
+@functools.lru_cache(maxsize=1 << 14)
+def _relayout_ns(space: Space, source: CoreView, target: CoreView) -> float | None:
+    """Return the nanoseconds of a relayout; None if the ring cannot do it, or if the views match without it."""
+    copy = _ring_copy(space, target)
+    if copy is None or mismatch(source, target) is None:
+        return None
+    transfer = relayout(copy[0], source, copy[1])
+    return None if transfer is None else relayout_ns(transfer)
+
+
+@functools.lru_cache(maxsize=1 << 13)
+def _ring_copy(space: Space, target: CoreView) -> tuple[Space, Division] | None:
+    """Return the iteration space and the division of a copy over the ring that results in a view."""
+    copy = ring_division(space, target)
+    return None if copy is None else (replace(space, halos=copy.halos).repeated(copy.copies), copy.division)

@@ -161,8 +161,11 @@ class JointDivider(Algorithm):
             problem: The operations and buffers of a function.
         """
 
-    def solve(self, problem: JointProblem) -> tuple[tuple[int, ...], float]:
-        """Return the checked answer, and a lower bound in nanoseconds of every choice."""
+    def solve(self, problem: JointProblem, limit_ns: float = math.inf) -> tuple[tuple[int, ...], float]:
+        """Return the checked answer, and a lower bound in nanoseconds of every choice.
+
+        Choices of ``limit_ns`` or more are not needed: a search may end as soon as its bound reaches the limit.
+        """
         text = f"{problem.operations} operations and {len(problem.counts) - problem.operations} buffers"
         with self.guarded(text):
             answer = self.choose(problem.unchangeable())
@@ -182,7 +185,7 @@ class LagrangianDivider(JointDivider):
         """Return the best choice."""
         return self.solve(problem)[0]
 
-    def solve(self, problem: JointProblem) -> tuple[tuple[int, ...], float]:
+    def solve(self, problem: JointProblem, limit_ns: float = math.inf) -> tuple[tuple[int, ...], float]:
         """Return the best choice of all rounds, with the largest bound."""
         angles = np.full(problem.operations, math.pi / 4)
         best, bound = problem.as_is, 0.0
@@ -193,7 +196,7 @@ class LagrangianDivider(JointDivider):
             if times.total_ns < least_ns:
                 best, least_ns = states, times.total_ns
             # No round follows the last one, so it needs no new angles.
-            if step is None:
+            if step is None or bound >= limit_ns:
                 break
             # Move each angle towards the angle at which the weighted sum of the operation equals its time.
             own = np.array(list(map(math.atan2, times.memory_ns, times.compute_ns)))
@@ -202,7 +205,9 @@ class LagrangianDivider(JointDivider):
         return best, bound
 
 
-def joint_states(name: str, problem: JointProblem) -> tuple[tuple[int, ...], float]:
+def joint_states(
+    name: str, problem: JointProblem, limit_ns: float = math.inf
+) -> tuple[tuple[int, ...], float]:
     """Return the states that the joint divider ``name`` chooses, and a lower bound in nanoseconds."""
     problems.offer("joint", problem)
-    return JointDivider.registry.make(name).solve(problem)
+    return JointDivider.registry.make(name).solve(problem, limit_ns)

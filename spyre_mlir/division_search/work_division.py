@@ -101,6 +101,21 @@ _EQUAL_TIMES = 1.001
 
 
 @functools.lru_cache(maxsize=1 << 12)
+def is_fast_whole(opcode: str, space: Space, splits: tuple[int, ...]) -> bool:
+    """Return whether one core with all operands in its LX is as fast as ``splits`` with all in device memory."""
+    whole = (1,) * len(splits)
+    if space.symbolic or out_of_reach(space, whole, DEVICE_OPS[opcode].indirect) is not None:
+        return False
+    if (
+        sum(operand.core_bytes for operand in even_work(opcode, space, whole).operands)
+        > space.target.usable_lx_bytes
+    ):
+        return False
+    columns = np.array([whole, splits]).T
+    return bool(_on_chip_cost(opcode, space, columns)[0] <= split_cost(opcode, space, columns)[1])
+
+
+@functools.lru_cache(maxsize=1 << 12)
 def cheaper_splits(
     opcode: str, space: Space, cores: int, splits: tuple[int, ...], blocked: frozenset[int] = frozenset()
 ) -> tuple[tuple[int, ...], ...]:

@@ -236,11 +236,13 @@ class Sum:
         elimination = _Elimination(self, limit_entries)
         buckets = elimination.run()
         bound = float(self.tables.get((), 0)) + elimination.constant
-        states = _retrace(buckets, self.sizes)
-        is_split = any(len(bucket.groups) > 1 for bucket in buckets)
+        states = _retrace(buckets, self.sizes, [0] * len(self.sizes))
+        split = next((index for index, bucket in enumerate(buckets) if len(bucket.groups) > 1), None)
         # A choice whose cost equals the bound is the one that the beam would find: always the first of the smallest.
-        if is_split and (states is None or not self.cost(states) == bound < math.inf):
-            states = _beam(buckets, self.sizes, width)
+        if split is not None and (states is None or not self.cost(states) == bound < math.inf):
+            # The buckets before the first split one are exact, so the beam needs only their messages.
+            states = _beam(buckets[split:], self.sizes, width)
+            states = states and _retrace(buckets[:split], self.sizes, states)
         return states, bound
 
 
@@ -410,9 +412,9 @@ def _added(terms: Sequence[Table], size: int) -> Table:
     return functools.reduce(np.add, terms) if terms else np.zeros(size)
 
 
-def _retrace(buckets: list[_Bucket], sizes: Sequence[int]) -> list[int] | None:
-    """Return the best state of each variable, from the last variable to the first; exact if no bucket is split."""
-    states = [0] * len(sizes)
+def _retrace(buckets: list[_Bucket], sizes: Sequence[int], known: Sequence[int]) -> list[int] | None:
+    """Return ``known`` with the best state of each bucket, from the last to the first; exact if no bucket is split."""
+    states = list(known)
     for bucket in reversed(buckets):
         rows = [
             table[tuple([slice(None) if v == bucket.variable else states[v] for v in scope])]

@@ -14,7 +14,7 @@ from spyre_mlir.analysis.quantized_matmuls import widens
 from spyre_mlir.analysis.tile_nests import DimClass, DimTiles, Nests, Tiled, dim_classes, producers
 from spyre_mlir.analysis.view_ops import is_written_at_an_index
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
-from spyre_mlir.dialects.structured import element_of, shape_of
+from spyre_mlir.dialects.structured import element_of, maker_of, shape_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
@@ -135,7 +135,7 @@ class AutoTiling(EvaluatingPass):
             index = self._choice(
                 TilingProblem(
                     "span", generic.opcode, tuple(generic.extents), 0, 0, candidates,
-                    costs.ns, lambda _: None, lambda _: True,
+                    costs.ns, lambda _: None, lambda _: True, costs.ns,
                 )
             )  # fmt: skip
             if index is not None:
@@ -158,52 +158,56 @@ class AutoTiling(EvaluatingPass):
     def _for_lx(self, ops: Sequence[Tiled], evaluator: Evaluator, lx_bytes: int) -> None:
         live, runs = _live_bytes(ops), _Runs(ops, min(self.bundle_operations or _LONGEST, _LONGEST))
         fewest_tiles = [math.ceil(size / lx_bytes) for size in live]
-        index = 0
+        index, earlier = 0, list[_RunChoice]()
         while index < len(ops):
             # The tiling of a hint is the user's decision.
             if live[index] <= lx_bytes or TILING in ops[index].op.attributes:
                 index += 1
                 continue
             # A run is tiled once: its operations are not candidates for a second loop.
-            last = self._best_run(runs, index, evaluator, live[index], lx_bytes)
+            choice = _RunChoice(runs, index, evaluator, math.ceil(live[index] / lx_bytes), earlier)
+            last = self._best_run(choice, live[index], lx_bytes)
             if last is None:
                 last = runs.tried_with(index, fewest_tiles)
             index = last + 1
 
-    def _best_run(
-        self, runs: _Runs, index: int, evaluator: Evaluator, live: int, lx_bytes: int
-    ) -> int | None:
+    def _best_run(self, choice: _RunChoice, live: int, lx_bytes: int) -> int | None:
         """Tile the run around an operation along the dim that saves most time.
 
         Returns the last index of the run, or None if no run is tiled.
         """
-        choice = _RunChoice(runs, index, evaluator, math.ceil(live / lx_bytes))
-        generic = runs.ops[index].generic
+        ops, index = choice.ops, choice.op_index
+        generic = ops[index].generic
         candidates = tuple(
-            TilingCandidate(len(run), ((dim_class.dims[runs.ops[index]][0], cut.tiles),))
+            TilingCandidate(len(run), ((dim_class.dims[ops[index]][0], cut.tiles),))
             for run, dim_class, cut in choice.candidates
         )
         number = self._choice(
             TilingProblem(
                 "lx", generic.opcode, tuple(generic.extents), live, lx_bytes, candidates,
-                choice.tiled.ns, choice.untiled.ns, choice.pays,
+                choice.tiled.ns, choice.untiled.ns, choice.pays, choice.together_ns,
             )
         )  # fmt: skip
         attempts = "; ".join(dict.fromkeys(choice.attempts))
         if number is None:
             if attempts:
-                self.remark(runs.ops[index].op, "no tiling", "; ".join([*choice.reasons, attempts]))
+                self.remark(ops[index].op, "no tiling", "; ".join([*choice.reasons, attempts]))
             return None
         run, _, cut = choice.candidates[number]
         price, untiled = choice.tiled[number], choice.untiled[number]
         assert price is not None and untiled is not None
-        tiling = choice.tiling(number)
-        for tiled_op in run:
-            tiled_op.op.attributes[TILING] = tiling_attr(tiling[tiled_op.result])
+        if choice.revision is not None:
+            other, revised = choice.revision
+            other.apply(revised)
+            text = (
+                f"now in {other.candidates[revised][2]}, with which the next {len(run)} operations save time"
+            )
+            self.remark(other.candidates[revised][0][0].op, "tiling", text)
+        choice.apply(number)
         what = f"{len(run)} operations in {cut}, whose intermediates then fit the scratchpads"
         before, after = round(untiled.nanoseconds), round(price.nanoseconds)
         self.remark(run[0].op, "tiling", f"{what}; {attempts}", before=before, after=after)
-        return max(runs.ops.index(run[-1]), index)
+        return max(ops.index(run[-1]), index)
 
 
 class _Costs(dict[int, "ProgramCost | None"]):
@@ -224,10 +228,18 @@ class _Costs(dict[int, "ProgramCost | None"]):
 
 
 class _RunChoice:
-    """Runs around an operation, with the tile counts that may be enough for each run, and their costs."""
+    """Runs around an operation, with the tile counts that may be enough for each run, and their costs.
 
-    def __init__(self, runs: _Runs, index: int, evaluator: Evaluator, least: int) -> None:
-        self.ops, self.op_index, self.evaluator = runs.ops, index, evaluator
+    ``earlier`` are the choices of the runs that are already tiled; ``revision`` is one of them with another candidate,
+    if the run saves time only with that candidate.
+    """
+
+    def __init__(
+        self, runs: _Runs, index: int, evaluator: Evaluator, least: int, earlier: list[_RunChoice]
+    ) -> None:
+        self.ops, self.op_index, self.evaluator, self.earlier = runs.ops, index, evaluator, earlier
+        self.chosen = -1
+        self.revision: tuple[_RunChoice, int] | None = None
         self.candidates: list[tuple[Sequence[Tiled], DimClass, DimTiles]] = []
         for first, last, dim_class in runs.around(index):
             run = self.ops[first : last + 1]
@@ -240,6 +252,30 @@ class _RunChoice:
     def tiling(self, number: int) -> Tiling:
         """Return the loops of a candidate."""
         return _together(*self.candidates[number], self.op_index)
+
+    def apply(self, number: int) -> None:
+        """Tile the run of a candidate, and add the choice to the earlier ones."""
+        if self.chosen < 0:
+            self.earlier.append(self)
+        self.chosen = number
+        for result, loops in self.tiling(number).items():
+            maker_of(result).attributes[TILING] = tiling_attr(loops)
+
+    def together_ns(self, number: int) -> float | None:
+        """Return the nanoseconds of the runs of all candidates together, with the tiles of one of them."""
+        found = {self.ops.index(tiled_op) for run, _, _ in self.candidates for tiled_op in run}
+        whole = [each.op for each in self.ops[min(found) : max(found) + 1]]
+        price = self.evaluator.cost(group_module(whole, self.tiling(number)))
+        return None if price is None else price.nanoseconds
+
+    def alternatives(self) -> Iterator[int]:
+        """Yield the other candidates for the chosen run that also save time alone."""
+        run = self.candidates[self.chosen][0]
+        for number, (other, _, _) in enumerate(self.candidates):
+            tiled, untiled = self.tiled[number], self.untiled[number]
+            if number != self.chosen and other is run and tiled is not None and untiled is not None:
+                if tiled.nanoseconds < untiled.nanoseconds:
+                    yield number
 
     def _untiled(self, number: int) -> ProgramCost | None:
         """Return the cost of the run of a candidate without tiles; candidates of one run share it."""
@@ -264,17 +300,30 @@ class _RunChoice:
         A run that is evaluated alone has its operands and results in device memory, in the layouts that are best for
         it.
         """
+        self.revision = None
         run = self.candidates[number][0]
         margin, first = (_LONGEST - len(run)) // 2, self.ops.index(run[0])
         window = self.ops[max(first - margin, 0) : first + len(run) + margin]
         if len(window) == len(run):
             return True
         others = {each.result: tiling_of(each.op) for each in window if TILING in each.op.attributes}
-        untiled, tiled = (
-            self.evaluator.cost(group_module([tiled_op.op for tiled_op in window], loops))
-            for loops in (others, {**others, **self.tiling(number)})
-        )
+
+        def cost(*tilings: Tiling) -> ProgramCost | None:
+            loops = {result: each for tiling in tilings for result, each in tiling.items()}
+            return self.evaluator.cost(group_module([tiled_op.op for tiled_op in window], loops))
+
+        untiled, tiled = cost(others), cost(others, self.tiling(number))
         if untiled is None or (tiled is not None and tiled.nanoseconds < untiled.nanoseconds):
+            return True
+        # A run that was tiled for itself may be in the way of this one.
+        least = untiled.nanoseconds
+        for choice in self.earlier:
+            if set(choice.candidates[choice.chosen][0]) <= set(window):
+                for other in choice.alternatives():
+                    both = cost(others, choice.tiling(other), self.tiling(number))
+                    if both is not None and both.nanoseconds < least:
+                        least, self.revision = both.nanoseconds, (choice, other)
+        if self.revision is not None:
             return True
         neighbours = len(window) - len(run)
         self.reasons.append(f"with {neighbours} neighbours {tiled or 'not possible'}, untiled {untiled}")

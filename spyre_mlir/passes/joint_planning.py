@@ -30,6 +30,7 @@ from spyre_mlir.division_search.division_candidates import (
     BufferSource,
     DividedOp,
     DivisionCandidate,
+    Placements,
     SharedBuffer,
     division_candidates,
     is_resident,
@@ -100,9 +101,14 @@ class DivisionProblem:
             tuple(access(buffer, index, operand) for index, operand in buffer.accesses) for buffer in buffers
         ]
 
-    def divide(self, capacity: int, relayouts: bool, algorithm: str = "lagrangian") -> JointDivision:
-        """Return the best choice with buffers of at most ``capacity`` bytes per core; ``relayouts`` allows the ring."""
-        return _JointSearch(self, capacity, relayouts).solve(algorithm)
+    def divide(
+        self, capacity: int, relayouts: bool, algorithm: str = "lagrangian", limit_ns: float = math.inf
+    ) -> JointDivision:
+        """Return the best choice with buffers of at most ``capacity`` bytes per core; ``relayouts`` allows the ring.
+
+        If no choice takes less than ``limit_ns``, the search may end with another choice.
+        """
+        return _JointSearch(self, capacity, relayouts).solve(algorithm, limit_ns)
 
 
 class _JointSearch:
@@ -123,21 +129,22 @@ class _JointSearch:
         # Placements and times of a choice are requested several times before the next choice.
         self._evaluated: dict[tuple[int, ...], tuple[list[BufferPlacement | None], JointTimes]] = {}
 
-    def solve(self, algorithm: str) -> JointDivision:
+    def solve(self, algorithm: str, limit_ns: float) -> JointDivision:
         """Return the choice of an algorithm, with its bound."""
+        counted = [placements.options for placements in self.placements]
         # Per buffer the number of placements before the first one with a relayout.
         without_relayouts = [
             next((i for i, each in enumerate(options) if _is_relayout(each)), len(options))
-            for options in self.placements
+            for options in counted
         ]
         problem = JointProblem(
-            tuple(map(len, (*self.candidates, *self.placements))),
+            tuple(map(len, (*self.candidates, *counted))),
             (*(1 for _ in self.ops), *without_relayouts),
             tuple(tuple(candidate.division.splits for candidate in options) for options in self.candidates),
             tuple(self._tables()),
             lambda states: self._evaluate(states)[1],
         )
-        states, bound = joint_states(algorithm, problem)
+        states, bound = joint_states(algorithm, problem, limit_ns)
         # The choice without a joint division is measured for comparison.
         before, after = (self._evaluate(chosen)[1].total_ns for chosen in (problem.as_is, states))
         candidates = (options[state] for options, state in zip(self.candidates, states, strict=False))
@@ -150,7 +157,7 @@ class _JointSearch:
         A clone of an argument for a single reader usually takes longer than reading the argument, but the model credits
         the clone for avoiding a turnaround of the bus; ``clone-inputs`` does not make such clones.
         """
-        placement = self.placements[number][states[len(self.ops) + number]]
+        placement = self.placements[number].options[states[len(self.ops) + number]]
         if placement is None:
             return None
         if placement.in_hbm and not self._clone_pays(number, placement, states):
@@ -260,37 +267,36 @@ def _operation_table(
 def _access_table(
     access: BufferAccess,
     relayouts: float,
-    placements: tuple[BufferPlacement | None, ...],
+    placements: Placements,
 ) -> Table:
     """Return [3, candidates, placements]: 0 or the relayouts if both match; else device memory, or infinity."""
-    op, table = access.op, np.zeros((3, len(access.candidates), len(placements)))
+    op, (resident, moved, in_hbm, relayout_ns) = access.op, placements.columns
+    table = np.zeros((3, len(access.candidates), len(resident)))
     for row, candidate in enumerate(access.candidates):
         work = operation_work(op.opcode, op.space, candidate.division)
         transfer = op.space.target.hbm_access_ns, 0.0, stream_ns(work, work.operands[access.operand])
-        from_hbm = np.array(transfer) * op.executions
+        table[:, row] = op.executions * np.array(transfer)[:, None]
         view = access.view(candidate)
-        # The placements of a buffer share few views.
-        accepts = functools.cache(functools.partial(is_resident, view=view))
-        for column, placement in enumerate(placements):
-            if placement is None:
-                table[:, row, column] = from_hbm
-                continue
-            is_there = accepts(placement.view)
-            comes = not is_there and accepts(placement.relayout_view)
-            if placement.accepts_writer(view) if access.writes else is_there or comes:
-                table[0, row, column] = relayouts * placement.relayout_ns * comes
-            elif placement.in_hbm and not access.writes:
-                table[:, row, column] = from_hbm
-            else:
-                table[:, row, column] = math.inf, 0.0, 0.0
+        holds = np.array([is_resident(other, view, writes=access.writes) for other in placements.views])
+        is_there, comes = holds[resident], ~holds[resident] & holds[moved]
+        if access.writes:
+            comes[:] = False
+            table[0, row, 1:] = math.inf
+            table[1:, row, 1:] = 0.0
+        else:
+            table[0, row, ~in_hbm] = math.inf
+            table[1:, row, ~in_hbm] = 0.0
+        table[:, row, is_there] = 0.0
+        table[0, row, comes] = relayouts * relayout_ns[comes]
+        table[1:, row, comes] = 0.0
     return table
 
 
 @functools.lru_cache(maxsize=1 << 13)
-def _placement_table(copies: int, placements: tuple[BufferPlacement | None, ...]) -> Table:
+def _placement_table(copies: int, placements: Placements) -> Table:
     """Return [3, placements]: the cost of the copies of a buffer to or from device memory."""
-    table = np.zeros((3, len(placements)))
-    table[0] = [0.0 if placement is None else copies * placement.copy_ns for placement in placements]
+    table = np.zeros((3, len(placements.options)))
+    table[0] = [0.0 if each is None else copies * each.copy_ns for each in placements.options]
     return table
 
 
@@ -307,9 +313,10 @@ class _PlannedFunction:
     buffers: tuple[int, ...]
 
     @scope("joint division")
-    def divide(self, algorithm: str, relayouts: bool, parts: int = 1) -> JointDivision:
+    def divide(self, algorithm: str, relayouts: bool, limit_ns: float, parts: int = 1) -> JointDivision:
         """Return the joint division in which each buffer is at most 1 / ``parts`` of LX."""
-        return self.problem.divide(self.usage.memory.target.usable_lx_bytes // parts, relayouts, algorithm)
+        capacity = self.usage.memory.target.usable_lx_bytes // parts
+        return self.problem.divide(capacity, relayouts, algorithm, limit_ns)
 
 
 @dataclass(frozen=True)
@@ -367,15 +374,16 @@ class JointPlanning(EvaluatingPass):
         # The search is not exact, and the timeline overlaps times that the cost model adds: a search without the ring
         # can find a better plan.
         for relayouts in (True, False) if self.relayouts else (False,):
+            limit_ns = _time_to_beat(attempts, unplanned)
             # The bound holds for the plans without the ring, too.
-            if attempts and not _may_win(attempts[0][0].bound, attempts, unplanned):
+            if attempts and attempts[0][0].bound >= limit_ns:
                 break
-            joint, planned = plan.divide(self.joint_division, relayouts), None
+            joint, planned = plan.divide(self.joint_division, relayouts, limit_ns), None
             changes = any(
                 candidate.division.owners != user.division.owners
                 for user, candidate in zip(usage.ops, joint.candidates, strict=True)
             )
-            if not (changes or _uses_ring(joint)) or not _may_win(joint.after, attempts, unplanned):
+            if not (changes or _uses_ring(joint)) or joint.after >= limit_ns:
                 break
             if unplanned is None and self.compare and not is_pinned:
                 unplanned = self._evaluated(plan, None, evaluator)
@@ -429,10 +437,11 @@ class JointPlanning(EvaluatingPass):
         if planned is None or planned.nanoseconds <= joint.after:
             return joint, planned
         # It takes longer than predicted: placements are chosen independently, and LX had no capacity for all.
-        smaller = replace(plan.divide(self.joint_division, relayouts, parts=2), bound=joint.bound)
-        if _has_equal_changes(joint, smaller):
+        smaller = plan.divide(self.joint_division, relayouts, planned.nanoseconds, parts=2)
+        if smaller.after >= planned.nanoseconds or _has_equal_changes(joint, smaller):
             return joint, planned
-        return _better((joint, planned), (smaller, self._evaluated(plan, smaller, evaluator)))
+        attempt = replace(smaller, bound=joint.bound), self._evaluated(plan, smaller, evaluator)
+        return _better((joint, planned), attempt)
 
     def _evaluated(
         self, plan: _PlannedFunction, joint: JointDivision | None, evaluator: Evaluator
@@ -487,13 +496,12 @@ class JointPlanning(EvaluatingPass):
             self.remark(first, "relayout", f"{reason}, {placement.relayout_ns:.0f} ns over the ring")
 
 
-def _may_win(nanoseconds: float, attempts: Sequence[_Attempt], unplanned: ProgramCost | None) -> bool:
-    """Return whether a plan that should take this time is faster than each earlier attempt that is a gain."""
-    return all(
-        cost is None or not cost.is_better_than(unplanned) or nanoseconds < cost.nanoseconds
-        for _, cost in attempts
-        if unplanned is not None
-    )
+def _time_to_beat(attempts: Sequence[_Attempt], unplanned: ProgramCost | None) -> float:
+    """Return the nanoseconds of the fastest attempt that is a gain; infinity without one."""
+    if unplanned is None:
+        return math.inf
+    costs = (cost for _, cost in attempts if cost is not None and cost.is_better_than(unplanned))
+    return min((cost.nanoseconds for cost in costs), default=math.inf)
 
 
 def _has_equal_changes(joint: JointDivision, other: JointDivision) -> bool:

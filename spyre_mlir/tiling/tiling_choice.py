@@ -47,6 +47,7 @@ class TilingProblem:
         evaluate: Returns the nanoseconds of a candidate, given its index; None if it cannot be compiled.
         untiled: Returns the nanoseconds of the candidate's operations untiled; None if they cannot be compiled.
         pays: Returns whether a candidate also saves time when the operations around it are included.
+        together: Returns the nanoseconds of the operations of all candidates, with the loops of one candidate.
     """
 
     purpose: Literal["span", "lx"]
@@ -58,6 +59,7 @@ class TilingProblem:
     evaluate: Callable[[int], float | None] = field(repr=False)
     untiled: Callable[[int], float | None] = field(repr=False)
     pays: Callable[[int], bool] = field(repr=False)
+    together: Callable[[int], float | None] = field(repr=False)
 
 
 class TilingChoice(Algorithm):
@@ -100,14 +102,20 @@ class LeastTimeTiling(TilingChoice):
         """Return the index of a candidate."""
         if problem.purpose == "span":
             return self._for_span(problem)
-        best, most = None, 0.0
-        for index in range(len(problem.candidates)):
+        # The candidates that save most time, by the number of their operations.
+        best = dict[int, tuple[float, int]]()
+        for index, candidate in enumerate(problem.candidates):
             untiled = problem.untiled(index)
             tiled = None if untiled is None else problem.evaluate(index)
             saved = 0.0 if untiled is None or tiled is None else untiled - tiled
-            if saved > most:
-                best, most = index, saved
-        return best if best is not None and problem.pays(best) else None
+            if saved > best.get(candidate.operations, (0.0, index))[0]:
+                best[candidate.operations] = saved, index
+        indices = [index for _, index in sorted(best.values(), key=lambda pair: -pair[0])]
+        # Savings of runs of different operations are not comparable: a short run alone also saves its transfers.
+        if len(indices) > 1:
+            times = {index: problem.together(index) or math.inf for index in indices}
+            indices.sort(key=times.__getitem__)
+        return indices[0] if indices and problem.pays(indices[0]) else None
 
     def _for_span(self, problem: TilingProblem) -> int | None:
         """Return the fastest among the coarsest tilings of each nest that let all cores address the operands."""

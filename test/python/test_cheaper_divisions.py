@@ -15,6 +15,7 @@ import spyre_mlir
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks import exhaustive
+from benchmarks.programs import suite
 
 
 def _us(function, shape, **options) -> float:
@@ -55,6 +56,28 @@ def test_more_cores_are_not_slower(function, shape):
     """The number of cores is an upper bound."""
     times = [_us(function, shape, sencores=cores) for cores in (1, 4, 32)]
     assert all(more <= 1.001 * fewer for fewer, more in itertools.pairwise(times))
+
+
+def test_two_cores_are_not_slower_where_runs_are_tiled_one_after_another():
+    """The first run of a softmax gets other tiles if the second run then saves time, too."""
+    one, two = (_us(lambda x: torch.softmax(x, -1), (8, 128256), sencores=cores) for cores in (1, 2))
+    assert two <= one
+
+
+def test_a_long_run_is_tiled_before_a_short_one_whose_transfers_it_saves():
+    """On 4 cores a run of 2 of the 6 operations saves more time alone, but less among all 6."""
+    model, inputs = suite().program("rms_norm", suite().FULL, weights=False)
+    two, four = (
+        spyre_mlir.compile(model, inputs, sencores=cores).metrics()["predicted_us"] for cores in (2, 4)
+    )
+    assert four <= two
+
+
+def test_a_small_program_may_run_on_one_core():
+    """Operations that read another part of a buffer need no copy on one core."""
+    case = exhaustive.random_program(10)
+    one, two, most = (_us(case.function, *case.shapes, sencores=cores) for cores in (1, 2, 32))
+    assert most <= two <= one
 
 
 @pytest.mark.parametrize(

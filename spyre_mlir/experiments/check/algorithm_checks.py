@@ -162,6 +162,7 @@ def random_tiling(seed: int) -> TilingProblem:
     return TilingProblem(
         purpose, "add", (4096, 4096), 1 << 22, 1 << 20, candidates, times.__getitem__,
         lambda _: untiled if purpose == "lx" else None, lambda index: index % 2 == 0,
+        times.__getitem__,
     )  # fmt: skip
 
 
