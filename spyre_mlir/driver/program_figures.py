@@ -117,6 +117,7 @@ def host_work_warning(steps: Sequence[Step], remarks: Sequence[Remark]) -> str:
         named.append(f"{reasons[op_name, reason]:,} x {shown}")
     remedies = (text for part, text in _REMEDIES.items() if any(part in reason for _, reason in reasons))
     remedy = next(remedies, "") + "."
+    sentence = ""
     for count in range(len(named), 0, -1):
         left = len(reasons) - count
         more = f", and {left} more reasons" if left > 1 else ", and 1 more reason" if left else ""

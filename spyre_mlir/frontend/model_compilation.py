@@ -104,11 +104,11 @@ def resized(model: Any, inputs: Any, size: int, to: int) -> tuple[Any, Any]:
         return tensor
 
     larger, context = _mapped(resize, inputs), new_context()
-    imported = [
+    smaller, padded = (
         import_torch(capture_torch(model, example, None), example, context=context)
         for example in (inputs, larger)
-    ]
-    check_padding_safety(*imported)
+    )
+    check_padding_safety(smaller, padded)
     return model, larger
 
 
