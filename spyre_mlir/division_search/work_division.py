@@ -148,7 +148,8 @@ def _combinable(space: Space, splits: Splits) -> Splits:
 def _on_chip_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]:
     """Return the picoseconds per split with all operands in LX."""
     work = even_work(opcode, space, tuple(splits))
-    return np.rint(PICOSECONDS * (compute_ns(work) + ring_ns(work)))
+    # An operation without dims has one time for all splits.
+    return np.zeros(splits.shape[1]) + np.rint(PICOSECONDS * (compute_ns(work) + ring_ns(work)))
 
 
 def reaching_splits(
@@ -177,7 +178,8 @@ def by_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.int64]:
 
 def split_cost(opcode: str, space: Space, splits: Splits) -> NDArray[np.float64]:
     """Return the picoseconds per split with all operands in device memory (``cost/cost_model.py``)."""
-    return np.rint(PICOSECONDS * operation_cost(even_work(opcode, space, tuple(splits))).total_ns)
+    cost = operation_cost(even_work(opcode, space, tuple(splits)))
+    return np.zeros(splits.shape[1]) + np.rint(PICOSECONDS * cost.total_ns)
 
 
 @dataclass(frozen=True)
