@@ -102,8 +102,8 @@ def division_candidates(
 ) -> list[tuple[DivisionCandidate, ...]]:
     """Return the candidates of each operation: its division, other good ones, then ones that match its neighbours.
 
-    Divisions that keep dims with subviews whole come before the matching ones, divisions on one core after them. At
-    most ``limit`` per operation, half of them for the neighbours, on the largest number of cores of any operation.
+    Divisions that keep dims with subviews whole come before the matching ones. At most ``limit`` per operation, half of
+    them for the neighbours, on the largest number of cores of any operation.
     """
     lists = _CandidateLists(ops, limit)
     for buffer in buffers:
@@ -113,10 +113,20 @@ def division_candidates(
     for sweep in (buffers, buffers[::-1], buffers):
         for buffer in sweep:
             lists.match_views(buffer)
-    # Small operations may take less time on one core, which needs no copies to other cores.
-    if all(is_fast_whole(op.opcode, op.space, op.division.splits) for op in ops):
-        for index, op in enumerate(ops):
-            lists.add(index, ((1,) * len(op.space.sizes), tuple(range(len(op.space.sizes)))))
+    return [tuple(candidates) for candidates in lists.candidates]
+
+
+def one_core_candidates(ops: Sequence[DividedOp]) -> list[tuple[DivisionCandidate, ...]]:
+    """Return the present division and the division on one core of each operation; empty if one core is slower for any.
+
+    Small operations may take less time on one core, which needs no copies to other cores.
+    """
+    if not all(is_fast_whole(op.opcode, op.space, op.division.splits) for op in ops):
+        return []
+    lists = _CandidateLists(ops, 2)
+    for index, op in enumerate(ops):
+        lists.candidates[index] = lists.candidates[index][:1]
+        lists.add(index, ((1,) * len(op.space.sizes), tuple(range(len(op.space.sizes)))))
     return [tuple(candidates) for candidates in lists.candidates]
 
 

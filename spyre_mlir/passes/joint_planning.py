@@ -34,6 +34,7 @@ from spyre_mlir.division_search.division_candidates import (
     SharedBuffer,
     division_candidates,
     is_resident,
+    one_core_candidates,
     placements_of,
 )
 from spyre_mlir.division_search.joint_choice import JointProblem, JointTable, JointTimes, Table, joint_states
@@ -80,18 +81,21 @@ class JointDivision:
 
 
 class DivisionProblem:
-    """Operations with at most ``limit`` division candidates each, and buffers with their accesses.
+    """Operations with their division candidates, the present division first, and buffers with their accesses.
 
     The problem does not depend on limits such as the capacity.
     """
 
-    def __init__(self, ops: Sequence[DividedOp], buffers: Sequence[SharedBuffer], limit: int) -> None:
+    def __init__(
+        self,
+        ops: Sequence[DividedOp],
+        buffers: Sequence[SharedBuffer],
+        candidates: Sequence[tuple[DivisionCandidate, ...]],
+    ) -> None:
         self.ops, self.buffers = ops, buffers
         # Equal tuples become one object, so that cache keys are cheap to compare.
         unique: dict[tuple[DivisionCandidate, ...], tuple[DivisionCandidate, ...]] = {}
-        self.candidates = [
-            unique.setdefault(options, options) for options in division_candidates(ops, buffers, limit)
-        ]
+        self.candidates = [unique.setdefault(options, options) for options in candidates]
 
         def access(buffer: SharedBuffer, index: int, operand: int) -> BufferAccess:
             writes = not buffer.from_host and operand == len(ops[index].space.views) - 1
@@ -393,6 +397,12 @@ class JointPlanning(EvaluatingPass):
             # By the cost model alone, a plan that may use the ring is not worse.
             if not _uses_ring(joint) or unplanned is None:
                 break
+        if self.compare and not is_pinned and (single := one_core_candidates(plan.problem.ops)):
+            unplanned = unplanned or self._evaluated(plan, None, evaluator)
+            small = replace(plan, problem=DivisionProblem(plan.problem.ops, plan.problem.buffers, single))
+            joint = small.divide(self.joint_division, False, math.inf)
+            if any(len(options) > 1 for options in single):
+                attempts.append((joint, self._evaluated(small, joint, evaluator)))
         if not attempts:
             return
         joint, planned = functools.reduce(_better, attempts)
@@ -426,7 +436,8 @@ class JointPlanning(EvaluatingPass):
                 else work
                 for work in ops
             ]
-        problem = DivisionProblem(ops, [buffer for _, buffer in shared], self.variants)
+        buffers = [buffer for _, buffer in shared]
+        problem = DivisionProblem(ops, buffers, division_candidates(ops, buffers, self.variants))
         return _PlannedFunction(usage, problem, tuple(number for number, _ in shared))
 
     def _fitted(

@@ -46,7 +46,7 @@ MATRIX, ROW = refined([UNARY.views[0]] * 2), refined([Operand((0,)).view(SHAPE[1
 
 def divide_jointly(ops, buffers, capacity: int, limit: int = 8, relayouts: bool = True) -> JointDivision:
     """The best choice with at most ``limit`` candidates per operation and an LX of ``capacity`` bytes."""
-    return DivisionProblem(ops, buffers, limit).divide(capacity, relayouts)
+    return DivisionProblem(ops, buffers, division_candidates(ops, buffers, limit)).divide(capacity, relayouts)
 
 
 def work(opcode: str, space: Space, *splits: int, blocked: frozenset[int] = frozenset()) -> DividedOp:
