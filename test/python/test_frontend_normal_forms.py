@@ -180,3 +180,10 @@ def test_an_operation_follows_the_operations_of_its_regions():
     walked = list(operations(program.module.operation))
     for place, operation in enumerate(walked):
         assert not any(operation == inner.parent for inner in walked[place:])
+
+
+def test_a_scatter_of_parts_of_rows():
+    """Only an index for whole rows copies rows; here the last three columns keep their numbers."""
+    rows = torch.tensor([4, 0, 3])
+    check(lambda x, source: x.scatter(0, rows[:, None].expand(3, 5), source) * 1, half(6, 8), half(3, 5))
+    check(lambda x, source: x.scatter(0, rows[:, None].expand(3, 8), source) * 1, half(6, 8), half(3, 8))

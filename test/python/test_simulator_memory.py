@@ -25,6 +25,7 @@ from spyre_mlir.simulator.memory import (
     runs_of,
 )
 from spyre_mlir.target.formats import Numerics
+from spyre_mlir.target.target import default_target
 
 U16, U32 = np.dtype(np.uint16), np.dtype(np.uint32)
 #: Two rows of two sticks of 64 elements, of which the sticks of a row are 256 bytes apart.
@@ -156,3 +157,12 @@ def test_tags_that_a_prepared_run_does_not_have_are_not_read(window):
     for access in (read.tags, lambda: read.are_written_by((HOST,)), lambda: read.write_tag(HOST)):
         with pytest.raises(SimulationError, match="writers of this memory"):
             access()
+
+
+@pytest.mark.parametrize("offset", [-128, 128, 256, 1024])
+def test_a_buffer_that_leaves_its_allocation(offset):
+    space = AddressSpace(default_target())
+    space.allocate("argument", 256)
+    space.add_buffer("inside", "argument", 128, 128)
+    with pytest.raises(SimulationError, match="outside its base 'argument' of 256 bytes"):
+        space.add_buffer("outside", "argument", offset, 256)
