@@ -77,7 +77,7 @@ def test_softmax_by_hand():
 @pytest.mark.parametrize("name", ["llama_block", "rotary", "flatten"])
 def test_spills_are_told_by_their_first_reason(name):
     """Each buffer of the pool in one of the groups, the largest group first; then the largest one and why."""
-    program = compiled(name)
+    program = compiled(name, lx_frac_avail=0.999)
     spilled = program.facts().map.spilled
     head, *told = lines(program.summary(), "spills")
     assert numbers(head)[:2] == [len(spilled), sum(each.traffic for each in spilled)]

@@ -428,12 +428,12 @@ def test_marks_under_torch_compile() -> None:
 
 
 def test_errors_of_sizes() -> None:
-    """Sizes that are too large or not multiples are one error; so are marks without a largest size."""
+    """Sizes that are too large, or programs of sizes that are not multiples, are one error; so are marks without a largest size."""
     program = compiled(lambda x: torch.softmax(x, 0))
     with pytest.raises(CompileError, match="Dim 'S' has size 320, but at most 256"):
         program(half(320, 64))
-    with pytest.raises(CompileError, match="size 65, which is not a multiple of its granularity 64"):
-        program(half(65, 64))
+    with pytest.raises(CompileError, match="size 65 of dim 'S' is not a multiple of its granularity 64"):
+        program.program(S=65)
     marked = half(128, 64)
     torch._dynamo.mark_dynamic(marked, 0)
     with pytest.raises(CompileError, match="dynamic without a largest size"):
