@@ -428,7 +428,7 @@ def test_marks_under_torch_compile() -> None:
 
 
 def test_errors_of_sizes() -> None:
-    """Sizes that are too large, or programs of sizes that are not multiples, are one error; so are marks without a largest size."""
+    """A size that is too large, a program of a size between multiples, and a mark without a largest size are errors."""
     program = compiled(lambda x: torch.softmax(x, 0))
     with pytest.raises(CompileError, match="Dim 'S' has size 320, but at most 256"):
         program(half(320, 64))
