@@ -31,7 +31,8 @@ def with_host(x: torch.Tensor) -> torch.Tensor:
         (torch.exp, r"<spyre_mlir\.Program: 1 bundle, 1 operation, [\d.]+ us predicted>"),
         (
             with_host,
-            r"<spyre_mlir\.Program: 2 bundles, 1 function of the host, 2 operations, [\d.]+ us predicted>",
+            r"<spyre_mlir\.Program: 2 bundles, 1 function of the host, 2 operations, [\d.]+ us on the device, "
+            r"about \d+ us in total \(\d+ to \d+ by assumed rates of the host\)>",
         ),
         (lambda x: x, r"<spyre_mlir\.Program: nothing runs on the device>"),
     ],
