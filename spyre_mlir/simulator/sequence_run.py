@@ -224,7 +224,7 @@ def _allocate(machines: Sequence[Machine], space: AddressSpace) -> None:
 # like every run. If a repetition finds an error, it stops, and an ordinary run reports the error.
 
 #: The largest number of bytes of simulated memory of a kept run, and of all kept runs together.
-MOST_BYTES, _MOST_BYTES_OF_ALL = 1 << 20, 1 << 26
+MOST_BYTES, _MOST_BYTES_OF_ALL = 1 << 22, 1 << 27
 
 
 class _PreparedArgument:
