@@ -113,7 +113,11 @@ class Pass(Options):
             self.run_on(func)
 
     def run_on(self, func: ir.Operation) -> None:
-        """Rewrite a function in place."""
+        """Rewrite a function in place; ``run`` calls this for each function of a module.
+
+        Args:
+            func: A ``func.func`` operation.
+        """
         raise NotImplementedError
 
     def in_evaluation(self) -> Pass | None:
