@@ -483,5 +483,7 @@ class PaddingProofs:
         if len(imported[0].signature.results) < len(imported[1].signature.results):
             return None
         masks = check_padding_safety(*imported, has_masks=True)
+        if any(argument.name in masks.arrays for argument in imported[0].arguments):
+            raise DifferentPrograms("an argument of the model has the name of a mask")
         self.proven[key] = imported[0], masks
         return masks

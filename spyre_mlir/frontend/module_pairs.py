@@ -29,7 +29,6 @@ from spyre_mlir.frontend.padding_masks import (
 )
 from spyre_mlir.layout.space import SymbolicDim, SymbolicDims
 from spyre_mlir.mlir import PassManager, indexing_maps, ir, location_of
-from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 _DYNAMIC = ir.ShapedType.get_dynamic_size()
 
@@ -425,8 +424,7 @@ class _PaddingWalk(PairWalk):
         except DifferentPrograms:
             constant = ops.large.results[0]
             is_outermost = ops.large.parent.operation == self.functions.large
-            is_scalar = str(constant.type) in ELEMENT_TYPES and is_outermost and self.has_masks
-            if not is_scalar or not is_replaceable(constant):
+            if not (self.has_masks and is_outermost and is_replaceable(constant)):
                 raise
             self.numbers.append(ops)
 

@@ -236,8 +236,9 @@ def _generic(inputs: Sequence[ir.Value], output: ir.Value, maps: Sequence[ir.Aff
 
 
 def is_replaceable(constant: ir.Value) -> bool:
-    """Return whether only structured ops read a scalar constant, as an operand or in their bodies."""
-    return all(_reader(use.owner.operation) is not None for use in constant.uses)
+    """Return whether numpy has the number, and only structured ops read it, as an operand or in their bodies."""
+    is_number = str(constant.type) in ELEMENT_TYPES and number_type(constant.type).host.kind in "fi"
+    return is_number and all(_reader(use.owner.operation) is not None for use in constant.uses)
 
 
 def _reader(op: ir.Operation) -> ir.Operation | None:

@@ -154,3 +154,29 @@ def test_every_length_on_the_device() -> None:
         x = torch.randn(rows, 64, generator=torch.Generator().manual_seed(rows)).half()
         torch.testing.assert_close(program(x).double(), Attention()(x.double()), atol=2e-2, rtol=2e-2)
     assert len(program.masked) == 2 and len(program.programs) == 1
+
+
+def test_an_input_with_the_name_of_a_mask() -> None:
+    def model(valid_0: torch.Tensor, number_0: torch.Tensor) -> torch.Tensor:
+        return (valid_0 * number_0).mean(0)
+
+    n = torch.export.Dim("n", min=2, max=64)
+    inputs = tuple(torch.randn(20, 64).half() for _ in range(2))
+    program = spyre_mlir.compile(model, inputs, dynamic=({0: n}, {0: n}), sencores=2)
+    torch.testing.assert_close(program(*inputs), model(*inputs), atol=1e-2, rtol=1e-2)
+    assert not program.masked and any("name of a mask" in remark.reason for remark in program.remarks)
+
+
+def test_constants_of_bfloat16() -> None:
+    """Numpy does not have the number, so such a size has its own program if the constant differs."""
+    n = torch.export.Dim("n", min=2, max=64)
+    program = spyre_mlir.compile(
+        lambda x: x * x.shape[0] + x.amax(0),
+        (torch.randn(20, 64).bfloat16(),),
+        dynamic={"x": {0: n}},
+        sencores=2,
+    )
+    for rows in (20, 7):
+        x = torch.randn(rows, 64).bfloat16()
+        expected = x.double() * rows + x.double().amax(0)
+        torch.testing.assert_close(program(x).double(), expected, atol=0.2, rtol=0.02)
