@@ -182,7 +182,7 @@ class FallbackWarning(_BriefWarning):
 
 
 class RecompileWarning(_BriefWarning):
-    """A model in pieces has compiled many programs, one per size or branch; the text names the last piece."""
+    """A model has compiled many programs, one per size or branch; the text names the last piece or size."""
 
 
 class Uncached(Exception):

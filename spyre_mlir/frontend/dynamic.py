@@ -9,6 +9,7 @@ reductions skip padding by masks (``frontend/padding_masks.py``). Any other size
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from spyre_mlir.bundle.replacing import replacing
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.driver.program import Program, specialized
 from spyre_mlir.driver.report_files import write_page_of_programs
-from spyre_mlir.errors import AlgorithmError, CompileError
+from spyre_mlir.errors import AlgorithmError, CompileError, RecompileWarning
 from spyre_mlir.faults import entry_points
 from spyre_mlir.frontend.dynamic_inputs import DynamicInputs
 from spyre_mlir.frontend.importer import Imported, capture_torch, import_torch
@@ -45,6 +46,9 @@ Sizes = tuple[int, ...]
 
 #: A bundle of all sizes gets a remark if its time divided by the time of a bundle for one size exceeds this ratio.
 _REMARK_RATIO = 1.1
+
+#: The number of sizes with separate programs from which a warning is issued.
+_MOST_UNWARNED = 3
 
 ProgramT = TypeVar("ProgramT", bound=Program)
 
@@ -96,6 +100,7 @@ class DynamicProgram(Generic[ProgramT]):
         self._padding = PaddingProofs(model, self._inputs, autocast)
         self._reasons: list[Remark] = []
         self._prices: dict[Sizes, SizePrice] = {}
+        self._separate = 0
         self.masked: dict[Sizes, tuple[ProgramT, PaddingMasks]] = {}
         self._compile_marked = compile_marked
         self._symbolic: SymbolicProgram | None = None
@@ -263,6 +268,14 @@ class DynamicProgram(Generic[ProgramT]):
                 self._reasons.append(
                     _remark(f"{_shown(sizes)} has a separate program: {error.reason}", error.location)
                 )
+                self._separate += 1
+                if self._separate == _MOST_UNWARNED:
+                    warnings.warn(
+                        f"{_MOST_UNWARNED} sizes have separate programs, the last {_shown(sizes)}: {error.reason}. "
+                        "Each further size is compiled; pad inputs to multiples of the granularity.",
+                        RecompileWarning,
+                        stacklevel=4,
+                    )
             self.programs[key] = self._compiled(sizes)
         return self.programs[key], dict(sizes)
 

@@ -94,6 +94,9 @@ def test_a_size_that_no_padding_has() -> None:
         close(program(half(rows, HIDDEN)), half(rows, HIDDEN).double().flip(0) * 2)
     assert program.sizes == [{"B": 4}, {"B": 3}]
     assert any("B = 3 has a separate program" in remark.reason for remark in program.remarks)
+    program(half(2, HIDDEN))
+    with pytest.warns(spyre_mlir.RecompileWarning, match="3 sizes have separate programs, the last B = 5"):
+        program(half(5, HIDDEN))
 
 
 def test_a_flattened_dim() -> None:
