@@ -151,14 +151,14 @@ def _fastest_of_files(
     items: list[pytest.Item], left_out: set[pytest.Item], seconds: dict[str, float]
 ) -> set[pytest.Item]:
     """Return the fastest test of each file of which all tests are left out, if it takes less than ``FILE_SECONDS``."""
-    files: dict[Path, set[pytest.Item]] = defaultdict(set)
+    files: dict[Path, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if not item.get_closest_marker("exhaustive"):
-            files[item.path].add(item)
+            files[item.path].append(item)
     recorded = [
         [item for item in tests if 0 < seconds.get(item.nodeid, 0) < FILE_SECONDS]
         for tests in files.values()
-        if tests <= left_out
+        if left_out.issuperset(tests)
     ]
     return {min(tests, key=lambda item: seconds[item.nodeid]) for tests in recorded if tests}
 

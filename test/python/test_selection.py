@@ -129,9 +129,9 @@ def test_slow_tests_are_left_out_and_the_order_can_be_random(tmp_path: Path) -> 
         '{"test_some.py::test_order[3]": 1.5, "test_some.py::test_order[4]": 0.1}'
     )
 
-    def order(*arguments: str, part: str = "") -> list[int]:
+    def order(*arguments: str, part: str = "", hash_seed: str = "0") -> list[int]:
         command = [sys.executable, "-m", "pytest", "-q", *arguments]
-        environment = {**os.environ, "SPYRE_SLOW_PART": part}
+        environment = {**os.environ, "SPYRE_SLOW_PART": part, "PYTHONHASHSEED": hash_seed}
         subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
         cases = [int(line) for line in (tmp_path / "order").read_text().splitlines()]
         (tmp_path / "order").unlink()
@@ -144,6 +144,9 @@ def test_slow_tests_are_left_out_and_the_order_can_be_random(tmp_path: Path) -> 
     recorded = durations.read_text()
     durations.write_text(json.dumps(slow))
     assert order("-m", "not exhaustive") == [7], "Of a file of slow tests, the fastest runs."
+    durations.write_text(json.dumps(dict.fromkeys(slow, 1.5)))
+    chosen = [order("-m", "not exhaustive", hash_seed=str(seed)) for seed in range(4)]
+    assert chosen == [[0]] * 4, "Processes choose the same test of equal times; xdist refuses a difference."
     durations.write_text(recorded)
     one, other = order("--shuffle", "1"), order("--shuffle", "2")
     assert sorted(one) == sorted(other) == list(range(8)) and one != other
