@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, cast
+from typing import cast
 
 import torch
 from torch.fx import Graph, Node
 
+from spyre_mlir.analysis.integer_ranges import Interval
 from spyre_mlir.bundle.model import IndexBounds
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend.graph_edits import call_before, operands_of, operation_name
@@ -153,13 +154,6 @@ REARRANGEMENTS = frozenset(
 _WITH_POSITIONS = frozenset("topk sort max min kthvalue mode median cummax cummin".split())
 
 
-class Interval(NamedTuple):
-    """Closed interval of integers, from ``lower`` to ``upper``."""
-
-    lower: int
-    upper: int
-
-
 def _range(node: Node, ranges: Mapping[Node, Interval]) -> Interval | None:
     """Range of a node's elements from the ranges of its operands; None if unknown."""
     if node.target is operator.getitem:
@@ -195,8 +189,7 @@ def _sum(node: Node, ranges: Mapping[Node, Interval], sign: int = 1) -> Interval
     lhs, rhs = (_of(operand, ranges) for operand in node.args[:2])
     if lhs is None or rhs is None or node.kwargs.get("alpha", 1) != 1:
         return None
-    least, greatest = sorted((sign * rhs.lower, sign * rhs.upper))
-    return Interval(lhs.lower + least, lhs.upper + greatest)
+    return Interval.sum(lhs, rhs) if sign > 0 else Interval.difference(lhs, rhs)
 
 
 def _of_operands(
@@ -209,11 +202,6 @@ def _of_operands(
         return None if None in operands else combine(*operands)
 
     return rule
-
-
-def _product(lhs: Interval, rhs: Interval) -> Interval:
-    ends = [one * other for one in lhs for other in rhs]
-    return Interval(min(ends), max(ends))
 
 
 def _clamped(node: Node, ranges: Mapping[Node, Interval]) -> Interval | None:
@@ -249,15 +237,13 @@ def _of_dim(node: Node, ranges: Mapping[Node, Interval]) -> Interval | None:
 _RULES: dict[str, Callable[[Node, Mapping[Node, Interval]], Interval | None]] = {
     "add": _sum,
     "sub": lambda node, ranges: _sum(node, ranges, -1),
-    "mul": _of_operands(_product, 0, 2),
+    "mul": _of_operands(Interval.product, 0, 2),
     # The result has the sign of the divisor.
     "remainder": _of_operands(
         lambda divisor: Interval(0, divisor.upper - 1) if divisor.lower > 0 else None, 1, 2
     ),
     "clamp": _clamped,
-    "where": _of_operands(
-        lambda one, other: Interval(min(one.lower, other.lower), max(one.upper, other.upper)), 1, 3
-    ),
+    "where": _of_operands(Interval.union, 1, 3),
     "arange": _positions,
     "argmax": _of_dim,
     "argmin": _of_dim,

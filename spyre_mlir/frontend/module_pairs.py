@@ -8,12 +8,15 @@ place of the smaller program (``check_padding_safety``), or that both are one pr
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from spyre_mlir.analysis.integer_ranges import IntegerRanges, Interval
 from spyre_mlir.analysis.symbolic_dims import SymbolicAnalysis, is_fill
 from spyre_mlir.dialects.indices import SIZES, SYMBOLIC, sizes_attr, symbolic_attr
 from spyre_mlir.dialects.sdsc import RUNS
@@ -27,6 +30,7 @@ from spyre_mlir.frontend.padding_masks import (
     is_replaceable,
     masked_operands,
 )
+from spyre_mlir.frontend.signature import INPUT
 from spyre_mlir.layout.space import SymbolicDim, SymbolicDims
 from spyre_mlir.mlir import PassManager, indexing_maps, ir, location_of
 
@@ -87,7 +91,7 @@ class OpPair(NamedTuple):
     @property
     def terminators(self) -> list[OpPair]:
         """Terminators of the regions, which have one block each."""
-        ends = ([region.blocks[0].operations[-1].operation for region in op.regions] for op in self)
+        ends = ([_end_of(region.blocks[0]) for region in op.regions] for op in self)
         return [OpPair(*pair) for pair in zip(*ends, strict=True)]
 
     def fail(self, reason: str) -> DifferentPrograms:
@@ -112,6 +116,10 @@ class OpPair(NamedTuple):
 
 def _pairs(small: Iterable[ir.Value], large: Iterable[ir.Value]) -> list[ValuePair]:
     return [ValuePair(*pair) for pair in zip(small, large, strict=True)]
+
+
+def _end_of(block: ir.Block) -> ir.Operation:
+    return block.operations[-1].operation
 
 
 def _dim_of(op: ir.Operation) -> int:
@@ -315,8 +323,14 @@ class PairWalk:
 
 
 def _check_arguments(smaller: Imported, larger: Imported) -> None:
-    """Require arguments with equal names."""
-    names = [[argument.name for argument in imported.arguments] for imported in (smaller, larger)]
+    """Require inputs with equal names; the elements of data, which may be a part of a buffer, are compared."""
+    names = [
+        [
+            argument.name if argument.tensor is None or argument.kind == INPUT else ""
+            for argument in imported.arguments
+        ]
+        for imported in (smaller, larger)
+    ]
     if names[0] != names[1]:
         raise DifferentPrograms("the model has other constants at another size")
 
@@ -335,7 +349,9 @@ def _check_arguments(smaller: Imported, larger: Imported) -> None:
 # cannot be padded.
 #
 # Padding rows are copies of the last row, so a lookup by the values of inputs stays in bounds for them. A lookup by
-# position may not, so a program that counts positions and looks up is rejected.
+# positions and constants alone stays in bounds as well, because the model is valid at the larger size. An index that
+# combines both, such as the sum of a position and an input, may be outside its table in the padding: its range must be
+# known (``analysis/integer_ranges.py``).
 
 
 def check_padding_safety(smaller: Imported, larger: Imported, has_masks: bool = False) -> PaddingMasks:
@@ -350,6 +366,10 @@ def check_padding_safety(smaller: Imported, larger: Imported, has_masks: bool = 
     walk = _PaddingWalk(smaller, larger, has_masks)
     walk.run()
     return walk.masks()
+
+
+#: Origins of a value: positions and running sums, and inputs of the program.
+_COUNTED, _INPUT = 1, 2
 
 
 class _PaddingWalk(PairWalk):
@@ -373,41 +393,108 @@ class _PaddingWalk(PairWalk):
             "tensor.insert_slice": self._insertion,
             "tensor.pad": self._pad,
         }
-        self.counting: OpPair | None = None
+        # Values of the larger program whose padding is not a copy of the last position: positions and running sums.
+        self.counted: set[ir.Value] = set()
+        self.lookups: list[OpPair] = []
         # Reductions over padding, with the iteration dim, and scalar constants of other numbers.
         self.padded: list[tuple[OpPair, int]] = []
         self.numbers: list[OpPair] = []
-        self.looking_up: OpPair | None = None
 
     def run(self) -> None:
         super().run()
-        # Counting or looking up alone is safe: only a counted position may be outside a table.
-        if self.counting and self.looking_up:
-            raise self.looking_up.fail("it may look up what padded positions do not have")
+        if not self.lookups or not self.counted:
+            return
+        origins = self._origins()
+        ranges = IntegerRanges(
+            {
+                argument: Interval(int(large.min()), int(large.max()))
+                for argument in self.functions.large.regions[0].blocks[0].arguments
+                if (large := self.data.get(argument.arg_number, (None, None))[1]) is not None
+                and large.numel()
+                and large.dtype in (torch.int32, torch.int64)
+            }
+        )
+        for ops in self.lookups:
+            table, *indices = ops.large.operands
+            for index, size in zip(indices, shape_of(table), strict=True):
+                if origins[index] != _COUNTED | _INPUT:
+                    continue
+                found = ranges.of(index)
+                if found is None or found.lower < 0 or found.upper >= size:
+                    raise ops.fail(
+                        "it looks up by a position and an input, which may be outside in the padding"
+                    )
+
+    def _origins(self) -> dict[ir.Value, int]:
+        """Return, for each value of the larger program, whether it depends on counted values, on inputs, or on both.
+
+        A number or a mask that a call passes is an input.
+        """
+        passed = {ops.large for ops, _ in self.padded} | {ops.large for ops in self.numbers}
+        body = self.functions.large.regions[0].blocks[0]
+        origins = {value: 0 if value.arg_number in self.data else _INPUT for value in body.arguments}
+        origins |= dict.fromkeys(self.counted, _COUNTED)
+
+        def visit(block: ir.Block) -> None:
+            for op in (entry.operation for entry in block.operations):
+                origin = _INPUT if op in passed else 0
+                for operand in op.operands:
+                    origin |= origins[operand]
+                for region in op.regions:
+                    arguments = region.blocks[0].arguments
+                    if op.name == "linalg.generic":
+                        origins.update(zip(arguments, map(origins.__getitem__, op.operands), strict=True))
+                    else:
+                        # A loop may carry values from one iteration to the next.
+                        origins.update(dict.fromkeys(arguments, _COUNTED | _INPUT))
+                    visit(region.blocks[0])
+                    origin |= origins_of_end(region.blocks[0])
+                for result in op.results:
+                    origins[result] = origins.get(result, 0) | origin
+
+        def origins_of_end(block: ir.Block) -> int:
+            return functools.reduce(operator.or_, (origins[value] for value in _end_of(block).operands), 0)
+
+        visit(body)
+        return origins
 
     def note_data(self, pair: ValuePair) -> None:
         if pair.differing:
-            self.counting = self.functions
+            self.counted.add(pair.large)
 
     def note(self, ops: OpPair) -> None:
-        """Record whether an operation looks up by position, or counts positions that are padded."""
-        looks_up = ops.small.name == "tensor.extract"
-        if looks_up:
-            self.looking_up = ops
-        for dim, pair in enumerate(ops.operands, start=-1):
-            defining_ops = [defining_op(value) for value in pair]
-            if any(op is None or op.name != "linalg.index" for op in defining_ops):
-                continue
+        """Record lookups, and values whose padding is not a copy of the last position."""
+        if ops.small.name == "tensor.extract":
+            self.lookups.append(ops)
+        elif self._counts(ops):
+            self.counted.update(ops.large.results)
+
+    @staticmethod
+    def _counts(ops: OpPair) -> bool:
+        """Return whether an op of padded size creates positions, sums along them, or takes more of its source."""
+        if ops.small.name == "linalg.index":
             sizes = []
-            for index in map(maker_of, pair):
+            for index in ops:
                 around = index.parent.operation
                 while around.name != "linalg.generic":
                     around = around.parent.operation
-                sizes.append(_extents_of(around)[_dim_of(maker_of(pair.small))])
-            # An index below the size of the table stays in bounds, padded or not.
-            is_padded = sizes[0] != sizes[1]
-            if is_padded and not (looks_up and sizes[1] <= shape_of(ops.large.operands[0])[dim]):
-                self.counting = ops
+                sizes.append(_extents_of(around)[_dim_of(index)])
+            return sizes[0] != sizes[1]
+        if ops.small.name == "tm_tensor.scan":
+            return bool(ops.operands[0].differing)
+        if ops.small.name != "tensor.extract_slice":
+            return False
+        places = zip(
+            ops.numbers("static_offsets"),
+            ops.numbers("static_sizes"),
+            ops.numbers("static_strides"),
+            ops.operands[0].shapes,
+            strict=True,
+        )
+        return any(
+            small != large and offset + (small - 1) * stride + 1 < end
+            for (offset, _), (small, large), (stride, _), (end, _) in places
+        )
 
     def _generic(self, ops: OpPair) -> None:
         """Require that corresponding iterations access the same positions, and that longer reductions have masks."""

@@ -16,6 +16,7 @@ from spyre_mlir.frontend.module_pairs import DifferentPrograms, check_padding_sa
 
 SMALL, LARGE, COLUMNS = 5, 8, 6
 TABLE = torch.arange(40.0).reshape(10, 4)
+POSITIONS = torch.arange(10)
 
 
 def refusal(model: Callable, *inputs: torch.Tensor, size: int = SMALL) -> str:
@@ -114,15 +115,46 @@ def test_reversed_rows() -> None:
     assert refusal(lambda x: x.flip(0) * 2, rows())
 
 
-def test_lookups_by_position() -> None:
-    """Padded positions are larger than positions of a call, so a table may not contain them."""
-    table = TABLE[:SMALL]
+def indices(x: torch.Tensor) -> torch.Tensor:
+    return x.long()[:, 0]
 
-    def by_position(x: torch.Tensor) -> torch.Tensor:
-        return x.exp()[:, :4] + TABLE.exp()[torch.arange(x.shape[0]) + x.long()[:, 0]]
 
-    assert refusal(by_position, rows()) == "it may look up what padded positions do not have"
-    assert refusal(lambda index: table[index], ids()) == ""
+OUTSIDE = "it looks up by a position and an input, which may be outside in the padding"
+
+#: Models that look up rows, and the reason why a position of the padding may be outside the table.
+LOOKUPS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], str]] = {
+    "by an input": (lambda x: TABLE.exp()[indices(x)], ""),
+    "by positions": (lambda x: x.exp()[:, :4] + TABLE.exp()[torch.arange(x.shape[0])][:, :4], ""),
+    "by both, one after the other": (
+        lambda x: TABLE.exp()[indices(x)] + TABLE.exp()[torch.arange(x.shape[0])], "",
+    ),
+    "by a part of a buffer": (lambda x: TABLE.exp()[indices(x)] + TABLE.exp()[POSITIONS[: x.shape[0]]], ""),
+    "by a position in a bucket": (
+        lambda x: TABLE.exp()[(torch.arange(x.shape[0]).float() + 1).log2().long() + indices(TABLE[:1] * 0)], "",
+    ),
+    "by a running sum of truth values": (
+        lambda x: TABLE.exp()[(x[:, 0] > 0).int().cumsum(0) * (x[:, 0] > 0) + 1], "",
+    ),
+    "by a position or an input": (
+        lambda x: TABLE.exp()[torch.where(x[:, 0] > 0, torch.arange(x.shape[0]), 9 - torch.arange(x.shape[0]))], "",
+    ),
+    "by a running sum of truth values in a small table": (
+        lambda x: TABLE[:8].exp()[(x[:, 0] > 0).int().cumsum(0)], OUTSIDE,
+    ),
+    "by a position modulo an input": (lambda x: TABLE.exp()[torch.arange(x.shape[0]) % indices(x)], OUTSIDE),
+    "by a sum": (lambda x: TABLE.exp()[torch.arange(x.shape[0]) + indices(x)], OUTSIDE),
+    "by a running sum": (lambda x: TABLE.exp()[indices(x).cumsum(0)], OUTSIDE),
+    "by a running sum in another lookup": (
+        lambda x: TABLE.exp()[TABLE.exp().long()[indices(x).cumsum(0), 0]], OUTSIDE,
+    ),
+    "by rows but for the last": (lambda x: TABLE.exp()[indices(x)[:-1] + 1], OUTSIDE),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOKUPS)
+def test_lookups(name: str) -> None:
+    program, reason = LOOKUPS[name]
+    assert refusal(program, rows()) == reason
 
 
 def test_the_reason_has_a_place() -> None:
