@@ -53,7 +53,7 @@ class Options:
             if name in values:
                 raise CompileError(f"The {cls.title()} is given option '{key}' twice.")
             values[name] = _convert(_types(cls)[name], value, f"option '{key}' of the {cls.title()}")
-        return cls(**values)
+        return cls(**cls.completed(values))
 
     @classmethod
     def of(cls, **values: Any) -> typing.Self:
@@ -65,11 +65,17 @@ class Options:
         Raises:
             CompileError: An option is unknown or has an invalid value.
         """
-        return cls(**{
+        given = {
             (name := cls._name_of(key, "_")): _checked(_types(cls)[name], value, key, cls.title())
             for key, value in values.items()
             if value is not None
-        })  # fmt: skip
+        }
+        return cls(**cls.completed(given))
+
+    @classmethod
+    def completed(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the ``given`` values and the values that follow from them; by default there are none."""
+        return given
 
     @classmethod
     def _name_of(cls, key: str, separator: str = "-") -> str:

@@ -64,6 +64,7 @@ _WIDTH = 116
 class PipelineKeywords(TypedDict, total=False):
     """Keyword arguments that ``compile`` passes to the pipeline as its options."""
 
+    preset: Literal["", "seed"]
     verify_each: bool
     uneven_splits: bool
     matmul: Literal["cost", "specified"]
@@ -90,6 +91,7 @@ class PipelineKeywords(TypedDict, total=False):
     lx_ops: tuple[str, ...]
     order_by_size: bool
     bundle_operations: int
+    bundle_tensors: int
     non_terminal: bool
     tile_attention: bool
     skip_masked_tiles: bool

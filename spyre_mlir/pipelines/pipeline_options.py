@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from spyre_mlir.errors import CompileError, kind_of, with_suggestion
 from spyre_mlir.options import Options, from_environment, option
@@ -78,6 +78,26 @@ def no_level(level: str, levels: Sequence[str]) -> CompileError:
     return CompileError(with_suggestion(sentence, level, levels))
 
 
+#: Values of options by the name of a preset. ``seed`` makes the choices of torch-spyre's published design: its greedy
+#: solver and its rule for matmuls, arguments in default layouts, and none of the passes that the design does not have.
+PRESETS: dict[str, dict[str, Any]] = {
+    "": {},
+    "seed": {
+        "matmul": "specified",
+        "argument_layouts": "default",
+        "layout_solver": "greedy",
+        "co_optimizing_lx_planning": False,
+        "uneven_splits": False,
+        "clone_outputs": False,
+        "reorder": False,
+        "moves": False,
+        "double_buffer": False,
+        "tile_attention": False,
+        "tile_for_lx": False,
+    },
+}
+
+
 @dataclass(frozen=True)
 class PipelineOptions(Options):
     """Options of the pipeline from linalg to a bundle, each with description and default.
@@ -85,6 +105,10 @@ class PipelineOptions(Options):
     The options are keywords of ``compile``, which documents them with these texts, and of ``spyre-compile --pipeline``.
     """
 
+    preset: Literal["", "seed"] = option(
+        "",
+        "seed: the choices of torch-spyre's published design (docs/specification.md); other options override it",
+    )
     device: str = option("", "device file (docs/devices.md; default: SPYRE_DEVICE, or the packaged file)")
     sencores: int | None = option(None, "cores that the program may use (default: SENCORES, or all)")
     precision: Literal["device", "strict"] = option(
@@ -160,6 +184,9 @@ class PipelineOptions(Options):
     bundle_operations: int = option(
         0, "maximum number of operations in a bundle; 0: the program is one bundle"
     )
+    bundle_tensors: int = option(
+        0, "maximum number of tensors in device memory that a bundle accesses; 0: no limit"
+    )
     non_terminal: bool = option(True, "keeps the contents of LX between such bundles")
     tile_attention: bool = option(True, "tiles attention with an online softmax")
     skip_masked_tiles: bool = option(True, "omits tiles of attention that a constant mask hides")
@@ -195,6 +222,10 @@ class PipelineOptions(Options):
     @classmethod
     def title(cls) -> str:
         return "spyre pipeline"
+
+    @classmethod
+    def completed(cls, given: dict[str, Any]) -> dict[str, Any]:
+        return PRESETS[given.get("preset", "")] | given
 
     def target_from(self, base: Target) -> Target:
         """Return the target of the device file, or else ``base``, modified by the other options."""

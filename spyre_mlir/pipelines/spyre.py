@@ -82,7 +82,7 @@ class SpyrePipeline(PipelineOptions):
     def _entries(self) -> list[tuple[str, tuple[Entry, ...]]]:
         """Return the levels in order, with the passes and the checks that produce each: the one list of passes."""
         # A user-defined pass, a plan file and a cut depend on every operation, so no layer is folded.
-        is_whole = self.insert or self.passes or self.bundle_operations or self.use_plan is not None
+        is_whole = self.insert or self.passes or self._cuts or self.use_plan is not None
         tiles_attention = self.tile_attention and self.lx_planning
         return [
             (
@@ -229,7 +229,7 @@ class SpyrePipeline(PipelineOptions):
     def _scratchpad(self) -> tuple[Entry, ...]:
         if not self.lx_planning:
             return self._plan("divided")
-        is_numbered = self.bundle_operations > 0 and not self.non_terminal
+        is_numbered = self._cuts and not self.non_terminal
         return (
             *_if(self.clone_outputs, "clone-outputs"),
             *_if(self.clone_inputs, "clone-inputs"),
@@ -248,9 +248,13 @@ class SpyrePipeline(PipelineOptions):
 
     def _cut(self, before_planning: bool) -> tuple[Entry, ...]:
         """Return the pass that cuts bundles. It runs before planning if LX is not kept across a cut."""
-        if not self.bundle_operations or before_planning == self.non_terminal:
+        if not self._cuts or before_planning == self.non_terminal:
             return ()
-        return (_pass("cut-bundles", operations=self.bundle_operations),)
+        return (_pass("cut-bundles", operations=self.bundle_operations, tensors=self.bundle_tensors),)
+
+    @property
+    def _cuts(self) -> bool:
+        return self.bundle_operations != 0 or self.bundle_tensors != 0
 
     def _plan(self, level: str) -> tuple[Entry, ...]:
         """Return the passes that name new operations, apply a plan file to the next choices, and save the plan."""

@@ -1,6 +1,7 @@
 // RUN: spyre-opt %s --choose-layouts --work-distribution --cut-bundles="operations=2" --verify-diagnostics | filecheck %s
 // RUN: spyre-opt %s --choose-layouts --work-distribution --cut-bundles="operations=2" --clone-outputs --clone-inputs --scratchpad-planning | filecheck %s --check-prefix=SAVED
 // RUN: spyre-opt %s --choose-layouts --work-distribution --scratchpad-planning --place-in-hbm --cut-bundles="operations=2" --convert-sdsc-to-sdscbundle | filecheck %s --check-prefix=BUNDLE
+// RUN: spyre-opt %s --choose-layouts --work-distribution --cut-bundles="tensors=4" | filecheck %s --check-prefix=TENSORS
 // RUN: not spyre-opt %s --cut-bundles="operations=0" 2>&1 | filecheck %s --check-prefix=NONE
 
 // Bundles are filled one after the other.
@@ -24,7 +25,13 @@
 // The executes that begin another bundle.
 // BUNDLE: module attributes {sdscbundle.cuts = array<i64: 2, 4>,
 
-// NONE: error: A bundle has at least 1 operation, not 0.
+// The first bundle accesses %x and the results of its three operations; the last one reads two of them.
+// TENSORS: sdsc.bundle = 0 : i64, {{.*}}sdsc.op<"exp", {}>
+// TENSORS: sdsc.bundle = 0 : i64, {{.*}}sdsc.op<"abs", {}>
+// TENSORS: sdsc.bundle = 0 : i64, {{.*}}sdsc.op<"neg", {}>
+// TENSORS: sdsc.bundle = 1 : i64, {{.*}}sdsc.op<"add", {}>
+
+// NONE: error: A bundle has a limit of at least 1 operation or 1 tensor, not of 0 operations.
 #id = affine_map<(d0, d1) -> (d0, d1)>
 !m = tensor<128x256xf16>
 // expected-remark@below {{bundles: 3 of at most 2 operations}}

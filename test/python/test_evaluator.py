@@ -195,6 +195,7 @@ ELSEWHERE = {
     "precision", "tile_attention", "tile_for_lx", "tile_for_span", "reorder", "moves", "double_buffer", "verify_each",
     "device", "sencores", "lx_frac_avail", "from_level", "use_plan", "save_plan", "bundle_operations", "non_terminal",
     "skip_masked_tiles", "native_windows", "reuse", "tiling", "cost_model", "target", "ktir_addresses",
+    "bundle_tensors", "preset",
 }  # fmt: skip
 
 

@@ -136,6 +136,24 @@ def test_what_the_host_does_to_padding_is_an_option_of_resolve_padding() -> None
     assert passes == ["resolve-padding", "resolve-padding{host-padding=zero}"]
 
 
+def test_a_preset_gives_the_defaults_of_the_other_options() -> None:
+    """A given option has precedence, at its default as well; the text of the options reads back."""
+    seed = SpyrePipeline.parse("preset=seed")
+    assert (seed.layout_solver, seed.matmul, seed.reorder, seed.moves) == (
+        "greedy",
+        "specified",
+        False,
+        False,
+    )
+    steps = [step.name for _, passes in seed.stages() for step in passes.steps]
+    assert not {"joint-planning", "reorder-operations", "evict-and-reload", "double-buffer"} & set(steps)
+    assert SpyrePipeline.parse(seed.given()) == SpyrePipeline.of(preset="seed") == seed
+    assert SpyrePipeline.of(preset="seed", matmul="cost").matmul == "cost"
+    assert SpyrePipeline.parse("preset=seed moves=true").moves
+    with pytest.raises(CompileError, match="preset"):
+        SpyrePipeline.parse("preset=later")
+
+
 def test_verify_each_only_adds_checks() -> None:
     """With verify-each every level ends with its check, and the passes do not change."""
     plain, checked = SpyrePipeline().stages(), SpyrePipeline(verify_each=True).stages()

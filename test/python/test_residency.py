@@ -187,8 +187,20 @@ def test_bit_true_numbers_stay_as_they_are() -> None:
 
 
 def test_a_negative_limit_is_an_error() -> None:
-    with pytest.raises(CompileError, match="at least 1 operation, not -1"):
-        spyre_mlir.compile(SOFTMAX, bundle_operations=-1)
+    for name, limit in (("bundle_operations", "-1 operations"), ("bundle_tensors", "-1 tensors")):
+        with pytest.raises(CompileError, match=f"at least 1 operation or 1 tensor, not of {limit}"):
+            spyre_mlir.compile(SOFTMAX, **{name: -1})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("non_terminal", [True, False])
+@pytest.mark.parametrize("limit", [3, 4, 6])
+def test_bundles_access_few_tensors_in_device_memory(limit: int, non_terminal: bool) -> None:
+    """No design of softmax has more than three operands, so each bundle stays within the limit."""
+    program = spyre_mlir.compile(
+        SOFTMAX, sencores=1, bundle_tensors=limit, non_terminal=non_terminal, lx_planning=False
+    )
+    counts = [len(step.bundle.manifest.buffers) for step in program.bundles]
+    assert max(counts) <= limit and (len(counts) > 1) == (limit < 6), "Softmax has six tensors."
 
 
 # -- LX in the simulator -----------------------------------------------------------------------------------
