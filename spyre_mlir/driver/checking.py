@@ -80,7 +80,9 @@ def random_arguments(arguments: Sequence[HostArray], seed: int = SEED) -> dict[s
             arrays[argument.name] = generator.random(shape) < 0.5
             continue
         if dtype not in TOLERANCES:
-            arrays[argument.name] = generator.integers(-8, 8, shape).astype(dtype)
+            bounds = getattr(argument, "index_bounds", None)
+            low, high = (bounds.lower, bounds.upper) if bounds else (0 if dtype.startswith("u") else -8, 8)
+            arrays[argument.name] = generator.integers(low, high, shape).astype(dtype)
             continue
         values = generator.standard_normal(shape)
         if argument.kind == "parameter" and len(shape) > 1:

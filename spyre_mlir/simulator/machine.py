@@ -153,7 +153,10 @@ class Machine:
                 load = functools.partial(load_image, address=0, argument=argument, image=image)
             elif name not in arrays:
                 raise SimulationError(
-                    "argument", "no array was given for this input; give an array with its name.", tensor=name
+                    "argument",
+                    "no array was given for this input; give an array with its name, or random numbers "
+                    "(spyre-run --random).",
+                    tensor=name,
                 )
             else:
                 array = np.asarray(arrays[name])

@@ -3,6 +3,7 @@
 
     spyre-run softmax.bundle --inputs in.npz --outputs out.npz
     spyre-run softmax.bundle --inputs in.npz --stats --numerics dl16
+    spyre-run softmax.bundle --random --stats
     spyre-run softmax.bundle --timeline trace.json
 
 The arrays of in.npz have the names of the bundle's arguments, or arr_0, arr_1, .. in the order of its inputs. Constants
@@ -25,7 +26,7 @@ import argparse
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,7 +39,7 @@ from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.regular_files import Header, read_arrays_like
 from spyre_mlir.bundle.transfer import misfit, read_images
 from spyre_mlir.bundle.validate import Finding, sound_context, validate, validate_sequence
-from spyre_mlir.driver.checking import HostArray
+from spyre_mlir.driver.checking import HostArray, random_arguments
 from spyre_mlir.driver.ktir_program import is_ktir
 from spyre_mlir.errors import CompileError, RangeWarning, counted
 from spyre_mlir.report import summary
@@ -69,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not options.no_validate:
         _require_valid(bundle, options.folder, fraction)
     # If only a timeline is requested, the bundle does not run.
-    runs = options.inputs or options.outputs or options.stats or not options.timeline
+    given = options.inputs or options.outputs or options.stats or options.random is not None
+    runs = given or not options.timeline
     result = _run(bundle, options, fraction) if runs else None
     if options.timeline:
         facts = program_facts(bundle, lx_backend_fraction=fraction)
@@ -96,7 +98,10 @@ def _run(bundle: Bundle, options: argparse.Namespace, fraction: float | None) ->
 
     inputs = _read(options.inputs, arguments, at_sizes, is_numeric=is_numeric) if options.inputs else {}
     images = read_images(options.folder, bundle.manifest.arguments)
-    result = run(bundle, {**read_arrays(options.folder), **inputs}, options.numerics, fraction, images)
+    arrays = _with_random(
+        options.random, arguments, {**read_arrays(options.folder), **inputs}, images.by_name
+    )
+    result = run(bundle, arrays, options.numerics, fraction, images)
     for sentence in described(result.losses):
         warnings.warn(sentence, RangeWarning, stacklevel=1)
     return result
@@ -113,7 +118,8 @@ def _run_ktir(options: argparse.Namespace) -> int:
     text, manifest = read_ktir(options.folder)
     arguments = [argument for argument in manifest.arguments if argument.source is None]
     inputs = _read(options.inputs, arguments) if options.inputs else {}
-    result = run_interpreter(text, manifest, {**read_arrays(options.folder), **inputs}, options.stats)
+    arrays = _with_random(options.random, arguments, {**read_arrays(options.folder), **inputs})
+    result = run_interpreter(text, manifest, arrays, options.stats)
     if options.outputs:
         _write(options.outputs, result.outputs)
     if options.stats:
@@ -140,7 +146,7 @@ def _run_program(options: argparse.Namespace) -> int:
             names, bundles = [step.name for step in unit], [step.bundle for step in unit]
             _require_none(validate_sequence(names, bundles, fraction), options.folder)
     inputs = _read(options.inputs, program.arguments) if options.inputs else {}
-    results = program.run({**program.arrays, **inputs})
+    results = program.run(_with_random(options.random, program.arguments, {**program.arrays, **inputs}))
     if options.outputs:
         names = [value.name for value in program.results]
         _write(options.outputs, dict(zip(names, results, strict=True)))
@@ -151,6 +157,18 @@ def _run_program(options: argparse.Namespace) -> int:
             else:
                 print(f"{step.name}: on the host")
     return 0
+
+
+def _with_random(
+    seed: int | None, arguments: Sequence[HostArray], arrays: dict[str, Any], images: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the arrays, with random numbers for the other arguments if there is a seed."""
+    if seed is None:
+        return arrays
+    missing = [
+        argument for argument in arguments if argument.name not in arrays and argument.name not in images
+    ]
+    return random_arguments(missing, seed) | arrays
 
 
 def _require_valid(bundle: Bundle, folder: str, lx_backend_fraction: float | None) -> None:
@@ -279,6 +297,8 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument(
         "--inputs", metavar="FILE.npz", help="archive with the arrays of the inputs, as numpy.savez writes it"
     )
+    text = "draw the arrays that no archive has from a generator with this seed, indices within their range"
+    parser.add_argument("--random", type=int, nargs="?", const=0, metavar="SEED", help=f"{text} (default: 0)")
     _common.add_output(parser, "--outputs", "FILE.npz", "write the results to this archive")
     text = "simulate DL16 as IEEE fp16, or bit by bit (default: ieee; dl16 for programs with bfloat16)"
     parser.add_argument("--numerics", choices=MODES, help=text)

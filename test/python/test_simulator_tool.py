@@ -70,7 +70,11 @@ def test_bit_true_numbers_lose_a_bit(folder):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": X}, "error: tensor 'y': no array was given for this input; give an array with its name.\n"),
+        (
+            {"x": X},
+            "error: tensor 'y': no array was given for this input; give an array with its name, or "
+            "random numbers (spyre-run --random).\n",
+        ),
         ({"x": X, "y": X, "w": X}, "error: tensor 'w': there is no such input; the inputs are x, y.\n"),
         ({"x": X, "arr_0": X}, "error: Input 'x' is given twice, by name and by position.\n"),
         ({"arr_2": X}, "error: Array 'arr_2' has no argument: the program has 2 inputs.\n"),
@@ -85,6 +89,19 @@ def test_one_diagnostic_and_no_output(folder, capsys, arrays, message):
     assert run_tool(folder, "--outputs", str(folder / "out.npz"), **arrays) == 1
     assert capsys.readouterr().err == message
     assert not (folder / "out.npz").exists()
+
+
+def test_random_inputs(folder, capsys):
+    """Equal seeds give equal results; given arrays stay."""
+    outputs = []
+    for arguments in (["--random"], ["--random", "0"], ["--random", "1"]):
+        assert main([str(folder / "add"), *arguments, "--outputs", str(folder / "out.npz")]) == 0
+        outputs.append(dict(np.load(folder / "out.npz")))
+    first, again, other = (next(iter(arrays.values())) for arrays in outputs)
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
+    assert run_tool(folder, "--random", "--outputs", str(folder / "out.npz"), x=X, y=X) == 0
+    assert np.array_equal(next(iter(np.load(folder / "out.npz").values())), X + X)
+    assert not capsys.readouterr().err
 
 
 def test_files_that_cannot_be_used(folder, capsys):
