@@ -33,6 +33,23 @@ def git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
+# -- builds -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="cmake is not installed")
+def test_cmake_has_the_targets_of_the_tests(tmp_path: Path) -> None:
+    """The interpreter is this one; a target runs a tool of this interpreter."""
+
+    def run(*command: str) -> str:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    run("cmake", "-S", str(ROOT), "-B", str(tmp_path), f"-DPython3_EXECUTABLE={sys.executable}")
+    targets = run("cmake", "--build", str(tmp_path), "--target", "help")
+    assert all(f"{name}\n" in targets for name in ("check", "check-lit", "check-python", "check-spyre"))
+    tests = run("ctest", "--test-dir", str(tmp_path), "-N", "-V")
+    assert re.search(r"Test command: .*lit\W", tests) and f"{sys.executable}" in tests
+
+
 # -- files --------------------------------------------------------------------------------------------
 
 
