@@ -69,7 +69,7 @@ class PipelineKeywords(TypedDict, total=False):
     uneven_splits: bool
     matmul: Literal["cost", "specified"]
     division: str
-    joint_division: str
+    joint_division: str | None
     layout_choice: str
     tiling: str
     cost_model: str | None

@@ -156,7 +156,10 @@ class PipelineOptions(Options):
         documentation="solver of scratchpad-planning (docs/writing-a-solver.md)",
     )
     division: str = option("priority", "algorithm that divides each operation (docs/writing-an-algorithm.md)")
-    joint_division: str = option("lagrangian", "algorithm of joint-planning (docs/writing-an-algorithm.md)")
+    joint_division: str | None = option(
+        None,
+        "algorithm of joint-planning (default: lagrangian; or no joint-planning if 'division' names another algorithm)",
+    )
     layout_choice: str = option("elimination", "algorithm for layouts (docs/writing-an-algorithm.md)")
     tiling: str = option("least-time", "algorithm that chooses tiles (docs/writing-an-algorithm.md)")
     cost_model: str | None = option(

@@ -224,7 +224,11 @@ class SpyrePipeline(PipelineOptions):
             solver = "largest-first" if self.order_by_size else self.layout_solver
             options = {"layout_solver": solver, "in_place": self.in_place, "lx_ops": self.lx_ops}
             return (_pass("co-optimize-strategy-b", **options),)
-        return (_pass("joint-planning", matmul=self.matmul, joint_division=self.joint_division),)
+        named = {} if self.joint_division is None else {"joint_division": self.joint_division}
+        # The divisions of an algorithm that the user chose stay, unless the user asks for a joint division as well.
+        if not named and self.division != REGISTRIES["division"].default:
+            return ()
+        return (_pass("joint-planning", matmul=self.matmul, **named),)
 
     def _scratchpad(self) -> tuple[Entry, ...]:
         if not self.lx_planning:

@@ -129,7 +129,7 @@ class MostTiles(TilingChoice):
 
 #: A program, an algorithm, its option, and the other options.
 KINDS = {
-    "division": (MATMUL, DIVISION, "division=test-division", "co-optimizing-lx-planning=false"),
+    "division": (MATMUL, DIVISION, "division=test-division", ""),
     "cost model": (MATMUL, COST_MODEL, "cost-model=test-cost", ""),
     "layout choice": (MATMUL, LAYOUTS, "layout-choice=test-layouts", ""),
     "joint division": (MATMUL, JOINT, "joint-division=test-joint", ""),

@@ -136,6 +136,19 @@ def test_what_the_host_does_to_padding_is_an_option_of_resolve_padding() -> None
     assert passes == ["resolve-padding", "resolve-padding{host-padding=zero}"]
 
 
+def test_joint_planning_keeps_the_divisions_of_a_named_algorithm() -> None:
+    """A joint division that is named as well may change them."""
+
+    def joint(text: str) -> list[str]:
+        steps = (str(step) for _, passes in SpyrePipeline.parse(text).stages() for step in passes.steps)
+        return [step for step in steps if step.startswith("joint-planning")]
+
+    assert joint("") == joint("division=priority") == ["joint-planning"]
+    assert joint("division=mine") == []
+    assert joint("division=mine joint-division=lagrangian") == ["joint-planning"]
+    assert joint("division=mine joint-division=other") == ["joint-planning{joint-division=other}"]
+
+
 def test_a_preset_gives_the_defaults_of_the_other_options() -> None:
     """A given option has precedence, at its default as well; the text of the options reads back."""
     seed = SpyrePipeline.parse("preset=seed")
