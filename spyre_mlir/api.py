@@ -124,7 +124,7 @@ def load(folder: str | Path, numerics: str | None = None) -> Program:
         numerics: Numerics of the simulator, "ieee" or "dl16"; the numerics of the saved program by default.
 
     Returns:
-        The program; call it with arrays by position.
+        The program; call it by position. It returns tensors for tensors, on their device, and arrays for arrays.
 
     Raises:
         CompileError: The folder is not a program, a file of it is damaged (the message names it), or ``numerics`` is

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Link from device tensors to eager mode: ``tensors`` runs operations, and only the frontend can compile them."""
+"""Link to eager mode, which only the frontend can compile: operations on device tensors, tensors for loaded programs."""
 
 from collections.abc import Callable
 from typing import Any

@@ -185,10 +185,13 @@ class Program:
             **named: Keyword inputs of a model.
 
         Returns:
-            The return value of the model; for a module, an array, or a tuple of several arrays.
+            The return value of the model. A module or a loaded program returns an array, or a tuple of several; the
+            results are tensors on the device of the first tensor among the inputs, if there is one.
         """
         self._require_numbers()
-        return self.call(*bind(self.inputs, self.signature, self.state, self.is_instance, inputs, named))
+        return self.call(
+            *bind(self.inputs, self.results, self.signature, self.state, self.is_instance, inputs, named)
+        )
 
     def call(
         self,

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir import eager_mode
 from spyre_mlir.bundle.model import KernelArgument, Transfer
 from spyre_mlir.bundle.transfer import same_moves
 from spyre_mlir.dialects import context as new_context
@@ -33,6 +34,7 @@ Bound = tuple[dict[str, NDArray[Any] | DeviceTensor], Callable[[list[NDArray[Any
 
 def bind(
     arguments: Sequence[Value],
+    results: Sequence[Value],
     signature: Any,
     state: DeviceState,
     inputs_only: bool,
@@ -40,6 +42,8 @@ def bind(
     named: Mapping[str, Any],
 ) -> Bound:
     """Bind the inputs of a call by the ``signature`` of a model, or without one by position to the ``arguments``.
+
+    Without a signature the results are arrays, or tensors if an input is a tensor of PyTorch.
 
     ``inputs_only``: weights and constants of the signature are not bound, because the program has its own.
     """
@@ -56,17 +60,19 @@ def bind(
         )
     if len(inputs) != len(arguments):
         raise CompileError(f"The program takes {counted(len(arguments), 'input')}, not {len(inputs)}.")
+    operands, convert = dict(zip((argument.name for argument in arguments), inputs, strict=True)), list
+    if any(hasattr(value, "resolve_neg") for value in inputs):
+        operands, convert = eager_mode.load().bind_tensors(operands, results)
     operands = {
-        argument.name: value if isinstance(value, DeviceTensor) else _array(argument.name, value)
-        for argument, value in zip(arguments, inputs, strict=True)
+        name: value if isinstance(value, DeviceTensor) else _array(name, value)
+        for name, value in operands.items()
     }
-    return operands, lambda arrays: arrays[0] if len(arrays) == 1 else tuple(arrays)
+    return operands, lambda arrays: arrays[0] if len(arrays := convert(arrays)) == 1 else tuple(arrays)
 
 
 def _array(name: str, value: Any) -> NDArray[Any]:
     try:
-        # numpy rejects PyTorch tensors that require gradients or have the negative bit set.
-        return np.asarray(value.detach().resolve_neg() if hasattr(value, "resolve_neg") else value)
+        return np.asarray(value)
     except (ValueError, TypeError, RuntimeError) as error:
         raise CompileError(f"The input '{name}' is not an array: {first_sentence(error)}.") from error
 

@@ -11,13 +11,16 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from spyre_mlir.driver.build import Value
 from spyre_mlir.driver.program import Program
 from spyre_mlir.driver.program_calls import layout_of_argument
 from spyre_mlir.errors import AlgorithmError, CompileError
@@ -37,7 +40,7 @@ from spyre_mlir.frontend.operations import (
     number_inputs,
     number_types,
 )
-from spyre_mlir.frontend.signature import Signature, View, to_numpy
+from spyre_mlir.frontend.signature import Signature, View, to_numpy, to_tensor
 from spyre_mlir.frontend.torch_device import SpyreTensor
 from spyre_mlir.layout import BufferView, StickLayout
 from spyre_mlir.layout.padding import is_scattered
@@ -516,3 +519,23 @@ def _maker(index: int, place: ResultPlace | None, layout: StickLayout | None, dt
         return DeviceTensor.viewing(storage, strided, steps)
 
     return made
+
+
+def bind_tensors(
+    operands: Mapping[str, Any], results: Sequence[Value]
+) -> tuple[dict[str, Any], Callable[[Sequence[NDArray[Any]]], list[Tensor]]]:
+    """Return the operands with arrays in place of tensors, and the function that converts the arrays of the results.
+
+    The results are tensors on the device of the first tensor among the operands.
+    """
+    device = next(value.device for value in operands.values() if isinstance(value, Tensor))
+    arrays = {
+        name: to_numpy(value, name) if isinstance(value, Tensor) else value
+        for name, value in operands.items()
+    }
+
+    def tensors(outputs: Sequence[NDArray[Any]]) -> list[Tensor]:
+        pairs = zip(outputs, results, strict=True)
+        return [to_tensor(output, getattr(torch, result.host_dtype)).to(device) for output, result in pairs]
+
+    return arrays, tensors

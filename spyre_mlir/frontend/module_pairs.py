@@ -325,10 +325,7 @@ class PairWalk:
 def _check_arguments(smaller: Imported, larger: Imported) -> None:
     """Require inputs with equal names; the elements of data, which may be a part of a buffer, are compared."""
     names = [
-        [
-            argument.name if argument.tensor is None or argument.kind == INPUT else ""
-            for argument in imported.arguments
-        ]
+        [each.name if each.tensor is None or each.kind == INPUT else "" for each in imported.arguments]
         for imported in (smaller, larger)
     ]
     if names[0] != names[1]:

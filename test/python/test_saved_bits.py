@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,3 +76,20 @@ def test_the_caller_may_choose_other_numerics(tmp_path):
     program.save(tmp_path / "saved")
     assert Program.load(tmp_path / "saved").numerics == "dl16"
     assert Program.load(tmp_path / "saved", "ieee").numerics == "ieee"
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.int32])
+@pytest.mark.parametrize("device", ["cpu", "spyre"])
+def test_a_loaded_program_returns_tensors_for_tensors(
+    dtype: torch.dtype, device: str, tmp_path: Path
+) -> None:
+    """The results of the compiled program, of its type and on the device of the inputs; arrays give arrays."""
+    x = torch.arange(-64, 64).reshape(2, 64).to(dtype)
+    program = spyre_mlir.compile(lambda x, y: (x + y, x.clone().abs()), (x, x), sencores=2)
+    program.save(tmp_path / "program")
+    loaded = spyre_mlir.load(tmp_path / "program")
+    for result, expected in zip(loaded(x.to(device), x.to(device)), program(x, x), strict=True):
+        assert result.device.type == device and result.dtype == dtype
+        assert torch.equal(result.cpu(), expected)
+    if dtype != torch.bfloat16:
+        assert {type(result) for result in loaded(x.numpy(), x.numpy())} == {np.ndarray}
