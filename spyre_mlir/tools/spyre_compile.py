@@ -249,7 +249,9 @@ def _pipeline(options: argparse.Namespace) -> SpyrePipeline:
     from spyre_mlir.options import show_value
     from spyre_mlir.pipelines import SpyrePipeline
 
-    names = ("sencores", "precision", "stick_outermost", "order_by_size", "bundle_operations", "use_plan")
+    names = (
+        "sencores", "precision", "stick_outermost", "order_by_size", "bundle_operations", "from_level", "use_plan",
+    )  # fmt: skip
     flags = {name: getattr(options, name) for name in names}
     flags["save_plan"] = "" if options.save_plan else None
     # For a flag that is not set, the pipeline uses its default.
@@ -329,6 +331,8 @@ def _parser() -> _common.ArgumentParser:
                         help="place the largest buffers first in all memories")  # fmt: skip
     parser.add_argument("--bundle-operations", type=int, metavar="N",
                         help="cut the program into bundles of at most N operations (default: one bundle)")  # fmt: skip
+    parser.add_argument("--from-level", metavar="NAME",
+                        help="the level of the input, whose passes and passes before are skipped")  # fmt: skip
     parser.add_argument("--numerics", choices=("ieee", "dl16"),
                         help="with --check: simulate DL16 as IEEE fp16, or bit by bit (default: ieee; "
                              "dl16 for programs with bfloat16)")  # fmt: skip

@@ -336,12 +336,17 @@ def _pipeline(options: argparse.Namespace, flags: Sequence[str]) -> Pipeline:
     from spyre_mlir.pipelines import Pipeline, SpyrePipeline
 
     invocations = options.invocations or []
-    if options.to_level and not any(flag == "--spyre-pipeline" for flag, _ in invocations):
-        raise CompileError("--to-level stops the spyre pipeline, so it needs --spyre-pipeline.")
+    for flag, level in (("--from-level", options.from_level), ("--to-level", options.to_level)):
+        if level and not any(name == "--spyre-pipeline" for name, _ in invocations):
+            raise CompileError(f"{flag} is a level of the spyre pipeline, so it needs --spyre-pipeline.")
     pipeline = Pipeline()
     for flag, text in invocations:
         if flag == "--spyre-pipeline":
-            pipeline += SpyrePipeline.parse(text).pipeline(options.to_level)
+            # The last level is a flag or an option, as the first level is.
+            text, *levels = re.split(r"(?:^|(?<=\s))to-level=(\S*)", text, maxsplit=1)
+            last = levels[0] if levels else options.to_level
+            first = [f"from-level={options.from_level}"] if options.from_level else []
+            pipeline += SpyrePipeline.parse(" ".join([text, *levels[1:], *first])).pipeline(last)
         elif flag == "--pass-pipeline":
             _common.keep_source("pass-pipeline", text)
             pipeline += Pipeline.parse(text)
@@ -529,6 +534,9 @@ def _add_run(group: argparse._ArgumentGroup) -> None:
                        help="run all passes from linalg to a bundle, with options such as "
                             "\"sencores=4 verify-each\"")  # fmt: skip
     group.add_argument("--pass", **append, help=argparse.SUPPRESS)
+    group.add_argument(
+        "--from-level", metavar="NAME", help="skip the passes of the spyre pipeline up to this level"
+    )
     group.add_argument("--to-level", metavar="NAME", help="stop the spyre pipeline after this level")
     group.add_argument("--verify-each", type=_boolean, default=True, metavar="BOOL",
                        help="check the IR after each pass, and preconditions (default: true)")  # fmt: skip

@@ -20,6 +20,12 @@
 // RUN: spyre-opt %s --spyre-pipeline="sencores=4" --to-level=laid-out | diff %t.2 -
 // RUN: spyre-opt %s --spyre-pipeline="sencores=4" --to-level=divided | diff %t.3 -
 // RUN: filecheck %s < %t.4
+// RUN: spyre-opt %s --spyre-pipeline="sencores=4 to-level=device-ops" -o %t.1option
+// RUN: diff %t.1 %t.1option
+// RUN: spyre-opt %t.1 --spyre-pipeline="sencores=4 from-level=device-ops" --to-level=laid-out -o %t.2option
+// RUN: spyre-opt %t.1 --spyre-pipeline="sencores=4" --from-level=device-ops --to-level=laid-out -o %t.2flag
+// RUN: diff %t.2option %t.2flag
+// RUN: spyre-compile %t.2flag -o %t.bundle --sencores 4 --from-level laid-out
 
 // CHECK: func.func @softmax({{.*}}attributes {sdsc.pool_bytes = {{[0-9]+}} : i64}
 // CHECK: sdsc.division = #sdsc.division<[4, 1], #{{.*}}>, sdsc.op = #sdsc.op<"max", {}>, sdsc.placement = #sdsc.lx<{{[0-9]+}} : i64>
