@@ -164,6 +164,15 @@ class Registry(Generic[_Kind]):
         importlib.import_module(self.module)
         return list(dict.fromkeys([*self.classes, *(entry.name for entry in self._entry_points())]))
 
+    def packages(self) -> dict[str, str]:
+        """Return the installed package, with its version, and the entry point of each algorithm of a package."""
+        return {
+            entry.name: f"{entry.dist.name} {entry.dist.version}, {entry.value}"
+            if entry.dist
+            else entry.value
+            for entry in self._entry_points()
+        }
+
     def require(self, name: str) -> None:
         """Raise the ``error`` of the registry if no algorithm has the name."""
         if name != self.default:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Listings of spyre-opt: passes with their options, and dialects, ours and upstream's."""
+"""Listings of spyre-opt: passes with their options, algorithms by the option that names them, and dialects."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from spyre_mlir import dialects as our_dialects
 from spyre_mlir import passes as our_passes
+from spyre_mlir.algorithms import REGISTRIES, place_of_class
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines import SpyrePipeline, upstream
 from spyre_mlir.tables import aligned
@@ -62,6 +63,19 @@ def _first_line(pass_: type[our_passes.Pass] | None) -> str:
     if pass_ is None:
         return "(of MLIR)"
     return next(iter((inspect.getdoc(pass_) or "").splitlines()), "")
+
+
+def plugins() -> str:
+    """List the algorithms of each option, with the file or the package that defines each, and mark the defaults."""
+    rows = []
+    for option, registry in REGISTRIES.items():
+        packages = registry.packages()
+        for name in registry.names():
+            cls = registry.classes.get(name)
+            origin = packages.get(name) or (place_of_class(cls) if cls and cls.is_foreign() else "built in")
+            default = ", the default" if name == registry.default else ""
+            rows.append((option.replace("_", "-"), name, origin + default))
+    return "\n".join([*aligned(rows, "<<<"), ""])
 
 
 def dialects() -> str:

@@ -39,12 +39,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-opt; return 0 on success, 1 after diagnostics on stderr."""
     parser = _parser()
     options = parser.parse_args(_passes_as_flags(sys.argv[1:] if argv is None else argv, parser))
-    if options.list_passes is not None or options.show_dialects:
+    if options.list_passes is not None or options.show_dialects or options.list_plugins:
         from spyre_mlir.tools import _listing
 
         if options.list_passes is not None:
             return _print(_listing.passes(options.list_passes))
-        return _print(_listing.dialects())
+        return _print(_listing.plugins() if options.list_plugins else _listing.dialects())
     return _optimize(options, [flag for action in parser._actions for flag in action.option_strings])
 
 
@@ -620,6 +620,7 @@ def _add_reports(group: argparse._ArgumentGroup) -> None:
         ("--mlir-pass-statistics", "print the number of decisions of each kind to stderr"),
         ("--mlir-disable-diagnostic-notes", "leave out the notes of diagnostics"),
         ("--show-dialects", "list the dialects and exit"),
+        ("--list-plugins", "list the algorithms by option, with their files and packages, and exit"),
     )
     group.add_argument("--mlir-timing-display", choices=("tree", "list"), default="tree",
                        help="form of the times: nested, or a list with the longest first")  # fmt: skip
