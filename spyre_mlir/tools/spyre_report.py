@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """spyre-report: draw programs, layouts and scratchpads.
 
+    spyre-report DIR
     spyre-report DIR -o report.html
     spyre-report --layout 512x240xf16 -o layout.svg
     spyre-report --layout 5x100x150xf16 --dim-order 1,0,2 --show 1,2 -o layout.svg
@@ -9,8 +10,8 @@
 
 DIR alone writes an HTML page about the program in a bundle folder: summary, graph, divisions, scratchpads, timeline,
 roofline, and tables of the operations and, if the folder has remarks, of the compiler's decisions. For a program of
-several steps, one page covers all steps. With -o FILE.json the output is the figures and the data of the page, with
--o FILE.svg it is the timeline.
+several steps, one page covers all steps. Without -o the page is DIR.html in the current folder, whose name is printed.
+With -o FILE.json the output is the figures and the data of the page, with -o FILE.svg it is the timeline.
 
 --layout draws the layout of a tensor as SVG: the logical grid with the id of each stick, and next to it device memory
 in address order. The layout is the default layout, or the layout that --stick-dims, --dim-order and --stick-outermost
@@ -54,7 +55,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     subjects = [name for name in drawers if getattr(options, name) is not None]
     if len(subjects) != 1:
         raise CompileError("One of DIR, --layout and --lx is required; see 'spyre-report --help'.")
-    files.write_text(options.output, drawers[subjects[0]](options))
+    (subject,) = subjects
+    is_named = options.output is not None
+    if not is_named:
+        # A page in the terminal helps nobody.
+        folder = Path(getattr(options, subject)).resolve().name
+        options.output = "-" if subject == "layout" else f"{folder}{'.lx' if subject == 'lx' else ''}.html"
+    files.write_text(options.output, drawers[subject](options))
+    if not is_named and options.output != "-":
+        print(options.output)
     return 0
 
 
@@ -238,8 +247,8 @@ def _parser() -> _common.ArgumentParser:
                         help="fraction of LX, 0 to below 1, that the backend keeps "
                              "(default: the device's)")  # fmt: skip
     _common.add_output(parser, "-o", "FILE",
-                       "file to write: .html, .svg, or .json for a report on DIR (default: stdout)", dest="output",
-                       default="-")  # fmt: skip
+                       "file to write: .html, .svg, or .json for a report on DIR; - is stdout (default: DIR.html or "
+                       "DIR.lx.html in the current folder, and stdout for --layout)", dest="output")  # fmt: skip
     return parser
 
 

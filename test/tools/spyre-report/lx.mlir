@@ -1,10 +1,10 @@
 // The scratchpads of a bundle over time: the map with its tables as a page, or a picture alone.
 // RUN: rm -rf %t && spyre-compile %s --sencores=2 -o %t/kept
 // RUN: spyre-report --lx %t/kept -o %t/lx.html && filecheck %s --check-prefix=PAGE < %t/lx.html
-// RUN: spyre-report --lx %t/kept > %t/stdout.html && cmp %t/lx.html %t/stdout.html
+// RUN: spyre-report --lx %t/kept -o - > %t/stdout.html && cmp %t/lx.html %t/stdout.html
 // RUN: spyre-report --lx %t/kept -o %t/lx.svg && filecheck %s --check-prefix=PICTURE < %t/lx.svg
 // RUN: spyre-opt %s --spyre-pipeline="lx-planning=false" | spyre-translate - --to-bundle %t/spilled
-// RUN: spyre-report --lx %t/spilled | filecheck %s --check-prefix=EMPTY
+// RUN: spyre-report --lx %t/spilled -o - | filecheck %s --check-prefix=EMPTY
 
 // exp takes the place of tanh; the result is no buffer of the program's own.
 // PAGE: <title>LX map of kept</title>

@@ -1,10 +1,13 @@
 // The page about a bundle: all panels, with the decisions where the folder has them; --report adds times of passes.
 // RUN: rm -rf %t && spyre-compile %s --sencores=2 -o %t/kept --report %t.html
 // RUN: spyre-report %t/kept -o %t/page.html && filecheck %s --check-prefixes=PAGE,DIR < %t/page.html
-// RUN: spyre-report %t/kept > %t/stdout.html && cmp %t/page.html %t/stdout.html
+// RUN: spyre-report %t/kept -o - > %t/stdout.html && cmp %t/page.html %t/stdout.html
+// RUN: mkdir -p %t/here && cd %t/here && spyre-report ../kept | filecheck %s --check-prefix=NAME --match-full-lines
+// RUN: cmp %t/page.html %t/here/kept.html
 // RUN: filecheck %s --check-prefixes=PAGE,PASSES < %t.html
 // RUN: spyre-validate %t/kept
-// RUN: rm %t/kept/remarks.jsonl && spyre-report %t/kept | filecheck %s --check-prefix=SILENT
+// NAME: kept.html
+// RUN: rm %t/kept/remarks.jsonl && spyre-report %t/kept -o - | filecheck %s --check-prefix=SILENT
 
 // DIR: <title>Report of kept</title>
 // PAGE: <section id="summary" aria-labelledby="summary-heading">
