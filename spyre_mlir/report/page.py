@@ -2,7 +2,7 @@
 """The page about a compiled program, in one HTML file.
 
 The page supports windows from 380 pixels on, and the light or dark mode of the system. It loads nothing from elsewhere.
-It is also XML, so that tools can read it; without its script it has the numbers, graph, roofline and tables.
+It is also XML, so that tools can read it; without its script it has the numbers, roofline and tables.
 """
 
 from __future__ import annotations
@@ -29,8 +29,16 @@ from spyre_mlir.report.html import (
     shell,
     time_text,
 )
-from spyre_mlir.report.lx_map import PlacedBuffer, SpilledBuffer, iterations_text
-from spyre_mlir.report.lx_picture import FILLS, NOTHING, map_sentences, title_of, writer_text
+from spyre_mlir.report.lx_map import (
+    FILLS,
+    NOTHING,
+    PlacedBuffer,
+    SpilledBuffer,
+    iterations_text,
+    map_sentences,
+    title_of,
+    writer_text,
+)
 from spyre_mlir.report.modules import ModuleNode, module_tree
 from spyre_mlir.report.page_data import json_text, page_data, remark_steps
 from spyre_mlir.report.program_facts import ProgramFacts

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Pictures of the page that need no script: graph of the operations, divisions, ring, roofline, times of passes."""
+"""Pictures of the page: frame of the graph, divisions, ring, roofline, times of passes."""
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 
 from spyre_mlir.bundle.model import Design
@@ -15,24 +14,15 @@ from spyre_mlir.report.html import (
     WIDTH,
     Page,
     anchor,
-    bytes_text,
     core_choice,
     count,
     figure,
-    fitting,
     legend,
+    legend_line,
     time_text,
 )
-from spyre_mlir.report.lx_picture import FILLS, runs_text
-from spyre_mlir.report.program_facts import (
-    ADDRESS,
-    BYTES,
-    MEMORY,
-    BufferFacts,
-    Operation,
-    ProgramFacts,
-    operand_name,
-)
+from spyre_mlir.report.lx_map import FILLS
+from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.of_design import ranges_text
 from spyre_mlir.timeline.roofline import Roofline
@@ -40,21 +30,10 @@ from spyre_mlir.timeline.timeline import busiest
 
 _NO_OPERATION = "<p>The program has no operation.</p>"
 
-# -- graph of modules, which the script draws, and of operations -----------------------------------------------
+# -- graph of modules and operations, which the script draws ---------------------------------------------------
 
-#: Maximum number of operations that are drawn in order.
-LARGEST = 300
-
-#: Colours and names of memories; in the facts, "pool" is device memory that is not an argument.
-_MEMORIES = {
-    "LX": ("#2171b5", "LX"),
-    "pool": ("#c2410c", "device memory"),
-    "argument": ("#6b6b6b", "argument or result"),
-}
-
-#: Pixels: top of the first row, height of a row, height of an operation's box, widths of columns.
-_TOP, _ROW, _BOX, _OPCODE, _TIME = 62, 26, 20, 160, 150
-_COLUMN, _COLUMNS = 11, 330
+#: Names and colours of the memories of a buffer, for the lines of the graph.
+_MEMORIES = (("LX", "#2171b5"), ("device memory", "#c2410c"), ("several buffers", "#8b94a1"))
 
 #: Buttons of the graph of modules: their actions and names.
 _BUTTONS = (
@@ -63,16 +42,19 @@ _BUTTONS = (
 
 
 def graph(facts: ProgramFacts) -> str:
-    """Return the graph of modules, and below it the operations in order if the program is not large."""
+    """Return the frame of the graph of modules and operations."""
     if not facts.operations:
         return _NO_OPERATION
     buttons = "".join(f'<button type="button" data-do="{do}">{name}</button>' for do, name in _BUTTONS)
     keys = "arrow keys go and open, Enter opens, plus and minus zoom"
-    modules = "\n".join(
+    colours = legend_line([*FILLS.items(), *((f"line: {name}", colour) for name, colour in _MEMORIES)])
+    return "\n".join(
         [
             "<p>Data flows from top to bottom. A box is a module of the model and opens with a click; equal layers are"
             " one box with their number. A line is a buffer that one box writes and another box reads; the bar at the"
-            " bottom of a box is its share of the time. Ctrl and the wheel zoom, drag moves.</p>",
+            " bottom of a box is its share of the time. Hover over an operation for its buffers, over a line for"
+            " layouts, addresses and reasons. Ctrl and the wheel zoom, drag moves.</p>",
+            colours,
             '<div class="graph" id="module-graph"><noscript><p>Without its script the page does not draw this graph.'
             '</p></noscript><p class="tools scripted" hidden="hidden">',
             f'{buttons}<label>Find <input type="search"/></label> <span class="matches" role="status"></span></p>',
@@ -80,167 +62,6 @@ def graph(facts: ProgramFacts) -> str:
             "</svg></div></div>",
         ]
     )
-    if len(facts.operations) > LARGEST:
-        return modules
-    drawn = figure(_OperationGraph(facts).draw(), "Operations in order", walk=True)
-    return (
-        f"{modules}<h3>Operations in order</h3>"
-        "<p>Time runs from top to bottom. A vertical line is a buffer, from the operation that writes it to its last"
-        " reader; a circle marks the first read of an argument; x 8 means that loops run an operation 8 times. Hover"
-        " for layouts, addresses and reasons, or use the arrow keys. A click on an operation shows its details.</p>"
-        f'<div class="scroll" tabindex="-1">{drawn}</div>'
-    )
-
-
-class _OperationGraph:
-    """One drawing: the buffers by name, and pixels that depend on the number of columns."""
-
-    def __init__(self, facts: ProgramFacts) -> None:
-        self.facts = facts
-        self.page = Page()
-        self.buffers: Mapping[str, BufferFacts] = {item.name: item for item in facts.buffers}
-        self.columns = buffer_columns([operation.buffers for operation in facts.operations])
-        used = 1 + max(column.number for column in self.columns)
-        self.pitch = min(_COLUMN, _COLUMNS / used)
-        self.box_x = 14 + used * self.pitch
-        self.slices = self.box_x + _OPCODE + 14
-        self.names = max(self.slices + 200, WIDTH - _TIME - 470)
-        self.time = WIDTH - _TIME
-
-    def draw(self) -> Page:
-        """Draw a row per operation, after the lanes of the buffers."""
-        x = legend(self.page, 8, 16, FILLS.items())
-        legend(self.page, x, 16, ((name, colour) for colour, name in _MEMORIES.values()))
-        for column_x, name in ((self.box_x, "operation"), (self.slices, "cores: dim slices x elements"),
-                         (self.names, "reads → writes"), (self.time, "time, of all runs")):  # fmt: skip
-            self.page.text(column_x, _TOP - 14, name, "name")
-        for column in self.columns:
-            self._draw_column(column)
-        longest = max(operation.execution.total_ns for operation in self.facts.operations)
-        for operation in self.facts.operations:
-            self._row(operation, longest)
-        return self.page
-
-    def _row(self, operation: Operation, longest: float) -> None:
-        """Draw the row of an operation: opcode, cores, buffers, and its time relative to the ``longest``."""
-        page, top, total_ns = self.page, _TOP + operation.position * _ROW, operation.execution.total_ns
-        split = f": {operation.slices}" if operation.slices else ""
-        lines = [operation.name, f"{count(operation.cores, 'core')}{split}"]
-        lines += [runs_text(operation)] if operation.iterations else []
-        lines += [f"{time_text(total_ns)}, bound by {operation.execution.bound_by}"]
-        lines += [f"reads {bytes_text(operation.read_bytes)}, writes {bytes_text(operation.written_bytes)}"]
-        lines += [operation.source] if operation.source else []
-        place = f'href="#{anchor(operation.position)}" data-operation="{operation.position}"'
-        page.add(f'<a class="item row" {place}>')
-        page.add(f"<title>{escape(chr(10).join(lines))}</title>")
-        page.rectangle("ground", self.box_x, top, WIDTH - self.box_x, _ROW)
-        page.rectangle("node", self.box_x, top + (_ROW - _BOX) / 2, _OPCODE, _BOX, FILLS[operation.category])
-        base = top + _ROW / 2 + 4
-        times = f"x {operation.runs:,}" if operation.iterations else ""
-        room = _OPCODE - 12 - len(times) * CHARACTER
-        page.text(self.box_x + 7, base, fitting(f"{operation.position}  {operation.opcode}", room), "inside")
-        if times:
-            page.text(self.box_x + _OPCODE - 5, base, times, "inside", "end")
-        page.text(self.slices, base, fitting(f"{operation.cores}{split}", self.names - self.slices - 8))
-        *operands, result = operation.buffers
-        room = self.time - self.names - 8
-        page.text(self.names, base, fitting(f"{', '.join(operands)} → {result}", room))
-        width = (_TIME - 76) * total_ns / max(longest, 1e-9)
-        page.rectangle("time", self.time, top + 8, max(width, 0.5), _ROW - 16)
-        page.text(WIDTH, base, time_text(total_ns), anchor="end")
-        page.add("</a>", WIDTH, top + _ROW)
-
-    def _draw_column(self, column: BufferColumn) -> None:
-        buffer = self.buffers[column.buffer]
-        colour, _ = _MEMORIES.get(str(buffer.facts[MEMORY]), _MEMORIES["pool"])
-        x = self.box_x - 10 - (column.number + 0.5) * self.pitch
-        writes = [_TOP + row * _ROW + (_ROW + _BOX) / 2 - 3 for row in column.writes]
-        reads = []
-        for row, operand in column.reads:
-            # Operands arrive in the upper part of a box, one below another.
-            operands = len(self.facts.operations[row].buffers) - 1
-            reads.append(_TOP + row * _ROW + (_ROW - _BOX) / 2 + 3 + 10 * operand / operands)
-        begin, end = min(writes + reads), max(writes + reads)
-        path = f"M {x:.2f} {begin:.2f} V {end:.2f}"
-        path += "".join(f" M {x:.2f} {y:.2f} H {self.box_x:.2f}" for y in writes + reads)
-        heads = " ".join(
-            f"M {self.box_x - 5:.2f} {y - 2.5:.2f} L {self.box_x:.2f} {y:.2f} L {self.box_x - 5:.2f} {y + 2.5:.2f} Z"
-            for y in reads
-        )
-        self.page.add(f'<g class="item lane" data-buffer="{escape(buffer.name)}" style="color:{colour}">')
-        self.page.add(f"<title>{escape(self._buffer_text(buffer, column))}</title>")
-        self.page.add(f'<path class="reach" d="{path}"/><path class="line" d="{path}"/>')
-        if heads:
-            self.page.add(f'<path class="arrow" d="{heads}"/>')
-        if not writes or begin < min(writes):
-            self.page.add(f'<circle class="argument" cx="{x:.2f}" cy="{begin:.2f}" r="3"/>')
-        self.page.add("</g>")
-
-    def _buffer_text(self, buffer: BufferFacts, column: BufferColumn) -> str:
-        facts, operations = buffer.facts, self.facts.operations
-        memory, reasons = str(facts[MEMORY]), str(facts["not in LX"])
-        of = "each core" if memory == "LX" else "its allocation"
-        uses = [(row, len(operations[row].buffers) - 1) for row in column.writes] + list(column.reads)
-        layouts = []
-        for row, operand in uses:
-            name = operand_name(operations[row].buffers, operand)
-            layouts.append(
-                f"{operations[row].facts[f'{name} layout']}, {operations[row].facts[f'{name} format']}"
-            )
-        lines = [
-            f"{buffer.name}: {_MEMORIES[memory][1] if memory in _MEMORIES else memory}, {facts[BYTES]:,} bytes",
-            f"at address {facts[ADDRESS]:,} of {of}",
-            f"read {facts['bytes read']:,} bytes, written {facts['bytes written']:,} bytes in device memory",
-            *(f"layout, innermost first: {layout}" for layout in dict.fromkeys(layouts)),
-            *([f"not in LX: {reasons}"] if reasons else []),
-        ]
-        return "\n".join(lines)
-
-
-# A row of the graph has two halves: operands are read in the first, the result is written in the second. A buffer
-# occupies its column from its first write or read to its last read; nothing else is in this part of the column.
-
-
-@dataclass(frozen=True)
-class BufferColumn:
-    """A buffer in column ``number``; column 0 is next to the operations.
-
-    ``writes`` are the rows that write the buffer; ``reads`` are (row, operand index). ``first`` and ``last`` count
-    half rows.
-    """
-
-    buffer: str
-    number: int
-    writes: tuple[int, ...]
-    reads: tuple[tuple[int, int], ...]
-    first: int
-    last: int
-
-
-def buffer_columns(uses: Sequence[Sequence[str]]) -> list[BufferColumn]:
-    """Return the columns of a program, by their begin; ``uses`` are the buffers of each row, the result last."""
-    writes: dict[str, list[int]] = {}
-    reads: dict[str, list[tuple[int, int]]] = {}
-    for row, (*operands, result) in enumerate(uses):
-        for number, buffer in enumerate(operands):
-            reads.setdefault(buffer, []).append((row, number))
-        writes.setdefault(result, []).append(row)
-    spans = []
-    for buffer in dict.fromkeys((*writes, *reads)):
-        read_halves = [2 * row for row, _ in reads.get(buffer, [])]
-        halves = read_halves + [2 * row + 1 for row in writes.get(buffer, [])]
-        spans.append((min(halves), max(halves), buffer))
-    columns, free, busy = [], list[int](), list[tuple[int, int]]()
-    for first, last, buffer in sorted(spans):
-        # Columns that ended before this buffer begins are free again.
-        while busy and busy[0][0] < first:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        # Use the free column nearest to the operations, to keep the picture narrow.
-        number = heapq.heappop(free) if free else len(busy)
-        heapq.heappush(busy, (last, number))
-        of_buffer = tuple(writes.get(buffer, ())), tuple(reads.get(buffer, ()))
-        columns.append(BufferColumn(buffer, number, *of_buffer, first, last))
-    return columns
 
 
 # -- division: cores that own the parts of an operation's result, over the two dims with the most slices --------
