@@ -29,7 +29,7 @@ from spyre_mlir.frontend.model_compilation import compile_model
 from spyre_mlir.frontend.piecewise import PiecewiseProgram
 from spyre_mlir.logs import show_progress
 from spyre_mlir.records import dataclass
-from spyre_mlir.report.html import count, time_text
+from spyre_mlir.report.html import Markup, count, table, time_text
 from spyre_mlir.report.program_report import document
 
 AnyProgram = Program | PiecewiseProgram | DynamicProgram[Program]
@@ -239,12 +239,6 @@ def _place(place: str) -> tuple[str, int]:
 
 # The HTML index of a report folder, from the JSON data of the graphs.
 
-#: The columns of the table of graphs, each with whether it holds numbers.
-_COLUMNS = (
-    ("graph", False), ("begins at", False), ("inputs", False), ("operations", True), ("on the host", True),
-    ("predicted", True), ("share", True),
-)  # fmt: skip
-
 
 def graphs_page(graphs: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[str, Any]]) -> str:
     """Return the index page: a table row with a link for each graph, then the graph breaks with their reasons."""
@@ -253,27 +247,20 @@ def graphs_page(graphs: Sequence[Mapping[str, Any]], breaks: Sequence[Mapping[st
     def cells(graph: Mapping[str, Any]) -> tuple[str, ...]:
         name = graph["name"]
         return (
-            f'<a href="{escape(quote(name))}.html">{escape(name)}</a>',
-            escape(", ".join(filter(None, (graph["function"], graph["place"])))),
-            escape(", ".join(graph["inputs"])),
+            Markup(f'<a href="{escape(quote(name))}.html">{escape(name)}</a>'),
+            ", ".join(filter(None, (graph["function"], graph["place"]))),
+            ", ".join(graph["inputs"]),
             f"{graph['operations']:,}",
             f"{graph['host_operations']:,}",
-            escape(time_text(1000 * graph["predicted_us"])),
+            time_text(1000 * graph["predicted_us"]),
             f"{graph['predicted_us'] / total:.1%}" if total else "",
         )
 
-    def row(tag: str, texts: Sequence[str]) -> str:
-        classes = (' class="number"' if is_number else "" for _, is_number in _COLUMNS)
-        pairs = zip(texts, classes, strict=True)
-        return f"<tr>{''.join(f'<{tag}{class_}>{text}</{tag}>' for text, class_ in pairs)}</tr>"
-
+    heads = ("graph", "begins at", "inputs", "operations", "on the host", "predicted", "share")
     parts = [
         f"<p>{count(len(graphs), 'program')} of torch.compile, {time_text(1000 * total)} predicted on the device "
         f"if each runs once; {count(len(breaks), 'graph break')}.</p>",
-        '<div class="wide"><table id="graphs"><thead>'
-        f"{row('th', [name for name, _ in _COLUMNS])}</thead><tbody>",
-        *(row("td", cells(graph)) for graph in graphs),
-        "</tbody></table></div>",
+        table("graphs", heads, map(cells, graphs), "<<<>>>>"),
         "<h2>Graph breaks</h2>",
         *_break_lines(breaks),
     ]
@@ -285,13 +272,13 @@ def _break_lines(breaks: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "<p>None: each function is one graph.</p>"
         return
     yield "<p>At each of these places a graph ends, its results go to the host, and Python runs until the next one.</p>"
-    yield '<div class="wide"><table id="breaks"><thead><tr><th>at</th><th>line</th><th>why</th></tr></thead><tbody>'
+    rows = []
     for entry in breaks:
-        place = ", ".join(filter(None, (entry["function"], entry["place"])))
         details = "".join(
             f"<br/>{escape(line.strip())}" for line in entry["details"].splitlines() if line.strip()
         )
         note = f'<span class="note">{details}</span>' if details else ""
-        line = f"<code>{escape(entry['line'])}</code>"
-        yield f"<tr><td>{escape(place)}</td><td>{line}</td><td>{escape(entry['reason'])}{note}</td></tr>"
-    yield "</tbody></table></div>"
+        place = ", ".join(filter(None, (entry["function"], entry["place"])))
+        code, why = f"<code>{escape(entry['line'])}</code>", f"{escape(entry['reason'])}{note}"
+        rows.append((place, Markup(code), Markup(why)))
+    yield table("breaks", ("at", "line", "why"), rows, "<<<")

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from html import escape
+from importlib import resources
 from itertools import chain, repeat
 from typing import Any
 
@@ -117,17 +118,42 @@ class Column:
     order: str = "none"
 
 
-def shell(title: str, style: str, parts: Iterable[str]) -> str:
+def resource(name: str) -> str:
+    """Return the text of a style or a script of the pages."""
+    return resources.files("spyre_mlir.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def shell(title: str, parts: Iterable[str]) -> str:
     """Return a page that loads nothing from elsewhere, of lines of HTML."""
     lines = [
         "<!DOCTYPE html>",
         f'<html lang="en"><head><meta charset="utf-8"/><title>{escape(title)}</title>',
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
-        f"<style>{style}</style></head><body>",
+        f"<style>{resource('page.css')}</style></head><body>",
         *parts,
         "</body></html>",
     ]
     return "\n".join(lines) + "\n"
+
+
+class Markup(str):
+    """A cell of a table that is HTML; all other cells are texts."""
+
+
+def table(identifier: str, heads: Sequence[str], rows: Iterable[Sequence[str]], sides: str) -> str:
+    """Return a table; the columns are aligned left (<) or right (>) as ``sides`` says, as in ``tables.aligned``."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        """Return a row of cells."""
+        number = f'<{tag} class="number">'
+        return "".join(
+            f"{number if side == '>' else f'<{tag}>'}{cell if isinstance(cell, Markup) else escape(cell)}</{tag}>"
+            for cell, side in zip(cells, sides, strict=True)
+        )
+
+    head = f"<thead><tr>{line('th', heads)}</tr></thead>" if any(heads) else ""
+    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
+    return f'<div class="wide"><table id="{identifier}">{head}<tbody>{body}</tbody></table></div>'
 
 
 def listing(

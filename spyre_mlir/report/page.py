@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from importlib import resources
 from typing import Any
 
 from spyre_mlir.bundle.model import Bundle
@@ -26,6 +25,7 @@ from spyre_mlir.report.html import (
     count,
     legend_line,
     listing,
+    resource,
     shell,
     time_text,
 )
@@ -425,7 +425,7 @@ def _page(title: str, facts: ProgramFacts, bundle: Bundle, panels: Sequence[tupl
         caps = " ".join(f"<kbd>{escape(key)}</kbd>" for key in keys.split())
         rows += f"<tr><td>{caps}</td><td>{escape(meaning)}</td></tr>"
     close = '<form method="dialog"><button>close</button></form>'
-    scripts = "\n".join(_NO_CODE.sub("", _resource(name)) for name in _SCRIPTS)
+    scripts = "\n".join(_NO_CODE.sub("", resource(name)) for name in _SCRIPTS)
     parts = [
         f"<header><h1>{escape(title)}</h1>",
         f'<nav aria-label="Panels">{links}<button type="button" id="help" class="scripted" hidden="hidden">keys: ?'
@@ -440,8 +440,4 @@ def _page(title: str, facts: ProgramFacts, bundle: Bundle, panels: Sequence[tupl
         f'<script type="application/json" id="data">{json_text(page_data(facts, bundle))}</script>',
         f"<script>//<![CDATA[\n{{{scripts}}}\n//]]></script>",
     ]
-    return shell(title, _resource("page.css"), parts)
-
-
-def _resource(name: str) -> str:
-    return resources.files("spyre_mlir.report").joinpath(name).read_text(encoding="utf-8")
+    return shell(title, parts)
