@@ -33,7 +33,7 @@ _NO_OPERATION = "<p>The program has no operation.</p>"
 # -- graph of modules and operations, which the script draws ---------------------------------------------------
 
 #: Names and colours of the memories of a buffer, for the lines of the graph.
-_MEMORIES = (("LX", "#2171b5"), ("device memory", "#c2410c"), ("several buffers", "#8b94a1"))
+_MEMORIES = (("LX", "#2171b5"), ("device memory", "#c2410c"), ("both", "#8b94a1"))
 
 #: Buttons of the graph of modules: their actions and names.
 _BUTTONS = (
