@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from html import escape
@@ -84,6 +85,51 @@ class Page:
         base = [f"<style>{_STYLE}{self.style}</style>", f"<defs>{_HATCH}</defs>"]
         ground = f'<rect width="{width}" height="{height}" fill="#ffffff"/>'
         return "\n".join([head, *meta, *base, ground, *self.elements, "</svg>"]) + "\n"
+
+
+@dataclass(frozen=True)
+class LogPlot:
+    """A plot with logarithmic axes: its pixels, and the powers of ten at the ends of both axes."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    x_powers: tuple[float, float]
+    y_powers: tuple[float, float]
+
+    def x(self, number: float) -> float:
+        """Return the pixel of a number on the x axis."""
+        low, high = self.x_powers
+        return self.left + self.width * (math.log10(number) - low) / (high - low)
+
+    def y(self, number: float) -> float:
+        """Return the pixel of a number on the y axis."""
+        low, high = self.y_powers
+        return self.top + self.height * (high - math.log10(number)) / (high - low)
+
+    def draw(
+        self,
+        page: Page,
+        x_ticks: Iterable[float],
+        y_ticks: Iterable[float],
+        names: tuple[str, str],
+        beyond: float = 0,
+    ) -> None:
+        """Draw the axes with their ``names``, and a line at each tick; lines across reach ``beyond`` the plot."""
+        right, bottom = self.left + self.width, self.top + self.height
+        for number in x_ticks:
+            page.add(f'<path class="tick" d="M {self.x(number):.2f} {self.top:g} V {bottom:g}"/>')
+            page.text(self.x(number), bottom + 16, f"{number:,g}", anchor="middle")
+        for number in y_ticks:
+            page.add(f'<path class="tick" d="M {self.left:g} {self.y(number):.2f} H {right + beyond:g}"/>')
+            page.text(self.left - 8, self.y(number) + 4, f"{number:,g}", anchor="end")
+        page.add(
+            f'<path class="axis" d="M {self.left:g} {self.top:g} V {bottom:g} H {right:g}"/>', right, bottom
+        )
+        page.text(self.left + self.width / 2, bottom + 36, names[0], "name", "middle")
+        turned = f'transform="translate({self.left - 70:g} {self.top + self.height / 2:g}) rotate(-90)"'
+        page.add(f'<text class="name" text-anchor="middle" {turned}>{escape(names[1])}</text>')
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.report.html import (
     CHARACTER,
     WIDTH,
+    LogPlot,
     Page,
     anchor,
     core_choice,
@@ -252,26 +253,6 @@ _PLOT_LEFT, _PLOT_TOP, _PLOT_HEIGHT, _NOTHING = 90, 40, 360, 110
 _PLOT_WIDTH = WIDTH - _PLOT_LEFT - _NOTHING - 20
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """Powers of ten at the ends of the axes."""
-
-    least: int
-    greatest: int
-    slowest: int
-    fastest: int
-
-    def x(self, intensity: float) -> float:
-        """Return the pixel of an intensity (operations per byte)."""
-        if math.isinf(intensity):
-            return _PLOT_LEFT + _PLOT_WIDTH + _NOTHING / 2
-        return _PLOT_LEFT + _PLOT_WIDTH * (math.log10(intensity) - self.least) / (self.greatest - self.least)
-
-    def y(self, rate: float) -> float:
-        """Return the pixel of a rate (operations per ns)."""
-        return _PLOT_TOP + _PLOT_HEIGHT * (self.fastest - math.log10(rate)) / (self.fastest - self.slowest)
-
-
 def roofline(facts: ProgramFacts) -> str:
     """Return the plot, without operations that compute nothing."""
     points = [operation for operation in facts.operations if operation.roofline.attained_per_ns]
@@ -287,21 +268,34 @@ def roofline(facts: ProgramFacts) -> str:
     plotted = [*(operation.roofline for operation in points), facts.roofline]
     intensities = [each.intensity for each in plotted if not math.isinf(each.intensity)] or [1.0]
     rates = [each.attained_per_ns for each in plotted]
-    scale = _Scale(
-        least=math.floor(math.log10(min(intensities))),
-        # After the last ridge there is space for the name of its roof.
-        greatest=math.ceil(math.log10(max(*intensities, 4 * peaks["array"] / target.one_way_bytes_per_ns))),
-        slowest=math.floor(math.log10(min(rates))),
-        fastest=math.ceil(math.log10(max(*rates, peaks["array"]))),
+    # After the last ridge there is space for the name of its roof.
+    greatest = math.ceil(math.log10(max(*intensities, 4 * peaks["array"] / target.one_way_bytes_per_ns)))
+    least, fastest = (
+        math.floor(math.log10(min(intensities))),
+        math.ceil(math.log10(max(*rates, peaks["array"]))),
     )
+    slowest = math.floor(math.log10(min(rates)))
+    frame = _PLOT_LEFT, _PLOT_TOP, _PLOT_WIDTH, _PLOT_HEIGHT
+    plot = LogPlot(*frame, (least, greatest), (slowest, fastest))
+    nothing_x = _PLOT_LEFT + _PLOT_WIDTH + _NOTHING / 2
+
+    def pixel(intensity: float) -> float:
+        """Return the pixel of an intensity (operations per byte)."""
+        return nothing_x if math.isinf(intensity) else plot.x(intensity)
+
     page = Page()
     legend(page, 8, 16, [*FILLS.items(), ("the program", "currentColor")])
-    _plot_axes(page, scale)
-    _roofs(page, scale, peaks, target)
+    x_ticks = [10.0**power for power in range(least, greatest + 1)]
+    y_ticks = [10.0**power for power in range(slowest, fastest + 1)]
+    names = "operations per byte of device memory", "operations per ns"
+    plot.draw(page, x_ticks, y_ticks, names, beyond=_NOTHING)
+    page.add(f'<path class="axis" d="M {_PLOT_LEFT + _PLOT_WIDTH} {_PLOT_TOP} v {_PLOT_HEIGHT}"/>')
+    page.text(nothing_x, _PLOT_TOP + _PLOT_HEIGHT + 36, "nothing moves", "name", "middle")
+    _roofs(page, plot, peaks, target)
     places: dict[tuple[int, int], list[Operation]] = {}
     for point in points:
         # Operations in one pixel would hide each other, so they are one point.
-        place = round(scale.x(point.roofline.intensity)), round(scale.y(point.roofline.attained_per_ns))
+        place = round(pixel(point.roofline.intensity)), round(plot.y(point.roofline.attained_per_ns))
         places.setdefault(place, []).append(point)
     for (x, y), sharing in places.items():
         lines = [f"{operation.name}: {_rates(operation.roofline)}" for operation in sharing[:5]]
@@ -311,7 +305,7 @@ def roofline(facts: ProgramFacts) -> str:
         fill = FILLS[first.category]
         page.add(f'<circle class="dotted" cx="{x}" cy="{y}" r="5" fill="{fill}"/></a>', x, y)
     if facts.roofline.attained_per_ns:
-        diamond_x, diamond_y = scale.x(facts.roofline.intensity), scale.y(facts.roofline.attained_per_ns)
+        diamond_x, diamond_y = pixel(facts.roofline.intensity), plot.y(facts.roofline.attained_per_ns)
         page.add(f'<g class="item point"><title>the program: {escape(_rates(facts.roofline))}</title>')
         start = f"M {diamond_x:.2f} {diamond_y - 7:.2f}"
         page.add(f'<path class="program" d="{start} l 7 7 l -7 7 l -7 -7 Z"/></g>')
@@ -323,36 +317,19 @@ def roofline(facts: ProgramFacts) -> str:
     return note + figure(page, "Roofline", walk=True)
 
 
-def _plot_axes(page: Page, scale: _Scale) -> None:
-    top, bottom, left, right = _PLOT_TOP, _PLOT_TOP + _PLOT_HEIGHT, _PLOT_LEFT, _PLOT_LEFT + _PLOT_WIDTH
-    for power in range(scale.least, scale.greatest + 1):
-        x = scale.x(10.0**power)
-        page.add(f'<path class="tick" d="M {x:.2f} {top} V {bottom}"/>')
-        page.text(x, bottom + 16, f"{10.0**power:,g}", anchor="middle")
-    for power in range(scale.slowest, scale.fastest + 1):
-        y = scale.y(10.0**power)
-        page.add(f'<path class="tick" d="M {left} {y:.2f} H {right + _NOTHING}"/>')
-        page.text(left - 8, y + 4, f"{10.0**power:,g}", anchor="end")
-    page.add(f'<path class="axis" d="M {left} {top} V {bottom} H {right} M {right} {top} V {bottom}"/>')
-    page.text(right + _NOTHING / 2, bottom + 36, "nothing moves", "name", "middle")
-    page.text(left + _PLOT_WIDTH / 2, bottom + 36, "operations per byte of device memory", "name", "middle")
-    turned = f'transform="translate(20 {top + _PLOT_HEIGHT / 2:g}) rotate(-90)"'
-    page.add(f'<text class="name" text-anchor="middle" {turned}>operations per ns</text>')
-
-
-def _roofs(page: Page, scale: _Scale, peaks: Mapping[str, float], target: Target) -> None:
+def _roofs(page: Page, plot: LogPlot, peaks: Mapping[str, float], target: Target) -> None:
     """Draw the slope of the memory up to the highest roof, and the roofs from there on."""
     bandwidth, right = target.one_way_bytes_per_ns, _PLOT_LEFT + _PLOT_WIDTH
     for name, peak in peaks.items():
-        start, y = max(scale.x(peak / bandwidth), _PLOT_LEFT), scale.y(peak)
+        start, y = max(plot.x(peak / bandwidth), _PLOT_LEFT), plot.y(peak)
         page.add(f'<path class="roof" d="M {start:.2f} {y:.2f} H {right + _NOTHING}"/>')
         page.text(right - 6, y - 6, f"{name}: {peak:,.0f} per ns", anchor="end")
-    least = max(10.0**scale.least, 10.0**scale.slowest / bandwidth)
+    least = max(10.0 ** plot.x_powers[0], 10.0 ** plot.y_powers[0] / bandwidth)
     ridge = max(peaks.values()) / bandwidth
-    begin = f"M {scale.x(least):.2f} {scale.y(least * bandwidth):.2f}"
-    page.add(f'<path class="roof" d="{begin} L {scale.x(ridge):.2f} {scale.y(ridge * bandwidth):.2f}"/>')
+    begin = f"M {plot.x(least):.2f} {plot.y(least * bandwidth):.2f}"
+    page.add(f'<path class="roof" d="{begin} L {plot.x(ridge):.2f} {plot.y(ridge * bandwidth):.2f}"/>')
     intensity = least * (ridge / least) ** 0.4
-    x, y = scale.x(intensity) - 8, scale.y(intensity * bandwidth) - 8
+    x, y = plot.x(intensity) - 8, plot.y(intensity * bandwidth) - 8
     page.text(x, y, f"device memory: {bandwidth:g} bytes per ns", anchor="end")
 
 
