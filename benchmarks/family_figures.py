@@ -9,19 +9,9 @@ programs are ``spyre_mlir.zoo.families``.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from spyre_mlir.records import dataclass
-from spyre_mlir.zoo.families import (
-    HEAD,
-    HEADS,
-    HIDDEN,
-    INNER,
-    KEY_HEADS,
-    RESNET,
-    mobilenet_blocks,
-    top_widths,
-)
 
 
 @dataclass(frozen=True)
@@ -41,6 +31,8 @@ def causal_pairs(rows: int, window: int = 0) -> int:
 
 # Families of attention: prompts, decoding with a cache, whole layers.
 
+HEAD = 128
+HIDDEN, HEADS, KEY_HEADS, INNER = 4096, 32, 8, 14336
 #: Multiply-adds per token of a Llama layer (queries, keys, values, output, MLP); each has a weight of 2 bytes.
 LAYER = HIDDEN * HEAD * (2 * HEADS + 2 * KEY_HEADS) + 3 * HIDDEN * INNER
 
@@ -214,6 +206,24 @@ _BANDS = "Bands of rows over cores with one halo read, channels in the stick, we
 _ROWS = "Rows in uneven slices over cores, weights read once, activations stay in LX"
 
 
+#: Input channels, inner channels, stride and blocks of each stage of ResNet-50, and the input pixels of a side.
+RESNET = ((64, 64, 1, 3, 56), (256, 128, 2, 4, 56), (512, 256, 2, 6, 28), (1024, 512, 2, 3, 14))
+
+#: Expansion factor, output channels, blocks and stride of each stage of MobileNet v2.
+MOBILENET = (
+    (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+)  # fmt: skip
+
+
+def _mobilenet_blocks() -> Iterator[tuple[int, int, int, int, int]]:
+    """Yield input channels, output channels, stride, expansion factor and input pixels of a side of each block."""
+    inputs, pixels = 32, 112
+    for factor, outputs, count, first in MOBILENET:
+        for stride in (first, *[1] * (count - 1)):
+            yield inputs, outputs, stride, factor, pixels
+            inputs, pixels = outputs, pixels // stride
+
+
 def _work(weights: list[tuple[int, int]]) -> tuple[int, int]:
     """Return the parameters and multiply-adds of convolutions, given as (weights, pixels of the result)."""
     return sum(size for size, _ in weights), sum(size * pixels for size, pixels in weights)
@@ -269,7 +279,7 @@ def _mobilenet_block(inputs: int, outputs: int, stride: int, factor: int, pixels
 
 
 def _whole_mobilenet() -> Figures:
-    figures = [_block_work(*block) for block in mobilenet_blocks()]
+    figures = [_block_work(*block) for block in _mobilenet_blocks()]
     weights, biases, work = (sum(column) for column in zip(*figures, strict=True))
     ends = 27 * 32, 320 * 1280, 1280 * 1000
     return Figures(
@@ -415,7 +425,8 @@ def _in_turn(rows: int, inner: int, experts: int) -> Figures:
 
 
 def _dlrm(batch: int, tables: int, rows: int, width: int) -> Figures:
-    layers = [*itertools.pairwise((13, 512, 256, width)), *itertools.pairwise(top_widths(tables, width))]
+    top = width + (tables + 1) ** 2, 1024, 1024, 512, 256, 1
+    layers = [*itertools.pairwise((13, 512, 256, width)), *itertools.pairwise(top)]
     weights = sum(a * b for a, b in layers)
     return Figures(
         "Samples over cores from the lookup to the last layer, the weights of the MLPs in every core.",

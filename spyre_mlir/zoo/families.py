@@ -8,7 +8,7 @@ has the schedule that an expert would choose, and the bytes and multiply-adds co
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -418,19 +418,6 @@ def _stage(inputs: int, inner: int, stride: int, blocks: int) -> nn.Sequential:
     return nn.Sequential(first, *(Bottleneck(4 * inner, inner, 1) for _ in range(blocks - 1)))
 
 
-def mobilenet_blocks() -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield (input channels, output channels, stride, expansion factor, input pixels of a side) of each block."""
-    inputs, pixels = 32, 112
-    rows = (
-        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
-    )  # fmt: skip
-    for factor, outputs, count, first in rows:
-        for index in range(count):
-            stride = first if index == 0 else 1
-            yield inputs, outputs, stride, factor, pixels
-            inputs, pixels = outputs, pixels // stride
-
-
 #: Input channels, inner channels, stride and blocks of each stage, and the input pixels of a side.
 RESNET = ((64, 64, 1, 3, 56), (256, 128, 2, 4, 56), (512, 256, 2, 6, 28), (1024, 512, 2, 3, 14))
 
@@ -448,7 +435,14 @@ def _resnet() -> Parts:
 
 def _mobilenet() -> Parts:
     stem = (*_convolution(3, 32, 3, 2), nn.ReLU6())
-    blocks = (InvertedResidual(*block[:4]) for block in mobilenet_blocks())
+    blocks, inputs = [], 32
+    rows = (
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+    )  # fmt: skip
+    for factor, outputs, count, first in rows:
+        for stride in (first, *[1] * (count - 1)):
+            blocks.append(InvertedResidual(inputs, outputs, stride, factor))
+            inputs = outputs
     last = (*_convolution(320, 1280, 1), nn.ReLU6(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     return nn.Sequential(*stem, *blocks, *last, nn.Linear(1280, 1000)), ((1, 3, 224, 224),)
 
@@ -532,7 +526,8 @@ class Dlrm(nn.Module):
     def __init__(self, tables: int, rows: int, width: int) -> None:
         super().__init__()
         self.tables = nn.ModuleList(nn.Embedding(rows, width) for _ in range(tables))
-        self.bottom, self.top = _mlp(13, 512, 256, width), _mlp(*top_widths(tables, width))
+        self.bottom = _mlp(13, 512, 256, width)
+        self.top = _mlp(width + (tables + 1) ** 2, 1024, 1024, 512, 256, 1)
 
     def forward(self, numbers: Tensor, chosen: Tensor) -> Tensor:
         dense = self.bottom(numbers)
@@ -560,10 +555,6 @@ class Fp8Linear(nn.Module):
 def _mlp(*widths: int) -> nn.Sequential:
     pairs = [(nn.Linear(a, b), nn.ReLU()) for a, b in itertools.pairwise(widths)]
     return nn.Sequential(*itertools.chain(*pairs))
-
-
-def top_widths(tables: int, width: int) -> tuple[int, ...]:
-    return width + (tables + 1) ** 2, 1024, 1024, 512, 256, 1
 
 
 def _rows(module: Callable[..., nn.Module], rows: int, *arguments: Any, **options: Any) -> Parts:
