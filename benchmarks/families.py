@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.family_figures import FIGURES, Figures
 from benchmarks.programs import families as families_module
 from benchmarks.registry import Metrics, Noted, benchmark
 from spyre_mlir.driver.program_figures import FAR, FAR_FROM_BOUND
@@ -56,7 +57,7 @@ def all_measured(only: str) -> tuple[dict[str, float], list[str]]:
     metrics: dict[str, float] = {}
     notes: list[str] = []
     print(f"{'':34}" + "".join(f"{column:>18}" for column in COLUMNS), flush=True)
-    for name in families_module().all_families():
+    for name in families_module().FAMILIES:
         if not re.search(only, name):
             continue
         row, told = measured(name)
@@ -73,8 +74,7 @@ def all_measured(only: str) -> tuple[dict[str, float], list[str]]:
 def measured(name: str) -> tuple[dict[str, float], tuple[str, ...]]:
     """Return the figures of a family by column, none if it does not compile, and notes; cached in the process."""
     _warm_up()
-    family = families_module().all_families()[name]
-    model, inputs = family.program()
+    model, inputs = families_module().program(name)
     begun = time.perf_counter()
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -92,17 +92,17 @@ def measured(name: str) -> tuple[dict[str, float], tuple[str, ...]]:
         "hbm_bytes": figures["hbm_read_bytes"] + figures["hbm_written_bytes"],
         "compile_s": seconds - program.import_seconds,
     }
-    notes = (*_differences(name, family, program), *_reasons(name, program))
+    notes = (*_differences(name, FIGURES[name], program), *_reasons(name, program))
     del program
     gc.collect()
     return {column: row[column] for column in COLUMNS}, notes
 
 
-def by_hand_us(family: Any) -> float:
+def by_hand_us(figures: Figures) -> float:
     """Return the least time of a program in microseconds, from its bytes and multiply-adds by hand."""
     target = default_target()
     rate = target.cores * target.array.multiply_adds_per_ns
-    return max(family.bytes / target.one_way_bytes_per_ns, family.multiply_adds / rate) / 1000
+    return max(figures.bytes / target.one_way_bytes_per_ns, figures.multiply_adds / rate) / 1000
 
 
 def summary(metrics: Metrics) -> dict[str, float]:
@@ -133,12 +133,12 @@ def _warm_up() -> None:
     spyre_mlir.compile(torch.nn.Linear(64, 64).half(), (torch.zeros(2, 64).half(),))
 
 
-def _differences(name: str, family: Any, program: Any) -> list[str]:
+def _differences(name: str, figures: Figures, program: Any) -> list[str]:
     """Return a note for each bound of the compiler that differs from the bound by hand."""
     bound = program.bound()
     pairs = {
-        "bytes": (bound.bytes, family.bytes),
-        "multiply-adds": (bound.multiply_adds, family.multiply_adds),
+        "bytes": (bound.bytes, figures.bytes),
+        "multiply-adds": (bound.multiply_adds, figures.multiply_adds),
     }
     return [
         f"{name}: the compiler needs {found:,} {what}, by hand it is {expected:,}"

@@ -31,7 +31,7 @@ def _layers(count: int) -> float:
 
 
 def _resnet() -> float:
-    return _seconds(*families().all_families()["resnet50"].program())
+    return _seconds(*families().program("resnet50"))
 
 
 def _seconds(model: Any, inputs: Any) -> float:

@@ -76,4 +76,4 @@ def _program(name: str) -> tuple[Any, Sequence[Any]]:
         )
     if name in suite().SUITE:
         return suite().program(name, suite().FULL, weights=False)
-    return families().all_families()[name].program()
+    return families().program(name)

@@ -174,20 +174,24 @@ def load(path: Path) -> Field:
     # Imported on use: a compilation uses fields without files, and the reader imports the archive modules.
     from spyre_mlir.bundle.regular_files import read_text
 
-    text = read_text(path)
+    return parse_json(read_text(path), str(path))
+
+
+def parse_json(text: str, path: str, noun: str = "file") -> Field:
+    """Return the JSON value of a text; ``CompileError`` at its place in the file ``path``, which holds a ``noun``."""
     try:
-        return Field(json.loads(text, object_pairs_hook=_members, parse_constant=_no_number), str(path))
+        return Field(json.loads(text, object_pairs_hook=_members, parse_constant=_no_number), path)
     except json.JSONDecodeError as error:
         location = f"{path}:{error.lineno}:{error.colno}"
-        raise CompileError(f"The file is not valid JSON: {error.msg}.", location) from None
+        raise CompileError(f"The {noun} is not valid JSON: {error.msg}.", location) from None
     except RecursionError:
-        raise CompileError(
-            "The file is not valid JSON of a bundle: it nests too deeply.", str(path)
-        ) from None
+        raise CompileError(f"The {noun} is nested too deeply.", path) from None
     except UnicodeEncodeError:
-        raise CompileError("The file has a name that is not text in Unicode.", str(path)) from None
+        raise CompileError(f"The {noun} has a name with an unpaired surrogate.", path) from None
     except ValueError as error:
-        raise CompileError(f"The file is not valid JSON of a bundle: {error}.", str(path)) from None
+        # Python limits the digits of an integer.
+        reason = "an integer has more than 4300 digits" if "digits" in str(error) else error
+        raise CompileError(f"The {noun} is not valid JSON: {reason}.", path) from None
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import field
-from html import escape
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,9 +15,11 @@ from spyre_mlir.driver.steps import BundleStep
 from spyre_mlir.files import write_text
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import HOST
-from spyre_mlir.report.html import bytes_text, count, time_text
+from spyre_mlir.report.html import bytes_text, count, table, time_text
 from spyre_mlir.report.program_report import document, form_of
-from spyre_mlir.report.summary import Row, table
+from spyre_mlir.report.summary import Row
+from spyre_mlir.report.summary import table as text_table
+from spyre_mlir.tables import aligned
 from spyre_mlir.tensors.device_activity import Listener, listening, predicted_us
 
 
@@ -116,7 +117,7 @@ def device_report() -> DeviceReport:
 #: The places that can run an operation, in the order of the columns.
 PLACES = ("device", "device and host", "host")
 
-_HEADS = ("operation", *PLACES, "predicted", "share", "why on the host")
+_HEADS, _SIDES = ("operation", *PLACES, "predicted", "share", "why on the host"), "<>>>>><"
 
 #: The note that the predicted time does not include the host.
 _HOST_NOTE = "The predicted time is the time of the device; the time of the host is not predicted."
@@ -162,27 +163,20 @@ class Activity:
 
 def activity_text(activity: Activity) -> str:
     """Return the totals and a line for each operation as text."""
-    lines = [_cells(row, activity.device_us) for row in activity.sorted()]
-    widths = [max(map(len, column)) for column in zip(_HEADS, *lines, strict=True)]
-    rows = [
-        "  ".join(
-            text.ljust(width) if index in (0, len(_HEADS) - 1) else text.rjust(width)
-            for index, (text, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in ([_HEADS, *lines] if lines else [])
-    ]
-    return "\n".join([table(list(_totals(activity))), *([""] if rows else []), *rows])
+    cells = [_cells(row, activity.device_us) for row in activity.sorted()]
+    rows = ["", *aligned([_HEADS, *cells], _SIDES)] if cells else []
+    return "\n".join([text_table(list(_totals(activity))), *rows])
 
 
 def activity_page(activity: Activity, title: str) -> str:
     """Return an HTML page with the totals and a table of the operations."""
+    cells = [_cells(row, activity.device_us) for row in activity.sorted()]
+    nothing = "<p>None: no operation ran on tensors of the device.</p>"
     parts = [
-        '<div class="wide"><table id="totals"><tbody>',
-        *(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in _totals(activity)),
-        "</tbody></table></div>",
+        table("totals", ("", ""), _totals(activity), "<<"),
         f'<p class="note">{_HOST_NOTE}</p>',
         "<h2>Operations</h2>",
-        *_table(activity),
+        table("operations", _HEADS, cells, _SIDES) if cells else nothing,
     ]
     return document(title, parts)
 
@@ -207,24 +201,3 @@ def _cells(row: OperationActivity, total_us: float) -> list[str]:
     calls = [f"{row.calls[place]:,}" if row.calls[place] else "" for place in PLACES]
     time = time_text(1000 * row.device_us) if row.device_us else ""
     return [row.name, *calls, time, share if time else "", "; ".join(row.reasons)]
-
-
-def _table(activity: Activity) -> Iterator[str]:
-    if not activity.operations:
-        yield "<p>None: no operation ran on tensors of the device.</p>"
-        return
-    yield '<div class="wide"><table id="operations"><thead><tr>'
-    yield "".join(f"<th{_kind(index)}>{escape(head)}</th>" for index, head in enumerate(_HEADS))
-    yield "</tr></thead><tbody>"
-    for row in activity.sorted():
-        cells = _cells(row, activity.device_us)
-        yield f"<tr>{''.join(_cell(index, text) for index, text in enumerate(cells))}</tr>"
-    yield "</tbody></table></div>"
-
-
-def _cell(index: int, text: str) -> str:
-    return f"<td{_kind(index)}>{escape(text)}</td>"
-
-
-def _kind(index: int) -> str:
-    return ' class="number"' if 0 < index < len(_HEADS) - 1 else ""

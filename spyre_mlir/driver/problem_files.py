@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.algorithms import is_integer
+from spyre_mlir.bundle.json_fields import parse_json
 from spyre_mlir.division_search.joint_choice import JointProblem, JointTable
 from spyre_mlir.division_search.work_division import DivisionOfOperation, SplitTable
 from spyre_mlir.errors import CompileError
@@ -60,16 +61,7 @@ def read_problem(path: str) -> Problem:
     Raises:
         CompileError: The file is not a valid problem file; the message names the file and the field.
     """
-    text = read_text(path, _MAX_BYTES)
-    try:
-        fields = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise CompileError(
-            f"The problem is not JSON: {error.msg}.", f"{path}:{error.lineno}:{error.colno}"
-        ) from None
-    except RecursionError:
-        raise CompileError("The problem is not JSON that can be read: it is nested too deep.", path) from None
-    reader = _Fields(fields, path)
+    reader = _Fields(parse_json(read_text(path, _MAX_BYTES), path, "problem").value, path)
     if reader.fields.get("format") != FORMAT or reader.fields.get("version") != VERSION:
         reader.fail(f"its format is not '{FORMAT}' of version {VERSION}")
     readers: dict[str, Callable[[_Fields], Problem]] = {

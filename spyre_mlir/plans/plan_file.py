@@ -7,8 +7,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from spyre_mlir.bundle.json_fields import Field, shorten
-from spyre_mlir.errors import CompileError
+from spyre_mlir.bundle.json_fields import Field, parse_json, shorten
 from spyre_mlir.records import dataclass
 from spyre_mlir.tiling import TiledLoop
 
@@ -154,32 +153,7 @@ def json_text(value: Any, indent: str = "") -> str:
 
 def read_plan(text: str, filename: str) -> PlanFile:
     """Parse the text of a plan file; raise ``CompileError`` if it is invalid. ``filename`` is for errors."""
-
-    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
-        for key, value in pairs:
-            if key in fields:
-                raise _DuplicateKeyError(key)
-            fields[key] = value
-        return fields
-
-    try:
-        root = Field(json.loads(text, object_pairs_hook=unique_keys), filename)
-        # json accepts escapes of lone surrogates, which UTF-8 cannot encode: fail here, not when the plan is saved.
-        json.dumps(root.value, ensure_ascii=False).encode()
-    except json.JSONDecodeError as error:
-        location = f"{filename}:{error.lineno}:{error.colno}"
-        raise CompileError(f"The plan is not valid JSON: {error.msg}.", location) from None
-    except RecursionError:
-        raise CompileError("The plan is nested too deeply.", filename) from None
-    except _DuplicateKeyError as error:
-        raise CompileError(f"The plan has the duplicate key '{error}'.", filename) from None
-    except UnicodeEncodeError:
-        raise CompileError("The plan has a string with an unpaired surrogate.", filename) from None
-    # Most errors above are ValueErrors as well, so this clause comes last: it catches Python's limit on the
-    # digits of an integer.
-    except ValueError:
-        raise CompileError("The plan has an integer of more than 4300 digits.", filename) from None
+    root = parse_json(text, filename, "plan")
     # Check the version first: a later version may have fields that are unknown here, which is not the user's error.
     if "version" not in root:
         root.fail("has no 'version': this is not a plan file")
@@ -197,10 +171,6 @@ def read_plan(text: str, filename: str) -> PlanFile:
         shape, dtype, layout = _integers(entry, "shape"), _text(entry, "dtype"), _layout(entry)
         planned.append(PlannedArgument(name, kind, source, shape, dtype, layout, entry.path))
     return PlanFile(tuple(planned), tuple(map(_operation, operations)), filename)
-
-
-class _DuplicateKeyError(ValueError):
-    """A duplicate key in an object, of which json would silently use the second value."""
 
 
 def _check_members(entry: Field, known: Collection[str]) -> None:
@@ -278,7 +248,9 @@ def _layout(entry: Field) -> Any:
     if "layout" not in entry:
         return None
     layout = entry["layout"]
-    if not isinstance(layout.value, str | dict):
+    if isinstance(layout.value, str):
+        return layout.text()
+    if not isinstance(layout.value, dict):
         layout.fail(
             f'must be an object such as {{"dim_order": [0, 1]}} or a map, but is {shorten(layout.value)}'
         )

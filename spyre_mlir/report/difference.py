@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.records import dataclass
-from spyre_mlir.report.html import shell
+from spyre_mlir.report.html import shell, table
 from spyre_mlir.report.program_facts import (
     ADDRESS,
     BYTES,
@@ -257,8 +257,10 @@ def text(difference: Difference, before: str = "A", after: str = "B") -> str:
     operations, buffers = _operation_rows(difference), _buffer_rows(difference)
     sections = [
         [f"A: {before}", f"B: {after}"],
-        _changes_table(difference.totals),
-        ["opcodes:", *_changes_table(opcodes)] if opcodes else [f"opcodes: {_SAME}"],
+        aligned([_CHANGE_HEADS, *_change_rows(difference.totals)], "<>>>"),
+        ["opcodes:", *aligned([_CHANGE_HEADS, *_change_rows(opcodes)], "<>>>")]
+        if opcodes
+        else [f"opcodes: {_SAME}"],
         [
             _headline("operations", difference.operations),
             *_pair_table(("", "A", "B", "operation", "source", ""), operations, _OPERATION_FACTS, "<>><<<"),
@@ -272,9 +274,11 @@ def text(difference: Difference, before: str = "A", after: str = "B") -> str:
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
-def _changes_table(changes: Sequence[Change]) -> list[str]:
-    rows = [(change.what, _fact(change.before), _fact(change.after), _growth(change)) for change in changes]
-    return aligned([("", "A", "B", "change"), *rows], "<>>>")
+_CHANGE_HEADS = ("", "A", "B", "change")
+
+
+def _change_rows(changes: Iterable[Change]) -> list[tuple[str, ...]]:
+    return [(change.what, _fact(change.before), _fact(change.after), _growth(change)) for change in changes]
 
 
 def _pair_table(
@@ -350,23 +354,7 @@ def _growth(change: Change) -> str:
     return "" if change.percent is None else f"{change.percent:+,.1f} %"
 
 
-# -- page, for a screen that is 1280 pixels wide -------------------------------------------------------------
-
-_STYLE = """
-body { font: 13px 'DejaVu Sans', Verdana, Arial, sans-serif; color: #1a1a1a; margin: 16px 24px 32px; }
-h1 { font-size: 17px; margin: 0 0 6px; }
-h2 { font-size: 15px; margin: 20px 0 6px; }
-table { border-collapse: collapse; font-size: 12px; max-width: 1230px; }
-th, td { padding: 3px 14px 3px 0; text-align: left; vertical-align: top; overflow-wrap: anywhere; }
-th { border-bottom: 1px solid #767676; white-space: nowrap; }
-tbody { border-bottom: 1px solid #d9d9d9; }
-.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-.status { border-left: 5px solid; padding-left: 8px; white-space: nowrap; }
-.changed { border-left-color: #2171b5; }
-.only-in-A { border-left-color: #a50f15; }
-.only-in-B { border-left-color: #1b7837; }
-p { margin: 6px 0; }
-"""
+# -- page ----------------------------------------------------------------------------------------------------
 
 
 def page(difference: Difference, before: str = "A", after: str = "B") -> str:
@@ -377,25 +365,15 @@ def page(difference: Difference, before: str = "A", after: str = "B") -> str:
         *([] if difference else [f"<p>{_SAME}</p>"]),
         *(f"<p>{escape(note)}</p>" for note in _NOTES),
         "<h2>totals</h2>",
-        *_changes_html("totals", difference.totals),
+        table("totals", _CHANGE_HEADS, _change_rows(difference.totals), "<>>>"),
         "<h2>opcodes</h2>" if opcodes else f"<h2>opcodes: {_SAME}</h2>",
-        *(_changes_html("opcodes", opcodes) if opcodes else ()),
+        *([table("opcodes", _CHANGE_HEADS, _change_rows(opcodes), "<>>>")] if opcodes else []),
         f"<h2>{_headline('operations', difference.operations)}</h2>",
         *_pairs_html("operations", ("operation", "source"), _operation_rows(difference), _OPERATION_FACTS),
         f"<h2>{_headline('buffers', difference.buffers)}</h2>",
         *_pairs_html("buffers", ("written by",), _buffer_rows(difference), _BUFFER_FACTS),
     ]
-    return shell(f"Difference of {before} and {after}", _STYLE, parts)
-
-
-def _changes_html(identifier: str, changes: Iterable[Change]) -> Iterator[str]:
-    heads = "".join(f'<th class="number">{name}</th>' for name in ("A", "B", "change"))
-    yield f'<table id="{identifier}"><thead><tr><th></th>{heads}</tr></thead><tbody>'
-    for change in changes:
-        cells = (_fact(change.before), _fact(change.after), _growth(change))
-        numbers = "".join(f'<td class="number">{cell}</td>' for cell in cells)
-        yield f"<tr><td>{escape(change.what)}</td>{numbers}</tr>"
-    yield "</tbody></table>"
+    return shell(f"Difference of {before} and {after}", parts)
 
 
 def _pairs_html(
@@ -409,7 +387,7 @@ def _pairs_html(
         return
     names = ("", "A", "B", *columns, "what", "in A", "in B", "change")
     heads = "".join(f"<th>{name}</th>" for name in names)
-    yield f'<table id="{identifier}"><thead><tr>{heads}</tr></thead>'
+    yield f'<div class="wide"><table id="{identifier}" class="pairs"><thead><tr>{heads}</tr></thead>'
     for pair, cells in rows:
         facts = ((what, pair.one.facts[what]) for what in of_one)
         changes = pair.changes or [
@@ -426,4 +404,4 @@ def _pairs_html(
             sides = (escape(change.what), escape(_fact(change.before)), escape(_fact(change.after)), growth)
             lines.append("".join(f"<td>{cell}</td>" for cell in sides))
         yield f"<tbody><tr>{lead}{'</tr><tr>'.join(lines)}</tr></tbody>"
-    yield "</table>"
+    yield "</table></div>"

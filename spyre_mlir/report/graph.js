@@ -34,21 +34,21 @@ class Graph {
     const edges = new Map(), writers = new Map(), {tree, page} = this;
     page.operations.forEach(({operands}, position) => {
       operands.slice(0, -1).forEach(({buffer}) => {
-        if (writers.has(buffer)) this.lift(edges, writers.get(buffer), position, page.buffers[buffer].name);
+        if (writers.has(buffer)) this.lift(edges, writers.get(buffer), position, buffer);
       });
       writers.set(operands[operands.length - 1].buffer, position);
     });
     return edges;
   }
 
-  lift(edges, writer, reader, name) {
+  lift(edges, writer, reader, buffer) {
     const [from, to] = [writer, reader].map((position) => this.tree.line(this.tree.leaves[position]));
     const at = from.findIndex((each, depth) => each !== to[depth]);
     if (at < 1 || !to[at]) return;
     const of = edges.get(from[at - 1]) || new Map(), key = `${from[at].first} ${to[at].first}`;
     edges.set(from[at - 1], of);
-    const edge = of.get(key) || {from: from[at], to: to[at], names: new Set()};
-    edge.names.add(name);
+    const edge = of.get(key) || {from: from[at], to: to[at], buffers: new Map()};
+    edge.buffers.set(buffer, writer);
     of.set(key, edge);
   }
 
@@ -73,7 +73,7 @@ class Graph {
       }
       top += height + BETWEEN;
     }
-    for (const {slots, names} of layers.routes) lines.push({slots, names});
+    lines.push(...layers.routes);
     return {width, height: top - BETWEEN + GAP, boxes, lines};
   }
 
@@ -86,12 +86,12 @@ class Graph {
     layers.routes = [];
     const put = (at, slot) => { (layers[at] = layers[at] || []).push(slot); return slot; };
     for (const child of children) slots.set(child, put(level.get(child), {item: child, before: []}));
-    for (const {from, to, names} of edges) {
+    for (const {from, to, buffers} of edges) {
       const route = [slots.get(from)];
       for (let at = level.get(from) + 1; at < level.get(to); at++)
         route.push(put(at, {item: null, before: [route[route.length - 1]]}));
       slots.get(to).before.push(route[route.length - 1]);
-      layers.routes.push({slots: [...route, slots.get(to)], names});
+      layers.routes.push({slots: [...route, slots.get(to)], buffers});
     }
     // Sort a layer by the mean position of the predecessors, which reduces edge crossings.
     for (const layer of layers) {
@@ -116,7 +116,7 @@ class Graph {
   }
 
   paint(ink, {boxes, lines}, x, y, level) {
-    for (const {slots, names} of lines) {
+    for (const {slots, buffers} of lines) {
       let d = `M ${x + slots[0].middle} ${y + slots[0].bottom}`, [before] = slots;
       const to = (slot) => {
         const begin = y + before.bottom, end = y + slot.top, half = (end - Math.min(begin, end)) / 2;
@@ -125,9 +125,11 @@ class Graph {
         if (!slot.item) { d += ` V ${y + slot.floor}`; before = {...slot, bottom: slot.floor}; }
       };
       slots.slice(1).forEach(to);
-      ink.group({class: "route"}, [...names].slice(0, 8).join("\n")).path("edge", d);
-      const last = slots[slots.length - 1];
-      ink.path("tip", `M ${x + last.middle - 4} ${y + last.top - 6} h 8 l -4 6 Z`);
+      const kinds = new Set([...buffers.keys()].map((buffer) => this.page.buffers[buffer].memory === "LX" ? "lx" : "memory"));
+      const last = slots[slots.length - 1], kind = kinds.size === 1 ? [...kinds][0] : "";
+      const route = ink.group({class: `route ${kind}`}, [...buffers].slice(0, 4).map((each) => this.toldBuffer(...each)).join("\n"));
+      route.path("edge", d);
+      route.path("tip", `M ${x + last.middle - 4} ${y + last.top - 6} h 8 l -4 6 Z`);
     }
     for (const box of boxes) this.node(ink, box, x, y, level);
   }
@@ -136,26 +138,46 @@ class Graph {
     const {node, width, height} = box, left = x + box.x, top = y + box.y, total = this.tree.root.ps || 1;
     const isModule = node.children.length > 0, share = `${(100 * node.ps / total).toFixed(1)} %`;
     const state = isModule ? {"aria-expanded": String(node.isOpen)} : {};
-    const told = [node.path, node.shape, plural(node.count, "operation"), `${microseconds(node.ps)}, ${share} of the time`,
+    const operation = isModule ? null : this.page.operations[node.position];
+    const own = isModule ? [plural(node.count, "operation")] : this.toldOperation(operation);
+    const told = [node.path, node.shape, ...own, `${microseconds(node.ps)}, ${share} of the time`,
       `${bytesText(node.bytes)} of device memory`].filter(Boolean).join("\n");
     const inner = ink.group({
       class: `node ${isModule ? "module" : "operation"}`, role: "treeitem", "aria-level": level, tabindex: -1, "data-key": this.keyOf(node),
       ...state,
     }, told);
-    const fill = isModule ? null : data.fills[this.page.operations[node.position].category];
+    const fill = isModule ? null : data.fills[operation.category];
     inner.box("shape", left, top, width, height, fill);
     const kind = isModule ? "name" : "inside", room = (text, used) => fitting(text, width - 16 - used, 8.2);
     if (isModule && node.isOpen) {
       inner.text(left + 8, top + 17, room(`▾ ${titleOf(node)}`, share.length * LETTER), kind);
       inner.text(left + width - 8, top + 17, share, "label", "end");
     } else {
-      inner.text(left + 8, top + 16, room(isModule ? `▸ ${titleOf(node)}` : `${node.position} ${node.name}`, 0), kind);
+      const times = operation && operation.iterations ? ` x ${digits(operation.runs)}` : "";
+      inner.text(left + 8, top + 16, room(isModule ? `▸ ${titleOf(node)}` : `${node.position} ${node.name}${times}`, 0), kind);
       const below = isModule ? `${plural(node.count, "operation")}` : node.shape;
       inner.text(left + 8, top + 31, room(below, share.length * LETTER), isModule ? "label" : "inside");
       inner.text(left + width - 8, top + 31, share, isModule ? "label" : "inside", "end");
       inner.box("part", left, top + height - 4, width * node.ps / total, 4);
     }
     if (node.isOpen) this.paint(ink, box, left, top, level + 1);
+  }
+
+  toldBuffer(number, writer) {
+    const {name, memory, address, bytes, read, written, reasons} = this.page.buffers[number];
+    const {operands} = this.page.operations[writer], {layout, format} = operands[operands.length - 1];
+    const lines = [`${name}: ${digits(bytes)} bytes in ${memory === "LX" ? "LX" : "device memory"} at address ${digits(address)}`];
+    lines.push(`layout, innermost first: ${layout}, ${format}`);
+    if (memory !== "LX") lines.push(`read ${digits(read)} bytes, written ${digits(written)} bytes in device memory`);
+    if (reasons) lines.push(`not in LX: ${reasons}`);
+    return lines.join("\n");
+  }
+
+  // The cores, the loops and the buffers of an operation.
+  toldOperation({cores, slices, runs, iterations, bound, operands}) {
+    const names = operands.map(({buffer}) => this.page.buffers[buffer].name), result = names.pop();
+    const loops = iterations ? `runs ${plural(runs, "time")}${iterations.includes("x") ? `, in ${iterations} iterations` : ""}` : "";
+    return [`${plural(cores, "core")}${slices && `: ${slices}`}`, loops, `bound by ${bound}`, `${names.join(", ")} → ${result}`];
   }
 
   keyOf(node) {

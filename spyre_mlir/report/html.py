@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from html import escape
+from importlib import resources
 from itertools import chain, repeat
 from typing import Any
 
@@ -86,6 +88,51 @@ class Page:
 
 
 @dataclass(frozen=True)
+class LogPlot:
+    """A plot with logarithmic axes: its pixels, and the powers of ten at the ends of both axes."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    x_powers: tuple[float, float]
+    y_powers: tuple[float, float]
+
+    def x(self, number: float) -> float:
+        """Return the pixel of a number on the x axis."""
+        low, high = self.x_powers
+        return self.left + self.width * (math.log10(number) - low) / (high - low)
+
+    def y(self, number: float) -> float:
+        """Return the pixel of a number on the y axis."""
+        low, high = self.y_powers
+        return self.top + self.height * (high - math.log10(number)) / (high - low)
+
+    def draw(
+        self,
+        page: Page,
+        x_ticks: Iterable[float],
+        y_ticks: Iterable[float],
+        names: tuple[str, str],
+        beyond: float = 0,
+    ) -> None:
+        """Draw the axes with their ``names``, and a line at each tick; lines across reach ``beyond`` the plot."""
+        right, bottom = self.left + self.width, self.top + self.height
+        for number in x_ticks:
+            page.add(f'<path class="tick" d="M {self.x(number):.2f} {self.top:g} V {bottom:g}"/>')
+            page.text(self.x(number), bottom + 16, f"{number:,g}", anchor="middle")
+        for number in y_ticks:
+            page.add(f'<path class="tick" d="M {self.left:g} {self.y(number):.2f} H {right + beyond:g}"/>')
+            page.text(self.left - 8, self.y(number) + 4, f"{number:,g}", anchor="end")
+        page.add(
+            f'<path class="axis" d="M {self.left:g} {self.top:g} V {bottom:g} H {right:g}"/>', right, bottom
+        )
+        page.text(self.left + self.width / 2, bottom + 36, names[0], "name", "middle")
+        turned = f'transform="translate({self.left - 70:g} {self.top + self.height / 2:g}) rotate(-90)"'
+        page.add(f'<text class="name" text-anchor="middle" {turned}>{escape(names[1])}</text>')
+
+
+@dataclass(frozen=True)
 class Steps:
     """A cell with links to operations: the first few of ``positions`` by number, or one operation by its ``text``."""
 
@@ -117,17 +164,42 @@ class Column:
     order: str = "none"
 
 
-def shell(title: str, style: str, parts: Iterable[str]) -> str:
+def resource(name: str) -> str:
+    """Return the text of a style or a script of the pages."""
+    return resources.files("spyre_mlir.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def shell(title: str, parts: Iterable[str]) -> str:
     """Return a page that loads nothing from elsewhere, of lines of HTML."""
     lines = [
         "<!DOCTYPE html>",
         f'<html lang="en"><head><meta charset="utf-8"/><title>{escape(title)}</title>',
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>',
-        f"<style>{style}</style></head><body>",
+        f"<style>{resource('page.css')}</style></head><body>",
         *parts,
         "</body></html>",
     ]
     return "\n".join(lines) + "\n"
+
+
+class Markup(str):
+    """A cell of a table that is HTML; all other cells are texts."""
+
+
+def table(identifier: str, heads: Sequence[str], rows: Iterable[Sequence[str]], sides: str) -> str:
+    """Return a table; the columns are aligned left (<) or right (>) as ``sides`` says, as in ``tables.aligned``."""
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        """Return a row of cells."""
+        number = f'<{tag} class="number">'
+        return "".join(
+            f"{number if side == '>' else f'<{tag}>'}{cell if isinstance(cell, Markup) else escape(cell)}</{tag}>"
+            for cell, side in zip(cells, sides, strict=True)
+        )
+
+    head = f"<thead><tr>{line('th', heads)}</tr></thead>" if any(heads) else ""
+    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
+    return f'<div class="wide"><table id="{identifier}">{head}<tbody>{body}</tbody></table></div>'
 
 
 def listing(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Data of a picture of the scratchpads: the bytes of LX in use over time, and the spilled buffers, with reasons.
+"""Map of the scratchpads: the bytes of LX in use over time, and the spilled buffers, with reasons.
 
-The data are only numbers, from a bundle; ``lx_picture`` draws them. Time is counted in *steps*: the executes of the
-program in the order of the text; an execute in a loop counts once. Live ranges are inclusive and computed as in the
-planner (``spyre_mlir.scratchpad.liveness``).
+Time is counted in *steps*: the executes of the program in the order of the text; an execute in a loop counts once. Live
+ranges are inclusive and computed as in the planner (``spyre_mlir.scratchpad.liveness``). ``picture`` draws the map as a
+file; the page of a program draws the map with zoom, loops and the bytes in use of each core.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import prod
+from html import escape
+from math import ceil, prod
 
 from spyre_mlir.bundle.context import Context, ExecuteStep, LoopRange, Tree
 from spyre_mlir.bundle.model import Bundle, Origin
 from spyre_mlir.bundle.validate import sound_context
 from spyre_mlir.records import dataclass
+from spyre_mlir.report.html import CHARACTER, MARGIN, Page, bytes_text, count, legend
 from spyre_mlir.scratchpad import liveness
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 from spyre_mlir.timeline.of_design import DesignWork, work_of_designs
@@ -32,6 +34,14 @@ _CATEGORY = {
     Kind.MATMUL: "matmul",
 }
 _COPY = "identity"
+
+#: Fills by category: neighbours also differ in luminance, and dark text has a contrast of at least 7 on each fill.
+FILLS: dict[str, str] = dict(
+    zip(CATEGORIES, ("#dadaeb", "#fc9f83", "#9ecae1", "#85cc87", "#ffeda0"), strict=True)
+)
+
+#: Text for a map without buffers.
+NOTHING = "No buffer of this program is in LX."
 
 
 @dataclass(frozen=True)
@@ -340,3 +350,108 @@ def _chains(
         chain.append(buffer)
         by_end.setdefault((buffer.address, buffer.last, buffer.cores), []).append(chain)
     return tuple(map(tuple, chains))
+
+
+# -- words and picture ----------------------------------------------------------------------------------------
+
+
+def title_of(name: str) -> str:
+    """Return the title of the map of a bundle."""
+    return f"LX map{f' of {name}' if name else ''}"
+
+
+def map_sentences(map_: LxMap) -> tuple[str, str]:
+    """Return the number of steps and buffers, and the traffic, as sentences."""
+    placed, places = count(len(map_.placed), "buffer"), count(len(map_.chains), "place")
+    return (
+        f"{count(len(map_.steps), 'step')}. {placed} in LX, in {places}; {len(map_.spilled):,} spilled to device"
+        f" memory. The highest ends at {map_.peak:,} of {map_.capacity:,} bytes per core.",
+        f"A run moves {map_.argument_traffic + map_.spilled_traffic:,} bytes of device memory:"
+        f" {map_.argument_traffic:,} of arguments and results, {map_.spilled_traffic:,} of spilled buffers.",
+    )
+
+
+def writer_text(map_: LxMap, writer: int | None) -> str:
+    """Format the operation that writes a buffer, with its step."""
+    return "never written" if writer is None else f"{map_.steps[writer].opcode} (step {writer})"
+
+
+#: Pixels: a line of text, the plot, and the distance of two labels.
+_LINE, _LEFT, _WIDTH, _HEIGHT, _APART = 18, MARGIN + 72, 1070, 330, 15
+
+_STYLE = """
+.edge { stroke: #333333; stroke-width: 0.9; }
+.inside { font-size: 11px; pointer-events: none; }
+.tick { stroke: #d9d9d9; stroke-width: 0.8; }
+.capacity { stroke: #a50f15; stroke-width: 1.6; }
+"""
+
+
+def picture(map_: LxMap, name: str = "") -> str:
+    """Return the map as an SVG file: a box for each buffer of core 0, which holds all buffers.
+
+    The x axis is steps, the y axis addresses. The same map gives the same text, byte for byte. A buffer that takes the
+    address of another buffer begins in the middle of the step in which it takes the address.
+    """
+    page, sentences, steps = Page(_STYLE), map_sentences(map_), len(map_.steps)
+    page.text(MARGIN, MARGIN, title_of(name), "heading")
+    for line, sentence in enumerate(sentences):
+        page.text(MARGIN, MARGIN + (line + 1.2) * _LINE, sentence)
+    top = MARGIN + (len(sentences) + 2.2) * _LINE
+    legend(page, MARGIN, top, FILLS.items(), outlined=True)
+    top += 24
+    bottom, column = top + _HEIGHT, _WIDTH / max(steps, 1)
+    # A map that leaves a large part of LX free is drawn up to its highest buffer.
+    is_low = 0 < map_.peak < 0.7 * map_.capacity
+    end = map_.peak if is_low else max(map_.peak, map_.capacity, 1)
+    capacity = bottom - map_.capacity / end * _HEIGHT
+
+    tick = 1 << max((end // 6).bit_length(), 7)
+    for address in range(0, end + 1, tick):
+        y = bottom - address / end * _HEIGHT
+        page.add(f'<path class="tick" d="M {_LEFT} {y:.2f} h {_WIDTH}"/>', _LEFT + _WIDTH)
+        if is_low or y - capacity > _APART:
+            page.text(_LEFT - 8, y + 4, bytes_text(address), "label", "end")
+    names = [f"{step.position} {step.opcode}" for step in map_.steps]
+    if max(map(len, names), default=0) * CHARACTER + 6 > column:
+        names = [str(step.position) for step in map_.steps]
+    for step in range(0, steps, ceil(3 * _APART / column)):
+        page.text(_LEFT + (step + 0.5) * column, bottom + _APART, names[step], "label", "middle")
+
+    followed = set(map_.parents.values())
+    for buffer in map_.placed:
+        parent = map_.parents.get(buffer.name)
+        x = _LEFT + (buffer.first + (0.5 if parent else 0)) * column
+        right = _LEFT + (buffer.last + 1) * column
+        height = max(buffer.bytes / end * _HEIGHT, 2)
+        y = bottom - buffer.address / end * _HEIGHT - height
+        writer = None if buffer.writer is None else map_.steps[buffer.writer]
+        lines = [
+            f"{buffer.name}: {writer_text(map_, buffer.writer)}",
+            f"{buffer.bytes:,} bytes at {buffer.address:,} to {buffer.end:,}",
+            f"live from step {buffer.first} to {buffer.last}, on {count(buffer.cores, 'core')}",
+            *([f"in place of {parent}"] if parent else []),
+            *([writer.source] if writer and writer.source else []),
+        ]
+        page.add(
+            f'<g class="buffer" data-buffer="{escape(buffer.name)}"><title>{escape(chr(10).join(lines))}</title>'
+        )
+        page.rectangle("edge", x, y, right - x, height, FILLS[writer.category if writer else "other"])
+        shown = right - x - (column / 2 if buffer.name in followed else 0)
+        opcode = writer.opcode if writer else ""
+        if label := next(
+            (
+                each
+                for each in (f"{buffer.name} {opcode}", buffer.name, opcode)
+                if height >= 14 and len(each) * CHARACTER + 6 <= shown
+            ),
+            "",
+        ):
+            page.text(x + shown / 2, y + height / 2 + 4, label, "inside", "middle")
+        page.add("</g>")
+    if not map_.placed:
+        page.text(_LEFT + _WIDTH / 2, top + _HEIGHT / 2, NOTHING, "name", "middle")
+    if not is_low:
+        page.add(f'<path class="capacity" d="M {_LEFT} {capacity:.2f} h {_WIDTH}"/>')
+        page.text(_LEFT - 8, capacity + 4, "capacity", "label", "end")
+    return page.svg(title_of(name), " ".join(sentences))

@@ -2,7 +2,7 @@
 """The page about a compiled program, in one HTML file.
 
 The page supports windows from 380 pixels on, and the light or dark mode of the system. It loads nothing from elsewhere.
-It is also XML, so that tools can read it; without its script it has the numbers, graph, roofline and tables.
+It is also XML, so that tools can read it; without its script it has the numbers, roofline and tables.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from importlib import resources
 from typing import Any
 
 from spyre_mlir.bundle.model import Bundle
@@ -26,11 +25,20 @@ from spyre_mlir.report.html import (
     count,
     legend_line,
     listing,
+    resource,
     shell,
     time_text,
 )
-from spyre_mlir.report.lx_map import PlacedBuffer, SpilledBuffer, iterations_text
-from spyre_mlir.report.lx_picture import FILLS, NOTHING, map_sentences, title_of, writer_text
+from spyre_mlir.report.lx_map import (
+    FILLS,
+    NOTHING,
+    PlacedBuffer,
+    SpilledBuffer,
+    iterations_text,
+    map_sentences,
+    title_of,
+    writer_text,
+)
 from spyre_mlir.report.modules import ModuleNode, module_tree
 from spyre_mlir.report.page_data import json_text, page_data, remark_steps
 from spyre_mlir.report.program_facts import ProgramFacts
@@ -417,7 +425,7 @@ def _page(title: str, facts: ProgramFacts, bundle: Bundle, panels: Sequence[tupl
         caps = " ".join(f"<kbd>{escape(key)}</kbd>" for key in keys.split())
         rows += f"<tr><td>{caps}</td><td>{escape(meaning)}</td></tr>"
     close = '<form method="dialog"><button>close</button></form>'
-    scripts = "\n".join(_NO_CODE.sub("", _resource(name)) for name in _SCRIPTS)
+    scripts = "\n".join(_NO_CODE.sub("", resource(name)) for name in _SCRIPTS)
     parts = [
         f"<header><h1>{escape(title)}</h1>",
         f'<nav aria-label="Panels">{links}<button type="button" id="help" class="scripted" hidden="hidden">keys: ?'
@@ -432,8 +440,4 @@ def _page(title: str, facts: ProgramFacts, bundle: Bundle, panels: Sequence[tupl
         f'<script type="application/json" id="data">{json_text(page_data(facts, bundle))}</script>',
         f"<script>//<![CDATA[\n{{{scripts}}}\n//]]></script>",
     ]
-    return shell(title, _resource("page.css"), parts)
-
-
-def _resource(name: str) -> str:
-    return resources.files("spyre_mlir.report").joinpath(name).read_text(encoding="utf-8")
+    return shell(title, parts)

@@ -19,8 +19,7 @@ from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_split
 from spyre_mlir.bundle.model import Bundle, Origin
 from spyre_mlir.bundle.program_text import print_program
 from spyre_mlir.records import dataclass
-from spyre_mlir.report.lx_map import LxMap
-from spyre_mlir.report.lx_picture import FILLS
+from spyre_mlir.report.lx_map import FILLS, LxMap
 from spyre_mlir.report.modules import ModuleNode, module_tree
 from spyre_mlir.report.program_facts import (
     ADDRESS,

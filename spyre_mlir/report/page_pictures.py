@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Pictures of the page that need no script: graph of the operations, divisions, ring, roofline, times of passes."""
+"""Pictures of the page: frame of the graph, divisions, ring, roofline, times of passes."""
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 
 from spyre_mlir.bundle.model import Design
@@ -13,26 +12,18 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.report.html import (
     CHARACTER,
     WIDTH,
+    LogPlot,
     Page,
     anchor,
-    bytes_text,
     core_choice,
     count,
     figure,
-    fitting,
     legend,
+    legend_line,
     time_text,
 )
-from spyre_mlir.report.lx_picture import FILLS, runs_text
-from spyre_mlir.report.program_facts import (
-    ADDRESS,
-    BYTES,
-    MEMORY,
-    BufferFacts,
-    Operation,
-    ProgramFacts,
-    operand_name,
-)
+from spyre_mlir.report.lx_map import FILLS
+from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.of_design import ranges_text
 from spyre_mlir.timeline.roofline import Roofline
@@ -40,21 +31,10 @@ from spyre_mlir.timeline.timeline import busiest
 
 _NO_OPERATION = "<p>The program has no operation.</p>"
 
-# -- graph of modules, which the script draws, and of operations -----------------------------------------------
+# -- graph of modules and operations, which the script draws ---------------------------------------------------
 
-#: Maximum number of operations that are drawn in order.
-LARGEST = 300
-
-#: Colours and names of memories; in the facts, "pool" is device memory that is not an argument.
-_MEMORIES = {
-    "LX": ("#2171b5", "LX"),
-    "pool": ("#c2410c", "device memory"),
-    "argument": ("#6b6b6b", "argument or result"),
-}
-
-#: Pixels: top of the first row, height of a row, height of an operation's box, widths of columns.
-_TOP, _ROW, _BOX, _OPCODE, _TIME = 62, 26, 20, 160, 150
-_COLUMN, _COLUMNS = 11, 330
+#: Names and colours of the memories of a buffer, for the lines of the graph.
+_MEMORIES = (("LX", "#2171b5"), ("device memory", "#c2410c"), ("both", "#8b94a1"))
 
 #: Buttons of the graph of modules: their actions and names.
 _BUTTONS = (
@@ -63,16 +43,19 @@ _BUTTONS = (
 
 
 def graph(facts: ProgramFacts) -> str:
-    """Return the graph of modules, and below it the operations in order if the program is not large."""
+    """Return the frame of the graph of modules and operations."""
     if not facts.operations:
         return _NO_OPERATION
     buttons = "".join(f'<button type="button" data-do="{do}">{name}</button>' for do, name in _BUTTONS)
     keys = "arrow keys go and open, Enter opens, plus and minus zoom"
-    modules = "\n".join(
+    colours = legend_line([*FILLS.items(), *((f"line: {name}", colour) for name, colour in _MEMORIES)])
+    return "\n".join(
         [
             "<p>Data flows from top to bottom. A box is a module of the model and opens with a click; equal layers are"
             " one box with their number. A line is a buffer that one box writes and another box reads; the bar at the"
-            " bottom of a box is its share of the time. Ctrl and the wheel zoom, drag moves.</p>",
+            " bottom of a box is its share of the time. Hover over an operation for its buffers, over a line for"
+            " layouts, addresses and reasons. Ctrl and the wheel zoom, drag moves.</p>",
+            colours,
             '<div class="graph" id="module-graph"><noscript><p>Without its script the page does not draw this graph.'
             '</p></noscript><p class="tools scripted" hidden="hidden">',
             f'{buttons}<label>Find <input type="search"/></label> <span class="matches" role="status"></span></p>',
@@ -80,167 +63,6 @@ def graph(facts: ProgramFacts) -> str:
             "</svg></div></div>",
         ]
     )
-    if len(facts.operations) > LARGEST:
-        return modules
-    drawn = figure(_OperationGraph(facts).draw(), "Operations in order", walk=True)
-    return (
-        f"{modules}<h3>Operations in order</h3>"
-        "<p>Time runs from top to bottom. A vertical line is a buffer, from the operation that writes it to its last"
-        " reader; a circle marks the first read of an argument; x 8 means that loops run an operation 8 times. Hover"
-        " for layouts, addresses and reasons, or use the arrow keys. A click on an operation shows its details.</p>"
-        f'<div class="scroll" tabindex="-1">{drawn}</div>'
-    )
-
-
-class _OperationGraph:
-    """One drawing: the buffers by name, and pixels that depend on the number of columns."""
-
-    def __init__(self, facts: ProgramFacts) -> None:
-        self.facts = facts
-        self.page = Page()
-        self.buffers: Mapping[str, BufferFacts] = {item.name: item for item in facts.buffers}
-        self.columns = buffer_columns([operation.buffers for operation in facts.operations])
-        used = 1 + max(column.number for column in self.columns)
-        self.pitch = min(_COLUMN, _COLUMNS / used)
-        self.box_x = 14 + used * self.pitch
-        self.slices = self.box_x + _OPCODE + 14
-        self.names = max(self.slices + 200, WIDTH - _TIME - 470)
-        self.time = WIDTH - _TIME
-
-    def draw(self) -> Page:
-        """Draw a row per operation, after the lanes of the buffers."""
-        x = legend(self.page, 8, 16, FILLS.items())
-        legend(self.page, x, 16, ((name, colour) for colour, name in _MEMORIES.values()))
-        for column_x, name in ((self.box_x, "operation"), (self.slices, "cores: dim slices x elements"),
-                         (self.names, "reads → writes"), (self.time, "time, of all runs")):  # fmt: skip
-            self.page.text(column_x, _TOP - 14, name, "name")
-        for column in self.columns:
-            self._draw_column(column)
-        longest = max(operation.execution.total_ns for operation in self.facts.operations)
-        for operation in self.facts.operations:
-            self._row(operation, longest)
-        return self.page
-
-    def _row(self, operation: Operation, longest: float) -> None:
-        """Draw the row of an operation: opcode, cores, buffers, and its time relative to the ``longest``."""
-        page, top, total_ns = self.page, _TOP + operation.position * _ROW, operation.execution.total_ns
-        split = f": {operation.slices}" if operation.slices else ""
-        lines = [operation.name, f"{count(operation.cores, 'core')}{split}"]
-        lines += [runs_text(operation)] if operation.iterations else []
-        lines += [f"{time_text(total_ns)}, bound by {operation.execution.bound_by}"]
-        lines += [f"reads {bytes_text(operation.read_bytes)}, writes {bytes_text(operation.written_bytes)}"]
-        lines += [operation.source] if operation.source else []
-        place = f'href="#{anchor(operation.position)}" data-operation="{operation.position}"'
-        page.add(f'<a class="item row" {place}>')
-        page.add(f"<title>{escape(chr(10).join(lines))}</title>")
-        page.rectangle("ground", self.box_x, top, WIDTH - self.box_x, _ROW)
-        page.rectangle("node", self.box_x, top + (_ROW - _BOX) / 2, _OPCODE, _BOX, FILLS[operation.category])
-        base = top + _ROW / 2 + 4
-        times = f"x {operation.runs:,}" if operation.iterations else ""
-        room = _OPCODE - 12 - len(times) * CHARACTER
-        page.text(self.box_x + 7, base, fitting(f"{operation.position}  {operation.opcode}", room), "inside")
-        if times:
-            page.text(self.box_x + _OPCODE - 5, base, times, "inside", "end")
-        page.text(self.slices, base, fitting(f"{operation.cores}{split}", self.names - self.slices - 8))
-        *operands, result = operation.buffers
-        room = self.time - self.names - 8
-        page.text(self.names, base, fitting(f"{', '.join(operands)} → {result}", room))
-        width = (_TIME - 76) * total_ns / max(longest, 1e-9)
-        page.rectangle("time", self.time, top + 8, max(width, 0.5), _ROW - 16)
-        page.text(WIDTH, base, time_text(total_ns), anchor="end")
-        page.add("</a>", WIDTH, top + _ROW)
-
-    def _draw_column(self, column: BufferColumn) -> None:
-        buffer = self.buffers[column.buffer]
-        colour, _ = _MEMORIES.get(str(buffer.facts[MEMORY]), _MEMORIES["pool"])
-        x = self.box_x - 10 - (column.number + 0.5) * self.pitch
-        writes = [_TOP + row * _ROW + (_ROW + _BOX) / 2 - 3 for row in column.writes]
-        reads = []
-        for row, operand in column.reads:
-            # Operands arrive in the upper part of a box, one below another.
-            operands = len(self.facts.operations[row].buffers) - 1
-            reads.append(_TOP + row * _ROW + (_ROW - _BOX) / 2 + 3 + 10 * operand / operands)
-        begin, end = min(writes + reads), max(writes + reads)
-        path = f"M {x:.2f} {begin:.2f} V {end:.2f}"
-        path += "".join(f" M {x:.2f} {y:.2f} H {self.box_x:.2f}" for y in writes + reads)
-        heads = " ".join(
-            f"M {self.box_x - 5:.2f} {y - 2.5:.2f} L {self.box_x:.2f} {y:.2f} L {self.box_x - 5:.2f} {y + 2.5:.2f} Z"
-            for y in reads
-        )
-        self.page.add(f'<g class="item lane" data-buffer="{escape(buffer.name)}" style="color:{colour}">')
-        self.page.add(f"<title>{escape(self._buffer_text(buffer, column))}</title>")
-        self.page.add(f'<path class="reach" d="{path}"/><path class="line" d="{path}"/>')
-        if heads:
-            self.page.add(f'<path class="arrow" d="{heads}"/>')
-        if not writes or begin < min(writes):
-            self.page.add(f'<circle class="argument" cx="{x:.2f}" cy="{begin:.2f}" r="3"/>')
-        self.page.add("</g>")
-
-    def _buffer_text(self, buffer: BufferFacts, column: BufferColumn) -> str:
-        facts, operations = buffer.facts, self.facts.operations
-        memory, reasons = str(facts[MEMORY]), str(facts["not in LX"])
-        of = "each core" if memory == "LX" else "its allocation"
-        uses = [(row, len(operations[row].buffers) - 1) for row in column.writes] + list(column.reads)
-        layouts = []
-        for row, operand in uses:
-            name = operand_name(operations[row].buffers, operand)
-            layouts.append(
-                f"{operations[row].facts[f'{name} layout']}, {operations[row].facts[f'{name} format']}"
-            )
-        lines = [
-            f"{buffer.name}: {_MEMORIES[memory][1] if memory in _MEMORIES else memory}, {facts[BYTES]:,} bytes",
-            f"at address {facts[ADDRESS]:,} of {of}",
-            f"read {facts['bytes read']:,} bytes, written {facts['bytes written']:,} bytes in device memory",
-            *(f"layout, innermost first: {layout}" for layout in dict.fromkeys(layouts)),
-            *([f"not in LX: {reasons}"] if reasons else []),
-        ]
-        return "\n".join(lines)
-
-
-# A row of the graph has two halves: operands are read in the first, the result is written in the second. A buffer
-# occupies its column from its first write or read to its last read; nothing else is in this part of the column.
-
-
-@dataclass(frozen=True)
-class BufferColumn:
-    """A buffer in column ``number``; column 0 is next to the operations.
-
-    ``writes`` are the rows that write the buffer; ``reads`` are (row, operand index). ``first`` and ``last`` count
-    half rows.
-    """
-
-    buffer: str
-    number: int
-    writes: tuple[int, ...]
-    reads: tuple[tuple[int, int], ...]
-    first: int
-    last: int
-
-
-def buffer_columns(uses: Sequence[Sequence[str]]) -> list[BufferColumn]:
-    """Return the columns of a program, by their begin; ``uses`` are the buffers of each row, the result last."""
-    writes: dict[str, list[int]] = {}
-    reads: dict[str, list[tuple[int, int]]] = {}
-    for row, (*operands, result) in enumerate(uses):
-        for number, buffer in enumerate(operands):
-            reads.setdefault(buffer, []).append((row, number))
-        writes.setdefault(result, []).append(row)
-    spans = []
-    for buffer in dict.fromkeys((*writes, *reads)):
-        read_halves = [2 * row for row, _ in reads.get(buffer, [])]
-        halves = read_halves + [2 * row + 1 for row in writes.get(buffer, [])]
-        spans.append((min(halves), max(halves), buffer))
-    columns, free, busy = [], list[int](), list[tuple[int, int]]()
-    for first, last, buffer in sorted(spans):
-        # Columns that ended before this buffer begins are free again.
-        while busy and busy[0][0] < first:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        # Use the free column nearest to the operations, to keep the picture narrow.
-        number = heapq.heappop(free) if free else len(busy)
-        heapq.heappush(busy, (last, number))
-        of_buffer = tuple(writes.get(buffer, ())), tuple(reads.get(buffer, ()))
-        columns.append(BufferColumn(buffer, number, *of_buffer, first, last))
-    return columns
 
 
 # -- division: cores that own the parts of an operation's result, over the two dims with the most slices --------
@@ -431,26 +253,6 @@ _PLOT_LEFT, _PLOT_TOP, _PLOT_HEIGHT, _NOTHING = 90, 40, 360, 110
 _PLOT_WIDTH = WIDTH - _PLOT_LEFT - _NOTHING - 20
 
 
-@dataclass(frozen=True)
-class _Scale:
-    """Powers of ten at the ends of the axes."""
-
-    least: int
-    greatest: int
-    slowest: int
-    fastest: int
-
-    def x(self, intensity: float) -> float:
-        """Return the pixel of an intensity (operations per byte)."""
-        if math.isinf(intensity):
-            return _PLOT_LEFT + _PLOT_WIDTH + _NOTHING / 2
-        return _PLOT_LEFT + _PLOT_WIDTH * (math.log10(intensity) - self.least) / (self.greatest - self.least)
-
-    def y(self, rate: float) -> float:
-        """Return the pixel of a rate (operations per ns)."""
-        return _PLOT_TOP + _PLOT_HEIGHT * (self.fastest - math.log10(rate)) / (self.fastest - self.slowest)
-
-
 def roofline(facts: ProgramFacts) -> str:
     """Return the plot, without operations that compute nothing."""
     points = [operation for operation in facts.operations if operation.roofline.attained_per_ns]
@@ -466,21 +268,34 @@ def roofline(facts: ProgramFacts) -> str:
     plotted = [*(operation.roofline for operation in points), facts.roofline]
     intensities = [each.intensity for each in plotted if not math.isinf(each.intensity)] or [1.0]
     rates = [each.attained_per_ns for each in plotted]
-    scale = _Scale(
-        least=math.floor(math.log10(min(intensities))),
-        # After the last ridge there is space for the name of its roof.
-        greatest=math.ceil(math.log10(max(*intensities, 4 * peaks["array"] / target.one_way_bytes_per_ns))),
-        slowest=math.floor(math.log10(min(rates))),
-        fastest=math.ceil(math.log10(max(*rates, peaks["array"]))),
+    # After the last ridge there is space for the name of its roof.
+    greatest = math.ceil(math.log10(max(*intensities, 4 * peaks["array"] / target.one_way_bytes_per_ns)))
+    least, fastest = (
+        math.floor(math.log10(min(intensities))),
+        math.ceil(math.log10(max(*rates, peaks["array"]))),
     )
+    slowest = math.floor(math.log10(min(rates)))
+    frame = _PLOT_LEFT, _PLOT_TOP, _PLOT_WIDTH, _PLOT_HEIGHT
+    plot = LogPlot(*frame, (least, greatest), (slowest, fastest))
+    nothing_x = _PLOT_LEFT + _PLOT_WIDTH + _NOTHING / 2
+
+    def pixel(intensity: float) -> float:
+        """Return the pixel of an intensity (operations per byte)."""
+        return nothing_x if math.isinf(intensity) else plot.x(intensity)
+
     page = Page()
     legend(page, 8, 16, [*FILLS.items(), ("the program", "currentColor")])
-    _plot_axes(page, scale)
-    _roofs(page, scale, peaks, target)
+    x_ticks = [10.0**power for power in range(least, greatest + 1)]
+    y_ticks = [10.0**power for power in range(slowest, fastest + 1)]
+    names = "operations per byte of device memory", "operations per ns"
+    plot.draw(page, x_ticks, y_ticks, names, beyond=_NOTHING)
+    page.add(f'<path class="axis" d="M {_PLOT_LEFT + _PLOT_WIDTH} {_PLOT_TOP} v {_PLOT_HEIGHT}"/>')
+    page.text(nothing_x, _PLOT_TOP + _PLOT_HEIGHT + 36, "nothing moves", "name", "middle")
+    _roofs(page, plot, peaks, target)
     places: dict[tuple[int, int], list[Operation]] = {}
     for point in points:
         # Operations in one pixel would hide each other, so they are one point.
-        place = round(scale.x(point.roofline.intensity)), round(scale.y(point.roofline.attained_per_ns))
+        place = round(pixel(point.roofline.intensity)), round(plot.y(point.roofline.attained_per_ns))
         places.setdefault(place, []).append(point)
     for (x, y), sharing in places.items():
         lines = [f"{operation.name}: {_rates(operation.roofline)}" for operation in sharing[:5]]
@@ -490,7 +305,7 @@ def roofline(facts: ProgramFacts) -> str:
         fill = FILLS[first.category]
         page.add(f'<circle class="dotted" cx="{x}" cy="{y}" r="5" fill="{fill}"/></a>', x, y)
     if facts.roofline.attained_per_ns:
-        diamond_x, diamond_y = scale.x(facts.roofline.intensity), scale.y(facts.roofline.attained_per_ns)
+        diamond_x, diamond_y = pixel(facts.roofline.intensity), plot.y(facts.roofline.attained_per_ns)
         page.add(f'<g class="item point"><title>the program: {escape(_rates(facts.roofline))}</title>')
         start = f"M {diamond_x:.2f} {diamond_y - 7:.2f}"
         page.add(f'<path class="program" d="{start} l 7 7 l -7 7 l -7 -7 Z"/></g>')
@@ -502,36 +317,19 @@ def roofline(facts: ProgramFacts) -> str:
     return note + figure(page, "Roofline", walk=True)
 
 
-def _plot_axes(page: Page, scale: _Scale) -> None:
-    top, bottom, left, right = _PLOT_TOP, _PLOT_TOP + _PLOT_HEIGHT, _PLOT_LEFT, _PLOT_LEFT + _PLOT_WIDTH
-    for power in range(scale.least, scale.greatest + 1):
-        x = scale.x(10.0**power)
-        page.add(f'<path class="tick" d="M {x:.2f} {top} V {bottom}"/>')
-        page.text(x, bottom + 16, f"{10.0**power:,g}", anchor="middle")
-    for power in range(scale.slowest, scale.fastest + 1):
-        y = scale.y(10.0**power)
-        page.add(f'<path class="tick" d="M {left} {y:.2f} H {right + _NOTHING}"/>')
-        page.text(left - 8, y + 4, f"{10.0**power:,g}", anchor="end")
-    page.add(f'<path class="axis" d="M {left} {top} V {bottom} H {right} M {right} {top} V {bottom}"/>')
-    page.text(right + _NOTHING / 2, bottom + 36, "nothing moves", "name", "middle")
-    page.text(left + _PLOT_WIDTH / 2, bottom + 36, "operations per byte of device memory", "name", "middle")
-    turned = f'transform="translate(20 {top + _PLOT_HEIGHT / 2:g}) rotate(-90)"'
-    page.add(f'<text class="name" text-anchor="middle" {turned}>operations per ns</text>')
-
-
-def _roofs(page: Page, scale: _Scale, peaks: Mapping[str, float], target: Target) -> None:
+def _roofs(page: Page, plot: LogPlot, peaks: Mapping[str, float], target: Target) -> None:
     """Draw the slope of the memory up to the highest roof, and the roofs from there on."""
     bandwidth, right = target.one_way_bytes_per_ns, _PLOT_LEFT + _PLOT_WIDTH
     for name, peak in peaks.items():
-        start, y = max(scale.x(peak / bandwidth), _PLOT_LEFT), scale.y(peak)
+        start, y = max(plot.x(peak / bandwidth), _PLOT_LEFT), plot.y(peak)
         page.add(f'<path class="roof" d="M {start:.2f} {y:.2f} H {right + _NOTHING}"/>')
         page.text(right - 6, y - 6, f"{name}: {peak:,.0f} per ns", anchor="end")
-    least = max(10.0**scale.least, 10.0**scale.slowest / bandwidth)
+    least = max(10.0 ** plot.x_powers[0], 10.0 ** plot.y_powers[0] / bandwidth)
     ridge = max(peaks.values()) / bandwidth
-    begin = f"M {scale.x(least):.2f} {scale.y(least * bandwidth):.2f}"
-    page.add(f'<path class="roof" d="{begin} L {scale.x(ridge):.2f} {scale.y(ridge * bandwidth):.2f}"/>')
+    begin = f"M {plot.x(least):.2f} {plot.y(least * bandwidth):.2f}"
+    page.add(f'<path class="roof" d="{begin} L {plot.x(ridge):.2f} {plot.y(ridge * bandwidth):.2f}"/>')
     intensity = least * (ridge / least) ** 0.4
-    x, y = scale.x(intensity) - 8, scale.y(intensity * bandwidth) - 8
+    x, y = plot.x(intensity) - 8, plot.y(intensity * bandwidth) - 8
     page.text(x, y, f"device memory: {bandwidth:g} bytes per ns", anchor="end")
 
 

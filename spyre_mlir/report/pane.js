@@ -119,19 +119,17 @@ const closePane = () => {
 };
 
 // Open the operation that the address of the page names.
-const marked = new Set();
+let row = null;
 const follow = () => {
   const match = /^#op-(\d+)$/.exec(location.hash), operation = match ? operations[Number(match[1])] : undefined;
-  for (const each of marked) each.classList.remove("opened");
-  marked.clear();
+  if (row) row.classList.remove("opened");
   page.operation = operation ? operation.position : null;
   if (operation) {
     openPane(operation);
     if (page.provenance) page.provenance.follow(operation.position);
     divideBy(operation.position);
-    const places = `tr#op-${operation.position}, .row[data-operation="${operation.position}"]`;
-    for (const each of all(document, places)) marked.add(each);
-    for (const each of marked) each.classList.add("opened");
+    row = find(`op-${operation.position}`);
+    if (row) row.classList.add("opened");
   } else closePane();
   page.redraw();
   if (page.graph) page.graph.focusable(false);

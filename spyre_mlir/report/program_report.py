@@ -20,7 +20,7 @@ from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.errors import CompileError, listed
 from spyre_mlir.records import dataclass
 from spyre_mlir.report.findings import ProgramFinding, finding_list
-from spyre_mlir.report.html import count, shell, time_text
+from spyre_mlir.report.html import count, shell, table, time_text
 from spyre_mlir.report.page import page
 from spyre_mlir.report.page_data import json_text, page_data
 from spyre_mlir.report.program_facts import ProgramFacts
@@ -110,7 +110,8 @@ class ProgramReport:
         if self.segments:
             parts += ["<h2>Timeline</h2>", f'<div class="wide">{self.svg().rstrip()}</div>']
         if self.steps:
-            parts += ["<h2>Steps</h2>", *_table(self)]
+            rows = [_cells(step, self.picoseconds) for step in self.steps]
+            parts += ["<h2>Steps</h2>", table("steps", _COLUMNS, rows, _SIDES)]
         if bundles:
             parts.append("<h2>Bundles</h2>")
         folded = [FoldedPage(_title(step), step.page(f"{self.name} {step.name}".strip())) for step in bundles]
@@ -170,22 +171,12 @@ def _head(report: ProgramReport) -> Iterator[str]:
         )
 
 
-#: The columns of the table of steps, and whether they hold numbers.
-_COLUMNS = (
-    ("step", False), ("where", False), ("operations", True), ("on floats", True), ("predicted", True), ("share", True),
-    ("brought to the device", False), ("there already", False), ("taken to the host", False),
+#: The columns of the table of steps, and their sides.
+_COLUMNS, _SIDES = (
+    ("step", "where", "operations", "on floats", "predicted", "share", "brought to the device", "there already",
+     "taken to the host"),
+    "<<>>>><<<",
 )  # fmt: skip
-
-
-def _table(report: ProgramReport) -> Iterator[str]:
-    classes = [' class="number"' if is_number else "" for _, is_number in _COLUMNS]
-    names = zip(classes, _COLUMNS, strict=True)
-    heads = "".join(f"<th{class_}>{name}</th>" for class_, (name, _) in names)
-    yield f'<div class="wide"><table id="steps"><thead><tr>{heads}</tr></thead><tbody>'
-    for step in report.steps:
-        cells = zip(classes, _cells(step, report.picoseconds), strict=True)
-        yield f"<tr>{''.join(f'<td{class_}>{escape(cell)}</td>' for class_, cell in cells)}</tr>"
-    yield "</tbody></table></div>"
 
 
 def _cells(step: StepReport, total: int) -> tuple[str, ...]:
@@ -205,22 +196,6 @@ def _title(step: StepReport) -> str:
 
 
 # -- pages inside of a page --------------------------------------------------------------------------------
-
-_STYLE = """
-:root { color-scheme: light dark; --line: #d9d9d9; --note: #595959; }
-@media (prefers-color-scheme: dark) { :root { --line: #4d4d4d; --note: #b0b0b0; } }
-body { font: 13px 'DejaVu Sans', Verdana, Arial, sans-serif; margin: 16px 24px 32px; }
-h1 { font-size: 17px; margin: 0 0 6px; }
-h2 { font-size: 15px; margin: 20px 0 6px; }
-p { margin: 6px 0; max-width: 1000px; }
-.note { color: var(--note); }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: 12px; }
-th, td { border-bottom: 1px solid var(--line); padding: 3px 14px 3px 0; text-align: left; vertical-align: top; }
-.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-summary { cursor: pointer; padding: 4px 0; }
-iframe { width: 100%; height: 88vh; border: 1px solid var(--line); }
-"""
 
 #: Placeholder of a shared text in a page, followed by the number of the text: a private-use character.
 _MARK = "\ue000"
@@ -251,7 +226,7 @@ class FoldedPage:
 
 def document(title: str, parts: Iterable[str], folded: Sequence[FoldedPage] = ()) -> str:
     """Return a page with HTML ``parts``, and other pages in frames below them."""
-    return shell(title, _STYLE, [f"<h1>{escape(title)}</h1>", *parts, *_frames(folded)])
+    return shell(title, [f"<h1>{escape(title)}</h1>", *parts, *_frames(folded)])
 
 
 def _frames(folded: Sequence[FoldedPage]) -> Iterator[str]:

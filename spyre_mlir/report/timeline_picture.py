@@ -70,103 +70,68 @@ def picture(segments: Sequence[Segment], name: str = "") -> str:
     title = f"Timeline of {name}" if name else "Timeline"
     page = Page(_STYLE)
     page.text(MARGIN, MARGIN, title, "heading")
-    axis = _TimeAxis.of(segments)
-    total = time_text(axis.total / 1000)
-    if not axis.total:
+    total = sum(segment.total for segment in segments if isinstance(segment, DeviceSegment))
+    hosts = sum(isinstance(segment, HostSegment) for segment in segments)
+    if not total:
         page.text(MARGIN, MARGIN + _ROW, NOTHING)
         return page.svg(title, NOTHING)
-    description = f"{total} on the device, predicted to rank plans."
-    if axis.gap:
+    description = f"{time_text(total / 1000)} on the device, predicted to rank plans."
+    if hosts:
         description += " Hatched: functions of the host, whose time is not predicted."
     page.text(MARGIN, MARGIN + _ROW, description)
-    axis.draw(page)
+
+    gap = min(_GAP, _MOST_GAPS * _WIDTH / hosts) if hosts else 0
+    scale = (_WIDTH - hosts * gap) / total
+    # The least distance of ticks of 1, 2, 5, 10, .. picoseconds with few enough ticks.
+    tick, factors = 1, itertools.cycle((2, 2.5, 2))
+    while total > tick * (_WIDTH // _TICK):
+        tick = int(tick * next(factors))
+    # Bars within one pixel are merged.
+    bars: list[dict[str, tuple[Bar, ...]]] = [
+        tracks(segment.timeline, round(1 / scale)) if isinstance(segment, DeviceSegment) else {}
+        for segment in segments
+    ]
+    names = [name for name in FILLS if any(name in of_segment for of_segment in bars)]
+    top, x, passed = MARGIN + 2 * _ROW, float(MARGIN + _LABELS), 0
+    bottom = top + (len(names) + 1) * _ROW
+    for row, name in enumerate(names, 1):
+        page.text(MARGIN, top + row * _ROW + _BAR - 3, name)
+    for segment, of_segment in zip(segments, bars, strict=True):
+        if isinstance(segment, HostSegment):
+            text = (
+                f"{segment.name}: {segment.operations:,} operations on the host, whose time is not predicted"
+            )
+            _step(page, "host", segment.name, text, x, gap, bottom - top)
+            x += gap
+            continue
+        for time in range(-(-passed // tick) * tick, passed + segment.total, tick):
+            at = round(x + (time - passed) * scale, 1)
+            page.add(f'<path class="tick" d="M{at:g} {top + _ROW:g}V{bottom:g}"/>')
+            page.text(at, bottom + 14, f"{time / 1_000_000:g} µs")
+        begin = x
+        for name, share in segment.shares:
+            _step(page, "step", name, f"{name}: {time_text(share / 1000)}", begin, share * scale, _BAR)
+            begin += share * scale
+        for row, name in enumerate(names, 1):
+            boxes = "".join(
+                f"M{x + bar.begin * scale:.1f} {top + row * _ROW}h{max((bar.end - bar.begin) * scale, 0.3):.1f}v{_BAR}"
+                f"H{x + bar.begin * scale:.1f}z"
+                for bar in of_segment.get(name, ())
+            )
+            if boxes:
+                page.add(f'<path class="{name.replace(" ", "-")}" fill="{FILLS[name]}" d="{boxes}"/>')
+        x += segment.total * scale
+        passed += segment.total
     return page.svg(title, description)
 
 
-@dataclass(frozen=True)
-class _TimeAxis:
-    """Segments with their first pixels; ``scale`` is pixels per picosecond, ``gap`` the pixels of a host function."""
-
-    segments: Sequence[Segment]
-    starts: tuple[float, ...]
-    total: int
-    scale: float
-    gap: float
-
-    @classmethod
-    def of(cls, segments: Sequence[Segment]) -> _TimeAxis:
-        total = sum(segment.total for segment in segments if isinstance(segment, DeviceSegment))
-        hosts = sum(isinstance(segment, HostSegment) for segment in segments)
-        gap = min(_GAP, _MOST_GAPS * _WIDTH / hosts) if hosts else 0
-        scale = (_WIDTH - hosts * gap) / max(total, 1)
-        starts, x = [], float(MARGIN + _LABELS)
-        for segment in segments:
-            starts.append(x)
-            x += segment.total * scale if isinstance(segment, DeviceSegment) else gap
-        return cls(segments, tuple(starts), total, scale, gap)
-
-    def draw(self, page: Page) -> None:
-        """Append the steps, the bars of each engine and the axis."""
-        top = MARGIN + 2 * _ROW
-        bars: list[dict[str, tuple[Bar, ...]]] = []
-        for segment in self.segments:
-            # Bars within one pixel are merged.
-            is_host = isinstance(segment, HostSegment)
-            bars.append({} if is_host else tracks(segment.timeline, round(1 / self.scale)))
-        names = [name for name in FILLS if any(name in of_segment for of_segment in bars)]
-        bottom = top + (len(names) + 1) * _ROW
-        self._draw_ticks(page, top + _ROW, bottom)
-        for row, name in enumerate(names):
-            page.text(MARGIN, top + (row + 1) * _ROW + _BAR - 3, name)
-        for start, segment, of_segment in zip(self.starts, self.segments, bars, strict=True):
-            if isinstance(segment, HostSegment):
-                text = f"{segment.name}: {segment.operations:,} operations on the host, whose time is not predicted"
-                self._draw_step(page, "host", segment.name, text, start, self.gap, bottom - top)
-                continue
-            x = start
-            for name, share in segment.shares:
-                text = f"{name}: {time_text(share / 1000)}"
-                self._draw_step(page, "step", name, text, x, share * self.scale, _BAR)
-                x += share * self.scale
-            for row, name in enumerate(names):
-                if name in of_segment:
-                    page.add(self._path(name, of_segment[name], start, top + (row + 1) * _ROW))
-
-    def _path(self, name: str, bars: Iterable[Bar], start: float, y: float) -> str:
-        boxes = ""
-        for bar in bars:
-            x, width = start + bar.begin * self.scale, max((bar.end - bar.begin) * self.scale, 0.3)
-            boxes += f"M{x:.1f} {y}h{width:.1f}v{_BAR}H{x:.1f}z"
-        return f'<path class="{name.replace(" ", "-")}" fill="{FILLS[name]}" d="{boxes}"/>'
-
-    def _draw_step(
-        self, page: Page, kind: str, name: str, text: str, x: float, width: float, height: float
-    ) -> None:
-        top = MARGIN + 2 * _ROW
-        page.add(
-            f"<g><title>{escape(text)}</title>"
-            f'<rect class="{kind}" x="{x:.1f}" y="{top}" width="{width:.1f}" height="{height}"/></g>',
-            x + width,
-            top + height if kind == "host" else 0,
-        )
-        if width > 3 * CHARACTER:
-            page.text(round(x + 4, 1), top + _BAR - 4, fitting(name, width - 6))
-
-    def _draw_ticks(self, page: Page, top: float, bottom: float) -> None:
-        """Append lines at round device times, each with its time."""
-        step, factors = 1, itertools.cycle((2, 2.5, 2))
-        # The least step of 1, 2, 5, 10, .. picoseconds with few enough steps.
-        while self.total > step * (_WIDTH // _TICK):
-            step = int(step * next(factors))
-        passed = 0
-        for start, segment in zip(self.starts, self.segments, strict=True):
-            if not isinstance(segment, DeviceSegment):
-                continue
-            for time in range(-(-passed // step) * step, passed + segment.total, step):
-                x = round(start + (time - passed) * self.scale, 1)
-                page.add(f'<path class="tick" d="M{x:g} {top:g}V{bottom:g}"/>')
-                page.text(x, bottom + 14, f"{time / 1_000_000:g} µs")
-            passed += segment.total
+def _step(page: Page, kind: str, name: str, text: str, x: float, width: float, height: float) -> None:
+    """Draw the box of a bundle, or of a host function, with its tooltip and its name."""
+    top = MARGIN + 2 * _ROW
+    box = f'<rect class="{kind}" x="{x:.1f}" y="{top}" width="{width:.1f}" height="{height}"/>'
+    page.add(f"<g><title>{escape(text)}</title>{box}</g>", x + width, top + height if kind == "host" else 0)
+    if width > 3 * CHARACTER:
+        page.text(round(x + 4, 1), top + _BAR - 4, fitting(name, width - 6))
 
 
 # Bars of the engines of a program over time, merged to the resolution of a picture. Times are picoseconds.

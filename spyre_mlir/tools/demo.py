@@ -35,18 +35,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = parser.parse_args(argv).folder
 
     print(f"Softmax of {ROWS} x {COLUMNS} fp16 numbers over dim 0, from PyTorch to simulated Spyre cores.\n")
-    example = _timed("load PyTorch", _example)
+    model, x, theirs, exact = _timed("load PyTorch", _example)
     from spyre_mlir.api import compile
     from spyre_mlir.bundle import read_bundle
     from spyre_mlir.simulator import run
 
     def simulate() -> np.ndarray:
         """Run the bundle on disk, and set the result on the program, whose summary then has the statistics."""
-        program.last_run = run(read_bundle(folder), {program.inputs[0].name: example.inputs[0].numpy()})
+        program.last_run = run(read_bundle(folder), {program.inputs[0].name: x.numpy()})
         (result,) = program.last_run.outputs.values()
         return result
 
-    program = _timed("import, compile", lambda: compile(example.model, example.inputs))
+    program = _timed("import, compile", lambda: compile(model, (x,)))
     _timed("write the bundle", lambda: program.save(folder))
     output = _timed("simulate", simulate)
     page = Path(folder).with_name(f"{Path(folder).name}.html")
@@ -63,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{path.stat().st_size:>10,} bytes  {path.name}")
     _section("Largest error against float64")
     # Print the largest errors against float64 and the bound; return whether our error is within the bound.
-    ours, theirs = (float(np.abs(numbers - example.exact).max()) for numbers in (output, example.result))
-    bound = max(4 * theirs, FLOOR * float(np.abs(example.exact).max()))
+    ours, theirs = (float(np.abs(numbers - exact).max()) for numbers in (output, theirs))
+    bound = max(4 * theirs, FLOOR * float(np.abs(exact).max()))
     agrees = ours <= bound
     print(f"PyTorch in fp16  {theirs:.3e}")
     print(f"this program     {ours:.3e}")
@@ -83,12 +83,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _example():
     try:
-        from spyre_mlir.frontend.example import softmax
+        from spyre_mlir.zoo.blocks import softmax_example
     except ModuleNotFoundError as error:
         raise CompileError(
             f"The demo needs PyTorch, and '{error.name}' is not installed: pip install 'spyre-mlir[torch]'."
         ) from None
-    return softmax(ROWS, COLUMNS)
+    return softmax_example(ROWS, COLUMNS)
 
 
 def _timed(label: str, step: Callable[..., Any]):

@@ -122,8 +122,7 @@ def _draw_layout(options: argparse.Namespace) -> str:
 
 def _draw_map(options: argparse.Namespace) -> str:
     from spyre_mlir.bundle import read_bundle
-    from spyre_mlir.report.lx_map import lx_map
-    from spyre_mlir.report.lx_picture import picture
+    from spyre_mlir.report.lx_map import lx_map, picture
     from spyre_mlir.report.page import lx_page
     from spyre_mlir.report.program_facts import program_facts
 

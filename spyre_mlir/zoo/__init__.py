@@ -106,7 +106,7 @@ def load(name: str, *, weights: bool = True) -> tuple[Any, Any]:
     module = importlib.import_module(f"spyre_mlir.zoo.{group.removesuffix(REDUCED)}")
     sizes = module.REDUCED if group.endswith(REDUCED) else getattr(module, "FULL", None)
     if group == "families":
-        return module.all_families()[member].program()
+        return module.program(member)
     if group.startswith("models"):
         return module.model(member, sizes)
     return module.program(member, sizes, weights=weights)

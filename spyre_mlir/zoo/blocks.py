@@ -88,3 +88,10 @@ class LlamaBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.attention_norm(x))
         return x + self.mlp(self.mlp_norm(x))
+
+
+def softmax_example(rows: int, columns: int) -> tuple[nn.Module, Tensor, Any, Any]:
+    """Return a softmax over dim 0, seeded fp16 numbers, and as arrays its result in fp16 and in float64."""
+    x = torch.randn(rows, columns, generator=torch.Generator().manual_seed(0)).half()
+    model = nn.Softmax(0)
+    return model, x, model(x).numpy(), model(x.double()).numpy()

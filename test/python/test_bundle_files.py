@@ -88,11 +88,11 @@ def test_images_and_inputs_are_regular_files(folder, capsys):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[" * 100_000, "it nests too deeply"),
+        ("[" * 100_000, "nested too deeply"),
         ('{"version": 1, "version": 1}', "duplicate key 'version'"),
         ('{"version": ' + "9" * 5000 + "}", "not valid JSON"),
         ('{"version": NaN}', "NaN is not valid JSON"),
-        ('{"\\ud800": 1}', "not text in Unicode"),
+        ('{"\\ud800": 1}', "a name with an unpaired surrogate"),
         (f'{{"version": {2**70}}}', "must be an integer of 64 bits"),
     ],
 )

@@ -245,7 +245,6 @@ OTHER_MEANINGS = {
     "ktir/memory_tiles.py": (1, "elements between two memories"),
     "layout_search/minimum_cost.py": (1, "entries of a table"),
     "report/layout_picture.py": (2, "pixels"),
-    "report/lx_picture.py": (2, "the first spacing of an axis; pixels"),
     "report/html.py": (1, "pixels"),
     "simulator/compiled.py": (1, "elements of a short row"),
     "simulator/ranges.py": (1, "the end of the numbers of 8 bits"),

@@ -27,8 +27,7 @@ from spyre_mlir.bundle.model import Buffer, Bundle, Execute, IndexConstant, Loop
 from spyre_mlir.bundle.rules_memory import lx_overlap
 from spyre_mlir.errors import CompileError
 from spyre_mlir.mlir import ir
-from spyre_mlir.report.lx_map import LxMap, MapLoop, Occupancy, PlacedBuffer, lx_map
-from spyre_mlir.report.lx_picture import FILLS, picture
+from spyre_mlir.report.lx_map import FILLS, LxMap, MapLoop, Occupancy, PlacedBuffer, lx_map, picture
 from spyre_mlir.report.page import lx_page
 from spyre_mlir.report.page_data import page_data
 from spyre_mlir.report.program_facts import program_facts
@@ -143,7 +142,6 @@ def test_what_a_loop_reads_lives_to_its_end():
     assert {each.name: (each.first, each.last) for each in found.placed} == {"e": (0, 2), "f": (2, 2)}
     assert [(each.first, each.last, each.count, each.depth) for each in found.loops] == [(1, 2, 4, 0)]
     assert [step.runs for step in found.steps] == [1, 4, 4]
-    assert "4 times" in texts(drawn(found))
 
 
 def test_nests_are_told_by_their_innermost_loops():
@@ -266,15 +264,16 @@ def page(bundle: Bundle, name: str = "") -> str:
 
 
 @pytest.mark.parametrize("name", MAPS)
-def test_each_buffer_is_one_box_and_each_chain_one_outline(name):
+def test_each_buffer_is_one_box(name):
+    """The buffers of a chain begin in the middle of the step in which they take the address."""
     found = map_of(name)
-    root = drawn(found)
-    assert set(boxes(root)) == {buffer.name for buffer in found.placed}
-    shapes = [group for group in root.iter(f"{SVG}g") if group.get("class") == "shape"]
-    inside = [[g.get("data-buffer") for g in shape if g.get("class") == "buffer"] for shape in shapes]
-    assert inside == [[buffer.name for buffer in chain] for chain in found.chains]
-    edges = [[path for path in shape if path.get("class") == "edge"] for shape in shapes]
-    assert all(len(paths) == 1 for paths in edges)
+    places = boxes(drawn(found))
+    assert set(places) == {buffer.name for buffer in found.placed}
+    for chain in found.chains:
+        for parent, child in itertools.pairwise(chain):
+            left, right = places[parent.name][0], places[parent.name][0] + places[parent.name][2]
+            column = 1070 / len(found.steps)
+            assert left < places[child.name][0] == pytest.approx(right - column / 2, abs=0.1)
 
 
 def test_boxes_are_to_scale():
@@ -321,24 +320,22 @@ def test_texts_do_not_overlap(name):
     assert int(root.get("width", "")) <= 1250 and int(root.get("height", "")) <= 800
 
 
-@pytest.mark.parametrize("steps", [40, 60, 500])
-def test_labels_of_steps_thin_out(steps):
-    """As many labels as fit are shown, at equal distances; other steps have a tooltip."""
-    root = drawn(map_of(f"chain of {steps}"))
-    groups = [group for group in root.iter(f"{SVG}g") if group.get("class") == "step"]
-    assert [group.findtext(f"{SVG}title") for group in groups] == [
-        f"step {number}: exp on 1 core" for number in range(steps)
+@pytest.mark.parametrize(("steps", "every"), [(7, 1), (40, 2), (60, 3), (500, 22)])
+def test_labels_of_steps_thin_out(steps, every):
+    """As many labels as fit are shown, at equal distances."""
+    shown = [
+        text.split()[0]
+        for text in texts(drawn(map_of(f"chain of {steps}")))
+        if re.fullmatch(r"\d+( exp)?", text)
     ]
-    labelled = [number for number, group in enumerate(groups) if group.find(f"{SVG}text") is not None]
-    every = labelled[1]
-    assert labelled == list(range(0, steps, every)) and every == {40: 1, 60: 1, 500: 8}[steps]
+    assert shown == [str(step) for step in range(0, steps, every)]
 
 
 def test_tooltips_say_where_a_buffer_comes_from():
     debug = bundles.DebugHandle("0", "model.py", 12, 5)
     root = drawn(lx_map(design(by_hand(), 2, debug=debug)))
     tips = [g.findtext(f"{SVG}title") for g in root.iter(f"{SVG}g") if g.get("class") == "buffer"]
-    assert tips[1] == (
+    assert tips[2] == (
         "b: sub (step 2)\n32,768 bytes at 0 to 32,768\nlive from step 2 to 3, on 2 cores\n"
         "in place of a\nmodel.py:12:5"
     )
@@ -403,9 +400,6 @@ def test_the_chosen_core_has_its_own_curves():
     root = ElementTree.fromstring(page(bundle))
     sliders = [each for each in root.iter("input") if each.get("class") == "core"]
     assert [(each.get("min"), each.get("max")) for each in sliders] == [("0", "31")]
-    curves = [group for group in drawn(facts.map).iter(f"{SVG}g") if group.get("class") == "occupancy"]
-    assert [each.get("data-core") for each in curves] == ["0"]
-    assert texts(curves[0])[-1].startswith("Core 0: ") and "high water 131,072 bytes" in texts(curves[0])[-1]
 
 
 def test_a_program_without_buffers_in_lx_says_so():

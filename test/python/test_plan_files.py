@@ -456,7 +456,7 @@ def test_a_bad_plan(change: Callable[[dict[str, Any]], object], message: str):
     [
         ("{", "p.json:1:2: error: The plan is not valid JSON"),
         ("[]", "p.json: error: The field at the root must be an object"),
-        ('{"version": 1, "version": 1}', "has the duplicate key 'version'"),
+        ('{"version": 1, "version": 1}', "duplicate key 'version'"),
     ],
 )
 def test_a_text_that_is_no_plan(text: str, message: str):

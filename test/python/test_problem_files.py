@@ -90,8 +90,8 @@ JOINT = json.loads(problem_text(random_joint(3)))
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ("{", "The problem is not JSON"),
-        ("[" * 100_000, "nested too deep"),
+        ("{", "The problem is not valid JSON"),
+        ("[" * 100_000, "nested too deeply"),
         ([], "it is not an object"),
         ({}, "its format is not 'spyre-problem' of version 1"),
         ({**DIVISION, "version": 2}, "its format is not 'spyre-problem' of version 1"),

@@ -30,10 +30,9 @@ from spyre_mlir.bundle.model import Bundle, Manifest
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.remarks import Remark, Remarks
-from spyre_mlir.report import lx_picture
-from spyre_mlir.report.lx_map import lx_map
+from spyre_mlir.report.lx_map import lx_map, picture
 from spyre_mlir.report.page import PANELS, lx_page, page
-from spyre_mlir.report.page_pictures import ResultAxis, buffer_columns, owners
+from spyre_mlir.report.page_pictures import ResultAxis, owners
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
 from spyre_mlir.report.timeline_picture import tracks
 from spyre_mlir.simulator import run
@@ -169,14 +168,11 @@ def test_traffic_and_spills_are_those_of_the_plan(name):
 
 
 def test_loops_are_on_the_page():
-    """Brackets over the LX map, how often each operation runs in the table, the graph and what opens on a click."""
+    """Brackets over the LX map, how often each operation runs in the table and what opens on a click."""
     _, text = made("hints")
     root = parsed(text)
     runs = [8, 24, 24, 8]
     assert numbers(operation_rows(root), "runs") == runs
-    shown = "".join(section(root, "graph").itertext())
-    assert all(f"x {count}" in shown for count in runs)
-    assert "runs 24 times, in 8 x 3 iterations" in shown
     assert "8 x 3 iterations" in "".join(section(root, "summary").itertext())
     data = data_of(root)
     field = data["fields"]["operation"].index("$iterations")
@@ -211,28 +207,6 @@ def test_the_table_of_operations_begins_with_what_takes_longest():
         "fp16",
     ]
     assert table[1]["dtype"] == "fp16 → fp32"
-
-
-def test_lanes_of_a_program_by_hand():
-    """y is written while x is still read, z after it; the lane of x is free again for z, and the lane of z for w."""
-    found = {each.buffer: each for each in buffer_columns((("x", "y"), ("x", "y", "z"), ("z", "w")))}
-    assert {name: (lane.number, lane.first, lane.last) for name, lane in found.items()} == {
-        "x": (0, 0, 2), "y": (1, 1, 2), "z": (0, 3, 4), "w": (0, 5, 5),
-    }  # fmt: skip
-    assert found["y"].writes == (0,) and found["y"].reads == ((1, 1),)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_lane_has_one_buffer_at_a_time(seed):
-    rng = random.Random(seed)
-    uses = []
-    for row in range(40):
-        names = [f"b{rng.randrange(row + 1)}" for _ in range(rng.randint(1, 3))]
-        uses.append((*names, f"b{row + 1}"))
-    found = buffer_columns(uses)
-    assert {each.buffer for each in found} == {name for names in uses for name in names}
-    for one, other in itertools.combinations(found, 2):
-        assert one.number != other.number or one.last < other.first or other.last < one.first
 
 
 def test_a_core_owns_its_part_of_the_result():
@@ -297,7 +271,7 @@ def test_the_page_is_one_file_of_well_formed_xml(name):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("panel", ["graph", "division", "ring", "roofline"])
+@pytest.mark.parametrize("panel", ["division", "ring", "roofline"])
 def test_texts_of_a_picture_do_not_overlap(name, panel):
     """Checked with estimated widths of texts; a browser measures the texts of all pictures."""
     facts, text = made(name)
@@ -305,22 +279,11 @@ def test_texts_of_a_picture_do_not_overlap(name, panel):
         return
     # Pictures that the script draws do not have a width yet.
     pictures = [each for each in section(parsed(text), panel).iter(f"{SVG}svg") if each.get("width")]
-    for picture in pictures:
-        for one, other in itertools.combinations(extents(picture), 2):
+    for drawn in pictures:
+        for one, other in itertools.combinations(extents(drawn), 2):
             apart = one[3] <= other[1] or other[3] <= one[1] or one[4] <= other[2] or other[4] <= one[2]
             assert apart, f"'{one[0]}' lies over '{other[0]}'"
-        assert int(picture.get("width", "")) <= 1240
-
-
-@pytest.mark.parametrize("name", ["softmax", "llama_block", "loop"])
-def test_the_graph_has_each_operation_and_each_buffer_once(name):
-    facts, text = made(name)
-    items = [each for each in section(parsed(text), "graph").iter() if each.get("class")]
-    found = [each.get("data-operation") for each in items if each.get("data-operation")]
-    assert found == [str(operation.position) for operation in facts.operations]
-    used = {buffer for operation in facts.operations for buffer in operation.buffers}
-    lanes_ = [each.get("data-buffer", "") for each in items if each.get("data-buffer")]
-    assert sorted(lanes_) == sorted(used)
+        assert int(drawn.get("width", "")) <= 1240
 
 
 def test_the_links_of_the_ring_say_what_they_carry():
@@ -336,16 +299,6 @@ def test_the_links_of_the_ring_say_what_they_carry():
     assert "1 shuffle; most from core 0 to 1: 16,384 bytes." in "".join(panel.itertext())
     fills = [rect.get("fill") for rect in panel.iter(f"{SVG}rect")]
     assert fills[0] == fills[32] != fills[1] and len(set(fills)) == 2
-
-
-def test_tooltips_of_buffers_say_why_they_are_not_in_lx():
-    facts, text = made("llama_block")
-    told = {
-        each.get("data-buffer"): each.findtext(f"{SVG}title", "") for each in parsed(text).iter(f"{SVG}g")
-    }
-    spilled = facts.map.spilled[0]
-    assert f"not in LX: {', '.join(spilled.reasons)}" in told[spilled.name]
-    assert "layout, innermost first: " in told[spilled.name]
 
 
 def test_names_with_markup_are_escaped():
@@ -365,7 +318,7 @@ def test_the_same_program_gives_the_same_page():
 
 
 def test_a_program_of_5000_operations_is_small():
-    """The page has no graph, and merged bars; benchmarks/pages.py measures seconds."""
+    """The page has merged bars; benchmarks/pages.py measures seconds."""
     bundle = chain(5000)
     text = page(program_facts(bundle), bundle)
     assert len(text.encode()) < 5_000_000
@@ -477,5 +430,5 @@ def test_names_from_files_are_text_on_the_page():
 def test_names_from_files_are_text_on_the_other_pages():
     """The map of the scratchpads and the comparison of two bundles."""
     bundle = hostile().bundle
-    for text in (lx_page(*facts_alone(bundle), HOSTILE), lx_picture.picture(lx_map(bundle))):
+    for text in (lx_page(*facts_alone(bundle), HOSTILE), picture(lx_map(bundle))):
         check_harmless(text)

@@ -22,7 +22,7 @@
 // PICTURE: <svg xmlns="http://www.w3.org/2000/svg"
 // PICTURE-NOT: <table
 // PICTURE: data-buffer="buffer0"
-// PICTURE-NEXT: <title>buffer0: tanh (step 0)
+// PICTURE-SAME: <title>buffer0: tanh (step 0)
 // PICTURE: data-buffer="buffer1"
 // PICTURE: in place of buffer0
 // PICTURE-NOT: <script

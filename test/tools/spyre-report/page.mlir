@@ -14,8 +14,7 @@
 // PAGE: <dt>operations</dt><dd>3</dd><dd>1 tanh, 1 exp, 1 abs</dd>
 // PAGE: 8,192 bytes read, 8,192 written
 // PAGE: <section id="graph" aria-labelledby="graph-heading">
-// PAGE: data-buffer="buffer0"
-// PAGE: data-operation="2"
+// PAGE: id="module-graph"
 // PAGE: <section id="division" aria-labelledby="division-heading">
 // PAGE: <section id="lx" aria-labelledby="lx-heading">
 // PAGE: <div class="chart" id="lx-chart">
