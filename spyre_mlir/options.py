@@ -53,7 +53,7 @@ class Options:
             if name in values:
                 raise CompileError(f"The {cls.title()} is given option '{key}' twice.")
             values[name] = _convert(_types(cls)[name], value, f"option '{key}' of the {cls.title()}")
-        return cls(**cls.completed(values))
+        return cls(**cls._completed(values))
 
     @classmethod
     def of(cls, **values: Any) -> typing.Self:
@@ -70,10 +70,10 @@ class Options:
             for key, value in values.items()
             if value is not None
         }
-        return cls(**cls.completed(given))
+        return cls(**cls._completed(given))
 
     @classmethod
-    def completed(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _completed(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Return the ``given`` values and the values that follow from them; by default there are none."""
         return given
 

@@ -227,7 +227,7 @@ class PipelineOptions(Options):
         return "spyre pipeline"
 
     @classmethod
-    def completed(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _completed(cls, given: dict[str, Any]) -> dict[str, Any]:
         return PRESETS[given.get("preset", "")] | given
 
     def target_from(self, base: Target) -> Target:
