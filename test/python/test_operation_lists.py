@@ -26,7 +26,7 @@ test_suite_config:
                 - name: torch.to
                   sample_inputs_func:
                     args:
-                      - tensor: {shape: [1, 64], stride: [64, 1], dtype: torch.float16, device: cuda:0}
+                      - tensor: {shape: [855, 5120], stride: [5120, 1], dtype: torch.float16, device: cuda:0}
                       - value: cuda:0
                 - name: torch.float
                   sample_inputs_func:
