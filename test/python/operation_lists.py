@@ -330,7 +330,7 @@ def recorded(name: str) -> list[Case]:
 
     model, inputs = models.model(name)
     with torch.no_grad(), _Recorder() as recorder:
-        model(*inputs)
+        model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)
     return list(recorder.cases.values())
 
 

@@ -79,6 +79,10 @@ def test_a_file_that_is_not_a_list(tmp_path: Path, text: str) -> None:
         read_cases(str(path))
 
 
+def test_a_model_with_inputs_by_name_has_a_list() -> None:
+    assert any(case.name.endswith("embedding") for case in recorded("t5_encoder"))
+
+
 def test_the_list_of_a_model_of_the_zoo(tmp_path: Path) -> None:
     cases = recorded("gpt2")
     path = tmp_path / "gpt2.yaml"
