@@ -315,6 +315,8 @@ def _entry(value: Any) -> Mapping[str, Any] | None:
         return {"tensor_list": [_entry(each)["tensor"] for each in value]}  # type: ignore[index]
     if any(isinstance(each, torch.Tensor) for each in pytree.tree_leaves(value)):
         return None
+    if isinstance(value, torch.Size):
+        value = list(value)
     has_slices = isinstance(value, tuple | slice) or value is ...
     return {"py": str(value)} if has_slices else {"value": _value(value)}
 

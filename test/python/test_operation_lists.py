@@ -89,5 +89,7 @@ def test_the_list_of_a_model_of_the_zoo(tmp_path: Path) -> None:
     path.write_text(list_text(cases))
     again = read_cases(str(path))
     assert [str(case) for case in again] == [str(case) for case in cases] and len(cases) > 10
+    view = next(case for case in again if case.name.endswith("view"))
+    assert {"right_eager", "right_compiled"} <= {*run_case(view, 0)[0]}
     linear = next(case for case in again if case.name.endswith("addmm") or case.name.endswith("linear"))
     assert isinstance(linear.arguments(lambda entry, _: torch.empty(entry["shape"]), 1)[0][0], torch.Tensor)
