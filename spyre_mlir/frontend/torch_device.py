@@ -586,7 +586,9 @@ def _view(source: SpyreTensor, meta: torch.Tensor, step: ViewStep) -> SpyreTenso
         raise CompileError(f"The operation reads numbers of {source.dtype} as {meta.dtype}.")
     tensor = source.device_tensor
     strided = StridedView(tuple(meta.shape), meta.stride(), int(meta.storage_offset()))
-    return SpyreTensor.of(tensor if strided == tensor.strided else tensor.view_as(strided, step))
+    # In inference mode, a view of a tensor with a version counter has the counter too.
+    with torch.inference_mode(source.is_inference()):
+        return SpyreTensor.of(tensor if strided == tensor.strided else tensor.view_as(strided, step))
 
 
 def _changed_in_place(func: Any, args: Any, named: dict[str, Any]) -> torch.Tensor:

@@ -128,7 +128,8 @@ def _tensor(entry: Mapping[str, Any], scale: int, device: str = "cpu") -> torch.
     arguments = entry.get("init_args") or {}
     low, high = arguments.get("low", 0), arguments.get("high", 1 if dtype.is_floating_point else 2)
     if dtype == torch.bool:
-        storage = torch.rand(size) < 0.5
+        # A mask that selects few elements: ``masked_scatter`` has as many sources as the mask of the model selects.
+        storage = torch.rand(size) < 0.25
     elif dtype.is_floating_point or dtype.is_complex:
         storage = torch.rand(size).mul_(high - low).add_(low).to(dtype)
     else:
@@ -203,7 +204,7 @@ def _fits(case: Case, scale: int) -> bool:
     if scale == 1:
         return True
     try:
-        case.function(*arguments, **_on("meta", keywords))
+        case.function(*_on("meta", arguments), **_on("meta", keywords))
     except Exception:
         return False
     return True
@@ -314,6 +315,8 @@ def _entry(value: Any) -> Mapping[str, Any] | None:
         return {"tensor_list": [_entry(each)["tensor"] for each in value]}  # type: ignore[index]
     if any(isinstance(each, torch.Tensor) for each in pytree.tree_leaves(value)):
         return None
+    if isinstance(value, torch.Size):
+        value = list(value)
     has_slices = isinstance(value, tuple | slice) or value is ...
     return {"py": str(value)} if has_slices else {"value": _value(value)}
 
@@ -329,7 +332,7 @@ def recorded(name: str) -> list[Case]:
 
     model, inputs = models.model(name)
     with torch.no_grad(), _Recorder() as recorder:
-        model(*inputs)
+        model(**inputs) if isinstance(inputs, Mapping) else model(*inputs)
     return list(recorder.cases.values())
 
 

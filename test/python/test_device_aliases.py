@@ -304,3 +304,12 @@ def test_tensors_of_inference_have_views() -> None:
         same(x[1:].transpose(0, 1), numbers()[1:].transpose(0, 1))
         same((x + 1)[..., ::2], (numbers() + 1)[..., ::2])
         same(torch.compile(lambda x: (x * 2)[:, 1:3])(x), (numbers() * 2)[:, 1:3])
+
+
+def test_inference_mode_has_views_of_tensors_with_gradients() -> None:
+    x = torch.nn.Parameter(numbers().to("spyre"))
+    with torch.inference_mode():
+        views = (x.detach(), x[1:], x.mT, *x.chunk(2, 1), x.detach().transpose_(0, 1))
+        same(x.view(-1) + 1, numbers().view(-1) + 1)
+    assert not any(view.is_inference() for view in views)
+    same(views[2], numbers().mT)

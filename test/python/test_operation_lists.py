@@ -26,7 +26,7 @@ test_suite_config:
                 - name: torch.to
                   sample_inputs_func:
                     args:
-                      - tensor: {shape: [1, 64], stride: [64, 1], dtype: torch.float16, device: cuda:0}
+                      - tensor: {shape: [855, 5120], stride: [5120, 1], dtype: torch.float16, device: cuda:0}
                       - value: cuda:0
                 - name: torch.float
                   sample_inputs_func:
@@ -79,11 +79,17 @@ def test_a_file_that_is_not_a_list(tmp_path: Path, text: str) -> None:
         read_cases(str(path))
 
 
+def test_a_model_with_inputs_by_name_has_a_list() -> None:
+    assert any(case.name.endswith("embedding") for case in recorded("t5_encoder"))
+
+
 def test_the_list_of_a_model_of_the_zoo(tmp_path: Path) -> None:
     cases = recorded("gpt2")
     path = tmp_path / "gpt2.yaml"
     path.write_text(list_text(cases))
     again = read_cases(str(path))
     assert [str(case) for case in again] == [str(case) for case in cases] and len(cases) > 10
+    view = next(case for case in again if case.name.endswith("view"))
+    assert {"right_eager", "right_compiled"} <= {*run_case(view, 0)[0]}
     linear = next(case for case in again if case.name.endswith("addmm") or case.name.endswith("linear"))
     assert isinstance(linear.arguments(lambda entry, _: torch.empty(entry["shape"]), 1)[0][0], torch.Tensor)
