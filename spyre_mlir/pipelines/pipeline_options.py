@@ -78,8 +78,8 @@ def no_level(level: str, levels: Sequence[str]) -> CompileError:
     return CompileError(with_suggestion(sentence, level, levels))
 
 
-#: Values of options by the name of a preset. ``seed`` makes the choices of torch-spyre's published design: its greedy
-#: solver and its rule for matmuls, arguments in default layouts, and none of the passes that the design does not have.
+#: Values of options by the name of a preset. ``seed`` makes the choices of torch-spyre's documents: their greedy
+#: solver and their rule for matmuls, arguments in default layouts, and none of the passes that they lack.
 PRESETS: dict[str, dict[str, Any]] = {
     "": {},
     "seed": {
@@ -107,7 +107,7 @@ class PipelineOptions(Options):
 
     preset: Literal["", "seed"] = option(
         "",
-        "seed: the choices of torch-spyre's published design (docs/specification.md); other options override it",
+        "seed: the choices of torch-spyre's documents (docs/specification.md); other options override it",
     )
     device: str = option("", "device file (docs/devices.md; default: SPYRE_DEVICE, or the packaged file)")
     sencores: int | None = option(None, "cores that the program may use (default: SENCORES, or all)")
