@@ -17,8 +17,8 @@ from spyre_mlir.records import dataclass
 class CutBundles(Pass):
     """Number the bundles of a function; a bundle has limits on its operations and on its tensors in device memory.
 
-    The limits are ``operations`` and ``tensors``; a limit of 0 does not apply. No loop and no operation is cut: one that
-    exceeds a limit is a bundle by itself.
+    The limits are ``operations`` and ``tensors``; a limit of 0 does not apply. Loops and operations are never cut: one
+    that exceeds a limit is a bundle by itself.
 
     On placed operations the plan is kept, and buffers in LX stay there across cuts: the bundles are
     non-terminal. On divided operations, before clones are made, ``scratchpad-planning`` keeps nothing in LX across a
