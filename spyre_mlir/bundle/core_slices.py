@@ -8,10 +8,8 @@ except along a stick dim, where it is one stick.
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Generic, TypeVar
 
 from spyre_mlir.bundle.model import Design, Operand
 from spyre_mlir.division.cores import Division
@@ -23,26 +21,6 @@ from spyre_mlir.target.element_types import DATA_FORMATS
 
 #: Element types by device format.
 DTYPES = {data_format: dtype for dtype, data_format in DATA_FORMATS.items()}
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class IdentityTable(Generic[K, V]):
-    """A dictionary for each of some objects, by identity: equal objects have separate dictionaries.
-
-    Values must not refer to the object, because the object would then never be freed.
-    """
-
-    def __init__(self) -> None:
-        self._entries: dict[int, dict[K, V]] = {}
-
-    def entries_of(self, owner: object) -> dict[K, V]:
-        """Return the dictionary of an object, which is initially empty."""
-        key = id(owner)
-        if key not in self._entries:
-            weakref.finalize(owner, self._entries.pop, key, None).atexit = False
-        return self._entries.setdefault(key, {})
 
 
 def slice_sizes(design: Design, core: int) -> dict[str, int]:

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.core_slices import (
-    IdentityTable,
     core_region,
     first_positions,
     holders,
@@ -28,7 +27,7 @@ from spyre_mlir.bundle.core_slices import (
     operand_axes,
     operand_splits,
 )
-from spyre_mlir.bundle.model import Design
+from spyre_mlir.bundle.model import Design, IdentityTable
 from spyre_mlir.division.ownership import CoreRegion
 from spyre_mlir.layout.view import Axis
 from spyre_mlir.records import dataclass

@@ -8,8 +8,17 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from spyre_mlir.bundle.context import Linear
-from spyre_mlir.bundle.core_slices import IdentityTable, core_region, finishing_cores, holders
-from spyre_mlir.bundle.model import Buffer, Bundle, Design, Execute, Loop, Statement, executes_of
+from spyre_mlir.bundle.core_slices import core_region, finishing_cores, holders
+from spyre_mlir.bundle.model import (
+    Buffer,
+    Bundle,
+    Design,
+    Execute,
+    IdentityTable,
+    Loop,
+    Statement,
+    executes_of,
+)
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division.ownership import CoreRegion

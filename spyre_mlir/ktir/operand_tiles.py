@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spyre_mlir.bundle.core_slices import (
-    IdentityTable,
     accessed_sizes,
     core_region,
     first_positions,
@@ -21,7 +20,7 @@ from spyre_mlir.bundle.core_slices import (
     operand_axes,
     operand_shares,
 )
-from spyre_mlir.bundle.model import Design
+from spyre_mlir.bundle.model import Design, IdentityTable
 from spyre_mlir.layout.view import Axis
 from spyre_mlir.records import dataclass
 

@@ -14,8 +14,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from spyre_mlir.bundle.context import Linear
-from spyre_mlir.bundle.core_slices import IdentityTable, finishing_cores, reduced_dims
-from spyre_mlir.bundle.model import Buffer, Design
+from spyre_mlir.bundle.core_slices import finishing_cores, reduced_dims
+from spyre_mlir.bundle.model import Buffer, Design, IdentityTable
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.memory_tiles import MemoryTile, MemoryTiles
