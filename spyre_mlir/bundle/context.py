@@ -219,11 +219,12 @@ class _TreeBuilder:
                 origin = self.origins[position] if self.origins else design.origin
                 tree.append(ExecuteStep(position, statement, design, loops, symbols, origin))
             else:
-                values[statement.result] = _evaluate(statement, values)
+                values[statement.result] = evaluate(statement, values)
         return tree
 
 
-def _evaluate(statement: Statement, values: dict[str, Linear]) -> Linear:
+def evaluate(statement: Statement, values: dict[str, Linear]) -> Linear:
+    """Return the value of a statement, given the values before it; an address is its memory plus bytes."""
     match statement:
         case IndexConstant(_, value):
             return Linear(value)

@@ -8,80 +8,19 @@ except along a stick dim, where it is one stick.
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import replace
 
 from spyre_mlir.bundle.model import Design, Operand
-from spyre_mlir.records import dataclass
+from spyre_mlir.division.cores import Division
+from spyre_mlir.division.ownership import CoreRegion
+from spyre_mlir.layout.rules import Iteration
+from spyre_mlir.layout.space import SlidingWindow, Space
+from spyre_mlir.layout.view import Axis, BufferView
+from spyre_mlir.target.element_types import DATA_FORMATS
 
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class IdentityTable(Generic[K, V]):
-    """A dictionary for each of some objects, by identity: equal objects have separate dictionaries.
-
-    Values must not refer to the object, because the object would then never be freed.
-    """
-
-    def __init__(self) -> None:
-        self._entries: dict[int, dict[K, V]] = {}
-
-    def entries_of(self, owner: object) -> dict[K, V]:
-        """Return the dictionary of an object, which is initially empty."""
-        key = id(owner)
-        if key not in self._entries:
-            weakref.finalize(owner, self._entries.pop, key, None).atexit = False
-        return self._entries.setdefault(key, {})
-
-
-@dataclass(frozen=True)
-class OperandAxis:
-    """A dim along which an operand varies, in memory: positions of ``weight`` elements, ``stride`` elements apart.
-
-    Of its ``total`` positions, a core with a full share accesses ``count`` positions, and has ``capacity`` positions in
-    its LX, which differ by a gap. ``slices`` is the number of slices of the dim over the cores.
-    """
-
-    dim: str
-    weight: int
-    count: int
-    total: int
-    stride: int
-    slices: int = 1
-    capacity: int = 1
-
-
-@dataclass(frozen=True)
-class StickRegion:
-    """Sticks of a strided rectangle: ``counts[k]`` positions, ``strides[k]`` sticks apart."""
-
-    counts: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @property
-    def span_sticks(self) -> int:
-        """Sticks from the first to the last one, both included."""
-        return 1 + sum((count - 1) * stride for count, stride in zip(self.counts, self.strides, strict=True))
-
-    def view(self, array: NDArray[Any], start: int) -> NDArray[Any]:
-        """Return the region as a view of an array whose last axis has one entry per stick, from ``start`` on."""
-        unit = array.itemsize
-        # The stride of a single position may exceed all memory, but it is never used.
-        steps = zip(self.counts, self.strides, strict=True)
-        strides = (*array.strides[:-1], *(stride * unit if count > 1 else 0 for count, stride in steps))
-        return np.ndarray((*array.shape[:-1], *self.counts), array.dtype, array, start * unit, strides)
-
-    def sticks(self, start: int) -> NDArray[np.int64]:
-        """Return the index of each stick of the region, from ``start`` on."""
-        sticks = np.full(1, start, np.int64)
-        for count, stride in zip(self.counts, self.strides, strict=True):
-            sticks = np.add.outer(sticks, np.arange(count, dtype=np.int64) * stride).ravel()
-        return sticks
+#: Element types by device format.
+DTYPES = {data_format: dtype for dtype, data_format in DATA_FORMATS.items()}
 
 
 def slice_sizes(design: Design, core: int) -> dict[str, int]:
@@ -182,19 +121,97 @@ def memory_strides(design: Design, operand: Operand) -> tuple[int, ...]:
     return tuple(math.prod(counts[:k]) for k in range(len(counts)))
 
 
-def operand_axes(design: Design, operand: Operand) -> tuple[OperandAxis, ...]:
+def operand_axes(design: Design, operand: Operand) -> tuple[Axis[str], ...]:
     """Return the axes of an operand, innermost first; a dim in the stick is counted in sticks."""
-    splits, shares = operand_splits(design, operand), operand_shares(design, operand)
-    accessed, axes = accessed_sizes(operand, shares), []
-    places = zip(memory_counts(design, operand), memory_strides(design, operand), strict=True)
-    for dim, (capacity, stride) in zip(operand.dim_order, places, strict=True):
+    axes = []
+    for dim, stride in zip(operand.dim_order, memory_strides(design, operand), strict=True):
         if operand.scale[dim] == 1:
             window, weight = operand.windows.get(dim), operand.per_stick(dim)
             total = -(-(design.sizes[dim] if window is None else window.size) // weight)
-            count = min(-(-accessed[dim] // weight), total)
-            stride = stride * operand.elements_per_stick
-            axes.append(OperandAxis(dim, weight, count, total, stride, splits[dim], capacity))
+            axes.append(Axis(dim, weight, total, stride * operand.elements_per_stick))
     return tuple(axes)
+
+
+def iteration_of(design: Design) -> Iteration:
+    """Return the iteration of a design for the stick rules; its element types are the formats of the operands."""
+    dims = {label: dim for dim, label in enumerate(design.sizes)}
+    present = tuple(frozenset(dims[label] for label in operand.varying) for operand in design.operands)
+    windows = design.operands[0].windows
+    return Iteration(
+        design.target,
+        tuple(size - design.padding.get(label, 0) for label, size in design.sizes.items()),
+        present,
+        frozenset(dims[label] for label in reduced_dims(design)),
+        tuple(operand.data_format for operand in design.operands),
+        frozenset(
+            dims[label] for label in (*windows, *(window.kernel for window in windows.values())) if label
+        ),
+        tuple(design.sizes),
+    )
+
+
+def space_of(design: Design) -> Space:
+    """Return the iteration space of a design, whose dims are in the order of ``sizes``.
+
+    The view of an operand in LX has the strides of LX. Padding beyond whole sticks counts as data.
+    """
+    iteration, dims = iteration_of(design), {label: dim for dim, label in enumerate(design.sizes)}
+    sizes, views, windows = list(design.sizes.values()), list[BufferView](), list[SlidingWindow]()
+    for operand in design.operands:
+        axes = list[Axis[int]]()
+        for axis in operand_axes(design, operand):
+            dim, window = dims[axis.dim], operand.windows.get(axis.dim)
+            if window is None or not window.kernel:
+                axes += [Axis(dim, axis.divisor, axis.size, axis.stride)] if axis.size > 1 else []
+                continue
+            kernel = dims[window.kernel]
+            axes.append(Axis(dim, 1, sizes[dim], axis.stride * window.stride))
+            axes.append(Axis(kernel, 1, window.extent, axis.stride * window.dilation))
+            facts = {
+                name: getattr(window, name) for name in ("extent", "stride", "dilation", "before", "size")
+            }
+            windows.append(SlidingWindow(**facts, output=dim, kernel=kernel))
+        stick_axes, stride = list[Axis[int]](), 1
+        for label, count in (*operand.other_elements.items(), (operand.stick_dim, operand.stick_elements)):
+            stick_axes.insert(0, Axis(dims[label], 1, count, stride))
+            stride *= count
+        is_sparse = operand.scale[operand.stick_dim] != 1
+        views.append(
+            BufferView(
+                tuple(sizes),
+                DTYPES.get(operand.data_format, operand.data_format),
+                tuple(sorted(axes, key=lambda axis: (-axis.stride, axis.dim))),
+                None if is_sparse else stick_axes[-1].dim,
+                operand.elements_per_stick,
+                stick_axes=tuple(stick_axes) if len(stick_axes) > 1 else (),
+                target=design.target,
+            )
+        )
+    for label, padding in design.padding.items():
+        sticks = [operand.per_stick(label) for operand in design.operands if operand.scale.get(label) == 1]
+        sizes[dims[label]] -= min(padding, max(sticks, default=1) - 1, sizes[dims[label]] - 1)
+    halos = ((dims[label], window) for label, window in design.operands[-1].windows.items())
+    return Space(
+        tuple(sizes),
+        tuple(views),
+        iteration.present,
+        iteration.reduced,
+        tuple(windows),
+        tuple(halo for halo in halos if not halo[1].kernel),
+    )
+
+
+def division_of(design: Design, space: Space) -> Division:
+    """Return the division of a design, whose iteration space is ``space``; its slices may be larger than necessary."""
+
+    def numbers(of_label: Mapping[str, int]) -> tuple[int, ...]:
+        return tuple(of_label[label] for label in design.sizes)
+
+    owners = tuple(map(numbers, design.core_slices))
+    division = Division(numbers(design.slices), owners, reduced=space.reduced)
+    shares = numbers(design.shares)
+    is_least = shares == division.slice_elements(space.units, space.granules)
+    return division if is_least else replace(division, slice_sizes=shares)
 
 
 def first_positions(design: Design, operand: Operand, slices: Mapping[str, int]) -> dict[str, int]:
@@ -207,7 +224,7 @@ def first_positions(design: Design, operand: Operand, slices: Mapping[str, int])
     }
 
 
-def core_region(design: Design, operand: Operand, core: int, valid: bool = False) -> StickRegion:
+def core_region(design: Design, operand: Operand, core: int, valid: bool = False) -> CoreRegion:
     """Return the sticks that a core reads, writes or holds, relative to its start address; with ``valid`` only the
     sticks that hold more than padding. The core must be one of ``holders``."""
     slices, shares = operand_slices(design, operand, core), operand_shares(design, operand)
@@ -215,8 +232,8 @@ def core_region(design: Design, operand: Operand, core: int, valid: bool = False
     sizes = _slice_sizes(design, slices, shares, valid)
     for dim in operand.windows:
         sizes[dim] = accessed_positions(operand, dim, slices[dim] * shares[dim], sizes[dim])[1]
-    counts = tuple(positions(operand, dim, sizes[dim]) for dim in operand.dim_order)
-    return StickRegion(counts, memory_strides(design, operand))
+    counts = (positions(operand, dim, sizes[dim]) for dim in operand.dim_order)
+    return CoreRegion(0, tuple(zip(memory_strides(design, operand), counts, strict=True)))
 
 
 def core_offset_bytes(design: Design, operand: Operand, core: int) -> int:

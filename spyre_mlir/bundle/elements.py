@@ -20,15 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.bundle.core_slices import (
-    IdentityTable,
-    OperandAxis,
-    StickRegion,
     core_region,
     first_positions,
     holders,
+    memory_counts,
     operand_axes,
+    operand_splits,
 )
-from spyre_mlir.bundle.model import Design
+from spyre_mlir.bundle.model import Design, IdentityTable
+from spyre_mlir.division.ownership import CoreRegion
+from spyre_mlir.layout.view import Axis
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.target import Target
 
@@ -42,22 +43,25 @@ _Group = tuple[list[int], NDArray[np.int32]]
 class OperandPlacement:
     """An operand in the LX of the cores: its first stick, and its axes from the innermost on.
 
-    ``regions`` are the sticks that each core accesses, ``slices`` the slice of each dim on each core, and ``begins``
-    the first position of the slice; None on cores that hold nothing of the operand.
+    ``splits`` are the slices of each axis over the cores, and ``capacities`` the positions of each axis in the LX of a
+    core, with gaps. ``regions`` are the sticks that each core accesses, ``slices`` the slice of each dim on each core,
+    and ``begins`` the first position of the slice; None on cores that hold nothing of the operand.
     """
 
     start: int
     elements_per_stick: int
-    axes: tuple[OperandAxis, ...]
-    regions: tuple[StickRegion | None, ...]
+    axes: tuple[Axis[str], ...]
+    splits: tuple[int, ...]
+    capacities: tuple[int, ...]
+    regions: tuple[CoreRegion | None, ...]
     slices: tuple[tuple[int, ...] | None, ...]
     begins: tuple[tuple[int, ...] | None, ...]
     lx_bytes: int
 
     @functools.cached_property
-    def cores_of(self) -> dict[StickRegion, list[int]]:
+    def cores_of(self) -> dict[CoreRegion, list[int]]:
         """The cores that access each region."""
-        cores: dict[StickRegion, list[int]] = {}
+        cores: dict[CoreRegion, list[int]] = {}
         for core, region in enumerate(self.regions):
             if region is not None and 0 not in region.counts:
                 cores.setdefault(region, []).append(core)
@@ -67,17 +71,33 @@ class OperandPlacement:
         """Return the coordinates along each axis of some sticks of a core, in positions of full shares."""
         begins, rest, coordinates = self.begins[core], (sticks - self.start) * self.elements_per_stick, []
         assert begins is not None
-        for axis, begin in zip(reversed(self.axes), reversed(begins), strict=True):
+        axes = list(zip(self.axes, self.capacities, begins, strict=True))
+        for axis, capacity, begin in reversed(axes):
             # An axis of one position, or with a stride larger than LX, does not show in the address.
-            has_several = axis.capacity > 1 and axis.stride <= self.lx_bytes
+            has_several = capacity > 1 and axis.stride <= self.lx_bytes
             step, rest = np.divmod(rest, axis.stride) if has_several else (np.zeros_like(rest), rest)
             coordinates.append(step + begin)
         return coordinates[::-1]
 
     def text(self, core: int) -> str:
         """Return the slices of a core as text."""
-        pairs = zip(self.axes, self.slices[core] or (), strict=True)
-        return ", ".join(f"{axis.dim} {index}" for axis, index in pairs if axis.slices > 1) or "all"
+        parts = zip(self.axes, self.splits, self.slices[core] or (), strict=True)
+        return ", ".join(f"{axis.dim} {index}" for axis, count, index in parts if count > 1) or "all"
+
+    def orders(self) -> Iterator[tuple[int, ...]]:
+        """Yield the orders of axes, innermost first, that LX does not rule out; the order of the design comes first.
+
+        LX does not fix the place of a dim in the order if no core has several positions of the dim.
+        """
+        sizes = enumerate(zip(self.capacities, self.splits, strict=True))
+        free = [index for index, (capacity, count) in sizes if capacity == 1 and count > 1]
+        fixed = [index for index in range(len(self.axes)) if index not in free]
+        yield tuple(range(len(self.axes)))
+        for places in itertools.combinations(range(len(self.axes)), len(free)):
+            unordered, ordered = iter(free), iter(fixed)
+            yield tuple(
+                next(unordered) if index in places else next(ordered) for index in range(len(self.axes))
+            )
 
 
 #: Placements of designs by the index of the operand: a program runs one design many times.
@@ -90,7 +110,7 @@ def placement(design: Design, index: int) -> OperandPlacement:
     if index not in placements:
         operand, is_input = design.operands[index], index < len(design.operands) - 1
         axes, of_cores = operand_axes(design, operand), holders(design, operand)
-        regions: list[StickRegion | None] = [None] * design.cores
+        regions: list[CoreRegion | None] = [None] * design.cores
         slices: list[tuple[int, ...] | None] = [None] * design.cores
         begins: list[tuple[int, ...] | None] = [None] * design.cores
         for core, core_slices in of_cores.items():
@@ -98,9 +118,18 @@ def placement(design: Design, index: int) -> OperandPlacement:
             regions[core] = core_region(design, operand, core, valid=is_input)
             slices[core] = tuple(core_slices[axis.dim] for axis in axes)
             begins[core] = tuple(firsts[axis.dim] for axis in axes)
-        start, per_stick = operand.start[0] // design.target.stick_bytes, operand.elements_per_stick
+        splits = operand_splits(design, operand)
+        capacities = dict(zip(operand.dim_order, memory_counts(design, operand), strict=True))
         placements[index] = OperandPlacement(
-            start, per_stick, axes, tuple(regions), tuple(slices), tuple(begins), design.target.lx_bytes
+            operand.start[0] // design.target.stick_bytes,
+            operand.elements_per_stick,
+            axes,
+            tuple(splits[axis.dim] for axis in axes),
+            tuple(capacities[axis.dim] for axis in axes),
+            tuple(regions),
+            tuple(slices),
+            tuple(begins),
+            design.target.lx_bytes,
         )
     return placements[index]
 
@@ -160,7 +189,7 @@ class Elements:
             (core, region_sticks[wrote.ravel() == writer])
             for cores, view in groups
             if (region := reader.regions[cores[0]]) is not None
-            for region_sticks in [region.sticks(reader.start)]
+            for region_sticks in [region.positions(reader.start)]
             for core, wrote in zip(cores, view, strict=True)
         ]
         core = first_difference(written, reader, sticks)
@@ -179,7 +208,7 @@ def is_in_order(writer: OperandPlacement, reader: OperandPlacement) -> bool:
     if writer == reader:
         return True
     sticks = [
-        (core, region.sticks(reader.start)) for region, cores in reader.cores_of.items() for core in cores
+        (core, region.positions(reader.start)) for region, cores in reader.cores_of.items() for core in cores
     ]
     return first_difference(writer, reader, sticks) is None
 
@@ -194,14 +223,14 @@ def first_difference(
         by_core = [place.coordinates(core, indices) for core, indices in sticks]
         sides.append([np.concatenate(axis) for axis in zip(*by_core, strict=True)])
     best: int | None = None
-    for orders in itertools.product(_orders(writer.axes), _orders(reader.axes)):
+    for orders in itertools.product(writer.orders(), reader.orders()):
         ranks = []
         for place, side, order in zip((writer, reader), sides, orders, strict=True):
             # The index of each element in the order of the whole tensor.
             rank, step = np.zeros(len(cores), np.int64), 1
             for index in order:
                 rank = rank + side[index] * step
-                step *= place.axes[index].capacity * place.axes[index].slices
+                step *= place.capacities[index] * place.splits[index]
             ranks.append(rank)
         written, read = ranks
         # Stable, so that the first disorder, and so the core in the message, is deterministic.
@@ -214,16 +243,3 @@ def first_difference(
         # The message names the core of the first order, which is the order of the design.
         best = int(cores[by_reader[1:][np.argmax(wrong)]]) if best is None else best
     return best
-
-
-def _orders(axes: tuple[OperandAxis, ...]) -> Iterator[tuple[int, ...]]:
-    """Yield the orders of axes, innermost first, that LX does not rule out; the order of the design comes first.
-
-    LX does not fix the place of a dim in the order if no core has several positions of the dim.
-    """
-    free = [index for index, axis in enumerate(axes) if axis.capacity == 1 and axis.slices > 1]
-    fixed = [index for index in range(len(axes)) if index not in free]
-    yield tuple(range(len(axes)))
-    for places in itertools.combinations(range(len(axes)), len(free)):
-        unordered, ordered = iter(free), iter(fixed)
-        yield tuple(next(unordered) if index in places else next(ordered) for index in range(len(axes)))

@@ -464,7 +464,7 @@ class _Derivation:
             spans = []
             for core in holders(step.design, operand):
                 base, first, last = self._split(values[core], step)
-                sticks = core_region(step.design, operand, core).span_sticks
+                sticks = core_region(step.design, operand, core).span
                 spans.append((base, first, last + sticks * self.stick_bytes))
             bases = {base for base, _, _ in spans}
             if len(bases) != 1:

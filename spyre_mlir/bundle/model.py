@@ -24,9 +24,10 @@ operand has counts cores that get the same data.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, field, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from numpy.typing import NDArray
 
@@ -41,6 +42,26 @@ OMITTED = {"plain": False}
 OPTIONAL = {"optional": True}
 
 INPUT, OUTPUT, KERNEL, KERNEL_IDX = "INPUT", "OUTPUT", "KERNEL", "KERNEL_IDX"
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class IdentityTable(Generic[K, V]):
+    """A dictionary for each of some objects, by identity: equal objects have separate dictionaries.
+
+    Values must not refer to the object, because the object would then never be freed.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[int, dict[K, V]] = {}
+
+    def entries_of(self, owner: object) -> dict[K, V]:
+        """Return the dictionary of an object, which is initially empty."""
+        key = id(owner)
+        if key not in self._entries:
+            weakref.finalize(owner, self._entries.pop, key, None).atexit = False
+        return self._entries.setdefault(key, {})
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.context import Context, Diagnostic, ExecuteStep, Linear, LoopRange, Tree, name
 from spyre_mlir.bundle.core_slices import (
-    StickRegion,
     core_offset_bytes,
     core_region,
     finishing_cores,
@@ -25,6 +24,7 @@ from spyre_mlir.bundle.core_slices import (
 from spyre_mlir.bundle.elements import Elements
 from spyre_mlir.bundle.model import Buffer, Design, KernelArgument, Operand
 from spyre_mlir.bundle.sequence import LX
+from spyre_mlir.division.ownership import CoreRegion
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.formats import FORMATS
 from spyre_mlir.target.ops import DEVICE_OPS
@@ -38,7 +38,7 @@ def span(design: Design) -> Iterator[str]:
         if operand.memory != "hbm" or i in DEVICE_OPS[design.opcode].indirect:
             continue
         regions = (core_region(design, operand, core) for core in range(design.cores))
-        spans = [region.span_sticks * stick_bytes for region in regions]
+        spans = [region.span * stick_bytes for region in regions]
         if max(spans) > limit:
             core = spans.index(max(spans))
             text = f"Core {core} addresses {max(spans)} bytes of Tensor{i}"
@@ -53,7 +53,7 @@ def lx_addresses(context: Context) -> Iterator[Diagnostic]:
             if operand.memory != "lx":
                 continue
             regions = (core_region(design, operand, core) for core in holders(design, operand))
-            spans = [region.span_sticks * target.stick_bytes for region in regions]
+            spans = [region.span * target.stick_bytes for region in regions]
             start, end = operand.start[0], max(operand.start) + max(spans)
             if len(set(operand.start)) > 1:
                 yield f"Tensor{i} has different LX addresses; expected {start} on every core.", name(design)
@@ -175,7 +175,7 @@ def _outside(step: ExecuteStep, index: int, buffer: Buffer, ranges: tuple[LoopRa
         return f"Tensor{index} is in {operand.memory}; expected the memory"
     for core in holders(step.design, operand):
         region = core_region(step.design, operand, core)
-        start, bytes_ = operand.start[core], region.span_sticks * step.design.target.stick_bytes
+        start, bytes_ = operand.start[core], region.span * step.design.target.stick_bytes
         if operand.memory == "lx":
             first = last = start
         else:
@@ -327,14 +327,14 @@ def write_conflicts(context: Context) -> Iterator[Diagnostic]:
 
 
 def _conflicting_core(step: ExecuteStep, output: Operand, iterations: Iterations) -> int | None:
-    parts: dict[tuple, tuple[int, int, StickRegion]] = {}
+    parts: dict[tuple, tuple[int, int, CoreRegion]] = {}
     reduced = reduced_dims(step.design)
     for core, symbol in enumerate(output.start):
         start = _sticks(step.values[symbol], iterations, step.design.target)
         output_slices = [index for dim, index in step.design.core_slices[core].items() if dim not in reduced]
         parts.setdefault((start, *output_slices), (core, start, core_region(step.design, output, core)))
     lowest = min(start for _, start, _ in parts.values())
-    end = max(start + region.span_sticks for _, start, region in parts.values())
+    end = max(start + region.span for _, start, region in parts.values())
     is_written = np.zeros(end - lowest, np.bool_)
     for core, start, region in parts.values():
         view = region.view(is_written, start - lowest)
@@ -408,7 +408,7 @@ class _RegionAccess:
 
     core: int
     address: Linear
-    region: StickRegion
+    region: CoreRegion
     finished: bool = True
 
 
@@ -505,14 +505,14 @@ class _LastWriters:
         # The value of an index is unknown: a write is not known to be at any one value, and a read needs all values.
         reads = index < len(step.design.operands) - 1
         start = _sticks(access.address, iterations, self.target)
-        counts, strides = access.region.counts, access.region.strides
+        steps = access.region.steps
         ranges = {**iterations, **self.indices} if reads else iterations
         for atom, factor in access.address.terms:
             if atom in ranges and ranges[atom].count > 1:
-                counts = (*counts, ranges[atom].count)
-                strides = (*strides, factor * ranges[atom].step // self.target.stick_bytes)
+                stride = factor * ranges[atom].step // self.target.stick_bytes
+                steps = (*steps, (stride, ranges[atom].count))
         offset = start + access.core * self.lx_sticks if in_lx else start
-        return start, StickRegion(counts, strides).view(self.arrays[buffer.base], offset)
+        return start, CoreRegion(offset, steps).view(self.arrays[buffer.base], 0)
 
     def is_written(self, argument: KernelArgument) -> bool:
         """Return whether every stick that the host reads of a result was written."""
@@ -522,13 +522,12 @@ class _LastWriters:
             # Shortening the outermost loop of a bound leaves exactly the sticks that the dim reaches.
             weight, loop = max(zip(weights, loops, strict=True))
             ranges[loop] = min(ranges[loop], -(-size // weight))
-        counts, strides, reach = [], [], 0
+        steps, reach = [], 0
         for count, stride in zip(ranges, argument.transfer.device_strides, strict=True):
             # Such a stride steps inside of sticks, so the loop only lengthens the run.
             if stride % lanes:
                 reach += (count - 1) * stride
             else:
-                counts.append(count)
-                strides.append(stride // lanes)
-        region = StickRegion((*counts, reach // lanes + 1), (*strides, 1))
+                steps.append((stride // lanes, count))
+        region = CoreRegion(0, (*steps, (1, reach // lanes + 1)))
         return bool((region.view(self.arrays[argument.parameter], 0) != NOBODY).all())

@@ -5,20 +5,18 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
-from spyre_mlir.cost.work import OperationDims, OperationWork, product, work_of
+from spyre_mlir.cost.work import OperandWork, OperationDims, OperationWork, product
 from spyre_mlir.division.cores import Division
-from spyre_mlir.division.ownership import share_bytes
+from spyre_mlir.division.ownership import share_bytes, slice_elements
 from spyre_mlir.division.relayout import Relayout
-from spyre_mlir.division.slices import shares_of
 from spyre_mlir.division.traffic import hbm_bytes
 from spyre_mlir.layout.space import Space
-from spyre_mlir.layout.view import BufferView, run_bytes_of_tiles
+from spyre_mlir.layout.view import run_bytes_of_tiles
 from spyre_mlir.target.ops import KINDS, Kind
 
 
@@ -42,7 +40,8 @@ def operation_work(
         # Cores that only send also take part.
         in_lx, cores = frozenset(range(len(space.views))), len(relayout.target.owners)
     moved = [hbm_bytes(space, operand, division)[0] for operand in range(len(space.views))]
-    return _work(opcode, space, division.splits, cores, moved, in_lx, relayout)
+    shares = division.slice_elements(space.units, space.granules)
+    return _work(opcode, space, division.splits, shares, cores, moved, in_lx, relayout)
 
 
 def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork:
@@ -50,58 +49,80 @@ def even_work(opcode: str, space: Space, splits: Sequence[int]) -> OperationWork
 
     ``splits`` may be arrays, one entry per division; all fields that depend on the division are then arrays too.
     """
-    undivided = (1,) * len(space.units)
-    moved = [share_bytes(space, operand, undivided) for operand in range(len(space.views))]
+    shares = slice_elements(space, splits)
+    moved = [share_bytes(space, operand, space.padded) for operand in range(len(space.views))]
     if space.windows:
         # Windows of neighbouring slices overlap, so that several cores load the same rows.
-        moved[0] = share_bytes(space, 0, splits) * product(splits, space.present[0])
-    return _work(opcode, space, splits, math.prod(splits), moved)
+        moved[0] = share_bytes(space, 0, shares) * product(splits, space.present[0])
+    return _work(opcode, space, splits, shares, math.prod(splits), moved)
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def _operation_dims(kind: Kind, present: tuple[frozenset[int], ...]) -> OperationDims[int]:
-    return OperationDims(kind, present)
+def dims_of_operation(opcode: str, present: tuple[frozenset[int], ...]) -> OperationDims:
+    """Return the dims of an operation by those that its operands have."""
+    return OperationDims(KINDS[opcode], present)
+
+
+def lanes_of(space: Space) -> int:
+    """Return the largest number of elements per stick of any operand."""
+    # Without a stick dim, a stick holds one element.
+    return max((view.elements_per_stick for view in space.views if view.stick_dim is not None), default=1)
 
 
 def _work(
     opcode: str,
     space: Space,
-    splits: Sequence[int],
-    cores: int,
-    moved: Sequence[int],
+    slices: Sequence[Any],
+    shares: Sequence[Any],
+    cores: Any,
+    moved_bytes: Sequence[Any],
     in_lx: Collection[int] = (),
     relayout: Relayout | None = None,
 ) -> OperationWork:
-    """Return the work of an operation with ``splits`` slices per dim on ``cores`` cores, for the cost model."""
-    footprints = [space.footprint(operand) for operand in range(len(space.views))]
+    """Return the work on ``cores`` cores with ``slices`` of each dim, the largest of ``shares`` elements.
 
-    def run_bytes(tile: dict[int, Any]) -> list[Any]:
-        sizes = list(tile.values())
-        return [_run_bytes(view, space.accessed(operand, sizes)) for operand, view in enumerate(footprints)]
-
-    shares = map(operator.mul, shares_of(space.units, splits), space.granules)
-    lanes = [view.elements_per_stick for view in space.views if view.stick_dim is not None]
-    return work_of(
-        space.target,
+    ``moved_bytes`` are the bytes of each operand that all cores access.
+    """
+    dims, lanes, target = dims_of_operation(opcode, space.present), lanes_of(space), space.target
+    runs = batch_runs = _run_bytes(space, dims.tile(shares, space.granules))
+    # Without batches there is only one matrix.
+    if dims.batches:
+        batch_runs = _run_bytes(space, dims.tile(shares, space.granules, batched=True))
+    output = len(space.views) - 1
+    operands = tuple(
+        OperandWork(
+            writes=operand == output,
+            bytes=moved_bytes[operand],
+            core_bytes=share_bytes(space, operand, shares),
+            fan_out=dims.fan_out(operand, slices, cores),
+            run_bytes=runs[operand],
+            in_lx=operand in in_lx,
+            batch_run_bytes=batch_runs[operand],
+        )
+        for operand in range(len(space.views))
+    )
+    return OperationWork(
+        target,
         opcode,
-        _operation_dims(KINDS[opcode], space.present),
-        cores=cores,
-        slices=splits,
-        shares=dict(enumerate(shares)),
-        granules=space.granules,
-        sizes=space.sizes,
-        # Without a stick dim, a stick holds one element.
-        lanes=max(lanes, default=1),
-        moved_bytes=moved,
-        core_bytes=[share_bytes(space, operand, splits) for operand in range(len(space.views))],
-        run_bytes=run_bytes,
-        in_lx=in_lx,
+        cores,
+        **dims.arithmetic(shares, lanes),
+        parts=product(slices, dims.reduced),
+        outputs_per_core=product(shares, dims.present[-1]),
+        results=product(space.sizes, dims.present[-1]),
+        broadcast=dims.is_broadcast(space.sizes),
+        operands=operands,
         relayout=relayout,
+        tile_bytes=dims.tile_elements(shares, lanes, target.array.tile_rows) * (target.stick_bytes // lanes),
     )
 
 
-def _run_bytes(view: BufferView, tile: Sequence[Any]) -> Any:
-    """Return the run of a tile in bytes; an array of runs if sizes of the tile are arrays."""
-    if not any(isinstance(size, np.ndarray) for size in tile):
-        return view.run_bytes(tile)
-    return run_bytes_of_tiles(view, np.array(np.broadcast_arrays(*tile)))
+def _run_bytes(space: Space, tile: Sequence[Any]) -> list[Any]:
+    """Return the run of a tile of each operand in bytes; an array of runs if sizes of the tile are arrays."""
+    runs = []
+    for operand in range(len(space.views)):
+        view, sizes = space.footprint(operand), space.accessed(operand, tile)
+        if any(isinstance(size, np.ndarray) for size in sizes):
+            runs.append(run_bytes_of_tiles(view, np.array(np.broadcast_arrays(*sizes))))
+        else:
+            runs.append(view.run_bytes(sizes))
+    return runs

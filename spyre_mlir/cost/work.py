@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The work of an operation, independent of IR and bundles, so that ``cost_model.py`` can compute the cost of both.
 
-``of_space.py`` derives the work from a divided iteration space, ``timeline/of_design.py`` from a design of a bundle.
-This file has the rules that both share, which follow from the dims of the operands.
+``of_space.py`` derives the work from a divided iteration space, also for a design of a bundle (``space_of``). This file
+has the rules that follow from the dims of the operands.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -105,50 +105,41 @@ class OperationWork:
         return sum(operand.moved_bytes for operand in self.operands if operand.writes)
 
 
-#: A dim: an index in an iteration space, a label in a design.
-_Dim = TypeVar("_Dim", int, str)
-_DimIn = TypeVar("_DimIn", contravariant=True)
-
-
-class PerDim(Protocol[_DimIn]):
-    """A number, or an array of one entry per division, for each dim: a sequence by index or a mapping by label."""
-
-    def __getitem__(self, dim: _DimIn, /) -> Any: ...
+#: A number for each dim, or an array of one entry per division.
+PerDim = Sequence[Any]
 
 
 @dataclass(frozen=True)
-class OperationDims(Generic[_Dim]):
+class OperationDims:
     """The dims along which each operand of an operation varies, the output last.
 
     The table of a gather has the dims of the indices, because the gather moves one row of the table for each index.
     """
 
     kind: Kind
-    present: tuple[frozenset[_Dim], ...]
+    present: tuple[frozenset[int], ...]
 
     @functools.cached_property
-    def all(self) -> frozenset[_Dim]:
+    def all(self) -> frozenset[int]:
         """The dims of any operand; a dim in no operand counts copies of the result."""
-        return frozenset[_Dim]().union(*self.present)
+        return frozenset[int]().union(*self.present)
 
     @property
-    def reduced(self) -> frozenset[_Dim]:
+    def reduced(self) -> frozenset[int]:
         """The dims that the output does not have."""
         return self.all - self.present[-1]
 
     @property
-    def rows(self) -> frozenset[_Dim]:
+    def rows(self) -> frozenset[int]:
         """The dims of a matmul that only its first matrix has."""
         return self.present[0] - self.present[1]
 
     @functools.cached_property
-    def batches(self) -> frozenset[_Dim]:
+    def batches(self) -> frozenset[int]:
         """The dims of a matmul that count its matrices; empty for other operations."""
         return frozenset.intersection(*self.present) if self.kind is Kind.MATMUL else frozenset()
 
-    def tile(
-        self, shares: Iterable[tuple[_Dim, Any]], granules: PerDim[_Dim], *, batched: bool = False
-    ) -> dict[_Dim, Any]:
+    def tile(self, shares: PerDim, granules: PerDim, *, batched: bool = False) -> list[Any]:
         """Return the sizes in elements of the tile that a core with these ``shares`` loads of the operands at once.
 
         The tile is the core's share; for a gather, one row; for a matmul, one matrix (all matrices if ``batched``),
@@ -156,16 +147,16 @@ class OperationDims(Generic[_Dim]):
         each other along rows (docs/layouts.md, sticks).
         """
         if self.kind is Kind.GATHER:
-            return {dim: share if dim in self.present[-1] else 1 for dim, share in shares}
+            return [share if dim in self.present[-1] else 1 for dim, share in enumerate(shares)]
         if self.kind is not Kind.MATMUL:
-            return dict(shares)
+            return list(shares)
         whole = self.rows | self.batches if batched else self.rows
-        return {
-            dim: share if dim in whole else 1 if dim in self.batches else granules[dim]
-            for dim, share in shares
-        }
+        return [
+            share if dim in whole else 1 if dim in self.batches else granules[dim]
+            for dim, share in enumerate(shares)
+        ]
 
-    def tile_elements(self, shares: PerDim[_Dim], lanes: int, most_rows: int) -> Any:
+    def tile_elements(self, shares: PerDim, lanes: int, most_rows: int) -> Any:
         """Return the elements of a matmul's tiles (both matrices, result) in LX at a time; 0 for other operations.
 
         A tile has at most ``most_rows`` rows and a stick of columns, with all of the reduced dim.
@@ -175,7 +166,7 @@ class OperationDims(Generic[_Dim]):
         rows, depth = np.minimum(product(shares, self.rows), most_rows), product(shares, self.reduced)
         return rows * depth + depth * lanes + rows * lanes
 
-    def arithmetic(self, shares: PerDim[_Dim], lanes: int) -> dict[str, Any]:
+    def arithmetic(self, shares: PerDim, lanes: int) -> dict[str, Any]:
         """Return the ``OperationWork`` fields for the computation on the array or vector unit of a core."""
         elements = product(shares, self.all)
         if self.kind.on_array:
@@ -185,13 +176,13 @@ class OperationDims(Generic[_Dim]):
         sticks = 0 if self.kind is Kind.RELAYOUT else -(-elements // lanes)
         return {"sticks_per_core": sticks, "multiply_adds_per_core": 0, "rows_per_core": 0}
 
-    def fan_out(self, operand: int, slices: PerDim[_Dim], cores: Any) -> Any:
+    def fan_out(self, operand: int, slices: PerDim, cores: Any) -> Any:
         """Return the number of cores that share each load of an operand; 1 for the output."""
         if operand == len(self.present) - 1:
             return 1
         return cores // product(slices, self.present[operand])
 
-    def is_broadcast(self, sizes: PerDim[_Dim]) -> bool:
+    def is_broadcast(self, sizes: PerDim) -> bool:
         """Return whether an input of a pointwise operation lacks a dim of several elements that the output has."""
         if self.kind is not Kind.POINTWISE:
             return False
@@ -199,61 +190,6 @@ class OperationDims(Generic[_Dim]):
         return any(long - dims for dims in self.present[:-1])
 
 
-def product(numbers: PerDim[_Dim], dims: Iterable[_Dim]) -> Any:
+def product(numbers: PerDim, dims: Iterable[int]) -> Any:
     """Return the product of the numbers of the given dims."""
     return math.prod(numbers[dim] for dim in dims)
-
-
-def work_of(
-    target: Target,
-    opcode: str,
-    dims: OperationDims[_Dim],
-    *,
-    cores: Any,
-    slices: PerDim[_Dim],
-    shares: Mapping[_Dim, Any],
-    granules: PerDim[_Dim],
-    sizes: PerDim[_Dim],
-    lanes: int,
-    moved_bytes: Sequence[Any],
-    core_bytes: Sequence[Any],
-    run_bytes: Callable[[dict[_Dim, Any]], Sequence[Any]],
-    in_lx: Collection[int] = (),
-    relayout: Relayout | None = None,
-) -> OperationWork:
-    """Return the work of one execution with the given number of ``slices`` of each dim.
-
-    ``shares`` are the elements of the largest slice of each dim, padding included, and ``granules`` its indivisible
-    elements. ``sizes`` are the elements of each whole dim, without padding. ``lanes`` is the largest number of elements
-    per stick of any operand. ``moved_bytes`` and ``core_bytes`` are the bytes of each operand that all cores and the
-    busiest core access; ``run_bytes`` returns the contiguous bytes of each operand in a tile.
-    """
-    runs = batch_runs = run_bytes(dims.tile(shares.items(), granules))
-    # Without batches there is only one matrix.
-    if dims.batches:
-        batch_runs = run_bytes(dims.tile(shares.items(), granules, batched=True))
-    operands = tuple(
-        OperandWork(
-            writes=operand == len(dims.present) - 1,
-            bytes=moved_bytes[operand],
-            core_bytes=core_bytes[operand],
-            fan_out=dims.fan_out(operand, slices, cores),
-            run_bytes=runs[operand],
-            in_lx=operand in in_lx,
-            batch_run_bytes=batch_runs[operand],
-        )
-        for operand in range(len(dims.present))
-    )
-    return OperationWork(
-        target,
-        opcode,
-        cores,
-        **dims.arithmetic(shares, lanes),
-        parts=product(slices, dims.reduced),
-        outputs_per_core=product(shares, dims.present[-1]),
-        results=product(sizes, dims.present[-1]),
-        broadcast=dims.is_broadcast(sizes),
-        operands=operands,
-        relayout=relayout,
-        tile_bytes=dims.tile_elements(shares, lanes, target.array.tile_rows) * (target.stick_bytes // lanes),
-    )

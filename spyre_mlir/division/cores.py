@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -39,12 +40,14 @@ class Division:
         owners: For each core the index of its slice of each dim.
         shares: The units of the largest slice of each dim; empty if only the core mapping is known.
         reduced: The dims that the result does not have.
+        slice_sizes: The elements of the largest slice of each dim; empty for the smallest slices that cover the dims.
     """
 
     splits: tuple[int, ...]
     owners: tuple[tuple[int, ...], ...]
     shares: tuple[int, ...] = ()
     reduced: frozenset[int] = frozenset()
+    slice_sizes: tuple[int, ...] = ()
 
     __hash__ = hash_once
 
@@ -77,6 +80,10 @@ class Division:
     def cores(self) -> int:
         """The number of cores that have a slice."""
         return math.prod(self.splits)
+
+    def slice_elements(self, units: Sequence[int], granules: Sequence[int]) -> tuple[int, ...]:
+        """Return the elements of the largest slice of each dim of ``units``, which have ``granules`` elements each."""
+        return self.slice_sizes or tuple(map(operator.mul, shares_of(units, self.splits), granules))
 
     @property
     def partial(self) -> bool:

@@ -15,7 +15,10 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import field
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from spyre_mlir.division.cores import Division
 from spyre_mlir.division.slices import shares_of
@@ -28,13 +31,40 @@ Steps = tuple[tuple[int, int], ...]
 
 
 class CoreRegion(NamedTuple):
-    """The sticks at ``start + sum of position_k * stride_k`` elements, each position below its count.
+    """The sticks at ``start + sum of position_k * stride_k``, each position below its count.
 
-    ``steps`` are by falling stride, without counts of 1; a step that continues the next step is merged with it.
+    For a division, numbers are in elements of the buffer, and ``steps`` are by falling stride, without counts of 1; a
+    step that continues the next step is merged with it. For a design, numbers are in sticks from the start address of
+    the core, with a step for each dim of the operand, innermost first.
     """
 
     start: int
     steps: Steps
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The positions along each step."""
+        return tuple(count for _, count in self.steps)
+
+    @property
+    def span(self) -> int:
+        """The distance from the first to the last position, both included."""
+        return 1 + sum((count - 1) * stride for stride, count in self.steps)
+
+    def view(self, array: NDArray[Any], start: int) -> NDArray[Any]:
+        """Return the region as a view of an array whose last axis has one entry per stick, from ``start`` on."""
+        first, unit = (start + self.start) * array.itemsize, array.itemsize
+        # The stride of a single position may exceed all memory, but it is never used.
+        strides = (stride * unit if count > 1 else 0 for stride, count in self.steps)
+        shape = (*array.shape[:-1], *self.counts)
+        return np.ndarray(shape, array.dtype, array, first, (*array.strides[:-1], *strides))
+
+    def positions(self, start: int) -> NDArray[np.int64]:
+        """Return each position of the region, from ``start`` on."""
+        found = np.full(1, start + self.start, np.int64)
+        for stride, count in self.steps:
+            found = np.add.outer(found, np.arange(count, dtype=np.int64) * stride).ravel()
+        return found
 
     def __str__(self) -> str:
         if not self.steps:
@@ -80,7 +110,7 @@ def core_view(space: Space, operand: int, division: Division) -> CoreView:
     slices do not fall on their boundaries.
     """
     # Cores hold whole sticks, so shares count the padding.
-    elements = tuple(map(operator.mul, shares_of(space.units, division.splits), space.granules))
+    elements = division.slice_elements(space.units, space.granules)
     reduced_split = any(division.splits[dim] > 1 for dim in space.reduced)
     partial = reduced_split and operand == len(space.views) - 1
     view, slid = space.footprint(operand), space.slid(operand)
@@ -93,13 +123,17 @@ def local_bytes(space: Space, operand: int, division: Division) -> int:
 
     All cores run one program with one set of strides, so a smaller last slice needs as many bytes.
     """
-    return share_bytes(space, operand, division.splits)
+    return share_bytes(space, operand, division.slice_elements(space.units, space.granules))
 
 
-def share_bytes(space: Space, operand: int, splits: Sequence[int]) -> int:
-    """Return the bytes of an operand in a full share, whole sticks, with ``splits`` slices of each dim."""
+def slice_elements(space: Space, splits: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the elements of the largest slice of each dim, padding included; ``splits`` may be arrays."""
+    return tuple(map(operator.mul, shares_of(space.units, splits), space.granules))
+
+
+def share_bytes(space: Space, operand: int, shares: Sequence[Any]) -> Any:
+    """Return the bytes of an operand in a slice of ``shares`` elements of each dim: whole sticks."""
     view, sticks = space.views[operand], 1
-    shares = map(operator.mul, shares_of(space.units, splits), space.granules)
     accessed = space.accessed(operand, shares)
     for dim in space.present[operand]:
         sticks *= accessed[dim] // view.stick_elements(dim)
@@ -310,7 +344,7 @@ def _unique(view: CoreView, _slices: tuple[tuple[int, int], ...]) -> CoreView:
     return view
 
 
-def _range(axis: Axis, first: int, last: int) -> tuple[int, int]:
+def _range(axis: Axis[int], first: int, last: int) -> tuple[int, int]:
     """Return the half-open range of positions of an axis that elements ``first`` to ``last`` of its dim access.
 
     Slices follow each other from 0 on: a slice that begins inside a position follows a slice that ends there. So an

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
 
 from spyre_mlir.division.cores import Division, finishers_of
-from spyre_mlir.division.slices import shares_of
 from spyre_mlir.layout.space import Space
 
 
@@ -22,46 +20,28 @@ def hbm_bytes(space: Space, operand: int, division: Division) -> tuple[int, int]
 
     The two differ only if several cores load the same slices.
     """
-    dims = sorted(space.present[operand])
-    units, view = shares_of(space.units, division.splits), space.views[operand]
-    shares = [share * (space.padded[dim] // space.units[dim]) for dim, share in enumerate(units)]
-    windows = {window.output: window for window in space.windows} if operand == 0 else {}
-    kernels = {window.kernel for window in windows.values()}
+    dims, view = sorted(space.present[operand]), space.views[operand]
+    windows = dict(space.slid(operand)) if operand == 0 else {}
+    kernels = {window.kernel for window in space.windows} if operand == 0 else ()
     sticks = []
-    for dim in dims:
-        ranges = slice_ranges(space.padded[dim], shares[dim], division.splits[dim])
+    for dim, share in enumerate(division.slice_elements(space.units, space.granules)):
+        extent, per_stick = space.padded[dim], view.stick_elements(dim)
+        ranges = [
+            (first, max(0, min(share, extent - first)))
+            for first in range(0, share * division.splits[dim], share)
+        ]
         if dim in windows:
-            window = windows[dim]
-            sticks.append([window.accessed(first, count)[1] if count else 0 for first, count in ranges])
-        elif dim in kernels:
-            # Positions that windows access are counted with the dim that the windows slide along.
-            sticks.append([1])
-        else:
-            per_stick = view.stick_elements(dim)
-            sticks.append([-(-count // per_stick) for _, count in ranges])
-    cores: Sequence[int] = range(len(division.owners))
-    if operand == len(space.views) - 1:
-        # A division read from IR does not know its reduced dims.
-        cores = finishers_of(division, space.reduced)
+            ranges = [windows[dim].accessed(*range_) if range_[1] else range_ for range_ in ranges]
+        # Positions that windows access are counted with the dim that the windows slide along.
+        sticks.append([1] if dim in kernels else [-(-count // per_stick) for _, count in ranges])
+    # A division read from IR does not know its reduced dims.
+    is_output = operand == len(space.views) - 1
+    cores = finishers_of(division, space.reduced) if is_output else range(len(division.owners))
     owned = [tuple(division.owners[core][dim] for dim in dims) for core in cores]
-    per_slices = shared_sticks(sticks, owned)
-    once, per_core = sum(per_slices.values()), sum(per_slices[slices] for slices in owned)
-    return once * space.target.stick_bytes, per_core * space.target.stick_bytes
-
-
-def slice_ranges(extent: int, share: int, slices: int) -> list[tuple[int, int]]:
-    """Return the first element and the number of elements of each slice of a dim of ``extent`` elements."""
-    return [(index * share, max(0, min(share, extent - index * share))) for index in range(slices)]
-
-
-def shared_sticks(
-    sticks: Sequence[Sequence[int]], owned: Iterable[tuple[int, ...]]
-) -> dict[tuple[int, ...], int]:
-    """Return the sticks of each distinct tuple of ``owned`` slices, given the ``sticks`` of each slice of each dim.
-
-    Cores with equal slices share one load (multicast).
-    """
-    return {
-        slices: math.prod(counts[index] for counts, index in zip(sticks, slices, strict=True))
+    # Cores with equal slices share one load (multicast).
+    of_slices = {
+        slices: math.prod(sticks[dim][index] for dim, index in zip(dims, slices, strict=True))
         for slices in set(owned)
     }
+    once, per_core = sum(of_slices.values()), sum(of_slices[slices] for slices in owned)
+    return once * space.target.stick_bytes, per_core * space.target.stick_bytes

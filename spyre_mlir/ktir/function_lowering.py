@@ -7,17 +7,27 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from spyre_mlir.bundle.core_slices import IdentityTable, StickRegion, core_region, finishing_cores, holders
-from spyre_mlir.bundle.model import Buffer, Bundle, Design, Execute, Loop, Statement, executes_of
+from spyre_mlir.bundle.context import Linear
+from spyre_mlir.bundle.core_slices import core_region, finishing_cores, holders
+from spyre_mlir.bundle.model import (
+    Buffer,
+    Bundle,
+    Design,
+    Execute,
+    IdentityTable,
+    Loop,
+    Statement,
+    executes_of,
+)
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.structured import shape_of
+from spyre_mlir.division.ownership import CoreRegion
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
 from spyre_mlir.ktir.memory_tiles import (
     LARGEST_LX_BYTES,
     SCRATCHPADS,
     AddressValues,
-    LinearAddress,
     MemoryTiles,
 )
 from spyre_mlir.ktir.operand_tiles import ELEMENT_BYTES, ELEMENTS
@@ -202,18 +212,14 @@ class _FunctionLowering:
 
 def operand_addresses(
     design: Design, statement: Execute, values: AddressValues, cores: int
-) -> list[tuple[LinearAddress | None, ...]]:
+) -> list[tuple[Linear | None, ...]]:
     """Return the addresses of each operand on each core of the grid; None if the core has nothing of the operand."""
     symbols = dict(zip(statement.symbol_ids, statement.operands, strict=True))
     found = []
     for operand in design.operands:
         held = operand.held.core_slices if operand.held else design.core_slices
-        starts: list[LinearAddress | None] = [
-            None
-            if slices is None
-            else LinearAddress(start, {})
-            if operand.memory == "lx"
-            else values.values[symbols[start]]
+        starts: list[Linear | None] = [
+            None if slices is None else Linear(start) if operand.memory == "lx" else values[symbols[start]]
             for start, slices in zip(operand.start, held, strict=True)
         ]
         found.append((*starts, *[None] * (cores - len(starts))))
@@ -394,8 +400,7 @@ class _SynchronizationPlanner:
         for k, operand in enumerate(design.operands):
             if operand.memory != "lx":
                 addresses = {
-                    core: self.values.values[symbols[operand.start[core]]]
-                    for core in _core_regions(design, k)
+                    core: self.values[symbols[operand.start[core]]] for core in _core_regions(design, k)
                 }
                 accesses.append(self._access(design, k, addresses))
         if number in self.points:
@@ -405,24 +410,24 @@ class _SynchronizationPlanner:
             self.pending = []
         self.pending += [access for access in accesses if access not in self.pending]
 
-    def _access(self, design: Design, k: int, addresses: dict[int, LinearAddress]) -> CoreAccess:
+    def _access(self, design: Design, k: int, addresses: dict[int, Linear]) -> CoreAccess:
         size, regions = design.target.stick_bytes, _core_regions(design, k)
         (memory, spread), *others = {self._spread(address) for address in addresses.values()}
         if others:
             raise CompileError(f"'{design.opcode}' has an operand in more than one memory.")
         low, high = spread
         ranges = tuple(
-            (core, address.offset + low, address.offset + high + regions[core].span_sticks * size)
+            (core, address.offset + low, address.offset + high + regions[core].span * size)
             for core, address in addresses.items()
         )
         form = tuple((core, address.offset, regions[core]) for core, address in addresses.items())
-        terms = tuple(next(iter(addresses.values())).terms.items())
+        terms = next(iter(addresses.values())).terms
         return CoreAccess(memory, ranges, (terms, form), k == len(design.operands) - 1)
 
-    def _spread(self, address: LinearAddress) -> tuple[str, tuple[int, int]]:
+    def _spread(self, address: Linear) -> tuple[str, tuple[int, int]]:
         """Return the memory of an address, and how far the loops around it decrease and increase the address."""
         memory, low, high = "", 0, 0
-        for name, coefficient in address.terms.items():
+        for name, coefficient in address.terms:
             if name not in self.trips:
                 memory = name
                 continue
@@ -432,10 +437,10 @@ class _SynchronizationPlanner:
 
 
 #: The regions of operands of designs on the cores; many operations share them.
-_REGIONS: IdentityTable[int, dict[int, StickRegion]] = IdentityTable()
+_REGIONS: IdentityTable[int, dict[int, CoreRegion]] = IdentityTable()
 
 
-def _core_regions(design: Design, k: int) -> dict[int, StickRegion]:
+def _core_regions(design: Design, k: int) -> dict[int, CoreRegion]:
     """Return the region of an operand that each core accesses; for a result, only on the cores that finish it."""
     regions = _REGIONS.entries_of(design)
     if k not in regions:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 
+from spyre_mlir.bundle.context import Linear, evaluate
 from spyre_mlir.bundle.model import Add, Allocate, Apply, Extract, IndexConstant
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.errors import CompileError
@@ -21,67 +22,27 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.tensor_builders import extracted, inserted
 
 
-@dataclass(frozen=True)
-class LinearAddress:
-    """``offset`` bytes plus the sum of coefficient * value over ``terms``.
-
-    The values are memories, by the name of their parameter or allocation, and loop variables.
-    """
-
-    offset: int
-    terms: Mapping[str, int]
-
-    def plus(self, other: LinearAddress, factor: int = 1) -> LinearAddress:
-        """Return the sum with ``factor`` times another address."""
-        terms = dict(self.terms)
-        for name, coefficient in other.terms.items():
-            terms[name] = terms.get(name, 0) + factor * coefficient
-        return LinearAddress(self.offset + factor * other.offset, {k: v for k, v in terms.items() if v})
-
-
-class AddressValues:
-    """Linear forms of the values of a bundle by name, for all statements passed to ``define``."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, LinearAddress] = {}
-        self.memories: set[str] = set()
+class AddressValues(dict[str, Linear]):
+    """The values of a bundle by name, for all statements passed to ``define``; atoms of loops are their variables."""
 
     def define(self, statement: Extract | Allocate | IndexConstant | Add | Apply) -> None:
         """Record the value of a statement; ``CompileError`` for a value that is not an address."""
-        match statement:
-            case Extract():
-                if statement.what != "value":
-                    raise CompileError(
-                        f"KTIR has no parameter whose {statement.what} is read: pass sizes as constants."
-                    )
-                value = self._memory(statement.parameter)
-            case Allocate():
-                value = self._memory(statement.result)
-            case IndexConstant():
-                value = LinearAddress(statement.value, {})
-            case Add():
-                value = self.values[statement.lhs].plus(self.values[statement.rhs])
-            case Apply():
-                value = LinearAddress(statement.offset, {})
-                names = (*statement.dims, *statement.symbols)
-                for name, coefficient in zip(names, statement.coefficients, strict=True):
-                    value = value.plus(self.values[name], coefficient)
-        self.values[statement.result] = value
+        if isinstance(statement, Extract) and statement.what != "value":
+            raise CompileError(
+                f"KTIR has no parameter whose {statement.what} is read: pass sizes as constants."
+            )
+        self[statement.result] = evaluate(statement, self)
 
     def define_variable(self, name: str) -> None:
         """Record a loop variable."""
-        self.values[name] = LinearAddress(0, {name: 1})
+        self[name] = Linear(0, ((name, 1),))
 
     def constant(self, name: str) -> int:
         """Return the number of a value; ``CompileError`` for a value that is only known at run time."""
-        value = self.values[name]
+        value = self[name]
         if value.terms:
             raise CompileError(f"The bounds of a loop are constants, but '%{name}' is none.")
         return value.offset
-
-    def _memory(self, name: str) -> LinearAddress:
-        self.memories.add(name)
-        return LinearAddress(0, {name: 1})
 
 
 #: Element index at which the scratchpad of each element type begins. ktir-cpu keeps copies of loaded data from index 0
@@ -113,7 +74,7 @@ class MemoryTile:
 
     tile: OperandTile
     element: str
-    addresses: tuple[LinearAddress | None, ...]
+    addresses: tuple[Linear | None, ...]
     shape: tuple[int, ...]
     is_local: bool = False
     shifts: Mapping[int, ir.Value] = field(default_factory=dict)
@@ -258,7 +219,7 @@ class MemoryTiles:
         if len(set(origins)) > 1:
             return self.view(base, place.shape, strides, place.element), zeros
         subscripts = [self._subscript(place, axis) for axis in range(len(axes))]
-        return self.view(base, [axis.total for axis in axes], strides, place.element), subscripts
+        return self.view(base, [axis.size for axis in axes], strides, place.element), subscripts
 
     def _subscript(self, place: MemoryTile, axis: int) -> ir.Value:
         firsts = tuple(
@@ -271,7 +232,7 @@ class MemoryTiles:
         """Build the element index of the operand in its memory, or of this core's part if the origins differ."""
         size = ELEMENT_BYTES[place.element]
         held = [address for address in place.addresses if address is not None]
-        names = [name for name in held[0].terms if (name, place.element) in self.memories]
+        names = [name for name, _ in held[0].terms if (name, place.element) in self.memories]
         if len(names) != 1 or any(address.terms != held[0].terms for address in held):
             raise CompileError("An operand of KTIR is in one memory on all cores.")
         memory = value = self.memories[names[0], place.element]
@@ -282,7 +243,7 @@ class MemoryTiles:
             key = names[0], place.element, origins[0]
             offset = origins[0] // size
             value = self.once("offset", key, lambda: self.build.add(memory, self.build.number(offset)))
-        for name, coefficient in held[0].terms.items():
+        for name, coefficient in held[0].terms:
             if name in self.variables:
                 value = self.build.add(value, self.build.times(self.variables[name], coefficient // size))
         return value

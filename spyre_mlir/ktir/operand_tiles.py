@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Operands of a design as tiles: the axes in memory of the accesses of each core, and digits that operands share.
 
-An axis counts positions of a label of the design: sticks of ``weight`` elements, rows (``weight`` 1), or the elements
+An axis counts positions of a label of the design: sticks of ``divisor`` elements, rows (``divisor`` 1), or the elements
 inside a stick. If operands advance by different weights along a label, like f16 and f32 in their sticks, the label is
 split into digits that are common to all operands.
 """
@@ -13,14 +13,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spyre_mlir.bundle.core_slices import (
-    IdentityTable,
-    OperandAxis,
+    accessed_sizes,
     core_region,
     first_positions,
     holders,
     operand_axes,
+    operand_shares,
 )
-from spyre_mlir.bundle.model import Design
+from spyre_mlir.bundle.model import Design, IdentityTable
+from spyre_mlir.layout.view import Axis
 from spyre_mlir.records import dataclass
 
 #: Element types of KTIR by the device formats that KTIR supports.
@@ -37,58 +38,45 @@ class TileDigit:
     count: int
 
 
-def digit_of(axis: OperandAxis) -> TileDigit:
-    """Return the positions of a full share along an axis."""
-    return TileDigit(axis.dim, axis.weight, axis.count)
-
-
 @dataclass(frozen=True)
 class OperandTile:
     """The tile of an operand on the cores: its axes by decreasing stride; the axes inside the stick come last.
 
-    ``counts`` and ``firsts`` are the number of positions and the first position along each axis, for cores with a part.
+    ``shape`` is the number of positions of a full share along each axis. ``counts`` and ``firsts`` are the number of
+    positions and the first position along each axis, for cores with a part.
     """
 
-    axes: tuple[OperandAxis, ...]
+    axes: tuple[Axis[str], ...]
+    shape: tuple[int, ...]
     counts: dict[int, tuple[int, ...]]
     firsts: dict[int, tuple[int, ...]]
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The number of positions along each axis of a full share."""
-        return tuple(axis.count for axis in self.axes)
-
-    @property
     def digits(self) -> tuple[TileDigit, ...]:
         """The axes of a full share as digits."""
-        return tuple(map(digit_of, self.axes))
+        axes = zip(self.axes, self.shape, strict=True)
+        return tuple(TileDigit(axis.dim, axis.divisor, count) for axis, count in axes)
 
     def outer_axis(self, label: str) -> int | None:
         """Return the index of the axis of a label with the largest weight; None if there is none."""
         axes = [number for number, axis in enumerate(self.axes) if axis.dim == label]
-        return max(axes, key=lambda number: self.axes[number].weight, default=None)
+        return max(axes, key=lambda number: self.axes[number].divisor, default=None)
 
     def cuts(self, step: TileDigit) -> dict[int, int]:
         """Return the axes that a step cuts, each with its number of positions in the step."""
         number, elements = self.outer_axis(step.label), step.weight * step.count
-        if number is None or self.axes[number].weight * self.axes[number].count <= elements:
+        if number is None or self.axes[number].divisor * self.shape[number] <= elements:
             return {}
-        return {number: elements // self.axes[number].weight}
+        return {number: elements // self.axes[number].divisor}
 
     def narrowed(self, positions: Mapping[int, int]) -> OperandTile:
         """Return the tile with the given number of positions along some axes on each core."""
-        axes = [
-            replace(axis, count=positions.get(number, axis.count)) for number, axis in enumerate(self.axes)
-        ]
-        counts = {
-            core: tuple(positions.get(number, count) for number, count in enumerate(of_core))
-            for core, of_core in self.counts.items()
-        }
-        return replace(self, axes=tuple(axes), counts=counts)
 
+        def narrow(counts: Sequence[int]) -> tuple[int, ...]:
+            return tuple(positions.get(number, count) for number, count in enumerate(counts))
 
-#: The axis of an operand of one element, because every tensor has at least one dim.
-_UNIT = OperandAxis("", 1, 1, 1, 1)
+        counts = {core: narrow(of_core) for core, of_core in self.counts.items()}
+        return replace(self, shape=narrow(self.shape), counts=counts)
 
 
 #: Tiles of the operands of designs, which many operations share.
@@ -102,22 +90,26 @@ def operand_tile(design: Design, k: int) -> OperandTile:
         operand = design.operands[k]
         # Dims are listed by increasing stride; strides alone would not order dims with one position per core. A dim
         # of one position does not need an axis.
-        axes = [axis for axis in operand_axes(design, operand) if axis.total > 1][::-1]
+        axes = [axis for axis in operand_axes(design, operand) if axis.size > 1][::-1]
         # The axes inside the stick; none if only one element of a stick is valid.
         inner, stride = [], 1
         for dim, count in (*operand.other_elements.items(), (operand.stick_dim, operand.stick_elements)):
             if operand.scale.get(dim, 1) == 1:
-                inner.insert(0, OperandAxis(dim, 1, count, count, stride))
+                inner.insert(0, Axis(dim, 1, count, stride))
             stride *= count
         if not axes + inner:
-            axes = [_UNIT]
-        counts, firsts = {}, {}
+            # Every tensor has at least one dim.
+            axes = [Axis("", 1, 1, 1)]
+        counts, firsts, shape = {}, {}, [axis.size for axis in (*axes, *inner)]
+        sizes = accessed_sizes(operand, operand_shares(design, operand))
+        for number, axis in enumerate(axes):
+            shape[number] = min(-(-sizes.get(axis.dim, 1) // axis.divisor), axis.size)
         for core, slices in holders(design, operand).items():
             region = dict(zip(operand.dim_order, core_region(design, operand, core).counts, strict=True))
             begin = first_positions(design, operand, slices)
-            counts[core] = (*(region.get(axis.dim, 1) for axis in axes), *(axis.count for axis in inner))
+            counts[core] = (*(region.get(axis.dim, 1) for axis in axes), *(axis.size for axis in inner))
             firsts[core] = (*(begin.get(axis.dim, 0) for axis in axes), *(0 for _ in inner))
-        tiles[k] = OperandTile((*axes, *inner), counts, firsts)
+        tiles[k] = OperandTile((*axes, *inner), tuple(shape), counts, firsts)
     return tiles[k]
 
 

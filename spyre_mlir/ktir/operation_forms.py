@@ -12,7 +12,7 @@ from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.structured import element_of, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.ktir.memory_tiles import SCRATCHPADS, dense_strides
-from spyre_mlir.ktir.operand_tiles import TileDigit, digit_of, refined, shape_of_digits
+from spyre_mlir.ktir.operand_tiles import TileDigit, refined, shape_of_digits
 from spyre_mlir.ktir.operation_lowering import OperationLowering, Tensor
 from spyre_mlir.ktir.tensor_builder import TensorBuilder
 from spyre_mlir.mlir import ir
@@ -448,8 +448,9 @@ class _PaddedOperand:
         dims = [_slid(lowering, label, None) for label in operand.windows if label not in known]
         for number, axis in enumerate(tile.axes):
             if axis.dim not in operand.windows:
-                dims.append(_PaddedDim(axis.dim, axis.weight, axis.count, axis.count, axis.count))
-            elif axis.weight > 1 or axis.dim == operand.stick_dim:
+                count = tile.shape[number]
+                dims.append(_PaddedDim(axis.dim, axis.divisor, count, count, count))
+            elif axis.divisor > 1 or axis.dim == operand.stick_dim:
                 raise CompileError(f"The windows of '{lowering.design.opcode}' slide along its sticks.")
             else:
                 dims.append(_slid(lowering, axis.dim, number))
@@ -511,7 +512,7 @@ def _slid(lowering: OperationLowering, label: str, axis: int | None) -> _PaddedD
     for core in sorted(tile.firsts):
         first = design.core_slices[core][label] * share * window.stride - window.before
         offsets.append((0 if axis is None else tile.firsts[core][axis]) - first)
-    held = 1 if axis is None else tile.axes[axis].count
+    held = 1 if axis is None else tile.shape[axis]
     size = max((share - 1) * window.stride + window.reach, max(offsets) + held)
     return _PaddedDim(label, 1, size, share, held, tuple(offsets), window)
 
@@ -526,7 +527,7 @@ def _valid_positions(lowering: OperationLowering) -> ir.Value:
     ends = {}
     for number, axis in enumerate(tile.axes):
         counts = [tile.counts[core][number] for core in sorted(tile.counts)]
-        if axis.dim in lowering.design.operands[0].windows and set(counts) != {axis.count}:
+        if axis.dim in lowering.design.operands[0].windows and set(counts) != {tile.shape[number]}:
             ends[axis.dim] = cores.value([*counts, *[0] * (cores.cores - len(counts))])
     return lowering.bounded(tensor.value, tensor.digits, ends, dict.fromkeys(ends, build.number(0)))
 
@@ -575,7 +576,7 @@ def _distributed(lowering: OperationLowering, base: ir.Value, strides: Sequence[
         )
         for firsts, core in holders.items()
     ]
-    type_ = ir.MemRefType.get([axis.total for axis in source.axes], ir.Type.parse(element))
+    type_ = ir.MemRefType.get([axis.size for axis in source.axes], ir.Type.parse(element))
     return build.op("ktdp.construct_distributed_memory_view", type_, *parts)
 
 
@@ -587,16 +588,18 @@ def gather(lowering: OperationLowering) -> None:
     if any(lowering.design.operands[k].memory == "lx" for k in (0, 1)):
         raise CompileError("The positions and the table of a lookup are in device memory.")
     rows = [axis for axis in table.axes if axis.dim == label]
-    if any(axis.weight > 1 for axis in rows) or len(rows) > 1:
+    if any(axis.divisor > 1 for axis in rows) or len(rows) > 1:
         raise CompileError("A lookup reads rows of a table that are not in its sticks.")
     places = [lowering.place(k) for k in (0, 1)]
     views = [memory.part_view(place) for place in places]
-    columns = [axis for axis in table.axes if axis.dim != label]
-    digits = tuple(digit_of(axis) for axis in (*index.axes, *columns))
+    columns = [number for number, axis in enumerate(table.axes) if axis.dim != label]
+    digits = (*index.digits, *(table.digits[number] for number in columns))
     names = [f"%d{dim}" for dim in range(len(digits))]
     position = f"ind(1, {', '.join(names[: len(index.axes)])})"
-    others = dict(zip(map(id, columns), names[len(index.axes) :], strict=True))
-    subscripts = ", ".join(position if axis.dim == label else f"({others[id(axis)]})" for axis in table.axes)
+    others = dict(zip(columns, names[len(index.axes) :], strict=True))
+    subscripts = ", ".join(
+        f"({others[number]})" if number in others else position for number in range(len(table.axes))
+    )
     shape = tuple(digit.count for digit in digits)
 
     def part(counts: Sequence[int] | None) -> ir.Value:
@@ -619,8 +622,7 @@ def gather(lowering: OperationLowering) -> None:
     # The positions along the dims of the tile that each core reads; None for a core that does not read.
     counts: list[tuple[int, ...] | None] = [None] * state.cores.cores
     for core, positions in index.counts.items():
-        of_axis = dict(zip(map(id, table.axes), table.counts[core], strict=True))
-        counts[core] = (*positions, *(of_axis[id(axis)] for axis in columns))
+        counts[core] = (*positions, *(table.counts[core][number] for number in columns))
     value = memory.branches(counts, part, build.type(shape, lowering.elements[1]))
     assert value is not None
     kept = refined(digits, lowering.weights)

@@ -13,11 +13,12 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from spyre_mlir.bundle.core_slices import IdentityTable, finishing_cores, reduced_dims
-from spyre_mlir.bundle.model import Buffer, Design
+from spyre_mlir.bundle.context import Linear
+from spyre_mlir.bundle.core_slices import finishing_cores, reduced_dims
+from spyre_mlir.bundle.model import Buffer, Design, IdentityTable
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.memory_tiles import LinearAddress, MemoryTile, MemoryTiles
+from spyre_mlir.ktir.memory_tiles import MemoryTile, MemoryTiles
 from spyre_mlir.ktir.operand_tiles import (
     ELEMENTS,
     OperandTile,
@@ -108,9 +109,10 @@ class ScratchpadValues:
     def _part(self, access: LxTensorAccess) -> _BufferSlice | None:
         """Return the part of the buffer that an access covers; None for all of it."""
         unit = self._unit(access)
-        if unit > 1 and access.tile.axes[-1].stride < unit and access.tile.axes[-1].count > 1:
+        if unit > 1 and access.tile.axes[-1].stride < unit and access.tile.shape[-1] > 1:
             raise CompileError(f"'{access.name}' is accessed as sticks of one element and of several.")
-        steps = [(max(axis.stride // unit, 1), axis.count) for axis in access.tile.axes if axis.count > 1]
+        axes = zip(access.tile.axes, access.tile.shape, strict=True)
+        steps = [(max(axis.stride // unit, 1), count) for axis, count in axes if count > 1]
         total, offset = self.elements[access.name], access.offset // self._unit(access)
         dims: list[tuple[int, int, int, int]] = []
         rest = total
@@ -216,15 +218,15 @@ def _cost(steps: Steps, tiles: list[OperandTile]) -> tuple:
 def _candidates(label: str, tiles: list[OperandTile]) -> Iterator[OperationStep]:
     """Yield the steps along a label that divide the part of every core, the longest first."""
     outer = [(tile, number) for tile in tiles if (number := tile.outer_axis(label)) is not None]
-    weight = max(tile.axes[number].weight for tile, number in outer)
+    weight = max(tile.axes[number].divisor for tile, number in outer)
     positions: dict[int, int] = {}
     for tile, number in outer:
         axis = tile.axes[number]
         for core, counts in tile.counts.items():
-            elements = axis.weight * counts[number]
+            elements = axis.divisor * counts[number]
             if elements % weight or positions.setdefault(core, elements // weight) != elements // weight:
                 return
-        if axis.weight * axis.count != weight * max(positions.values()):
+        if axis.divisor * tile.shape[number] != weight * max(positions.values()):
             return
     common = math.gcd(*positions.values())
     for count in range(common, 0, -1):
@@ -263,7 +265,7 @@ class OperationLowering:
         state: ProgramState,
         design: Design,
         buffers: Sequence[Buffer],
-        addresses: Sequence[tuple[LinearAddress | None, ...]],
+        addresses: Sequence[tuple[Linear | None, ...]],
     ) -> None:
         self.state, self.design, self.buffers, self.addresses = state, design, buffers, addresses
         self.build = state.build

@@ -34,7 +34,8 @@ class Iteration:
     """The iteration of an operation for the stick rules: extents of its dims, the dims of each operand, element types.
 
     The last operand is the result. ``windows`` are the dims of a window and the dims that it slides along, which
-    do not follow from ``present``; only pooling and convolution have windows.
+    do not follow from ``present``; only pooling and convolution have windows. ``labels`` are the dims in messages, by
+    default their indices.
     """
 
     target: Target
@@ -43,6 +44,11 @@ class Iteration:
     reduced: frozenset[int]
     dtypes: tuple[str, ...]
     windows: frozenset[int] = frozenset()
+    labels: tuple[str, ...] = ()
+
+    def label(self, dim: int) -> str:
+        """Return a dim as messages name it."""
+        return self.labels[dim] if self.labels else str(dim)
 
     def reordered(self, inputs: Sequence[int]) -> Iteration:
         """Return the iteration with original input ``inputs[k]`` at position ``k``."""
@@ -156,7 +162,8 @@ class DimCountConstraint:
             return None
         noun = f"{self.role.value} dims" if len(dims) > 1 else f"{self.role.value} dim"
         of = " of more than one element" if self.sized else ""
-        count = f"{len(dims)} {noun}{of} {dims}" if dims else f"no {noun}{of}"
+        names = ", ".join(map(iteration.label, dims))
+        count = f"{len(dims)} {noun}{of} [{names}]" if dims else f"no {noun}{of}"
         if self.minimum == self.maximum:
             expected = f"exactly {self.minimum}" if self.minimum else "none"
         else:
@@ -416,20 +423,20 @@ def _misplaced_stick(rule: Rule, iteration: Iteration, stick_dims: Sequence[int 
         allowed, stick_dim = constraint.stick_dims(iteration), sticks[constraint.reference]
         reference = _operand(iteration, constraint.reference)
         if stick_dim not in allowed:
-            return f"{reference} {_has(stick_dim)}; expected {_expected(constraint, allowed)}"
+            return f"{reference} {_has(iteration, stick_dim)}; expected {_expected(iteration, constraint)}"
         for operand in constraint.operand_indices(iteration):
             required = stick_dim if stick_dim in iteration.present[operand] else None
             if sticks[operand] == required:
                 continue
             if required is not None:
-                expected = f"dim {required} as in {reference}"
+                expected = f"dim {iteration.label(required)} as in {reference}"
             elif stick_dim is None:
                 expected = f"it sparse as {reference}"
             else:
-                expected = f"it sparse, as it lacks dim {stick_dim} of {reference}"
-            return f"{_operand(iteration, operand)} {_has(sticks[operand])}; expected {expected}"
+                expected = f"it sparse, as it lacks dim {iteration.label(stick_dim)} of {reference}"
+            return f"{_operand(iteration, operand)} {_has(iteration, sticks[operand])}; expected {expected}"
     if rule.distinct and sticks[0] == sticks[-1]:
-        return f"input 1 {_has(sticks[0])}, and so it is in the result"
+        return f"input 1 {_has(iteration, sticks[0])}, and so it is in the result"
     return None
 
 
@@ -481,16 +488,17 @@ def _operand(iteration: Iteration, index: int) -> str:
     return "the result" if index % count == count - 1 else f"input {index + 1}"
 
 
-def _has(stick_dim: int | None) -> str:
-    return "is sparse" if stick_dim is None else f"has dim {stick_dim} in the stick"
+def _has(iteration: Iteration, stick_dim: int | None) -> str:
+    return "is sparse" if stick_dim is None else f"has dim {iteration.label(stick_dim)} in the stick"
 
 
-def _expected(constraint: StickConstraint, stick_dims: StickDims) -> str:
+def _expected(iteration: Iteration, constraint: StickConstraint) -> str:
     """The allowed stick dims of a constraint, in words."""
-    dims = sorted(dim for dim in stick_dims if dim is not None)
+    stick_dims = constraint.stick_dims(iteration)
+    dims = [iteration.label(dim) for dim in sorted(dim for dim in stick_dims if dim is not None)]
     if not dims:
         return "it sparse"
     exclusion = f", never a {constraint.excluded.value} dim" if constraint.excluded else ""
     role = constraint.role.value
-    description = f"the {role} dim {dims[0]}" if len(dims) == 1 else f"a {role} dim of {dims}"
+    description = f"the {role} dim {dims[0]}" if len(dims) == 1 else f"a {role} dim of [{', '.join(dims)}]"
     return description + (" or sparse" if None in stick_dims else "") + exclusion

@@ -276,7 +276,7 @@ def pieces(view: BufferView) -> list[tuple[int, int]]:
 
 
 def _split(view: BufferView, cuts: list[list[int]], first: list[int], sizes: tuple[int, ...]) -> BufferView:
-    axes: list[Axis] = []
+    axes: list[Axis[int]] = []
     for dim in view.stick_dims:
         if any(cut % view.stick_elements(dim) for cut in cuts[dim][1:]):
             raise ViewError(f"the sticks of dim {dim} do not fall on the cuts at {cuts[dim][1:]}")

@@ -12,6 +12,7 @@ import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +26,15 @@ class ViewError(ValueError):
     """A view that the device layout cannot express; the text is the reason."""
 
 
+#: A dim: an index in a shape, a label in a design.
+_Dim = TypeVar("_Dim", int, str)
+
+
 @dataclass(frozen=True)
-class Axis:
+class Axis(Generic[_Dim]):
     """``(index[dim] floordiv divisor) mod size`` steps of ``stride`` elements."""
 
-    dim: int
+    dim: _Dim
     divisor: int
     size: int
     stride: int
@@ -48,11 +53,11 @@ class BufferView:
 
     shape: tuple[int, ...]
     dtype: str
-    axes: tuple[Axis, ...]
+    axes: tuple[Axis[int], ...]
     stick_dim: int | None
     elements_per_stick: int
     offset: int = 0
-    stick_axes: tuple[Axis, ...] = ()
+    stick_axes: tuple[Axis[int], ...] = ()
     target: Target = field(kw_only=True, repr=False)
 
     __hash__ = hash_once
@@ -109,7 +114,7 @@ class BufferView:
     def with_dims(
         self,
         shape: Sequence[int],
-        axes: Iterable[Axis],
+        axes: Iterable[Axis[int]],
         dims: Sequence[int | None] | Mapping[int, int | None],
     ) -> BufferView:
         """Return a view of ``shape`` with other ``axes``, in whose sticks dim ``k`` is ``dims[k]``."""
@@ -216,7 +221,7 @@ class BufferView:
 
     # -- queries --------------------------------------------------------------------------------------
 
-    def axis_of(self, dim: int) -> Axis | None:
+    def axis_of(self, dim: int) -> Axis[int] | None:
         """Return the first axis of a dim; None if the dim has no axis (size 1, or within one stick)."""
         return next((axis for axis in self.axes if axis.dim == dim), None)
 
@@ -250,7 +255,7 @@ class BufferView:
             run *= self.steps(axis, tile[axis.dim])  # if not the whole axis, the next stride is larger
         return run * self.target.stick_bytes
 
-    def steps(self, axis: Axis, size: int) -> int:
+    def steps(self, axis: Axis[int], size: int) -> int:
         """Return the least number of adjacent steps of an axis in a tile of ``size`` elements of its dim."""
         extent = self.shape[axis.dim]
         size = min(size, extent)
@@ -294,7 +299,7 @@ def _whole(layout: StickLayout) -> BufferView:
     return view.canonical()
 
 
-def _stick_axes(layout: StickLayout) -> tuple[Axis, ...]:
+def _stick_axes(layout: StickLayout) -> tuple[Axis[int], ...]:
     """Return the digits inside the stick; none if the stick holds one dim, which ``stick_dim`` names."""
     digits, per_stick = layout.stick_digits, layout.elements_per_stick
     if not digits or digits == (Digit(digits[0].dim, 1, per_stick),):
@@ -327,9 +332,9 @@ def _stick_axes(layout: StickLayout) -> tuple[Axis, ...]:
     return axes if len(axes) > 1 else ()
 
 
-def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+def _merged(axes: Sequence[Axis[int]]) -> tuple[Axis[int], ...]:
     """Sort axes by decreasing stride; merge neighbouring axes of a dim if one begins where the other ends."""
-    merged: list[Axis] = []
+    merged: list[Axis[int]] = []
     for axis in sorted(axes, key=lambda axis: (axis.dim, -axis.divisor, -axis.stride)):
         end = axis.dim, axis.divisor * axis.size, axis.stride * axis.size
         if merged and (merged[-1].dim, merged[-1].divisor, merged[-1].stride) == end:

@@ -325,7 +325,9 @@ def drop_dims(view: BufferView, dims: Sequence[int]) -> BufferView:
     return view.with_dims([view.shape[dim] for dim in remaining], axes, where)
 
 
-def _split(axis: Axis, group: Sequence[int], shape: Sequence[int], weights: dict[int, int]) -> list[Axis]:
+def _split(
+    axis: Axis[int], group: Sequence[int], shape: Sequence[int], weights: dict[int, int]
+) -> list[Axis[int]]:
     """Return the axes into which one axis splits, for the dims of an expanded group."""
     low, high = axis.divisor, axis.divisor * axis.size
     sized = [dim for dim in group if shape[dim] > 1]

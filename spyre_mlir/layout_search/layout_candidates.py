@@ -237,7 +237,7 @@ def _op_layout(signature: OpSignature, assignment: StickAssignment) -> OpLayout:
             granules[dim] = max(granules[dim], count)
     # The division over cores is decided later and depends on the layouts: it cannot shorten the tile here.
     dims_of_tile = OperationDims(DEVICE_OPS[assignment.opcode].kind, signature.iteration.present)
-    tile = list(dims_of_tile.tile(enumerate(sizes), granules).values())
+    tile = dims_of_tile.tile(sizes, granules)
     return OpLayout(
         assignment,
         tuple(

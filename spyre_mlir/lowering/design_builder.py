@@ -24,7 +24,6 @@ from spyre_mlir.bundle.model import (
 from spyre_mlir.division import Division
 from spyre_mlir.division.ownership import Subview
 from spyre_mlir.division.relayout import Relayout
-from spyre_mlir.division.slices import shares_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.layout import BufferView
 from spyre_mlir.layout.space import Space
@@ -72,10 +71,7 @@ class DesignBuilder:
         self.in_lx = in_lx
         self.parts = parts or {}
         self.distributions = () if relayout is None else (relayout.source, relayout.target)
-        units = shares_of(space.units, division.splits)
-        # Shares are in units (rows or sticks); the design counts elements.
-        granules = (extent // count for extent, count in zip(space.padded, space.units, strict=True))
-        self.shares = [share * granule for share, granule in zip(units, granules, strict=True)]
+        self.shares = division.slice_elements(space.units, space.granules)
         self.labels = labels_of(opcode, space)
         self.geometry = GeometryBuilder(opcode, space, self.labels, self.shares, self.in_lx, self.parts)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.core_slices import IdentityTable
+from spyre_mlir.bundle.model import IdentityTable
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.boxes import Box, share_of
 from spyre_mlir.simulator.memory import (

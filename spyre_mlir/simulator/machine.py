@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.bundle.core_slices import IdentityTable
 from spyre_mlir.bundle.elements import Elements
 from spyre_mlir.bundle.model import (
     Add,
@@ -22,6 +21,7 @@ from spyre_mlir.bundle.model import (
     Design,
     Execute,
     Extract,
+    IdentityTable,
     IndexConstant,
     KernelArgument,
     Loop,

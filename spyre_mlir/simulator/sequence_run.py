@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir import logs
-from spyre_mlir.bundle.core_slices import IdentityTable
 from spyre_mlir.bundle.elements import Elements
 from spyre_mlir.bundle.instances import at_arrays
-from spyre_mlir.bundle.model import Buffer, Bundle, KernelArgument, Manifest, executes_of
+from spyre_mlir.bundle.model import Buffer, Bundle, IdentityTable, KernelArgument, Manifest, executes_of
 from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.bundle.transfer import (
     Images,

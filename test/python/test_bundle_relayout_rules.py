@@ -41,7 +41,7 @@ def test_the_source_of_a_relayout_lies_by_its_own_slices(design):
     ]
     for core in holders(design, source):
         region = core_region(design, source, core)
-        steps = zip(region.counts, region.strides, strict=True)
+        steps = [(count, stride) for stride, count in region.steps]
         places = itertools.product(*(range(0, count * stride, stride) for count, stride in steps))
         found = sorted(source.start[0] + sum(place) * STICK_BYTES for place in places)
         assert found == sorted(address for _, address in held_sticks(design, core))

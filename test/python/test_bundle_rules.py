@@ -168,7 +168,7 @@ BROKEN = [
     ("whole-sticks", "gap of 8 on its stick dim", tensor(ADD, 1, gap={"out": 8}, role=KERNEL)),
     (
         "stick",
-        "Tensor1 sticks on mb; expected out",
+        "input 2 has dim mb in the stick; expected dim out as in the result",
         tensor(ADD, 1, role=KERNEL, stick_dim="mb", dim_order=("out", "mb")),
     ),
     (

@@ -16,7 +16,7 @@ from programs import Apply
 from simulator_programs import Program, change_design
 
 import spyre_mlir
-from spyre_mlir.bundle.core_slices import IdentityTable
+from spyre_mlir.bundle.model import IdentityTable
 from spyre_mlir.errors import RangeWarning
 from spyre_mlir.simulator import SimulationError, machine, run, workers
 from spyre_mlir.simulator.plan import Plan, single_batch

@@ -58,7 +58,7 @@ def _check(rows: int, depth: int, columns: int, cores: int) -> None:
         assert design.cores <= cores
         for operand in design.operands:
             if operand.memory == "hbm":
-                spans = [core_region(design, operand, core).span_sticks * 128 for core in range(design.cores)]
+                spans = [core_region(design, operand, core).span * 128 for core in range(design.cores)]
                 assert max(spans) <= default_target().span_bytes, (name, operand.memory, max(spans))
 
 
