@@ -77,7 +77,7 @@ FAULTS = (
           "return any(self.splits[dim] > 1 for dim in self.reduced)",
           "return all(self.splits[dim] > 1 for dim in self.reduced)"),
     Fault("traffic beyond the last row", "division/traffic.py",
-          "max(0, min(share, extent - index * share))", "max(0, share)"),
+          "max(0, min(share, extent - first))", "max(0, share)"),
     Fault("buffers that loops read later", "scratchpad/liveness.py",
           " or buffer in steps[inside[0]].reads):", "):"),
     Fault("a hop too many of partial sums", "cost/cost_model.py",

@@ -64,7 +64,10 @@ def lx_of(space: Space, division: Division, core: int) -> dict[int, int]:
 def constant_offset(
     held: Space, held_division: Division, touched: Space, division: Division
 ) -> tuple[int, dict[int, int]] | None:
-    """Return the only LX offset that suits all cores, and the strides of its dims; None without one."""
+    """Return the only LX offset that suits all cores, and the strides of its dims; None without one.
+
+    A design describes strides by gaps of whole steps, so each stride is a multiple of the next smaller one.
+    """
     offsets, strides = set(), dict[int, set[int]]()
     for core in range(division.cores):
         lx = lx_of(held, held_division, core)
@@ -82,7 +85,10 @@ def constant_offset(
                 strides.setdefault(dim, set()).add(numbers[next_] - numbers[one])
     if len(offsets) > 1 or any(len(steps) > 1 for steps in strides.values()):
         return None
-    return offsets.pop(), {dim: steps.pop() for dim, steps in strides.items()}
+    by_dim = {dim: steps.pop() for dim, steps in strides.items()}
+    if any(outer % inner for inner, outer in itertools.pairwise(sorted(by_dim.values()))):
+        return None
+    return offsets.pop(), by_dim
 
 
 def random_division(rng: random.Random, space: Space, like: Division | None) -> Division:
