@@ -44,6 +44,9 @@ SYMBOLIC_DIMS, SYMBOLIC_VOLUME, SYMBOLS_OF_DIMS = (
     "dimToSymbolMapping_",
 )
 
+#: The member with the names of the run-time sizes by symbol.
+SYMBOL_TAGS = "inputSymbolsAndTags_"
+
 EMPTY_OF_STAGE = (SYMBOLIC_DIMS, SYMBOLIC_VOLUME, "coreletSplit_", "rowSplit_", "peSfpSplit_")
 
 PADDING = "paddingSizes_"
@@ -123,7 +126,7 @@ def _read(root: Field, target: Target) -> Design:
         mask_constant=dsc["maskingConstId_"].integer(),
         constants=_read_constants(dsc["constantInfo_"]),
         debug=_read_debug(body["debug_handle_"]),
-        symbolic=_read_symbolic(dsc, stage, slices),
+        symbolic=_read_symbolic(body, dsc, stage, slices),
         target=target,
     )
 
@@ -159,17 +162,19 @@ def _read_debug(field: Field) -> DebugHandle | None:
     )
 
 
-def _read_symbolic(dsc: Field, stage: Field, slices: dict[str, int]) -> dict[str, SymbolicSize]:
+def _read_symbolic(body: Field, dsc: Field, stage: Field, slices: dict[str, int]) -> dict[str, SymbolicSize]:
     """Return the dims that follow a run-time size, each with the symbol of the execute that gives the size."""
     if SYMBOLS_OF_DIMS not in dsc:
         return {}
     symbolic, info = {}, stage[SYMBOLIC_DIMS]
+    tags = {symbol: tag.text() for symbol, tag in body[SYMBOL_TAGS].members()} if SYMBOL_TAGS in body else {}
     for dim, symbols in dsc[SYMBOLS_OF_DIMS].members():
         _require_declared((dim,), slices, symbols)
         granularity = info[dim]["granularity_"].integer()
         if granularity < 1:
             info[dim]["granularity_"].fail("must be at least 1")
-        symbolic[dim] = SymbolicSize(only_item(symbols).integer_text(), granularity * slices[dim])
+        symbol = only_item(symbols).integer_text()
+        symbolic[dim] = SymbolicSize(symbol, granularity * slices[dim], tags.get(str(symbol), ""))
     return symbolic
 
 
@@ -306,6 +311,13 @@ def _read_halos(node: Field, operand: Operand, sizes: dict[str, int]) -> dict[st
 def to_json(design: Design) -> Json:
     """Return the JSON object of a design. Operands of one role must share their layout."""
     cores = range(design.cores)
+    tags = {str(size.symbol): size.tag for size in design.symbolic.values() if size.tag}
+    # The members that torch-spyre #2288 and torch-spyre #3246 write with run-time sizes.
+    symbols = (
+        {"dimToSymbolMappingOpcodeCorrection_": {}, SYMBOL_TAGS: tags, "symbolDefinitions_": {}}
+        if tags
+        else {}
+    )
     return {
         f"{design.index}_{_function(design)}": {
             "debug_handle_": _debug_to_json(design.debug),
@@ -323,6 +335,7 @@ def to_json(design: Design) -> Json:
             "coreIdToWkSlice_": {str(core): dict(design.core_slices[core]) for core in cores},
             "coreIdToDscSchedule": {str(core): [[-1, 0, 0, 0]] for core in cores},
             "dscs_": [{_function(design): _configuration(design)}],
+            **symbols,
         }
     }
 

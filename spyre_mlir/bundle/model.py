@@ -131,10 +131,15 @@ class Operand:
 
 @dataclass(frozen=True)
 class SymbolicSize:
-    """The size of a dim that the execute passes as the value of ``symbol``, a multiple of ``granularity``."""
+    """The size of a dim that the execute passes as the value of ``symbol``, a multiple of ``granularity``.
+
+    ``tag`` is the name of the run-time size that determines it, with a factor, such as "4*S"; it is empty in designs
+    without names.
+    """
 
     symbol: int
     granularity: int
+    tag: str = ""
 
 
 @dataclass(frozen=True)

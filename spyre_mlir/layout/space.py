@@ -40,6 +40,11 @@ class SymbolicDim:
         """The elements by which the dim grows, which is also its smallest extent."""
         return self.factor * self.granularity
 
+    @property
+    def tag(self) -> str:
+        """The run-time size with its factor, as a term."""
+        return self.name if self.factor == 1 else f"{self.factor}*{self.name}"
+
     def scaled(self, factor: int) -> SymbolicDim:
         """Return the dim with ``factor`` elements in place of each element."""
         return replace(self, factor=self.factor * factor)

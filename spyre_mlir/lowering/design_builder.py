@@ -118,7 +118,7 @@ class DesignBuilder:
                 Constant(name, data_format, constant_bits(value, data_format)) for name, value in constants
             ),
             debug=debug,
-            symbolic={labels[dim]: SymbolicSize(0, size.step) for dim, size in space.symbolic},
+            symbolic={labels[dim]: SymbolicSize(0, size.step, size.tag) for dim, size in space.symbolic},
         )
 
     # -- run-time sizes: each slice is the same fraction of its dim, at addresses linear in the size ---

@@ -19,6 +19,7 @@ from torch.export import Dim
 import spyre_mlir
 from spyre_mlir import CompileError
 from spyre_mlir.bundle import read_bundle
+from spyre_mlir.bundle.design_json import from_json, to_json
 from spyre_mlir.bundle.instances import instance, sizes_to_check
 from spyre_mlir.bundle.validate import validate
 from spyre_mlir.driver.program import Program
@@ -467,6 +468,7 @@ def test_the_public_form(tmp_path) -> None:
     (body,) = described.values()
     (design,) = body["dscs_"][0].values()
     ((dim, (symbol,)),) = design["dimToSymbolMapping_"].items()
+    assert body["inputSymbolsAndTags_"] == {symbol: "S"} and body["symbolDefinitions_"] == {}
     share = design["dataStageParam_"]["0"]["ss_"]
     assert share["symbolicDimInfo_"][dim] == {
         "maxSize_": share[f"{dim}_"],
@@ -476,6 +478,18 @@ def test_the_public_form(tmp_path) -> None:
     assert int(symbol) in next(
         statement.symbol_ids for statement in bundle.statements if hasattr(statement, "symbol_ids")
     )
+
+
+def test_designs_without_names_of_sizes_are_read() -> None:
+    """The form of earlier folders: the symbols of the dims stay."""
+    for design in compiled().symbolic.bundle.designs.values():
+        described = to_json(design)
+        (body,) = described.values()
+        for member in ("inputSymbolsAndTags_", "dimToSymbolMappingOpcodeCorrection_", "symbolDefinitions_"):
+            del body[member]
+        read = from_json(described, design.filename, design.target)
+        unnamed = {dim: dataclasses.replace(size, tag="") for dim, size in design.symbolic.items()}
+        assert read.symbolic == unnamed and to_json(read) == described
 
 
 def test_a_folder_runs_at_any_size(tmp_path, capsys) -> None:
