@@ -34,10 +34,12 @@ class Mutant:
 
 
 def mutants(bundle: Bundle, seed: int, kinds: tuple[str, ...] = ()) -> Iterator[Mutant]:
-    """Endless mutants of a bundle, of all kinds or of some."""
+    """Endless mutants of a bundle, of all kinds or of some; ``AssertionError`` if no change of the kinds fits."""
     rng = random.Random(seed)
     chosen = kinds or tuple(KINDS)
-    while True:
+    vain = 0
+    while vain < 10_000:
+        vain += 1
         kind = rng.choice(chosen)
         change = rng.choice(KINDS[kind])
         try:
@@ -45,7 +47,9 @@ def mutants(bundle: Bundle, seed: int, kinds: tuple[str, ...] = ()) -> Iterator[
         except (IndexError, ValueError):  # the bundle has nothing of the kind
             continue
         if made is not None and made != bundle:
+            vain = 0
             yield Mutant(kind, change.__name__.replace("_", " "), made)
+    raise AssertionError(f"The bundle has nothing that {', '.join(chosen)} changes.")
 
 
 def folder_mutants(seed: int) -> Iterator[tuple[str, Callable[[Path], None]]]:

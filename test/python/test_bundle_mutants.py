@@ -178,7 +178,8 @@ def test_slices_of_cores_never_change_numbers(name):
 
 def test_slices_of_cores_never_change_numbers_of_parts_in_lx():
     model = Parts(5).eval()
-    good = spyre_mlir.compile(model, model.inputs(), sencores=2).bundle
+    # Joint planning puts so little work on one core.
+    good = spyre_mlir.compile(model, model.inputs(), sencores=2, co_optimizing_lx_planning=False).bundle
     expected = run(good, inputs(good)).outputs
     refused = 0
     for mutant in itertools.islice(mutants(good, SEED, ("slice map",)), 20):
