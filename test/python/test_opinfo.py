@@ -285,6 +285,7 @@ def test_the_page_has_a_row_per_type_and_per_operation():
     ]
 
 
+@pytest.mark.exhaustive
 def test_files_are_the_same_with_any_number_of_workers(capsys, tmp_path):
     texts = []
     for jobs in ("1", "2"):

@@ -265,6 +265,7 @@ for dims, size in (((0,), 64), ((0, 1), 64), ((0, 0), 60), ((0, 2), 64), ((None,
 """
 
 
+@pytest.mark.exhaustive
 def test_loops_over_tiles(tmp_path: Path) -> None:
     assert run(tmp_path, LOOPS).splitlines() == [
         "for_each_tile has 2 operands and 1 dims; give each operand a dim, None or Gather, or one of these for all.",
@@ -275,6 +276,7 @@ def test_loops_over_tiles(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.exhaustive
 def test_the_configuration_of_the_environment(tmp_path: Path) -> None:
     script = """
 import warnings
