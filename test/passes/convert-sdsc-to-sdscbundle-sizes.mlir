@@ -7,7 +7,7 @@
 // RUN: not spyre-opt --spyre-pipeline="sencores=2 target=ktir" %s 2>&1 | FileCheck %s --check-prefix=KTIR
 
 // CHECK: sdscbundle.designs
-// CHECK-SAME: symbolic = {mb = {granularity = 64 : i64, symbol = -[[SYMBOL:[0-9]+]] : i64}}
+// CHECK-SAME: symbolic = {mb = {granularity = 64 : i64, symbol = -[[SYMBOL:[0-9]+]] : i64, tag = "S"}}
 // CHECK-SAME: sdscbundle.manifest
 // CHECK-SAME: sizes = [{granularity = 64 : i64, max_value = 256 : i64, name = "S", parameter = "arg_2_index"}]
 // CHECK: func.func @sdsc_bundle
