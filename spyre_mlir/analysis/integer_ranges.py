@@ -135,8 +135,7 @@ def _sources(value: ir.Value) -> list[ir.Value] | None:
 
 def _range(value: ir.Value, sources: Sequence[Interval | None] | None) -> Interval | None:
     """Return the range of ``value`` from the ranges of its sources, if it fits into the type."""
-    type_ = ir.ShapedType(value.type).element_type if isinstance(value.type, ir.ShapedType) else value.type
-    is_truth = isinstance(type_, ir.IntegerType) and type_.width == 1
+    type_, is_truth = _element_type(value), _is_truth(value)
     unknown = Interval(0, 1) if is_truth else None
     op = defining_op(value)
     if op is None:
@@ -145,6 +144,10 @@ def _range(value: ir.Value, sources: Sequence[Interval | None] | None) -> Interv
         return _constant(op.attributes["value"])
     known = [source for source in sources or () if source is not None]
     if sources is None or len(known) < len(sources):
+        return unknown
+    # Signed operations read a truth value as 0 or -1.
+    signed = op.name.startswith("arith.") and op.name not in ("arith.extui", "arith.select")
+    if signed and any(_is_truth(operand) for operand in op.operands):
         return unknown
     if op.name == "arith.cmpi":
         compare = _COMPARISONS.get(ir.IntegerAttr(op.attributes["predicate"]).value)
@@ -163,6 +166,15 @@ def _range(value: ir.Value, sources: Sequence[Interval | None] | None) -> Interv
         return unknown
     width = 2 if is_truth else type_.width if isinstance(type_, ir.IntegerType) else 64
     return found if -(1 << width - 1) <= found.lower and found.upper < 1 << width - 1 else None
+
+
+def _element_type(value: ir.Value) -> ir.Type:
+    return ir.ShapedType(value.type).element_type if isinstance(value.type, ir.ShapedType) else value.type
+
+
+def _is_truth(value: ir.Value) -> bool:
+    type_ = _element_type(value)
+    return isinstance(type_, ir.IntegerType) and type_.width == 1
 
 
 def _constant(attr: ir.Attribute) -> Interval | None:

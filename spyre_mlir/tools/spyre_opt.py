@@ -343,7 +343,7 @@ def _pipeline(options: argparse.Namespace, flags: Sequence[str]) -> Pipeline:
     for flag, text in invocations:
         if flag == "--spyre-pipeline":
             # The last level is a flag or an option, as the first level is.
-            text, *levels = re.split(r"(?:^|(?<=\s))to-level=(\S*)", text, maxsplit=1)
+            text, *levels = re.split(r"(?:^|(?<=\s))to-level=(\S+)", text, maxsplit=1)
             last = levels[0] if levels else options.to_level
             first = [f"from-level={options.from_level}"] if options.from_level else []
             pipeline += SpyrePipeline.parse(" ".join([text, *levels[1:], *first])).pipeline(last)

@@ -13,7 +13,7 @@ from spyre_mlir.analysis.integer_ranges import IntegerRanges, Interval
 from spyre_mlir.dialects import context as new_context
 from spyre_mlir.frontend import import_torch
 from spyre_mlir.frontend.padding_masks import GENERALIZE
-from spyre_mlir.mlir import PassManager
+from spyre_mlir.mlir import PassManager, ir
 
 Model = Callable[[torch.Tensor], torch.Tensor]
 SIZE = 7
@@ -85,3 +85,18 @@ def test_random_models(seed: int) -> None:
     for _ in range(20):
         result = model(torch.rand(SIZE, generator=generator) > 0.5)
         assert found.lower <= result.min() and result.max() <= found.upper
+
+
+def test_signed_operations_on_truth_values_have_no_range() -> None:
+    """``arith.extsi`` of true is -1."""
+    text = """
+    func.func @f(%x: i1) -> (i64, i64) {
+      %signed = arith.extsi %x : i1 to i64
+      %unsigned = arith.extui %x : i1 to i64
+      return %signed, %unsigned : i64, i64
+    }"""
+    with new_context():
+        module = ir.Module.parse(text)
+        end = module.operation.regions[0].blocks[0].operations[0].regions[0].blocks[0].operations[-1]
+        signed, unsigned = end.operation.operands
+        assert IntegerRanges({}).of(signed) is None and IntegerRanges({}).of(unsigned) == Interval(0, 1)
