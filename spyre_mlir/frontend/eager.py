@@ -526,9 +526,16 @@ def bind_tensors(
 ) -> tuple[dict[str, Any], Callable[[Sequence[NDArray[Any]]], list[Tensor]]]:
     """Return the operands with arrays in place of tensors, and the function that converts the arrays of the results.
 
-    The results are tensors on the device of the first tensor among the operands.
+    The results are tensors on the device of the first tensor among the operands. ``CompileError`` for unsigned
+    operands if a result has the same width, because its sign is unknown.
     """
     device = next(value.device for value in operands.values() if isinstance(value, Tensor))
+    unsigned = [name for name, value in operands.items() if getattr(value, "dtype", None) == torch.uint8]
+    if unsigned and any(result.host_dtype == "int8" for result in results):
+        raise CompileError(
+            f"The input '{unsigned[0]}' is uint8, but a program without its model has integers without signs: give "
+            "'view(torch.int8)' of the tensor, and view the results as the type that they have."
+        )
     arrays = {
         name: to_numpy(value, name) if isinstance(value, Tensor) else value
         for name, value in operands.items()

@@ -93,3 +93,14 @@ def test_a_loaded_program_returns_tensors_for_tensors(
         assert torch.equal(result.cpu(), expected)
     if dtype != torch.bfloat16:
         assert {type(result) for result in loaded(x.numpy(), x.numpy())} == {np.ndarray}
+
+
+def test_a_loaded_program_refuses_tensors_whose_sign_it_does_not_know(tmp_path: Path) -> None:
+    """250 would come back as -6; the bits are right."""
+    x = torch.arange(100, dtype=torch.uint8) + 150
+    program = spyre_mlir.compile(lambda x: x + 1, (x,), sencores=2)
+    program.save(tmp_path / "program")
+    loaded = spyre_mlir.load(tmp_path / "program")
+    with pytest.raises(CompileError, match="integers without signs"):
+        loaded(x)
+    assert torch.equal(loaded(x.view(torch.int8)).view(torch.uint8), program(x))
