@@ -132,9 +132,19 @@ def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div
     for chain in (scores, (div, *after, matmul)):
         allowed |= {generic.result: {reader.result} for generic, reader in itertools.pairwise(chain)}
     for generic in attention.ops:
-        if generic.result in allowed and readers(generic.result) - allowed[generic.result]:
+        others = readers(generic.result) - allowed.get(generic.result, readers(generic.result))
+        # Reductions over the keys are complete after the loops.
+        if generic.reduced:
+            others = {value for value in others if not _is_after(value, matmul.op)}
+        if others:
             raise NotOnline(f"other operations read the whole result of '{generic.opcode}'")
     return attention
+
+
+def _is_after(value: ir.Value, op: ir.Operation) -> bool:
+    """Return whether an operation of the block of ``op`` defines a value after it."""
+    maker = defining_op(value)
+    return maker is not None and maker.block == op.block and op.is_before_in_block(maker)
 
 
 def _scores(value: ir.Value) -> list[Structured]:

@@ -367,9 +367,8 @@ class DimClass:
 
     def allows(self, tiles: int) -> bool:
         """Return whether this number of ``tiles`` gives equal tiles of whole sticks in every operation."""
-        return all(part % tiles == 0 for part in self.parts) and all(
-            size // tiles % sticks == 0 for size, sticks in self.units
-        )
+        is_even = all(part % tiles == 0 for part in self.parts)
+        return tiles == 1 or (is_even and all(size // tiles % sticks == 0 for size, sticks in self.units))
 
     def cuts(self, minimum: int, limit: int, cores: int) -> Iterator[DimTiles]:
         """Yield legal cuts into ``minimum`` to ``limit`` tiles, the coarsest first.
@@ -378,7 +377,7 @@ class DimClass:
         divided among all cores and a smaller last tile, whose division does not matter because it is small.
         """
         extent = math.gcd(*self.parts)
-        legal = (tiles for tiles in divisors(extent, limit) if tiles == 1 or self.allows(tiles))
+        legal = (tiles for tiles in divisors(extent, limit) if self.allows(tiles))
         equal = [tiles for tiles in legal if tiles >= minimum]
         while minimum <= min(extent, limit):
             between = [DimTiles.equal(tiles) for tiles in equal if minimum <= tiles < 2 * minimum]

@@ -49,11 +49,11 @@ def step_of(op: ir.Operation) -> ViewTransform:
         return _slice(op, op.operands[0], op.results[0])
     if op.name == "sdsc.windows":
         return _slide(op)
-    groups = _groups(op)
+    groups = reassociation_of(op)
     return Expand(groups, shape_of(op.results[0])) if op.name == "tensor.expand_shape" else Collapse(groups)
 
 
-def _groups(op: ir.Operation) -> tuple[tuple[int, ...], ...]:
+def reassociation_of(op: ir.Operation) -> tuple[tuple[int, ...], ...]:
     """Return the groups of dims that a reshape merges or splits."""
     groups = op.attributes["reassociation"]
     return tuple(tuple(ir.IntegerAttr(entry).value for entry in group) for group in groups)
@@ -192,7 +192,7 @@ def _viewed_dim(value: ir.Value, dim: int) -> tuple[ir.Value | None, int]:
                 return None, 0
             dim = places[dim]
         else:
-            groups = _groups(op)
+            groups = reassociation_of(op)
             source, result = shape_of(op.operands[0]), shape_of(op.results[0])
             # The source dims that alone are the result's dim, apart from dims of one element.
             if op.name == "tensor.expand_shape":

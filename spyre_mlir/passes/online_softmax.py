@@ -15,6 +15,7 @@ from spyre_mlir.analysis.attention_pattern import (
     around_softmax,
     attention_of,
     hiding_masks,
+    producer_of,
 )
 from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.tile_nests import (
@@ -46,6 +47,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.outlining import Tiling, default_bytes, group_module
+from spyre_mlir.target.ops import DEVICE_OPS
 from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.mask_tiles import MaskTiles
 
@@ -128,7 +130,8 @@ class OnlineSoftmax(EvaluatingPass):
             self.remark(attention.matmul.op, "no tiling", f"{text}; untiled: {price}")
             return False
         columns, masks = attention.columns, [mask.tiles for _, mask in self._masks(attention) if mask.hides]
-        self._tile(self._rewrite(attention, name), name, columns, masks, evaluator)
+        ops = self._rewrite(attention, name)
+        self._tile([*ops, *_on_statistics(attention, ops[-1])], name, columns, masks, evaluator)
         return True
 
     def _masks(self, attention: Attention) -> list[tuple[Structured, KnownMask]]:
@@ -315,6 +318,25 @@ def _with_operand(generic: Structured, old: ir.Value, new: ir.Value) -> ir.Value
     if TILING in generic.op.attributes:
         maker_of(copy).attributes[TILING] = generic.op.attributes[TILING]
     return copy
+
+
+def _on_statistics(attention: Attention, last: ir.Operation) -> Iterator[ir.Operation]:
+    """Yield the elementwise operations on the maxima and sums directly after an attention, up to its scaled result.
+
+    In the same loops over rows, their operands stay in LX.
+    """
+    statistics, rows = {attention.maximum.result, attention.sum.result}, math.prod(attention.exp.extents[:-1])
+    ops = [op.operation for op in last.block.operations]
+    for op in ops[ops.index(last) + 1 :]:
+        generic = structured(op)
+        if sdsc.OP not in op.attributes or generic is None:
+            continue
+        read = {maker.results[0] for value in generic.inputs if (maker := producer_of(value)) is not None}
+        if not DEVICE_OPS[generic.opcode].kind.is_elementwise or statistics.isdisjoint(read):
+            return
+        yield op
+        if math.prod(generic.extents) == rows:
+            statistics.add(generic.result)
 
 
 def _row_dims(attention: Attention) -> tuple[int, ...]:

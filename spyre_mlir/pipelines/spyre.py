@@ -97,6 +97,8 @@ class SpyrePipeline(PipelineOptions):
                     _pass("unroll-windows", native=self.native_windows and self.precision == "device"),
                     *_GENERALIZE,
                     *_CLEAN,
+                    "distribute-concatenations",
+                    *_CLEAN,
                     "fold-constants",
                     "decompose-to-device-ops",
                     *_CLEAN,
@@ -115,7 +117,7 @@ class SpyrePipeline(PipelineOptions):
             (
                 "tiled",
                 (
-                    *_if(tiles_attention, "expand-attention"),
+                    *_if(tiles_attention, "factor-softmax", "expand-attention"),
                     "propagate-named-dims",
                     "split-named-dims",
                     "lower-hints",

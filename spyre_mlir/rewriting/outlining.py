@@ -148,13 +148,18 @@ class Outlined:
         return ir.Operation.create("func.call", results, list(operands), attributes)
 
 
-def program_of(ops: Sequence[ir.Operation]) -> ir.Module:
-    """Build a program from a group of ops; its arguments are inputs of the program."""
+def program_of(ops: Sequence[ir.Operation], *, arguments: bool = False) -> ir.Module:
+    """Build a program from a group of ops.
+
+    Its arguments are inputs of the program; with ``arguments``, arguments of the function around the ops keep their
+    attributes, which distinguish weights from inputs.
+    """
     outlined = Outlined(ops)
     with outlined.inside[0].context, ir.Location.unknown():
         module = empty_module(outlined.inside[0])
+        attributes = [_argument_attributes(value) if arguments else {} for value in outlined.arguments]
         with ir.InsertionPoint(module.body):
-            outlined.build("main", [ir.DictAttr.get({})] * len(outlined.arguments), layouts=False)
+            outlined.build("main", list(map(ir.DictAttr.get, attributes)), layouts=False)
         return module
 
 
@@ -311,11 +316,15 @@ def _number(name: str, names: dict[str, int]) -> str:
     return str(names.setdefault(name, len(names)))
 
 
+def _argument_attributes(value: ir.Value) -> dict[str, ir.Attribute]:
+    """Return the attributes of an argument of a function; empty for another value."""
+    owner = value.owner.owner if isinstance(value.owner, ir.Block) else None
+    return attributes_of(value) if owner is not None and owner.operation.name == "func.func" else {}
+
+
 def _host(label: str, value: ir.Value, kind: str = "") -> ir.DictAttr:
     """Build the host attribute of an argument: of the program's argument, or of an intermediate of the program."""
-    owner = value.owner.owner if isinstance(value.owner, ir.Block) else None
-    is_argument = owner is not None and owner.operation.name == "func.func"
-    attributes = attributes_of(value) if is_argument else {}
+    attributes = _argument_attributes(value)
     host = attributes.get(sdsc.HOST)
     kind = kind or ("intermediate" if host is None else ir.StringAttr(host.kind).value)
     entries = {sdsc.HOST: sdsc.host_attr(label, kind, element_of(value))}
