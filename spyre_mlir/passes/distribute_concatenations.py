@@ -184,10 +184,12 @@ class _Region:
             return () if ir.IntegerAttr(op.attributes["dim"]).value == dim else None
         if op.name == _SLICE:
             pieces = slice_of_parts(op, dim, sizes)
-            is_reduced = len(shape_of(op.results[0])) < len(shape_of(op.operands[0]))
-            if pieces is None or (len(pieces) > 1 and is_reduced):
-                return None
-            return () if len(pieces) == 1 else (dim, tuple(size for _, _, size in pieces))
+            if pieces is None or len(pieces) == 1:
+                return None if pieces is None else ()
+            kept = _kept_dims(
+                list(ir.DenseI64ArrayAttr(op.attributes["static_sizes"])), shape_of(op.results[0])
+            )
+            return (kept.index(dim), tuple(size for _, _, size in pieces)) if dim in kept else None
         if op.name == _WINDOWS:
             # Each windowed dim becomes two dims.
             windowed = list(ir.DenseI64ArrayAttr(op.attributes["dims"]))
@@ -288,13 +290,19 @@ def slice_of_parts(op: ir.Operation, dim: int, sizes: Sequence[int]) -> list[tup
     return pieces
 
 
-def _without_unit_dims(value: ir.Value, shape: Sequence[int]) -> ir.Value:
-    """Return a value without the dims of size 1 that ``shape`` lacks, as a view."""
+def _kept_dims(sizes: Sequence[int], shape: Sequence[int]) -> list[int]:
+    """Return the dims of ``sizes`` that a ``shape`` without some dims of size 1 keeps."""
     kept, rest = list[int](), list(shape)
-    for dim, size in enumerate(shape_of(value)):
+    for dim, size in enumerate(sizes):
         if rest and size == rest[0]:
             kept.append(dim)
             rest.pop(0)
+    return kept
+
+
+def _without_unit_dims(value: ir.Value, shape: Sequence[int]) -> ir.Value:
+    """Return a value without the dims of size 1 that ``shape`` lacks, as a view."""
+    kept = _kept_dims(shape_of(value), shape)
     if len(kept) == len(shape_of(value)):
         return value
     ends = [*kept[1:], len(shape_of(value))]
@@ -461,7 +469,9 @@ class _PartWriter:
             )
             offsets[dim], extents[dim] = offset, size
             if result in self.region.splits:
-                written.append(extracted(value, offsets, extents, strides))
+                shape = list(shape_of(result))
+                shape[self.region.splits[result][0]] = size
+                written.append(_without_unit_dims(extracted(value, offsets, extents, strides), shape))
             elif tuple(extents) == shape_of(value):
                 written.append(_without_unit_dims(value, shape_of(result)))
             else:
