@@ -71,6 +71,7 @@ PLACES: dict[str, Rule] = {
 BYTES: dict[str, Rule] = {
     "core-offset": rules_memory.core_offsets,
     "write-conflict": rules_memory.write_conflicts,
+    "race": rules_memory.races,
     "uninitialised-read": rules_memory.initialised,
 }
 
