@@ -15,6 +15,7 @@ comparison per stick, and few Python objects. Cores at equal distances share one
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -25,9 +26,8 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.context import Context, ExecuteStep, Linear, LoopRange, Tree
 from spyre_mlir.bundle.core_slices import (
-    core_region,
+    core_regions,
     finishing_cores,
-    holders,
     memory_counts,
     memory_strides,
     reduced_dims,
@@ -152,7 +152,7 @@ class MemoryOrder:
         self.names = list(self.numbers)
         self.lx_sticks = -(-self.target.usable_lx_bytes // self.target.stick_bytes)
         self.indices = {range_.atom: range_ for range_ in context.indices}
-        self.accesses, self._rectangles = functools.cache(self._accesses_of), functools.cache(self._regions)
+        self.accesses, self._regions = functools.cache(self._accesses_of), functools.cache(self._regions_of)
         self.runs: list[Run] = []
         self.waits: list[set[int]] = []
         self.problems: list[tuple[ExecuteStep, int, str]] = []
@@ -206,45 +206,40 @@ class MemoryOrder:
 
     # -- accesses --------------------------------------------------------------------------------------
 
-    def _regions(self, filename: str, index: int) -> list[tuple[int, CoreRegion, bool]]:
+    def _regions_of(self, filename: str, index: int) -> list[tuple[int, CoreRegion, bool]]:
         """Return the rectangle of an operand on each core, and whether it is finished."""
         design = self.context.bundle.designs[filename]
         operand, reads = design.operands[index], index < len(design.operands) - 1
-        finishing = finishing_cores(design) if operand.memory == LX and not reads else None
+        finishing = finishing_cores(design) if operand.memory == LX and not reads else range(design.cores)
         # Padding need not have been written: no valid result depends on it.
-        return [
-            (core, core_region(design, operand, core, valid=reads), finishing is None or core in finishing)
-            for core in holders(design, operand)
-        ]
-
-    def rectangles(self, step: ExecuteStep, index: int) -> list[tuple[int, Linear, CoreRegion, bool]]:
-        """Return the core, address, region and ``finished`` of each distinct rectangle of an operand."""
-        operand, row = step.design.operands[index], self.lx_sticks * self.target.stick_bytes
-        found = dict[tuple, tuple[int, Linear, CoreRegion, bool]]()
-        for core, region, finished in self._rectangles(step.execute.filename, index):
-            start = operand.start[core]
-            if operand.memory == LX:
-                found[core,] = core, Linear(start + core * row), region, finished
-            else:
-                found.setdefault((start, region), (core, step.values[start], region, finished))
-        return list(found.values())
+        regions = core_regions(design, operand, valid=reads)
+        return [(core, region, core in finishing) for core, region in regions.items()]
 
     def _accesses_of(self, position: int, index: int) -> list[_Accesses]:
-        """Join the rectangles of an operand that are equal and at equal distances from core to core."""
-        joined, unit = list[_Accesses](), self.target.stick_bytes
-        rectangles = self.rectangles(self.context.steps[position], index)
+        """Join the distinct rectangles of an operand that are equal and at equal distances from core to core."""
+        step, unit = self.context.steps[position], self.target.stick_bytes
+        operand, row = step.design.operands[index], self.lx_sticks * unit
+        found = dict[tuple, tuple[int, Linear]]()
+        for core, region, finished in self._regions(step.execute.filename, index):
+            start = operand.start[core]
+            if operand.memory == LX:
+                found[start + core * row, region, finished] = core, Linear(start + core * row)
+            else:
+                found.setdefault((start, region, True), (core, step.values[start]))
+        joined, rectangles = list[_Accesses](), list(found.items())
         begin = 0
         while begin < len(rectangles):
-            _, address, region, finished = rectangles[begin]
+            (_, *key), (_, address) = rectangles[begin]
             end, distance = begin + 1, 0
-            for _, following, other, is_finished in rectangles[end:]:
+            for (_, *other), (_, following) in rectangles[end:]:
                 gap = following.offset - address.offset
                 distance = distance or gap
-                is_equal = (other, is_finished, following.terms) == (region, finished, address.terms)
-                if not is_equal or gap != distance * (end - begin) or gap < 0:
+                is_like = other == key and following.terms == address.terms
+                if not is_like or gap != distance * (end - begin) or gap < 0:
                     break
                 end += 1
-            cores = tuple(core for core, *_ in rectangles[begin:end])
+            cores = tuple(core for _, (core, _) in rectangles[begin:end])
+            region, finished = key
             steps = (*region.steps, (distance // unit, len(cores)))
             joined.append(_Accesses(cores, address, steps, finished))
             begin = end
@@ -350,7 +345,13 @@ class MemoryOrder:
         first = view[(0,) * view.ndim]
         is_uniform = bool((view == first).all())
         following, bad, waits = dict[int, int](), list[int](), self.waits[-1]
-        for id_ in [int(first)] if is_uniform else np.unique(view).tolist():
+        ids = [int(first)]
+        if not is_uniform:
+            # Far faster than to sort the sticks.
+            is_present = np.zeros(len(self._states), np.bool_)
+            is_present[view] = True
+            ids = np.flatnonzero(is_present).tolist()
+        for id_ in ids:
             state = self._state(id_, base)
             if accepted and state.buffer not in accepted:
                 bad.append(id_)
@@ -359,8 +360,12 @@ class MemoryOrder:
             waits.update(state.writers, () if accepted else state.readers)
             following[id_] = self._id(change(state))
         waits.discard(len(self.waits) - 1)
-        values = np.fromiter(following.values(), np.int32)
-        view[...] = values[0] if is_uniform else values[np.searchsorted(list(following), view)]
+        if is_uniform:
+            view[...] = following[ids[0]]
+        else:
+            table = np.zeros(ids[-1] + 1, np.int32)
+            table[ids] = list(following.values())
+            view[...] = table[view]
         return bad
 
     def _state(self, id_: int, base: str) -> StickState:
@@ -411,10 +416,16 @@ class MemoryOrder:
         step, (*sources, output) = run.step, run.step.design.operands
         result, base = len(sources), self.base(step, -1)
         inputs = [index for index in range(result) if self.base(step, index) == base]
-        terms = [{value.terms for _, value, *_ in self.rectangles(step, i)} for i in (*inputs, result)]
         # All cores advance by the same step in each iteration: one run shows all conflicts of equal steps.
-        if step.position in self._checked and all(each == terms[-1] for each in terms):
+        starts = [step.design.operands[index].start[0] for index in (*inputs, result)]
+        is_fixed = base == LX or len({step.values[start].terms for start in starts}) == 1
+        if step.position in self._checked and is_fixed:
             return
+        if base == LX:
+            # Only the memory of the same core can overlap.
+            *buffers, own = (self.context.buffers[self.context.uses(step)[i]] for i in (*inputs, -1))
+            if not any(own.overlaps(buffer) for buffer in buffers):
+                return
         self._checked.add(step.position)
         reduced = reduced_dims(step.design)
         written = dict[tuple[int, ...], tuple[int, int, CoreRegion]]()
@@ -423,13 +434,19 @@ class MemoryOrder:
             written.setdefault((start, *slices), (core, start, region))
         ends = {core: (start, start + region.span) for core, start, region in written.values()}
         lowest, end = min(begin for begin, _ in ends.values()), max(end for _, end in ends.values())
-        reads = dict[int, list[tuple[int, int, CoreRegion]]]()
+        reads = dict[int, list[tuple[int, int, CoreRegion, bool]]]()
+        is_elementwise = DEVICE_OPS[step.design.opcode].kind.is_elementwise
         for index in inputs:
+            aligned = is_elementwise and same_places(step.design, sources[index], output)
             for core, start, region in self._starts(run, index):
+                # No other core writes to the LX of the core.
                 begin, stop = ends.get(core, (0, 0)) if base == LX else (lowest, end)
-                if min(region.counts, default=1) and start < stop and begin < start + region.span:
-                    reads.setdefault(index, []).append((core, start, region))
-        if base == LX and not reads:
+                is_apart = start >= stop or begin >= start + region.span or not min(region.counts, default=1)
+                in_place = aligned and core in ends and ends[core][0] == start
+                if not (is_apart or (in_place and base == LX)):
+                    reads.setdefault(index, []).append((core, start, region, in_place))
+        ordered = sorted(ends.values())
+        if not reads and all(stop <= begin for (_, stop), (begin, _) in itertools.pairwise(ordered)):
             return
 
         def race(core: int, other: int, index: int, stick: int) -> Race:
@@ -447,13 +464,11 @@ class MemoryOrder:
                 return
             view[...] = core + 1
         for index, accesses in reads.items():
-            in_place = DEVICE_OPS[step.design.opcode].kind.is_elementwise
-            in_place = in_place and same_places(step.design, sources[index], output)
-            for core, start, region in accesses:
+            for core, start, region, in_place in accesses:
                 places = region.positions(start - lowest)
                 places = places[(places >= 0) & (places < len(owners))]
                 found = owners[places]
-                if in_place and ends.get(core, (None,))[0] == start:
+                if in_place:
                     found[found == core + 1] = 0
                 if found.any():
                     place = int(np.argmax(found != 0))
@@ -464,7 +479,7 @@ class MemoryOrder:
         """Yield for each core the first stick of its part of an operand in the base, and its region."""
         step, unit = run.step, self.target.stick_bytes
         operand, row = step.design.operands[index], self.lx_sticks
-        for core, region, _ in self._rectangles(step.execute.filename, index):
+        for core, region, _ in self._regions(step.execute.filename, index):
             if operand.memory == LX:
                 yield core, operand.start[core] // unit + core * row, region
                 continue

@@ -186,7 +186,7 @@ def lx_overlap(context: Context) -> Iterator[Diagnostic]:
         if buffer.base == "lx" and buffer.name in live_ranges
     ]
     for a, b in _alive_together(used, live_ranges):
-        if a.offset >= b.offset + b.bytes or b.offset >= a.offset + a.bytes:
+        if not a.overlaps(b):
             continue
         first, last = live_ranges[b.name][0], min(live_ranges[a.name][1], live_ranges[b.name][1])
         # Buffers whose live ranges share only one execute may be source and result of an operation in place.

@@ -7,7 +7,7 @@ it found nothing, because later rules rely on the properties that earlier rules 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from spyre_mlir.bundle import rules_design, rules_manifest, rules_memory, rules_structure, sequence
@@ -86,6 +86,10 @@ LEVELS = (STRUCTURE, DESIGN, PLACES, BYTES, ELEMENTS)
 RULES: dict[str, Rule] = {name: rule for level in LEVELS for name, rule in level.items()}
 
 
+#: Rules that compare whole buffers; the analysis of races compares their accesses.
+_ON_BUFFERS = {"lx-overlap", "relayout-overlap"}
+
+
 @dataclass(frozen=True)
 class Finding:
     """One violation of a rule.
@@ -140,13 +144,31 @@ def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[F
     return []
 
 
+def races(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[Finding]:
+    """Return the races of a bundle, which are defined in docs/concurrency.md; at its largest sizes.
+
+    If the bundle breaks a rule that the analysis relies on, the violations of this rule are returned instead.
+
+    Args:
+        bundle: The bundle.
+        lx_backend_fraction: See ``validate``.
+    """
+    context = Context(bundle, lx_backend_fraction)
+    for level in (STRUCTURE, DESIGN, PLACES):
+        rules = {name: rule for name, rule in level.items() if name not in _ON_BUFFERS}
+        if findings := _findings(rules, context):
+            return findings
+    return [Finding("race", f"A race: {race}.", race.other.step.where) for race in context.memory_order.races]
+
+
+def _findings(rules: Mapping[str, Rule], context: Context) -> list[Finding]:
+    return [Finding(name, message, where) for name, rule in rules.items() for message, where in rule(context)]
+
+
 def _validate(bundle: Bundle, lx_backend_fraction: float | None) -> list[Finding]:
     context = Context(bundle, lx_backend_fraction)
     for level in LEVELS:
-        findings = [
-            Finding(name, message, where) for name, rule in level.items() for message, where in rule(context)
-        ]
-        if findings:
+        if findings := _findings(level, context):
             return findings
     return []
 

@@ -49,7 +49,7 @@ from spyre_mlir.simulator import Result, Statistics, described, require_first, r
 from spyre_mlir.tables import aligned
 from spyre_mlir.target.formats import MODES
 from spyre_mlir.timeline import Timeline
-from spyre_mlir.timeline.events import PARTS
+from spyre_mlir.timeline.events import OVERLAPS, PARTS
 from spyre_mlir.timeline.roofline import of_program
 from spyre_mlir.timeline.trace import trace_text
 from spyre_mlir.tools import _common
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     runs = given or not options.timeline
     result = _run(bundle, options, fraction) if runs else None
     if options.timeline:
-        facts = program_facts(bundle, lx_backend_fraction=fraction)
+        facts = program_facts(bundle, lx_backend_fraction=fraction, overlap=options.overlap)
         lx_loads = [facts.map.occupancy(group[0]).load for group in facts.timeline.core_groups]
         files.write_text(options.timeline, trace_text(facts.timeline, lx_loads))
         if options.timeline != "-":
@@ -208,6 +208,8 @@ def times(timeline: Timeline) -> str:
     shares = timeline.shares
     rows = [
         ("predicted time", f"{timeline.total_ns / 1000:,.1f} us"),
+        ("overlap", timeline.overlap),
+        ("sequential", f"{timeline.sequential_ns / 1000:,.1f} us"),
         ("all overlapped", f"{timeline.lower_ns / 1000:,.1f} us"),
         ("all serial", f"{timeline.upper_ns / 1000:,.1f} us"),
     ]
@@ -309,6 +311,8 @@ def _parser() -> _common.ArgumentParser:
         "--no-validate", action="store_true", help="run the bundle even if it breaks a rule of the format"
     )
     _common.add_output(parser, "--timeline", "FILE.json", "predict the time, and write a trace for Perfetto")
+    text = "whether loads begin before the previous operation has ended, for --timeline (default: overlapped)"
+    parser.add_argument("--overlap", choices=OVERLAPS, default=OVERLAPS[0], help=text)
     fraction = (
         "fraction of LX, 0 to below 1, that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
     )
