@@ -98,7 +98,7 @@ class Race:
         verb = "reads" if self.reads else "writes"
         text = f"core {self.other.core} {verb} byte {self.begin} of {self.base} as {self.other.text}"
         if self.write is None:
-            return f"{text}; no operation writes it"
+            return f"{text}; no other operation writes it"
         return f"{text}; core {self.write.core} writes it as {self.write.text}, in no order with the access"
 
 
@@ -142,7 +142,7 @@ class MemoryOrder:
     Attributes:
         runs: The runs in program order.
         waits: For each run, the indices of earlier runs that it must wait for; orders that others imply may be absent.
-        races: The races between runs, one per operand of an execute.
+        races: The races, of each operand of an execute the first one between runs and the first one inside of a run.
         problems: Reads of sticks that do not hold the value, as (operand, sentence) by run.
     """
 
@@ -156,9 +156,10 @@ class MemoryOrder:
         self.runs: list[Run] = []
         self.waits: list[set[int]] = []
         self.problems: list[tuple[ExecuteStep, int, str]] = []
-        self._races: dict[tuple[int, int], Race] = {}
-        #: Reads of a stick that nobody wrote before, until some run writes the stick.
-        self._early: dict[tuple[int, int], tuple[Race, int]] = {}
+        #: By position and operand of the second access, and whether both are of one run.
+        self._races: dict[tuple[int, int, bool], Race] = {}
+        #: Reads of a stick before any write through the buffer, until some run writes the stick through it.
+        self._early: dict[tuple[int, int, bool], tuple[Race, int]] = {}
         self._last_writes: dict[int, int] = {}
         self._checked = set[int]()
         self._states = list[StickState]()
@@ -278,7 +279,7 @@ class MemoryOrder:
                 for access in self.accesses(step.position, index):
                     self._read(run, index, access)
         for race in self._conflicts(run):
-            self._races.setdefault((step.position, race.other.operand), race)
+            self._races.setdefault((step.position, race.other.operand, True), race)
         base, buffer = self.base(step, result), self.numbers[self.context.uses(step)[result]]
         for access in self.accesses(step.position, result):
             # The value of an index is unknown: a write may be at each value, and is not known to be at any one value.
@@ -319,12 +320,12 @@ class MemoryOrder:
         begin = stick * self.target.stick_bytes - self._row(base, core)
         where = f"Tensor{index} (buffer {name}) at byte {begin} of {base}"
         self.problems.append((run.step, index, f"Core {core} reads {where}, {cause}."))
-        key = run.step.position, index
+        key = run.step.position, index, False
         race = Race(None, RaceAccess(run.step, index, core), base, begin)
         if state.writers:
-            self._races.setdefault(
-                key, replace(race, write=self._writer(self.runs[state.writers[-1]], stick))
-            )
+            race = replace(race, write=self._writer(self.runs[state.writers[-1]], stick))
+        if buffer in self._last_writes:
+            self._races.setdefault(key, race)
         else:
             self._early.setdefault(key, (race, stick))
 
@@ -393,10 +394,12 @@ class MemoryOrder:
         raise AssertionError(stick)
 
     def _resolve_early(self, run: Run) -> None:
-        """Find the reads before the first write of their stick whose stick this run writes."""
+        """Find the reads before the first write through their buffer whose stick this run writes."""
         for key, (race, stick) in list(self._early.items()):
             state = self._state(int(self.arrays[race.base][stick]), race.base)
-            if state.writers[-1:] == (len(self.runs) - 1,):
+            name = self.context.uses(race.other.step)[race.other.operand]
+            is_other = run.step is not race.other.step and state.buffer == self.numbers[name]
+            if is_other and state.writers[-1:] == (len(self.runs) - 1,):
                 self._races.setdefault(key, replace(race, write=self._writer(run, stick)))
                 del self._early[key]
 
