@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from spyre_mlir.bundle.instances import largest
 from spyre_mlir.bundle.model import (
@@ -26,9 +26,6 @@ from spyre_mlir.bundle.model import (
     executes_of,
 )
 from spyre_mlir.records import dataclass
-
-if TYPE_CHECKING:
-    from spyre_mlir.bundle.memory_order import MemoryOrder
 
 Diagnostic = tuple[str, str]  # a whole sentence, and the file or place it is about
 
@@ -125,6 +122,8 @@ class Context:
     def __init__(self, bundle: Bundle, lx_backend_fraction: float | None = None) -> None:
         self.bundle = largest(bundle)
         self.target = bundle.target
+        #: Results of analyses, by their class.
+        self.analyses: dict[type, Any] = {}
         if lx_backend_fraction is not None:
             self.target = self.target.with_backend_fraction(lx_backend_fraction)
 
@@ -182,13 +181,6 @@ class Context:
                 yield from [node] if isinstance(node, ExecuteStep) else flatten(node[1])
 
         return list(flatten(self.tree))
-
-    @functools.cached_property
-    def memory_order(self) -> MemoryOrder:
-        """The order of the accesses to memory; query it only if all accesses are inside of the memories."""
-        from spyre_mlir.bundle.memory_order import MemoryOrder
-
-        return MemoryOrder(self)
 
     def ranges(self, step: ExecuteStep) -> tuple[LoopRange, ...]:
         """Return everything that changes the addresses of an execute: the loops around it and the program's indices."""

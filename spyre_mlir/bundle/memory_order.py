@@ -514,6 +514,13 @@ class MemoryOrder:
         return all(self._states[id_].buffer != NOBODY for id_ in np.unique(view).tolist())
 
 
+def memory_order(context: Context) -> MemoryOrder:
+    """Return the order of a context, which is computed once."""
+    if MemoryOrder not in context.analyses:
+        context.analyses[MemoryOrder] = MemoryOrder(context)
+    return context.analyses[MemoryOrder]
+
+
 def same_places(design: Design, one: Operand, other: Operand) -> bool:
     """Return whether two operands have each element at the same distance from their start."""
     same_stick = (one.stick_elements, one.stick_dim, one.other_elements) == (

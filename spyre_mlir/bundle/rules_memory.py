@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from spyre_mlir.bundle.context import Context, Diagnostic, ExecuteStep, Linear, LoopRange, name
 from spyre_mlir.bundle.core_slices import core_offset_bytes, core_region, holders
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.memory_order import same_places, walk
+from spyre_mlir.bundle.memory_order import memory_order, same_places, walk
 from spyre_mlir.bundle.model import Buffer, Design
 from spyre_mlir.target.ops import DEVICE_OPS
 
@@ -265,7 +265,7 @@ def _in_place(context: Context, position: int, a: Buffer, b: Buffer) -> bool:
 
 def write_conflicts(context: Context) -> Iterator[Diagnostic]:
     """Check that different cores write different sticks, except for partial sums of one result."""
-    for race in context.memory_order.races:
+    for race in memory_order(context).races:
         if not race.reads:
             access = race.other
             text = f"Core {access.core} writes bytes of Tensor{access.operand} that another core writes too."
@@ -274,14 +274,14 @@ def write_conflicts(context: Context) -> Iterator[Diagnostic]:
 
 def races(context: Context) -> Iterator[Diagnostic]:
     """Check that no core reads what the operation writes, unless the core itself does so element by element."""
-    for race in context.memory_order.races:
+    for race in memory_order(context).races:
         if race.reads and race.write is not None and race.write.step is race.other.step:
             yield f"A race: {race}.", race.other.step.where
 
 
 def initialised(context: Context) -> Iterator[Diagnostic]:
     """Check that everything that is read was written through the same buffer and not overwritten since."""
-    order, reported = context.memory_order, set[tuple[int, int]]()
+    order, reported = memory_order(context), set[tuple[int, int]]()
     for step, index, problem in order.problems:
         # One message per tensor, whatever the number of cores and iterations.
         if (step.position, index) not in reported:

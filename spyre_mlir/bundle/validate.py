@@ -13,6 +13,7 @@ from dataclasses import replace
 from spyre_mlir.bundle import rules_design, rules_manifest, rules_memory, rules_structure, sequence
 from spyre_mlir.bundle.context import Context, Diagnostic, each_design
 from spyre_mlir.bundle.instances import instance, sizes_to_check
+from spyre_mlir.bundle.memory_order import memory_order
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
@@ -158,7 +159,9 @@ def races(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[Find
         rules = {name: rule for name, rule in level.items() if name not in _ON_BUFFERS}
         if findings := _findings(rules, context):
             return findings
-    return [Finding("race", f"A race: {race}.", race.other.step.where) for race in context.memory_order.races]
+    return [
+        Finding("race", f"A race: {race}.", race.other.step.where) for race in memory_order(context).races
+    ]
 
 
 def _findings(rules: Mapping[str, Rule], context: Context) -> list[Finding]:

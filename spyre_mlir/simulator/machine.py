@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from spyre_mlir.bundle.context import Context
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.memory_order import WALKED_EXECUTES
+from spyre_mlir.bundle.memory_order import WALKED_EXECUTES, memory_order
 from spyre_mlir.bundle.model import (
     Add,
     Allocate,
@@ -73,7 +73,7 @@ from spyre_mlir.simulator.run_outcome import (
     SimulationError,
     Statistics,
 )
-from spyre_mlir.simulator.schedule import Schedule
+from spyre_mlir.simulator.schedule import Schedule, ordered
 from spyre_mlir.simulator.workers import copy_array
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, Numerics
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
@@ -110,6 +110,7 @@ class Machine:
         self, bundle: Bundle, numerics: Numerics, space: AddressSpace, schedule: Schedule | None = None
     ) -> None:
         self.bundle, self.numerics, self.space, self.schedule = bundle, numerics, space, schedule
+        self.rng = random.Random(schedule.random_seed) if schedule else None
         self._deferred: list[tuple[Execute, int, dict[int, int]]] | None = None
         self.statistics = Statistics()
         self.ranges = RangeCheck(bundle.manifest, numerics)
@@ -177,8 +178,8 @@ class Machine:
 
     def run(self, kept: Collection[str]) -> None:
         """Run the statements; free arguments after their last use, except those ``kept`` for other bundles."""
-        if self.schedule is not None:
-            self._run_in_order_of(self.schedule)
+        if self.schedule is not None and self.rng is not None:
+            self._run_scheduled(self.schedule.dma_execution_mode, self.rng)
             return
         last = self._last_uses(kept)
         index = 0
@@ -188,16 +189,16 @@ class Machine:
                 self.space.release(parameter)
                 del last[parameter]
 
-    def _run_in_order_of(self, schedule: Schedule) -> None:
-        """Run the executes in the order of a schedule; the values of the program do not depend on them."""
-        order = Context(self.bundle).memory_order
+    def _run_scheduled(self, mode: str, rng: random.Random) -> None:
+        """Run the executes in another order than the program's; no value of the program depends on an execute."""
+        order = memory_order(Context(self.bundle))
         deferred = self._deferred = list[tuple[Execute, int, dict[int, int]]]()
         self.block(self.bundle.statements, 0)
         if len(order.runs) != len(deferred):
             text = f"the bundle runs {len(deferred)} operations; a schedule can order {WALKED_EXECUTES}."
             raise SimulationError("schedule", text)
         is_copy = [DEVICE_OPS[run.step.design.opcode].is_copy for run in order.runs]
-        for number in schedule.order(order.waits, is_copy):
+        for number in ordered(order.waits, is_copy, mode, rng):
             self._perform(*deferred[number])
 
     def _last_uses(self, kept: Collection[str]) -> dict[str, int]:
@@ -342,8 +343,7 @@ class Machine:
         numerics, ranges = self._wide if index in self.wide_sums else (self.numerics, self.ranges)
         if plan.op.kind is Kind.GATHER or len(self.recording or ()) >= _MOST_RECORDED:
             self.recording = None
-        rng = self.schedule.rng if self.schedule else None
-        execute(plan, regions, symbols, self.space, numerics, statistics, ranges, self.recording, rng)
+        execute(plan, regions, symbols, self.space, numerics, statistics, ranges, self.recording, self.rng)
         # A read in LX must yield the elements that the slices of the design denote.
         for operand, region in enumerate(regions[:-1] if self.space.is_checked else ()):
             if problem := self.elements.problem(self.first_execute + index, design, operand):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs in another order than the program's: operations, and the cores of each operation, in any order that is allowed.
 
-Results are the same under each schedule (docs/concurrency.md). The names are those of the interpreter of Pallas.
+Results are the same under each schedule (docs/concurrency.md). The names of choices are from "Pallas interpret mode".
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import field
 
 from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.memory import POISON_BYTE
@@ -38,31 +37,28 @@ class Schedule:
     random_seed: int = 0
     uninitialized_memory: str = "nan"
     is_checked: bool = True
-    rng: random.Random = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "rng", random.Random(self.random_seed))
 
-    def order(self, waits: Sequence[Collection[int]], is_copy: Sequence[bool]) -> list[int]:
-        """Return the runs in an order in which each run comes after the runs that it waits for."""
-        pending, following = [len(each) for each in waits], [list[int]() for _ in waits]
-        for run, earlier in enumerate(waits):
-            for each in earlier:
-                following[each].append(run)
+def ordered(
+    waits: Sequence[Collection[int]], is_copy: Sequence[bool], mode: str, rng: random.Random
+) -> list[int]:
+    """Return runs in an order of a mode in which each run comes after the runs that it ``waits`` for."""
+    pending, following = [len(each) for each in waits], [list[int]() for _ in waits]
+    for run, earlier in enumerate(waits):
+        for each in earlier:
+            following[each].append(run)
 
-        def ready(run: int) -> tuple[float, int]:
-            if self.dma_execution_mode == RANDOM:
-                return self.rng.random(), run
-            return is_copy[run] == (self.dma_execution_mode == ON_WAIT), run
+    def ready(run: int) -> tuple[float, int]:
+        return rng.random() if mode == RANDOM else is_copy[run] == (mode == ON_WAIT), run
 
-        heap = [ready(run) for run, count in enumerate(pending) if not count]
-        heapq.heapify(heap)
-        order = []
-        while heap:
-            _, run = heapq.heappop(heap)
-            order.append(run)
-            for each in following[run]:
-                pending[each] -= 1
-                if not pending[each]:
-                    heapq.heappush(heap, ready(each))
-        return order
+    heap = [ready(run) for run, count in enumerate(pending) if not count]
+    heapq.heapify(heap)
+    order = []
+    while heap:
+        _, run = heapq.heappop(heap)
+        order.append(run)
+        for each in following[run]:
+            pending[each] -= 1
+            if not pending[each]:
+                heapq.heappush(heap, ready(each))
+    return order

@@ -28,6 +28,7 @@ from spyre_mlir.bundle.model import (
     IndexConstant,
     Loop,
     Manifest,
+    Statement,
 )
 
 #: Bytes of a (128, 256) tensor in device memory, of the part of a core in it, of a part in LX, and of one row in LX.
@@ -52,7 +53,8 @@ def program(*steps: Step, trips: int = 0, pool: Mapping[str, int] = {}, **lx: in
     buffers += [Buffer(name, "lx", address, PART) for name, address in lx.items()]
     buffers += [Buffer(name, "pool", address, WHOLE + 64 * ROW) for name, address in pool.items()]
     by_name = {each.name: each for each in buffers}
-    statements, body, designs, symbols = [Allocate("pool", POOL)], [], [], dict[str, int]()
+    statements: list[Statement] = [Allocate("pool", POOL)]
+    body, designs, symbols = list[Statement](), [], dict[str, int]()
     for parameter in ("arg0", "arg1"):
         statements.append(Extract(f"{parameter}_base", parameter))
 
@@ -144,11 +146,12 @@ def _carried(state: int) -> Callable[[], Bundle]:
     def make() -> Bundle:
         bundle = program(*init, *steps, trips=3, s=A, t=state, u=C)
         # The first values are computed before the loop.
-        loop = next(k for k, each in enumerate(bundle.statements) if isinstance(each, Loop))
-        statements = list(bundle.statements)
-        body = statements[loop].body
-        statements[loop] = replace(statements[loop], body=body[2:])
-        statements[loop:loop] = body[:2]
+        statements = list[Statement]()
+        for each in bundle.statements:
+            if isinstance(each, Loop):
+                statements += [*each.body[:2], replace(each, body=each.body[2:])]
+            else:
+                statements.append(each)
         return replace(bundle, statements=tuple(statements))
 
     return make

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import random
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,12 @@ from race_programs import FAULTS, Fault
 import spyre_mlir
 from spyre_mlir.bundle import write_bundle
 from spyre_mlir.bundle.context import Context
-from spyre_mlir.bundle.memory_order import MemoryOrder
+from spyre_mlir.bundle.memory_order import MemoryOrder, memory_order
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.validate import races, validate
 from spyre_mlir.driver.checking import random_arguments
 from spyre_mlir.simulator import Schedule, run
-from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, RANDOM
+from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, RANDOM, ordered
 from spyre_mlir.timeline import timeline
 from spyre_mlir.tools import spyre_run, spyre_validate
 
@@ -141,15 +142,16 @@ def test_waits_are_the_order_of_the_data_flow():
     order = MemoryOrder(Context(program(*steps, a=A, b=B)))
     assert order.waits == [set(), set(), {0, 1}, {1, 2}, {2, 3}]
     # Schedules have all orders of the first two, and respect the others.
-    orders = {tuple(Schedule(RANDOM, seed).order(order.waits, [False] * 5)) for seed in range(20)}
+    orders = {tuple(ordered(order.waits, [False] * 5, RANDOM, random.Random(seed))) for seed in range(20)}
     assert orders == {(0, 1, 2, 3, 4), (1, 0, 2, 3, 4)}
 
 
 def test_copies_run_as_early_or_as_late_as_they_may():
     waits, is_copy = [set(), {0}, set(), {1, 2}], [False, False, True, False]
-    assert Schedule("eager").order(waits, is_copy) == [2, 0, 1, 3]
-    assert Schedule("on-wait").order(waits, is_copy) == [0, 1, 2, 3]
-    assert Schedule("on-wait").order([set(), set()], [True, False]) == [1, 0]
+    rng = random.Random(0)
+    assert ordered(waits, is_copy, "eager", rng) == [2, 0, 1, 3]
+    assert ordered(waits, is_copy, "on-wait", rng) == [0, 1, 2, 3]
+    assert ordered([set(), set()], [True, False], "on-wait", rng) == [1, 0]
 
 
 @pytest.mark.parametrize("kind", ["llama_block_small on 32", "llama in tiles", "planted 9"])
@@ -157,7 +159,7 @@ def test_the_timeline_overlaps_nothing_that_the_data_flow_orders(kind):
     """A load begins when the stores of its bytes are visible, a body after the bodies whose LX it reads or writes."""
     bundle = GOOD[kind]()
     context, events = Context(bundle), timeline(bundle).run.events
-    order, first = context.memory_order, {}
+    order, first = memory_order(context), {}
     for event in events:
         first.setdefault(event.job.position, event)
     checked = 0
