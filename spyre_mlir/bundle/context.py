@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from spyre_mlir.bundle.instances import largest
 from spyre_mlir.bundle.model import (
@@ -121,6 +122,8 @@ class Context:
     def __init__(self, bundle: Bundle, lx_backend_fraction: float | None = None) -> None:
         self.bundle = largest(bundle)
         self.target = bundle.target
+        #: Results of analyses, by their class.
+        self.analyses: dict[type, Any] = {}
         if lx_backend_fraction is not None:
             self.target = self.target.with_backend_fraction(lx_backend_fraction)
 

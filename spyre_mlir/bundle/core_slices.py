@@ -8,7 +8,7 @@ except along a stick dim, where it is one stick.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from spyre_mlir.bundle.model import Design, Operand
@@ -227,13 +227,24 @@ def first_positions(design: Design, operand: Operand, slices: Mapping[str, int])
 def core_region(design: Design, operand: Operand, core: int, valid: bool = False) -> CoreRegion:
     """Return the sticks that a core reads, writes or holds, relative to its start address; with ``valid`` only the
     sticks that hold more than padding. The core must be one of ``holders``."""
-    slices, shares = operand_slices(design, operand, core), operand_shares(design, operand)
-    assert slices is not None
-    sizes = _slice_sizes(design, slices, shares, valid)
-    for dim in operand.windows:
-        sizes[dim] = accessed_positions(operand, dim, slices[dim] * shares[dim], sizes[dim])[1]
-    counts = (positions(operand, dim, sizes[dim]) for dim in operand.dim_order)
-    return CoreRegion(0, tuple(zip(memory_strides(design, operand), counts, strict=True)))
+    return core_regions(design, operand, valid, (core,))[core]
+
+
+def core_regions(
+    design: Design, operand: Operand, valid: bool = False, cores: Iterable[int] | None = None
+) -> dict[int, CoreRegion]:
+    """Return ``core_region`` of some cores, by default of all ``holders``."""
+    shares, strides = operand_shares(design, operand), memory_strides(design, operand)
+    regions = {}
+    for core in holders(design, operand) if cores is None else cores:
+        slices = operand_slices(design, operand, core)
+        assert slices is not None
+        sizes = _slice_sizes(design, slices, shares, valid)
+        for dim in operand.windows:
+            sizes[dim] = accessed_positions(operand, dim, slices[dim] * shares[dim], sizes[dim])[1]
+        counts = (positions(operand, dim, sizes[dim]) for dim in operand.dim_order)
+        regions[core] = CoreRegion(0, tuple(zip(strides, counts, strict=True)))
+    return regions
 
 
 def core_offset_bytes(design: Design, operand: Operand, core: int) -> int:

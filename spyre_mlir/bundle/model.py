@@ -476,6 +476,11 @@ class Buffer:
     bytes: int
     reasons: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
 
+    def overlaps(self, other: Buffer) -> bool:
+        """Return whether the buffers have a byte in common; in LX, on one core."""
+        is_apart = self.offset + self.bytes <= other.offset or other.offset + other.bytes <= self.offset
+        return self.base == other.base and not is_apart
+
 
 @dataclass(frozen=True)
 class Resident:

@@ -3,32 +3,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from spyre_mlir.bundle.context import Context, Diagnostic, ExecuteStep, Linear, LoopRange, Tree, name
-from spyre_mlir.bundle.core_slices import (
-    core_offset_bytes,
-    core_region,
-    finishing_cores,
-    holders,
-    memory_counts,
-    memory_strides,
-    reduced_dims,
-)
+from spyre_mlir.bundle.context import Context, Diagnostic, ExecuteStep, Linear, LoopRange, name
+from spyre_mlir.bundle.core_slices import core_offset_bytes, core_region, holders
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.model import Buffer, Design, KernelArgument, Operand
-from spyre_mlir.bundle.sequence import LX
-from spyre_mlir.division.ownership import CoreRegion
-from spyre_mlir.records import dataclass
-from spyre_mlir.target.formats import FORMATS
+from spyre_mlir.bundle.memory_order import memory_order, same_places, walk
+from spyre_mlir.bundle.model import Buffer, Design
 from spyre_mlir.target.ops import DEVICE_OPS
-from spyre_mlir.target.target import Target
 
 
 def span(design: Design) -> Iterator[str]:
@@ -204,7 +186,7 @@ def lx_overlap(context: Context) -> Iterator[Diagnostic]:
         if buffer.base == "lx" and buffer.name in live_ranges
     ]
     for a, b in _alive_together(used, live_ranges):
-        if a.offset >= b.offset + b.bytes or b.offset >= a.offset + a.bytes:
+        if not a.overlaps(b):
             continue
         first, last = live_ranges[b.name][0], min(live_ranges[a.name][1], live_ranges[b.name][1])
         # Buffers whose live ranges share only one execute may be source and result of an operation in place.
@@ -278,94 +260,35 @@ def _in_place(context: Context, position: int, a: Buffer, b: Buffer) -> bool:
     pointwise = DEVICE_OPS[step.design.opcode].kind.is_elementwise
     operands = zip(step.design.operands, sources, strict=False)
     read = [operand for operand, source in operands if source == parent.name]
-    return pointwise and all(_same_places(step.design, operand, step.design.operands[-1]) for operand in read)
-
-
-def _same_places(design: Design, one: Operand, other: Operand) -> bool:
-    """Return whether two operands have each element at the same distance from their start."""
-    same_stick = (one.stick_elements, one.stick_dim, one.other_elements) == (
-        other.stick_elements,
-        other.stick_dim,
-        other.other_elements,
-    )
-    # A sparse stick holds one value where a dense stick holds many.
-    same_lanes = one.scale[one.stick_dim] == other.scale[other.stick_dim]
-    return same_stick and same_lanes and _steps(design, one) == _steps(design, other)
-
-
-def _steps(design: Design, operand: Operand) -> dict[str, tuple[int, int]]:
-    """Return the number of positions and the stride in sticks of each dim with several positions."""
-    counts, strides = memory_counts(design, operand), memory_strides(design, operand)
-    steps = zip(operand.dim_order, counts, strides, strict=True)
-    return {dim: (count, stride) for dim, count, stride in steps if count > 1}
-
-
-WALKED_EXECUTES = 4096
-
-NOBODY, HOST, PARTIAL, FIRST_BUFFER = 0, 1, 2, 3
-
-# The ranges of the induction variables: one value for each loop that is walked iteration by iteration.
-Iterations = dict[str, LoopRange]
+    return pointwise and all(same_places(step.design, operand, step.design.operands[-1]) for operand in read)
 
 
 def write_conflicts(context: Context) -> Iterator[Diagnostic]:
-    """Check that different cores write different sticks, except for partial sums of one result.
-
-    Cores that differ only in their slice of a reduced dim write parts of one sum to one address: this is how
-    a division declares partial sums. Cores that differ in a dim that no operand has write copies, which is a conflict.
-    """
-    for step in context.steps:
-        output = step.design.operands[-1]
-        if output.memory != "hbm":
-            continue
-        # All cores advance by the same step in each iteration, so the first iteration shows every conflict.
-        iterations = {loop.atom: LoopRange(loop.atom, loop.lower, loop.lower + 1, 1) for loop in step.loops}
-        core = _conflicting_core(step, output, iterations)
-        if core is not None:
-            tensor = len(step.design.operands) - 1
-            yield f"Core {core} writes bytes of Tensor{tensor} that another core writes too.", step.where
+    """Check that different cores write different sticks, except for partial sums of one result."""
+    for race in memory_order(context).races:
+        if not race.reads:
+            access = race.other
+            text = f"Core {access.core} writes bytes of Tensor{access.operand} that another core writes too."
+            yield text, access.step.where
 
 
-def _conflicting_core(step: ExecuteStep, output: Operand, iterations: Iterations) -> int | None:
-    parts: dict[tuple, tuple[int, int, CoreRegion]] = {}
-    reduced = reduced_dims(step.design)
-    for core, symbol in enumerate(output.start):
-        start = _sticks(step.values[symbol], iterations, step.design.target)
-        output_slices = [index for dim, index in step.design.core_slices[core].items() if dim not in reduced]
-        parts.setdefault((start, *output_slices), (core, start, core_region(step.design, output, core)))
-    lowest = min(start for _, start, _ in parts.values())
-    end = max(start + region.span for _, start, region in parts.values())
-    is_written = np.zeros(end - lowest, np.bool_)
-    for core, start, region in parts.values():
-        view = region.view(is_written, start - lowest)
-        if view.any():
-            return core
-        view[...] = True
-    return None
-
-
-def _sticks(value: Linear, iterations: Iterations, target: Target) -> int:
-    """Return the sticks from the base to the address in the first of the iterations."""
-    bytes_ = value.offset
-    for atom, factor in value.terms:
-        if atom in iterations:
-            bytes_ += factor * iterations[atom].lower
-    return bytes_ // target.stick_bytes
+def races(context: Context) -> Iterator[Diagnostic]:
+    """Check that no core reads what the operation writes, unless the core itself does so element by element."""
+    for race in memory_order(context).races:
+        if race.reads and race.write is not None and race.write.step is race.other.step:
+            yield f"A race: {race}.", race.other.step.where
 
 
 def initialised(context: Context) -> Iterator[Diagnostic]:
     """Check that everything that is read was written through the same buffer and not overwritten since."""
-    memory = _LastWriters(context)
-    executions = sum(step.runs for step in context.steps)
-    reported: set[tuple[int, int]] = set()
-    for step, iterations in _walk(context.tree, {}, executions > WALKED_EXECUTES):
-        for index, problem in memory.execute(step, iterations):
-            # One message per tensor, whatever the number of cores and iterations.
-            if (step.position, index) not in reported:
-                reported.add((step.position, index))
-                yield problem, step.where
+    order, reported = memory_order(context), set[tuple[int, int]]()
+    for step, index, problem in order.problems:
+        # One message per tensor, whatever the number of cores and iterations.
+        if (step.position, index) not in reported:
+            reported.add((step.position, index))
+            yield problem, step.where
     for argument in context.bundle.manifest.arguments:
-        if argument.kind == "result" and not memory.is_written(argument):
+        if argument.kind == "result" and not order.is_written(argument):
             yield f"The host reads sticks of {argument.name} that nothing wrote.", "manifest.json"
 
 
@@ -374,160 +297,11 @@ def elements(context: Context) -> Iterator[Diagnostic]:
     placed = Elements(context.target)
     reported: set[tuple[int, int]] = set()
     # Addresses in LX are the same in all iterations, so the second iteration leaves the same state as all later ones.
-    for step, _ in _walk(context.tree, {}, at_once=True):
+    for run in walk(context.tree, {}, at_once=True):
+        step = run.step
         for index in range(len(step.design.operands) - 1):
             problem = placed.problem(step.position, step.design, index)
             if problem and (step.position, index) not in reported:
                 reported.add((step.position, index))
                 yield problem, step.where
         placed.write(step.position, step.design)
-
-
-def _walk(tree: Tree, outer: Iterations, at_once: bool) -> Iterator[tuple[ExecuteStep, Iterations]]:
-    for node in tree:
-        if isinstance(node, ExecuteStep):
-            yield node, outer
-            continue
-        loop, body = node
-        # Each iteration by itself, or the first and then all others together.
-        values, second = range(loop.lower, loop.upper, loop.step), loop.lower + loop.step
-        parts = (LoopRange(loop.atom, value, value + 1, 1) for value in values)
-        if at_once:
-            bounds = [(loop.lower, second), (second, loop.upper)]
-            parts = (LoopRange(loop.atom, *ends, loop.step) for ends in bounds if ends[0] < loop.upper)
-        for part in parts:
-            yield from _walk(body, {**outer, loop.atom: part}, at_once)
-
-
-@dataclass(frozen=True)
-class _RegionAccess:
-    """One rectangle of an operand, and the first core that accesses it; in LX each core has its own rectangle.
-
-    ``finished`` is True if the rectangle holds a result after the operation, False if it holds partial sums.
-    """
-
-    core: int
-    address: Linear
-    region: CoreRegion
-    finished: bool = True
-
-
-class _LastWriters:
-    """The last writer of every stick of every base."""
-
-    def __init__(self, context: Context) -> None:
-        self.context, self.target = context, context.target
-        self.numbers = {buffer: i for i, buffer in enumerate(context.buffers, FIRST_BUFFER)}
-        self.names = {number: f"the buffer {buffer}" for buffer, number in self.numbers.items()}
-        self.lx_sticks = -(-self.target.usable_lx_bytes // self.target.stick_bytes)
-        ends: dict[str, int] = defaultdict(int)
-        for buffer in context.buffers.values():
-            ends[buffer.base] = max(ends[buffer.base], buffer.offset + buffer.bytes)
-        for argument in context.bundle.manifest.arguments:
-            ends[argument.parameter] = max(ends[argument.parameter], argument.bytes)
-        unit = self.target.stick_bytes
-        sticks = {base: -(-end // unit) for base, end in ends.items()}
-        sticks["lx"] = self.lx_sticks * self.target.device_cores
-        # The smallest type that holds all numbers: device memory has many sticks.
-        kind = np.min_scalar_type(len(self.numbers) + FIRST_BUFFER)
-        self.arrays: dict[str, NDArray[Any]] = {}
-        for base, count in sticks.items():
-            # The host is the first writer of a base in which it passes an input.
-            has_input = any(argument.kind != "result" for argument in context.arguments.get(base, ()))
-            self.arrays[base] = np.full(count, HOST if has_input else NOBODY, kind)
-        self.accesses = functools.cache(self._accesses_of)
-        self.indices = {range_.atom: range_ for range_ in context.indices}
-        # Previous bundles wrote all of these buffers. The rule of sequences checks the details.
-        for resident in context.bundle.manifest.expects:
-            buffer = context.buffers[resident.buffer]
-            for core in resident.cores if buffer.base == LX else (0,):
-                start = buffer.offset // unit + core * self.lx_sticks
-                end = start + -(-buffer.bytes // unit)
-                self.arrays[buffer.base][start:end] = self.numbers[buffer.name]
-
-    def execute(self, step: ExecuteStep, iterations: Iterations) -> Iterator[tuple[int, str]]:
-        """Check the reads of one execution and record its writes; yields (operand, problem)."""
-        *sources, result = range(len(step.design.operands))
-        for index in sources:
-            if problem := self._unwritten(step, index, iterations):
-                yield index, problem
-        number = self.numbers[self.context.uses(step)[result]]
-        for access in self.accesses(step.position, result):
-            _, view = self._locate(step, result, access, iterations)
-            view[...] = number if access.finished else PARTIAL
-
-    def _unwritten(self, step: ExecuteStep, index: int, iterations: Iterations) -> str | None:
-        """Describe the first stick of an operand that neither its buffer nor the host wrote last, or None."""
-        buffer = self.context.uses(step)[index]
-        for access in self.accesses(step.position, index):
-            start, view = self._locate(step, index, access, iterations)
-            missing = view != self.numbers[buffer]
-            # Almost every read is of data that the buffer itself wrote, which one comparison shows.
-            if missing.any():
-                missing &= view != HOST
-            if not missing.any():
-                continue
-            first = tuple(int(i) for i in np.unravel_index(int(np.argmax(missing)), view.shape))
-            strides = (stride // view.itemsize for stride in view.strides)
-            stick = start + sum(i * stride for i, stride in zip(first, strides, strict=True))
-            writer = int(view[first])
-            what = {
-                NOBODY: "which nothing wrote before",
-                PARTIAL: "where a split reduction left parts of sums",
-            }
-            cause = what.get(writer) or f"which {self.names[writer]} overwrote before"
-            address = f"byte {stick * self.target.stick_bytes} of {self.context.buffers[buffer].base}"
-            return f"Core {access.core} reads Tensor{index} (buffer {buffer}) at {address}, {cause}."
-        return None
-
-    def _accesses_of(self, position: int, index: int) -> list[_RegionAccess]:
-        step = self.context.steps[position]
-        operand = step.design.operands[index]
-        reads = index < len(step.design.operands) - 1
-        finishing = finishing_cores(step.design)
-        accesses: dict[tuple, _RegionAccess] = {}
-        for core in holders(step.design, operand):
-            start = operand.start[core]
-            # Padding need not have been written: no valid result depends on it.
-            region = core_region(step.design, operand, core, valid=reads)
-            if operand.memory == "lx":
-                accesses[core,] = _RegionAccess(core, Linear(start), region, reads or core in finishing)
-            else:
-                accesses.setdefault((start, region), _RegionAccess(core, step.values[start], region))
-        return list(accesses.values())
-
-    def _locate(
-        self, step: ExecuteStep, index: int, access: _RegionAccess, iterations: Iterations
-    ) -> tuple[int, NDArray[Any]]:
-        """Return the first stick in its base and the view of a rectangle, with one more dim per loop taken at once."""
-        in_lx = step.design.operands[index].memory == "lx"
-        buffer = self.context.buffers[self.context.uses(step)[index]]
-        # The value of an index is unknown: a write is not known to be at any one value, and a read needs all values.
-        reads = index < len(step.design.operands) - 1
-        start = _sticks(access.address, iterations, self.target)
-        steps = access.region.steps
-        ranges = {**iterations, **self.indices} if reads else iterations
-        for atom, factor in access.address.terms:
-            if atom in ranges and ranges[atom].count > 1:
-                stride = factor * ranges[atom].step // self.target.stick_bytes
-                steps = (*steps, (stride, ranges[atom].count))
-        offset = start + access.core * self.lx_sticks if in_lx else start
-        return start, CoreRegion(offset, steps).view(self.arrays[buffer.base], 0)
-
-    def is_written(self, argument: KernelArgument) -> bool:
-        """Return whether every stick that the host reads of a result was written."""
-        lanes = FORMATS[argument.data_format].stick_elements(self.target.stick_bytes)
-        ranges = list(argument.transfer.ranges)
-        for loops, weights, size in argument.transfer.bounds:
-            # Shortening the outermost loop of a bound leaves exactly the sticks that the dim reaches.
-            weight, loop = max(zip(weights, loops, strict=True))
-            ranges[loop] = min(ranges[loop], -(-size // weight))
-        steps, reach = [], 0
-        for count, stride in zip(ranges, argument.transfer.device_strides, strict=True):
-            # Such a stride steps inside of sticks, so the loop only lengthens the run.
-            if stride % lanes:
-                reach += (count - 1) * stride
-            else:
-                steps.append((stride // lanes, count))
-        region = CoreRegion(0, (*steps, (1, reach // lanes + 1)))
-        return bool((region.view(self.arrays[argument.parameter], 0) != NOBODY).all())

@@ -7,12 +7,13 @@ it found nothing, because later rules rely on the properties that earlier rules 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from spyre_mlir.bundle import rules_design, rules_manifest, rules_memory, rules_structure, sequence
 from spyre_mlir.bundle.context import Context, Diagnostic, each_design
 from spyre_mlir.bundle.instances import instance, sizes_to_check
+from spyre_mlir.bundle.memory_order import memory_order
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
@@ -71,6 +72,7 @@ PLACES: dict[str, Rule] = {
 BYTES: dict[str, Rule] = {
     "core-offset": rules_memory.core_offsets,
     "write-conflict": rules_memory.write_conflicts,
+    "race": rules_memory.races,
     "uninitialised-read": rules_memory.initialised,
 }
 
@@ -83,6 +85,10 @@ ELEMENTS: dict[str, Rule] = {
 LEVELS = (STRUCTURE, DESIGN, PLACES, BYTES, ELEMENTS)
 
 RULES: dict[str, Rule] = {name: rule for level in LEVELS for name, rule in level.items()}
+
+
+#: Rules that compare whole buffers; the analysis of races compares their accesses.
+_ON_BUFFERS = {"lx-overlap", "relayout-overlap"}
 
 
 @dataclass(frozen=True)
@@ -139,13 +145,33 @@ def validate(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[F
     return []
 
 
+def races(bundle: Bundle, lx_backend_fraction: float | None = None) -> list[Finding]:
+    """Return the races of a bundle, which are defined in docs/concurrency.md; at its largest sizes.
+
+    If the bundle breaks a rule that the analysis relies on, the violations of this rule are returned instead.
+
+    Args:
+        bundle: The bundle.
+        lx_backend_fraction: See ``validate``.
+    """
+    context = Context(bundle, lx_backend_fraction)
+    for level in (STRUCTURE, DESIGN, PLACES):
+        rules = {name: rule for name, rule in level.items() if name not in _ON_BUFFERS}
+        if findings := _findings(rules, context):
+            return findings
+    return [
+        Finding("race", f"A race: {race}.", race.other.step.where) for race in memory_order(context).races
+    ]
+
+
+def _findings(rules: Mapping[str, Rule], context: Context) -> list[Finding]:
+    return [Finding(name, message, where) for name, rule in rules.items() for message, where in rule(context)]
+
+
 def _validate(bundle: Bundle, lx_backend_fraction: float | None) -> list[Finding]:
     context = Context(bundle, lx_backend_fraction)
     for level in LEVELS:
-        findings = [
-            Finding(name, message, where) for name, rule in level.items() for message, where in rule(context)
-        ]
-        if findings:
+        if findings := _findings(level, context):
             return findings
     return []
 

@@ -23,6 +23,7 @@ from spyre_mlir.report.findings import ProgramFinding
 from spyre_mlir.report.html import count
 from spyre_mlir.report.lx_map import LxMap, MapStep, iterations_text, lx_map_of
 from spyre_mlir.timeline import Execution, Timeline, timeline_of
+from spyre_mlir.timeline.events import OVERLAPPED
 from spyre_mlir.timeline.of_design import work_of_designs
 from spyre_mlir.timeline.roofline import Rates, Roofline, of_execution, of_program, rates
 from spyre_mlir.timeline.timeline import busiest
@@ -178,13 +179,15 @@ def program_facts(
     lx_backend_fraction: float | None = None,
     findings: Sequence[ProgramFinding] = (),
     levels: Levels | None = None,
+    overlap: str = OVERLAPPED,
 ) -> ProgramFacts:
     """Return the facts of a bundle; ``CompileError`` if the parts of the bundle are inconsistent.
 
-    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default the device's part.
+    ``lx_backend_fraction`` is the part of LX that the backend keeps, by default the device's part. ``overlap``
+    is the setting of the timeline.
     """
     context, work_by_file = sound_context(bundle, lx_backend_fraction), work_of_designs(bundle)
-    map_, timeline = lx_map_of(context, work_by_file), timeline_of(context, work_by_file)
+    map_, timeline = lx_map_of(context, work_by_file), timeline_of(context, work_by_file, overlap)
     spilled = {buffer.name for buffer in map_.spilled}
     read, written, writers = Counter[str](), Counter[str](), dict[str, MapStep]()
     operations = list[Operation]()

@@ -21,6 +21,7 @@ from spyre_mlir.simulator.run_outcome import (
     SimulationError,
     Statistics,
 )
+from spyre_mlir.simulator.schedule import Schedule
 from spyre_mlir.simulator.sequence_run import BundleCall, require_first, run, run_sequence
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "IntegerRangeError",
     "RangeLoss",
     "Result",
+    "Schedule",
     "SimulationError",
     "Statistics",
     "described",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -249,16 +250,27 @@ class _Move:
 _MOVES: IdentityTable[int, list[_Move]] = IdentityTable()
 
 
-def relayout(plan: Plan, sources: Sequence[Access], targets: Sequence[Access], space: AddressSpace) -> int:
-    """Copy to each core of ``targets`` its part of the ``sources``; return the bytes that move between cores."""
+def relayout(
+    plan: Plan,
+    sources: Sequence[Access],
+    targets: Sequence[Access],
+    space: AddressSpace,
+    rng: random.Random | None = None,
+) -> int:
+    """Copy to each core of ``targets`` its part of the ``sources``; return the bytes that move between cores.
+
+    With ``rng``, the cores copy one after the other in a random order.
+    """
     # Source and result are disjoint: a core may write before another core has read.
     low, high = min(target.address for target in targets), max(target.end for target in targets)
     for source in sources:
-        if source.address < high and low < source.end:
+        if source.address < high and low < source.end and space.is_checked:
             text = f"it overlaps the output '{targets[0].region.name}'; expected source and result to be disjoint."
             raise access_error(plan, source, "overlap", text)
     gather = _Gather(plan, sources, targets[0].box, space)
-    results = gather.parts(targets)
+    if rng is not None:
+        targets = rng.sample(targets, len(targets))
+    results = gather.parts(targets) if rng is None else (gather.parts([each])[0] for each in targets)
     for target, (data, tags) in zip(targets, results, strict=True):
         views = _views(target, space, data.dtype)
         views.write(data[None])
@@ -349,7 +361,7 @@ class _Gather:
     def _held(self, source: Access) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Return the data of a core, and its tags unless all of it was written through the source."""
         views = _views(source, self._space, self._raw)
-        is_whole = views.are_written_by([source.region.tag])
+        is_whole = not self._space.is_checked or views.are_written_by([source.region.tag])
         return views.bits()[0], None if is_whole else views.tags()[0]
 
     def _data(

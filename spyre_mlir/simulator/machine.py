@@ -6,13 +6,16 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import random
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.bundle.context import Context
 from spyre_mlir.bundle.elements import Elements
+from spyre_mlir.bundle.memory_order import WALKED_EXECUTES, memory_order
 from spyre_mlir.bundle.model import (
     Add,
     Allocate,
@@ -70,9 +73,10 @@ from spyre_mlir.simulator.run_outcome import (
     SimulationError,
     Statistics,
 )
+from spyre_mlir.simulator.schedule import Schedule, ordered
 from spyre_mlir.simulator.workers import copy_array
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, Numerics
-from spyre_mlir.target.ops import Kind
+from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
 #: Plans of the designs of bundles, by file name.
 _PLANS: IdentityTable[str, Plan] = IdentityTable()
@@ -102,8 +106,12 @@ class Result:
 class Machine:
     """SSA values and statistics of one bundle, and the memory in which it runs."""
 
-    def __init__(self, bundle: Bundle, numerics: Numerics, space: AddressSpace) -> None:
-        self.bundle, self.numerics, self.space = bundle, numerics, space
+    def __init__(
+        self, bundle: Bundle, numerics: Numerics, space: AddressSpace, schedule: Schedule | None = None
+    ) -> None:
+        self.bundle, self.numerics, self.space, self.schedule = bundle, numerics, space, schedule
+        self.rng = random.Random(schedule.random_seed) if schedule else None
+        self._deferred: list[tuple[Execute, int, dict[int, int]]] | None = None
         self.statistics = Statistics()
         self.ranges = RangeCheck(bundle.manifest, numerics)
         wide, self.wide_sums = Numerics(BIT_TRUE), frozenset(bundle.manifest.wide_sums)
@@ -170,6 +178,9 @@ class Machine:
 
     def run(self, kept: Collection[str]) -> None:
         """Run the statements; free arguments after their last use, except those ``kept`` for other bundles."""
+        if self.schedule is not None and self.rng is not None:
+            self._run_scheduled(self.schedule.dma_execution_mode, self.rng)
+            return
         last = self._last_uses(kept)
         index = 0
         for statement in self.bundle.statements:
@@ -177,6 +188,18 @@ class Machine:
             for parameter in [name for name, end in last.items() if end <= index]:
                 self.space.release(parameter)
                 del last[parameter]
+
+    def _run_scheduled(self, mode: str, rng: random.Random) -> None:
+        """Run the executes in another order than the program's; no value of the program depends on an execute."""
+        order = memory_order(Context(self.bundle))
+        deferred = self._deferred = list[tuple[Execute, int, dict[int, int]]]()
+        self.block(self.bundle.statements, 0)
+        if len(order.runs) != len(deferred):
+            text = f"the bundle runs {len(deferred)} operations; a schedule can order {WALKED_EXECUTES}."
+            raise SimulationError("schedule", text)
+        is_copy = [DEVICE_OPS[run.step.design.opcode].is_copy for run in order.runs]
+        for number in ordered(order.waits, is_copy, mode, rng):
+            self._perform(*deferred[number])
 
     def _last_uses(self, kept: Collection[str]) -> dict[str, int]:
         """For each parameter that holds only inputs, return the index after the last execute that uses it."""
@@ -198,7 +221,8 @@ class Machine:
             if argument.kind == "result":
                 self._check_parameter(argument)
                 memory = self.space.hbm(argument.parameter)
-                array = read_argument(memory, 0, argument, self.numerics)
+                is_checked = self.space.is_checked
+                array = read_argument(memory, 0, argument, self.numerics, is_checked=is_checked)
                 self.ranges.read(argument, array)
                 arrays[argument.name] = array
         return arrays
@@ -280,10 +304,19 @@ class Machine:
         return self.values[name]
 
     def _execute(self, statement: Execute, index: int) -> None:
-        """Run one execute: plan its design on first use, run all cores, and add the bytes to the statistics."""
+        """Run one execute, or defer it until a schedule runs it."""
         design = self.bundle.designs.get(statement.filename)
         if design is None:
             raise SimulationError("design", f"the bundle has no file '{statement.filename}'.")
+        symbols = self._symbols(design, statement)
+        if self._deferred is not None:
+            self._deferred.append((statement, index, symbols))
+        else:
+            self._perform(statement, index, symbols)
+
+    def _perform(self, statement: Execute, index: int, symbols: dict[int, int]) -> None:
+        """Plan the design of an execute on first use, run all cores, and add the bytes to the statistics."""
+        design = self.bundle.designs[statement.filename]
         uses = self.bundle.manifest.uses
         # A manifest that is too short gets the error below and not an IndexError.
         names = uses[index] if index < len(uses) else ()
@@ -305,15 +338,14 @@ class Machine:
         statistics = self.statistics.executes.setdefault(
             index, ExecuteStatistics(index, statement.filename, design.opcode, design.cores)
         )
-        symbols = self._symbols(design, statement)
         if self.advance is not None:
             self.advance(self.first_execute + index, design.opcode)
         numerics, ranges = self._wide if index in self.wide_sums else (self.numerics, self.ranges)
         if plan.op.kind is Kind.GATHER or len(self.recording or ()) >= _MOST_RECORDED:
             self.recording = None
-        execute(plan, regions, symbols, self.space, numerics, statistics, ranges, self.recording)
+        execute(plan, regions, symbols, self.space, numerics, statistics, ranges, self.recording, self.rng)
         # A read in LX must yield the elements that the slices of the design denote.
-        for operand, region in enumerate(regions[:-1]):
+        for operand, region in enumerate(regions[:-1] if self.space.is_checked else ()):
             if problem := self.elements.problem(self.first_execute + index, design, operand):
                 raise SimulationError("elements", problem, design=design, tensor=region.name)
         self.elements.write(self.first_execute + index, design)
@@ -380,15 +412,17 @@ def execute(
     statistics: ExecuteStatistics,
     ranges: RangeCheck,
     recording: Recording | None = None,
+    rng: random.Random | None = None,
 ) -> None:
     """Run one operation; ``regions[k]`` is the buffer of operand ``k``, ``symbols`` are the bound addresses.
 
-    A function that repeats the operation on the same memory is appended to a ``recording``.
+    A function that repeats the operation on the same memory is appended to a ``recording``. With ``rng``, the cores run
+    in a random order.
     """
     *inputs, outputs = resolve(plan, regions, symbols, space)
     statistics.runs += 1
     if plan.op.kind is Kind.RELAYOUT:
-        statistics.relayout_bytes += relayout(plan, list(inputs[0]), list(outputs), space)
+        statistics.relayout_bytes += relayout(plan, list(inputs[0]), list(outputs), space, rng)
         if recording is not None:
             recording.append(relayout_again(plan, list(inputs[0]), list(outputs), space))
         return
@@ -396,12 +430,13 @@ def execute(
     written = [outputs[core] for core in outputs.boxes if core in writers]
     # The cores of a split reduction add up at the address of the result; in LX each core has its own copy there.
     used = list(outputs) if outputs.region.lx else written
-    check_conflicts(plan, inputs, used)
+    if space.is_checked:
+        check_conflicts(plan, inputs, used)
     writer = ResultWriter(plan, space, outputs)
     for access in used:
         if access.core not in writers:
             writer.leave_part(access)
-    batches = BatchRun(plan, space, numerics, inputs, writer, ranges, statistics.index)
+    batches = BatchRun(plan, space, numerics, inputs, writer, ranges, statistics.index, rng)
     if recording is not None:
         batches.keep()
         recording.append(batches.run)
@@ -610,14 +645,16 @@ def _tag(memory: Memory, address: int, argument: KernelArgument, parts: list[Par
         memory.stick_tags[address // unit : end // unit] = np.where(whole, tags[:, 0], 0)
 
 
-def read_argument(memory: Memory, address: int, argument: KernelArgument, numerics: Numerics) -> NDArray[Any]:
-    """Return the host array of a result; SimulationError for bytes that are padding or were never written."""
+def read_argument(
+    memory: Memory, address: int, argument: KernelArgument, numerics: Numerics, *, is_checked: bool = True
+) -> NDArray[Any]:
+    """Return the host array of a result; if checked, SimulationError for padding and bytes that were never written."""
     raw, end = FORMATS[argument.data_format].raw, address + argument.bytes
     parts = _checked_parts(argument)
     sticks = slice(address // memory.stick_bytes, -(-end // memory.stick_bytes))
     # The elements of sticks that were written as a whole are not checked one by one.
     tags = memory.stick_tags[sticks]
-    if not ((tags != NOBODY) & (tags != stick_tag(POISON, raw)) & ~is_partial(tags)).all():
+    if is_checked and not ((tags != NOBODY) & (tags != stick_tag(POISON, raw)) & ~is_partial(tags)).all():
         shadow = memory.shadow_of(address, end)
         for part in parts:
             tags = part_of(shadow, address, raw, argument.transfer.device_strides, part)

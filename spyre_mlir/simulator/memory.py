@@ -88,10 +88,10 @@ class Memory:
     ``base`` is the simulated address of the first byte.
     """
 
-    def __init__(self, size: int, stick_bytes: int, base: int = 0) -> None:
+    def __init__(self, size: int, stick_bytes: int, base: int = 0, contents: int = 0) -> None:
         self.stick_bytes, self.base = stick_bytes, base
         try:
-            self.data = np.zeros(size, np.uint8)
+            self.data = np.full(size, contents, np.uint8) if contents else np.zeros(size, np.uint8)
             self._shadow = np.zeros(size, np.uint8)
             self.stick_tags = np.zeros(-(-size // stick_bytes), np.uint32)
         # numpy raises ValueError for a size beyond its own limit.
@@ -181,11 +181,13 @@ class AddressSpace:
     """HBM with its allocations, the LX of the cores, and the buffers in them.
 
     Simulated addresses start at ``_FIRST_ADDRESS`` so that a missing base is detected; allocations are separated
-    by a guard gap that does not belong to any of them.
+    by a guard gap that does not belong to any of them. ``contents`` is the byte of memory that nothing has written;
+    writers of bytes are compared with what reads mean only if ``is_checked``.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, contents: int = 0, is_checked: bool = True) -> None:
         self.target, self.lx_limit_bytes = target, target.usable_lx_bytes
+        self.contents, self.is_checked = contents, is_checked
         self.allocations: dict[str, tuple[int, int]] = {}
         self.regions: dict[str, AddressRange] = {}
         self._next = _FIRST_ADDRESS
@@ -248,7 +250,7 @@ class AddressSpace:
         """Return the memory of an allocation, which is created and loaded at its first use."""
         if allocation not in self._hbm:
             base, size = self.allocations[allocation]
-            self._hbm[allocation] = Memory(size, self.target.stick_bytes, base)
+            self._hbm[allocation] = Memory(size, self.target.stick_bytes, base, self.contents)
         for load in self._loads.pop(allocation, ()):
             load(self._hbm[allocation])
         return self._hbm[allocation]
@@ -283,7 +285,8 @@ class AddressSpace:
     def lx_of_all(self) -> Memory:
         """The scratchpads of all cores, created at their first use; no buffer can be added afterwards."""
         if self._lx is None:
-            self._lx = Memory(self.target.device_cores * self.lx_row_bytes, self.target.stick_bytes)
+            size = self.target.device_cores * self.lx_row_bytes
+            self._lx = Memory(size, self.target.stick_bytes, contents=self.contents)
         return self._lx
 
     def lx(self, core: int) -> Memory:

@@ -38,6 +38,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.simulator.machine import Advance, Machine, Result
 from spyre_mlir.simulator.memory import AddressSpace, Memory
 from spyre_mlir.simulator.run_outcome import SimulationError
+from spyre_mlir.simulator.schedule import UNINITIALIZED_MEMORY, Schedule
 from spyre_mlir.simulator.workers import keep_freed_memory, single_threaded_blas
 from spyre_mlir.target.formats import FORMATS, IEEE, Numerics
 from spyre_mlir.timing import scope
@@ -49,6 +50,7 @@ def run(
     numerics: str | None = None,
     lx_backend_fraction: float | None = None,
     images: Images | None = None,
+    schedule: Schedule | None = None,
 ) -> Result:
     """Execute a bundle on host arrays, whose shapes determine the run-time sizes.
 
@@ -59,11 +61,13 @@ def run(
         numerics: "ieee" or "dl16"; by default the numerics that the bundle needs: "dl16" for bfloat16.
         lx_backend_fraction: The fraction of LX, 0 to 1, that the bundle may not use; by default from its target.
         images: The device bytes of arguments.
+        schedule: The order of operations and cores, for tests of races; by default the order of the program.
 
     Raises:
         SimulationError: The bundle misuses memory, or an array is missing or has another form.
     """
-    (result,) = run_sequence([BundleCall(bundle, arrays, images or Images())], numerics, lx_backend_fraction)
+    calls = [BundleCall(bundle, arrays, images or Images())]
+    (result,) = run_sequence(calls, numerics, lx_backend_fraction, schedule)
     return result
 
 
@@ -102,7 +106,10 @@ class BundleCall:
 
 
 def run_sequence(
-    sequence: Sequence[BundleCall], numerics: str | None = None, lx_backend_fraction: float | None = None
+    sequence: Sequence[BundleCall],
+    numerics: str | None = None,
+    lx_backend_fraction: float | None = None,
+    schedule: Schedule | None = None,
 ) -> list[Result]:
     """Execute bundles one after the other on one machine; each but the first uses the data that earlier ones left.
 
@@ -113,18 +120,19 @@ def run_sequence(
         sequence: The bundles, with the arrays of each.
         numerics: See ``run``.
         lx_backend_fraction: See ``run``.
+        schedule: See ``run``; the bundles still run one after the other.
 
     Raises:
         SimulationError: See ``run``; or a bundle does not follow the bundle that it expects.
     """
     first, choices = sequence[0], (numerics, lx_backend_fraction)
-    is_single = len(sequence) == 1 and not first.images.by_name
+    is_single = len(sequence) == 1 and not first.images.by_name and schedule is None
     if is_single and (prepared := prepared_runs.find(first.bundle, choices)) is not None:
         result = prepared.run(first.arrays)
         if result is not None:
             return [result]
     is_recorded = is_single and prepared_runs.wants(first.bundle, choices)
-    results, machines = _run(sequence, numerics, lx_backend_fraction, is_recorded)
+    results, machines = _run(sequence, numerics, lx_backend_fraction, is_recorded, schedule)
     if is_recorded:
         prepared_runs.keep(machines[0], choices)
     return results
@@ -132,7 +140,11 @@ def run_sequence(
 
 @scope("simulate", "stages")
 def _run(
-    sequence: Sequence[BundleCall], numerics: str | None, lx_backend_fraction: float | None, is_recorded: bool
+    sequence: Sequence[BundleCall],
+    numerics: str | None,
+    lx_backend_fraction: float | None,
+    is_recorded: bool,
+    schedule: Schedule | None,
 ) -> tuple[list[Result], list[Machine]]:
     """Return the results of an ordinary run, in which everything is checked, and the machines of the bundles."""
     sequence = [replace(entry, bundle=at_arrays(entry.bundle, entry.arrays)) for entry in sequence]
@@ -148,11 +160,14 @@ def _run(
                 raise SimulationError("resident", text, tensor=resident.buffer)
     keep_freed_memory()
     target = sequence[0].bundle.target
-    space = AddressSpace(
-        target if lx_backend_fraction is None else target.with_backend_fraction(lx_backend_fraction)
-    )
+    if lx_backend_fraction is not None:
+        target = target.with_backend_fraction(lx_backend_fraction)
+    space = AddressSpace(target)
+    if schedule is not None:
+        space = AddressSpace(target, UNINITIALIZED_MEMORY[schedule.uninitialized_memory], schedule.is_checked)
+        space.keep()
     needed = numerics or next((form for entry in sequence if (form := entry.bundle.manifest.numerics)), IEEE)
-    machines = [Machine(entry.bundle, Numerics(needed), space) for entry in sequence]
+    machines = [Machine(entry.bundle, Numerics(needed), space, schedule) for entry in sequence]
     _allocate(machines, space)
     if is_recorded and space.most_bytes <= MOST_BYTES:
         space.keep()

@@ -2,7 +2,8 @@
 """Simulation of the machine that runs a bundle: its engines and their order of work. No bundle; integers only.
 
 All cores run one program in order, so the engines of all cores work on the same operation: a job is one operation on
-all its cores. Times are picoseconds.
+all its cores. Times are picoseconds. The rules are the setting ``overlapped`` of docs/concurrency.md; in the setting
+``sequential`` a job begins when the previous job has ended and its result is visible.
 
 load     The loads of one job at a time, which wait for their first bytes one after another and then stream. A load
          begins when its source is visible: *early*, while the previous job computes, if LX has capacity next to that
@@ -26,15 +27,21 @@ from dataclasses import field
 
 from spyre_mlir.records import dataclass
 
+#: The settings of overlap between jobs: which loads may begin before the previous job has ended.
+OVERLAPPED, SEQUENTIAL = OVERLAPS = ("overlapped", "sequential")
+
 #: The parts of a time.
 PARTS = ("compute", "memory", "ring", "overhead")
 
 
 @dataclass(frozen=True)
 class OperandLoad:
-    """A load of an operand in device memory: buffer, stream time alone, whether it may begin early, bytes moved."""
+    """A load of an operand in device memory: stream time alone, whether it may begin early, bytes moved.
 
-    buffer: Hashable
+    ``sources`` are the stores of bytes that it reads, by the ``target`` of their jobs: it begins when all are visible.
+    """
+
+    sources: tuple[Hashable, ...]
     stream: int
     early: bool = True
     bytes: int = 0
@@ -44,7 +51,7 @@ class OperandLoad:
 class Job:
     """One operation, at a ``position`` of the program text.
 
-    ``target`` is the buffer in device memory that the job writes, if any; ``store`` is the stream time of this write.
+    ``target`` identifies the store of the job to device memory, if any; ``store`` is the stream time of this write.
     ``access`` is the wait for the first byte of a load, and for a store to be visible. ``least`` is the minimum time of
     the memory for all bytes that the job moves under the plan, at any time. No time depends on the fields in bytes.
     """
@@ -177,9 +184,9 @@ class TimelineRun:
     total: int = 0
 
 
-def simulate(program: Program) -> TimelineRun:
-    """Run a program on the machine."""
-    machine = _Engines()
+def simulate(program: Program, overlap: str = OVERLAPPED) -> TimelineRun:
+    """Run a program on the machine; ``overlap`` is one of ``OVERLAPS``."""
+    machine = _Engines(is_sequential=overlap == SEQUENTIAL)
     machine.run(program)
     return machine.finished(least(program))
 
@@ -219,7 +226,7 @@ def _overlapped(compute: int, memory: int) -> int:
 class _Engines:
     """The times when engines are free: ``cores`` from now on; ``before`` is the value of ``cores`` one job earlier.
 
-    ``moved`` is the number of bytes moved so far.
+    ``moved`` is the number of bytes moved so far. If ``is_sequential``, nothing begins before the previous job ends.
     """
 
     memory: int = 0
@@ -227,6 +234,7 @@ class _Engines:
     before: int = 0
     store: int = 0
     moved: int = 0
+    is_sequential: bool = False
     visible: dict[Hashable, int] = field(default_factory=dict)
     result: TimelineRun = field(default_factory=TimelineRun)
 
@@ -254,7 +262,7 @@ class _Engines:
     def _job(self, job: Job) -> None:
         """Append the event of a job: when its loads, body, ring transfer and stores begin and end."""
         begun, waited, streamed = self._loads(job)
-        body = max(self.cores, waited)
+        body = max(self.cores, waited, self.store if self.is_sequential else 0)
         outgoing = job.store + job.turnaround
         # No byte is stored before the body begins, and loads and stores share the memory.
         memory = max(streamed, body) + outgoing if outgoing else streamed
@@ -296,7 +304,10 @@ class _Engines:
         return (begins[0] if begins else self.cores), waited, streamed
 
     def _ready(self, load: OperandLoad) -> int:
-        return max(self.visible.get(load.buffer, 0), self.before if load.early else self.cores)
+        if self.is_sequential:
+            return max(self.cores, self.store)
+        visible = max((self.visible.get(source, 0) for source in load.sources), default=0)
+        return max(visible, self.before if load.early else self.cores)
 
     def _count(self, job: Job, body: int, end: int, free: int, *, by_memory: bool) -> None:
         shares = Shares(
@@ -336,7 +347,7 @@ class _Engines:
             self.before - self.cores,
             max(self.store, self.cores) - self.cores,
             frozenset(
-                (buffer, time - self.cores) for buffer, time in self.visible.items() if time > self.before
+                (store, time - self.cores) for store, time in self.visible.items() if time > self.before
             ),
         )
 
@@ -358,4 +369,4 @@ class _Engines:
         self.memory, self.cores, self.before, self.store = (
             time + shift for time in (self.memory, self.cores, self.before, self.store)
         )
-        self.visible = {buffer: time + shift for buffer, time in self.visible.items()}
+        self.visible = {store: time + shift for store, time in self.visible.items()}

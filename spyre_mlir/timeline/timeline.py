@@ -14,7 +14,8 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 
 from spyre_mlir.bundle.context import Context, ExecuteStep, Tree
-from spyre_mlir.bundle.model import Bundle, Design, Operand, Origin
+from spyre_mlir.bundle.model import Buffer, Bundle, Design, Operand, Origin
+from spyre_mlir.bundle.sequence import LX
 from spyre_mlir.cost.cost_model import compute_ns, least_ns, memory_ns, ring_ns, stream_ns
 from spyre_mlir.cost.ring_traffic import LinkLoads, link_ns
 from spyre_mlir.cost.units import picoseconds
@@ -23,6 +24,8 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import Kind
 from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.events import (
+    OVERLAPPED,
+    SEQUENTIAL,
     Job,
     OperandLoad,
     Repeat,
@@ -174,6 +177,8 @@ class Timeline:
         target: The device of the bundle.
         lower_ps: Picoseconds if everything overlaps.
         upper_ps: Picoseconds if nothing overlaps.
+        overlap: The setting of the events, "overlapped" or "sequential" (docs/concurrency.md).
+        sequential_ps: Picoseconds in the setting "sequential".
     """
 
     executions: tuple[Execution, ...]
@@ -182,6 +187,8 @@ class Timeline:
     target: Target
     lower_ps: int
     upper_ps: int
+    overlap: str
+    sequential_ps: int
 
     @property
     def total_ns(self) -> float:
@@ -197,6 +204,11 @@ class Timeline:
     def upper_ns(self) -> float:
         """The nanoseconds if nothing overlaps."""
         return self.upper_ps / 1000
+
+    @property
+    def sequential_ns(self) -> float:
+        """The nanoseconds if each operation waits for the previous one."""
+        return self.sequential_ps / 1000
 
     @functools.cached_property
     def read_bytes(self) -> int:
@@ -233,12 +245,13 @@ class Timeline:
         return f"{total:.1f} us ({low:.1f} .. {high:.1f}), bound by {self.bound_by}"
 
 
-def timeline(bundle: Bundle, lx_backend_fraction: float | None = None) -> Timeline:
+def timeline(bundle: Bundle, lx_backend_fraction: float | None = None, overlap: str = OVERLAPPED) -> Timeline:
     """Return the timeline of a bundle.
 
     Args:
         bundle: The bundle, written by any compiler.
         lx_backend_fraction: The part of LX, 0 to 1, that the backend keeps; by default the part of the bundle's target.
+        overlap: "overlapped" if loads may begin before the previous operation has ended, else "sequential".
 
     Raises:
         CompileError: The parts of the bundle are inconsistent.
@@ -246,14 +259,16 @@ def timeline(bundle: Bundle, lx_backend_fraction: float | None = None) -> Timeli
     # The compiler calls ``timeline_of`` for its own bundles, without the checks for foreign bundles.
     from spyre_mlir.bundle.validate import sound_context
 
-    return timeline_of(sound_context(bundle, lx_backend_fraction), work_of_designs(bundle))
+    return timeline_of(sound_context(bundle, lx_backend_fraction), work_of_designs(bundle), overlap)
 
 
-def timeline_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> Timeline:
+def timeline_of(
+    context: Context, work_by_file: Mapping[str, DesignWork], overlap: str = OVERLAPPED
+) -> Timeline:
     """Return the timeline of a bundle whose structure is sound, given its ``work_by_file``."""
     groups = core_groups(work_by_file.values())
     program = _jobs(context, work_by_file)
-    run = simulate(program)
+    run, sequential = simulate(program, overlap), simulate(program, SEQUENTIAL).total
     alone, moved = Counter[int](), Counter[int]()
     for job, runs in counted(program):
         # A loop has several jobs for one execute, because its first iteration is separate.
@@ -281,7 +296,8 @@ def timeline_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> Tim
                 moved_bytes=moved[step.position],
             )
         )
-    return Timeline(tuple(executions), groups, run, context.target, lower(program), upper(program))
+    bounds = lower(program), upper(program)
+    return Timeline(tuple(executions), groups, run, context.target, *bounds, overlap, sequential)
 
 
 # Jobs of a bundle for the machine of ``events.py``: the duration of each operation, and the data that it waits for.
@@ -322,9 +338,12 @@ def _jobs(context: Context, work_by_file: Mapping[str, DesignWork]) -> tuple[Job
     peeled = _peeled(context.tree, ())
     visits = list(flat(peeled))
     operations = [work_by_file[visit.step.execute.filename].work for visit in visits]
-    again = _reused(context, visits, operations)
+    again, stores = _reused(context, visits, operations), _stores(context)
     jobs = iter(
-        [_job(context, *each) for each in zip(visits, operations, again, [None, *visits], strict=False)]
+        [
+            _job(context, stores, *each)
+            for each in zip(visits, operations, again, [None, *visits], strict=False)
+        ]
     )
     return with_jobs(peeled)
 
@@ -348,8 +367,33 @@ def _peeled(tree: Tree, firsts: tuple[bool, ...]) -> _Visits:
     return visits
 
 
+def _stores(context: Context) -> dict[str, tuple[int, ...]]:
+    """Return for each buffer the positions of the executes that store to bytes of the buffer in device memory."""
+    stored = dict[str, list[int]]()
+    for step in context.steps:
+        stored.setdefault(context.uses(step)[-1], []).append(step.position)
+    by_base = dict[str, list[Buffer]]()
+    for name in stored:
+        by_base.setdefault(context.buffers[name].base, []).append(context.buffers[name])
+    return {
+        name: tuple(
+            position
+            for other in by_base.get(buffer.base, ())
+            if buffer.overlaps(other)
+            for position in stored[other.name]
+        )
+        for name, buffer in context.buffers.items()
+        if buffer.base != LX
+    }
+
+
 def _job(
-    context: Context, visit: _Visit, work: OperationWork, again: Collection[int], before: _Visit | None
+    context: Context,
+    stores: Mapping[str, tuple[int, ...]],
+    visit: _Visit,
+    work: OperationWork,
+    again: Collection[int],
+    before: _Visit | None,
 ) -> Job:
     """Return the job of a visit after the visit ``before``; the operands ``again`` need not move."""
     names, output = context.uses(visit.step), work.operands[-1]
@@ -370,12 +414,12 @@ def _job(
     return Job(
         visit.step.position,
         tuple(
-            OperandLoad(names[number], streams[number], begins, sizes[number])
+            OperandLoad(stores[names[number]], streams[number], begins, sizes[number])
             for number, begins in zip(loaded, early, strict=True)
         ),
         compute=picoseconds(compute_ns(work)),
         ring=picoseconds(ring_ns(work)),
-        target=None if output.in_lx else names[-1],
+        target=None if output.in_lx else visit.step.position,
         store=streams[-1],
         # Streams are rounded one by one, so together they may exceed the whole by a picosecond.
         turnaround=max(0, picoseconds(memory_ns(moving)) - sum(streams)),
@@ -400,13 +444,8 @@ def _begins_early(
     # The load of a copy writes the result directly, not a tile in the backend's part of LX.
     if output.in_lx and visit.step.design.opcode == _COPY:
         result = context.buffers[context.uses(visit.step)[-1]]
-        begin, end = result.offset, result.offset + result.bytes
-        accessed = [context.buffers[name] for name in context.uses(before.step)] if before else []
-        overlaps = any(
-            buffer.base == "lx" and buffer.offset < end and begin < buffer.offset + buffer.bytes
-            for buffer in accessed
-        )
-        return [not overlaps] * len(load_bytes)
+        accessed = context.uses(before.step) if before else ()
+        return [not any(result.overlaps(context.buffers[name]) for name in accessed)] * len(load_bytes)
     # Half of the backend's part; the operation in progress uses the rest.
     free, early = (target.lx_bytes - target.usable_lx_bytes) // 2, [False] * len(load_bytes)
     # Small ones first, so that as many loads as possible begin early.

@@ -13,6 +13,10 @@ its design, such as Tensor0, which spyre-validate prints. The folder is validate
 --no-validate is given. An invalid memory access is reported with the operation, the tensor, the core and the address.
 The output file is written only on success.
 
+--dma-execution-mode, --random-seed and --uninitialized-memory run the operations, and the cores of each operation, in
+another order that the data flow allows (docs/concurrency.md): the results are the same unless there is a race, which
+--detect-races reports. With --no-validate, a bundle with a race runs in such an order.
+
 A folder of KTIR (spyre-compile --target ktir) runs on ktir-cpu, if that is installed (docs/ktir.md); --stats then
 prints the time of the plan by the model of ktir-cpu and by ours.
 
@@ -38,18 +42,19 @@ from spyre_mlir.bundle.instances import at_arrays
 from spyre_mlir.bundle.model import Bundle
 from spyre_mlir.bundle.regular_files import Header, read_arrays_like
 from spyre_mlir.bundle.transfer import misfit, read_images
-from spyre_mlir.bundle.validate import Finding, sound_context, validate, validate_sequence
+from spyre_mlir.bundle.validate import Finding, races, sound_context, validate, validate_sequence
 from spyre_mlir.driver.checking import HostArray, random_arguments
 from spyre_mlir.driver.ktir_program import is_ktir
 from spyre_mlir.errors import CompileError, RangeWarning, counted
 from spyre_mlir.report import summary
 from spyre_mlir.report.modules import module_lines
 from spyre_mlir.report.program_facts import program_facts
-from spyre_mlir.simulator import Result, Statistics, described, require_first, run
+from spyre_mlir.simulator import Result, Schedule, Statistics, described, require_first, run
+from spyre_mlir.simulator.schedule import DMA_EXECUTION_MODES, EAGER, UNINITIALIZED_MEMORY
 from spyre_mlir.tables import aligned
 from spyre_mlir.target.formats import MODES
 from spyre_mlir.timeline import Timeline
-from spyre_mlir.timeline.events import PARTS
+from spyre_mlir.timeline.events import OVERLAPS, PARTS
 from spyre_mlir.timeline.roofline import of_program
 from spyre_mlir.timeline.trace import trace_text
 from spyre_mlir.tools import _common
@@ -62,6 +67,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run spyre-run; return 0 on success, 1 after a diagnostic on stderr."""
     options = _parser().parse_args(argv)
     fraction = _common.lx_fraction(options.lx_backend_fraction)
+    schedule = _schedule(options)
+    if (schedule or options.detect_races) and (is_program(options.folder) or is_ktir(options.folder)):
+        raise CompileError("--detect-races and schedules require one bundle.", options.folder)
     if is_program(options.folder):
         return _run_program(options)
     if is_ktir(options.folder):
@@ -69,12 +77,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     bundle = read_bundle(options.folder)
     if not options.no_validate:
         _require_valid(bundle, options.folder, fraction)
+    if options.detect_races and (found := races(bundle, fraction)):
+        raise CompileError(str(found[0]), options.folder)
     # If only a timeline is requested, the bundle does not run.
-    given = options.inputs or options.outputs or options.stats or options.random is not None
+    given = options.inputs or options.outputs or options.stats or options.random is not None or schedule
     runs = given or not options.timeline
-    result = _run(bundle, options, fraction) if runs else None
+    result = _run(bundle, options, fraction, schedule) if runs else None
     if options.timeline:
-        facts = program_facts(bundle, lx_backend_fraction=fraction)
+        facts = program_facts(bundle, lx_backend_fraction=fraction, overlap=options.overlap)
         lx_loads = [facts.map.occupancy(group[0]).load for group in facts.timeline.core_groups]
         files.write_text(options.timeline, trace_text(facts.timeline, lx_loads))
         if options.timeline != "-":
@@ -86,7 +96,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _run(bundle: Bundle, options: argparse.Namespace, fraction: float | None) -> Result:
+def _schedule(options: argparse.Namespace) -> Schedule | None:
+    """Return the schedule of the options; None if the operations run in program order."""
+    chosen = options.dma_execution_mode, options.random_seed, options.uninitialized_memory
+    if all(choice is None for choice in chosen):
+        return None
+    mode, seed, contents = chosen
+    return Schedule(mode or EAGER, seed or 0, contents or "nan", is_checked=not options.no_validate)
+
+
+def _run(
+    bundle: Bundle, options: argparse.Namespace, fraction: float | None, schedule: Schedule | None
+) -> Result:
     require_first(bundle.manifest)
     # An argument with a source is the array of another argument in a second layout, so it needs no array.
     arguments = [argument for argument in bundle.manifest.arguments if argument.source is None]
@@ -101,7 +122,7 @@ def _run(bundle: Bundle, options: argparse.Namespace, fraction: float | None) ->
     arrays = _with_random(
         options.random, arguments, {**read_arrays(options.folder), **inputs}, images.by_name
     )
-    result = run(bundle, arrays, options.numerics, fraction, images)
+    result = run(bundle, arrays, options.numerics, fraction, images, schedule)
     for sentence in described(result.losses):
         warnings.warn(sentence, RangeWarning, stacklevel=1)
     return result
@@ -208,6 +229,8 @@ def times(timeline: Timeline) -> str:
     shares = timeline.shares
     rows = [
         ("predicted time", f"{timeline.total_ns / 1000:,.1f} us"),
+        ("overlap", timeline.overlap),
+        ("sequential", f"{timeline.sequential_ns / 1000:,.1f} us"),
         ("all overlapped", f"{timeline.lower_ns / 1000:,.1f} us"),
         ("all serial", f"{timeline.upper_ns / 1000:,.1f} us"),
     ]
@@ -308,7 +331,17 @@ def _parser() -> _common.ArgumentParser:
     parser.add_argument(
         "--no-validate", action="store_true", help="run the bundle even if it breaks a rule of the format"
     )
+    text = "first check that accesses to the same bytes have an order, as spyre-validate --races does"
+    parser.add_argument("--detect-races", action="store_true", help=text)
+    text = "run copies as early or as late as the data flow allows, or all operations in a random order"
+    parser.add_argument("--dma-execution-mode", choices=DMA_EXECUTION_MODES, help=text)
+    text = "seed of the order of operations and cores (default: 0)"
+    parser.add_argument("--random-seed", type=int, metavar="N", help=text)
+    text = "contents of memory before the first write, with an order of these options (default: nan)"
+    parser.add_argument("--uninitialized-memory", choices=UNINITIALIZED_MEMORY, help=text)
     _common.add_output(parser, "--timeline", "FILE.json", "predict the time, and write a trace for Perfetto")
+    text = "whether loads begin before the previous operation has ended, for --timeline (default: overlapped)"
+    parser.add_argument("--overlap", choices=OVERLAPS, default=OVERLAPS[0], help=text)
     fraction = (
         "fraction of LX, 0 to below 1, that the backend keeps (default: DXP_LX_FRAC_AVAIL, or the device's)"
     )

@@ -4,6 +4,9 @@
 With --conformance, the designs are instead compared field by field with the output of torch-spyre: every difference is
 printed with its file and field, its severity for the back end, and the source of the rule.
 
+With --races, only the order of accesses to memory is checked: every two accesses to the same bytes, at least one of
+them a write, need an order (docs/concurrency.md). A race is printed with both operations, cores and source lines.
+
 A folder of another writer, without a manifest.json, may contain bundle.mlir and its designs, or only designs, which are
 executed in order. For a valid folder, the output has the names, types and shapes of the arrays for spyre-run, and the
 fields that are ignored because they have no effect.
@@ -13,16 +16,18 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from spyre_mlir.bundle import read_bundle
 from spyre_mlir.bundle.conformance import Weight, check_folder
 from spyre_mlir.bundle.folder import HOW_TO_WRITE, is_foreign, is_program
 from spyre_mlir.bundle.model import Bundle, executes_of
-from spyre_mlir.bundle.validate import validate, validate_sequence
+from spyre_mlir.bundle.validate import Finding, races, validate, validate_sequence
 from spyre_mlir.errors import CompileError, counted
 from spyre_mlir.tools._common import ArgumentParser, lx_fraction, tool
+
+Check = Callable[[Bundle, "float | None"], "list[Finding]"]
 
 
 @tool
@@ -32,11 +37,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.conformance:
         return 0 if _conforms(Path(arguments.folder)) else 1
     folder, fraction = Path(arguments.folder), lx_fraction(arguments.lx_backend_fraction)
+    check = races if arguments.races else validate
     if is_program(folder):
-        return 0 if _validate_program(folder, fraction) else 1
+        return 0 if _validate_program(folder, fraction, check) else 1
     ignored: list[str] = []
     bundle = read_bundle(folder, ignored)
-    is_valid = _validate(folder, bundle, fraction)
+    is_valid = _validate(folder, bundle, fraction, check)
     if ignored:
         print(f"ignored: {', '.join(ignored)}")
     if is_valid and is_foreign(folder):
@@ -56,6 +62,8 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--lx-backend-fraction", type=float, metavar="F", help=text)
     text = "compare the designs with the output of torch-spyre; exit status 1 if a difference may matter"
     parser.add_argument("--conformance", action="store_true", help=text)
+    text = "check only that accesses to the same bytes have an order; exit status 1 if there is a race"
+    parser.add_argument("--races", action="store_true", help=text)
     return parser
 
 
@@ -72,7 +80,7 @@ def _conforms(folder: Path) -> bool:
     return weights[Weight.REFUSED] + weights[Weight.MISREAD] == 0
 
 
-def _validate_program(folder: Path, lx_backend_fraction: float | None) -> bool:
+def _validate_program(folder: Path, lx_backend_fraction: float | None, check: Check) -> bool:
     """Validate each bundle of a program, and if all are valid, the LX content passed between them."""
     from spyre_mlir.driver.program_folder import read_program
     from spyre_mlir.driver.steps import HostStep, sequences
@@ -81,8 +89,11 @@ def _validate_program(folder: Path, lx_backend_fraction: float | None) -> bool:
     units = [unit for unit in sequences(built.steps) if not isinstance(unit, HostStep)]
     steps = [step for unit in units for step in unit]
     # A list, not a generator, so that the findings of all bundles are printed.
-    if not all([_validate(folder / step.name, step.bundle, lx_backend_fraction) for step in steps]):
+    if not all([_validate(folder / step.name, step.bundle, lx_backend_fraction, check) for step in steps]):
         return False
+    if check is races:
+        # Bundles run one after the other, so only accesses of one bundle can overlap.
+        return True
     findings = []
     for unit in units:
         names, bundles = [step.name for step in unit], [step.bundle for step in unit]
@@ -92,13 +103,14 @@ def _validate_program(folder: Path, lx_backend_fraction: float | None) -> bool:
     return not findings
 
 
-def _validate(folder: Path, bundle: Bundle, lx_backend_fraction: float | None) -> bool:
-    findings = validate(bundle, lx_backend_fraction)
+def _validate(folder: Path, bundle: Bundle, lx_backend_fraction: float | None, check: Check) -> bool:
+    findings = check(bundle, lx_backend_fraction)
     for finding in findings:
         print(finding)
     if not findings:
         executes = counted(len(executes_of(bundle.statements)), "execute")
-        print(f"{folder}: valid ({counted(len(bundle.designs), 'design')}, {executes})")
+        verdict = "no races" if check is races else "valid"
+        print(f"{folder}: {verdict} ({counted(len(bundle.designs), 'design')}, {executes})")
     return not findings
 
 

@@ -10,9 +10,9 @@ import pytest
 from bundle_edits import buffer, loop, manifest, program
 from looped import LOOPED, looped
 
-from spyre_mlir.bundle import rules_memory
+from spyre_mlir.bundle import memory_order
+from spyre_mlir.bundle.memory_order import WALKED_EXECUTES
 from spyre_mlir.bundle.model import Apply, Buffer, Bundle, Execute, IndexConstant, Loop, Statement
-from spyre_mlir.bundle.rules_memory import WALKED_EXECUTES
 from spyre_mlir.bundle.validate import validate
 
 TILE = 128 * 128  # bytes from one tile of 128 rows to the next
@@ -63,7 +63,7 @@ def test_compiled_loops_are_valid(name, monkeypatch):
     """Walked, and at once."""
     bundle = looped(name).program.bundle
     assert validate(bundle) == []
-    monkeypatch.setattr(rules_memory, "WALKED_EXECUTES", 0)
+    monkeypatch.setattr(memory_order, "WALKED_EXECUTES", 0)
     assert validate(bundle) == []
 
 

@@ -7,8 +7,8 @@ import bundles
 import pytest
 from bundle_edits import design, loop, manifest, program
 
+from spyre_mlir.bundle.memory_order import WALKED_EXECUTES
 from spyre_mlir.bundle.model import OUTPUT, Buffer, Execute, Extract, IndexConstant, Loop, Manifest, Parameter
-from spyre_mlir.bundle.rules_memory import WALKED_EXECUTES
 from spyre_mlir.bundle.validate import validate
 
 ADD, REDUCTION, LOOP = bundles.add_bundle(), bundles.reduction_bundle(), bundles.loop_bundle()

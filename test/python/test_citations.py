@@ -17,7 +17,13 @@ pytestmark = pytest.mark.documents
 CITATION = re.compile(r"(?<![\w/.-])[\w./-]*\w\.(?:md|txt|rst|pdf)\b")
 
 #: Folders of torch-spyre's repositories, of which docs/sources.md names files.
-ELSEWHERE = ("docs/source/", "0248-SdscBundleSpec/", "//github.com/torch-spyre/")
+ELSEWHERE = (
+    "docs/source/",
+    "0248-SdscBundleSpec/",
+    "2244-SdscSemantics/",
+    "ProgramExecution/",
+    "//github.com/torch-spyre/",
+)
 
 #: Pages of the site, of which docs/generate makes some when it is built.
 SITE = set(re.findall(r"[\w/-]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))

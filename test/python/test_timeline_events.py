@@ -13,7 +13,7 @@ import pytest
 from spyre_mlir.timeline.events import Job, OperandLoad, Repeat, Shares, lower, simulate, upper
 
 #: Waits 10 for x, streams it for 100, computes 30 and stores y for 50, visible 10 later.
-STREAMING = Job(0, (OperandLoad("x", 100),), compute=30, target="y", store=50, access=10)
+STREAMING = Job(0, (OperandLoad(("x",), 100),), compute=30, target="y", store=50, access=10)
 
 
 def times(*jobs: Job) -> list[tuple[int, int, int]]:
@@ -32,43 +32,43 @@ def test_one_job_takes_what_the_cost_model_says():
 
 def test_two_loads_wait_one_after_the_other():
     """After their waits the loads stream together: 20 of waits, hypot(40, 130) of compute and streams."""
-    job = Job(0, (OperandLoad("x", 100), OperandLoad("w", 30)), compute=40, access=10)
+    job = Job(0, (OperandLoad(("x",), 100), OperandLoad(("w",), 30)), compute=40, access=10)
     assert times(job) == [(0, 20, 156)]
 
 
 def test_what_depends_waits_until_it_is_visible():
     """The first body ends at 162, y is visible at 172; it is read for 20 more."""
-    second = Job(1, (OperandLoad("y", 20),), compute=5, access=10)
+    second = Job(1, (OperandLoad(("y",), 20),), compute=5, access=10)
     assert times(STREAMING, second) == [(0, 10, 162), (172, 182, 202)]
 
 
 def test_the_next_load_hides_behind_computation():
     """The memory is free at 110, so w waits until 120 and has streamed at 180, while the first computes to 326."""
-    first = Job(0, (OperandLoad("x", 100),), compute=300, access=10)
-    second = Job(1, (OperandLoad("w", 60),), compute=40, access=10)
+    first = Job(0, (OperandLoad(("x",), 100),), compute=300, access=10)
+    second = Job(1, (OperandLoad(("w",), 60),), compute=40, access=10)
     assert times(first, second) == [(0, 10, 326), (110, 326, 366)]
     assert simulate([first, second]).events[1].loaded_early == 60
 
 
 def test_a_load_without_room_waits_for_the_job_before():
-    first = Job(0, (OperandLoad("x", 100),), compute=300, access=10)
-    second = Job(1, (OperandLoad("w", 60, early=False),), compute=40, access=10)
+    first = Job(0, (OperandLoad(("x",), 100),), compute=300, access=10)
+    second = Job(1, (OperandLoad(("w",), 60, early=False),), compute=40, access=10)
     assert times(first, second) == [(0, 10, 326), (326, 336, 408)]
 
 
 def test_nothing_begins_two_jobs_ahead():
     """The third job's load finds no room while the first one computes."""
     jobs = [
-        Job(0, (OperandLoad("x", 10),), compute=300),
+        Job(0, (OperandLoad(("x",), 10),), compute=300),
         Job(1, (), compute=20),
-        Job(2, (OperandLoad("w", 60),), compute=5),
+        Job(2, (OperandLoad(("w",), 60),), compute=5),
     ]
     assert times(*jobs)[2] == (300, 320, 360)
 
 
 def test_a_load_that_is_ready_goes_before_one_that_is_not():
     """Of y and w, w arrives while y is still computed: the body begins a wait after y."""
-    second = Job(1, (OperandLoad("y", 20), OperandLoad("w", 60)), compute=5, access=10)
+    second = Job(1, (OperandLoad(("y",), 20), OperandLoad(("w",), 60)), compute=5, access=10)
     (_, event) = simulate([STREAMING, second]).events
     assert (event.load_begin, event.body_begin) == (160, 182)
     assert simulate([replace(STREAMING, compute=500), second]).events[1].loaded_early == 60
@@ -105,7 +105,7 @@ def random_job(rng: random.Random) -> Job:
         return rng.choice((0, rng.randint(0, most)))
 
     loads = tuple(
-        OperandLoad(rng.randint(0, 3), some(50), rng.random() < 0.6) for _ in range(rng.randint(0, 3))
+        OperandLoad((rng.randint(0, 3),), some(50), rng.random() < 0.6) for _ in range(rng.randint(0, 3))
     )
     target = rng.choice((None, 0, 1, 2, 3))
     stores = {} if target is None else {"target": target, "store": some(40), "turnaround": some(5)}

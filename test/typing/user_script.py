@@ -23,7 +23,7 @@ from spyre_mlir.algorithms import Algorithm, register
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops, functions, is_compute
 from spyre_mlir.analysis.plan_pins import Pins, pins_of, set_pins
 from spyre_mlir.bundle import read_arrays, read_bundle, write_bundle
-from spyre_mlir.bundle.validate import Finding, validate
+from spyre_mlir.bundle.validate import Finding, races, validate
 from spyre_mlir.cost.cost_model import OperationCost, operation_cost
 from spyre_mlir.cost.replaced_model import CostModel
 from spyre_mlir.cost.ring_traffic import (
@@ -89,6 +89,7 @@ from spyre_mlir.scratchpad.spill_and_reload import SpillAndReloadSolver
 from spyre_mlir.simulator import (
     ExecuteStatistics,
     Result,
+    Schedule,
     SimulationError,
     Statistics,
     run,
@@ -436,11 +437,15 @@ def bundles(folder: Path) -> None:
     result = run(bundle, arrays, numerics="ieee", lx_backend_fraction=0.2)
     assert_type(result, Result)
     counted(result)
+    schedule = Schedule("random", random_seed=7, uninitialized_memory="zero", is_checked=False)
+    print(
+        run(bundle, arrays, schedule=schedule).outputs, timeline(bundle, overlap="sequential").sequential_ns
+    )
     print(run_sequence([], numerics="dl16", lx_backend_fraction=None))
     write_bundle(bundle, folder / "copy", arrays, remarks=[], laid_out_for="ieee")
     times(timeline(bundle))
     assert_type(validate(bundle, lx_backend_fraction=0.2), list[Finding])
-    print([(finding.rule, finding.message, finding.where) for finding in validate(bundle)])
+    print([(finding.rule, finding.message, finding.where) for finding in (*validate(bundle), *races(bundle))])
 
 
 def counted(result: Result) -> None:
