@@ -54,8 +54,9 @@ def adapters(path: str = "", models: str = "", prompt: int = 512, pages: str = "
 
     ``path`` is a checkout of hf-adapters; ``models`` are names of models; ``prompt`` is the number of tokens; ``pages``
     is a folder for the reports. Nothing runs: numbers are zeros, programs are compiled, and their predicted times are
-    added. The adapter's model has two layers, and each further layer takes the time of the second one. The stock model
-    has all layers, on the meta device, with a static cache of the same size. The time of the host is not included.
+    added. The adapter's model has two layers, and each further layer takes the time of the second one. The stock model,
+    on the meta device with a static cache of the same size, is compiled with two and with three layers, and each
+    further layer adds the difference. The time of the host is not included.
     """
     if not Path(path, "hf_adapters").is_dir():
         raise CompileError(
@@ -142,28 +143,40 @@ class _Tokenizer:
         return ""
 
 
-def stock_tokens(sizes: Mapping[str, Any], prompt: int, page: str = "") -> list[dict[str, float]]:
-    """Return the figures of the first and of the next token of the stock model, compiled as whole programs."""
+def stock_tokens(
+    sizes: Mapping[str, Any], prompt: int, page: str = "", layers: int = LAYERS
+) -> list[dict[str, float]]:
+    """Return the figures of the first and of the next token of the stock model, compiled as whole programs.
+
+    Each layer after the last compiled one takes as long as the last compiled one adds.
+    """
+    import spyre_mlir
+
+    total, figures = sizes["num_hidden_layers"], []
+    for which, ids in ("first", prompt), ("next", 1):
+        programs = [
+            spyre_mlir.compile(*_stock(configuration(sizes, count), prompt, ids))
+            for count in sorted({layers, min(layers + 1, total)})
+        ]
+        before, last = (programs[at].metrics()["predicted_us"] / 1e3 for at in (0, -1))
+        figures.append({
+            "ms": last + max(total - layers - 1, 0) * (last - before), "programs": float(len(programs[-1].bundles)),
+        })  # fmt: skip
+        if page:
+            programs[-1].report(f"{page}_stock_{which}.html")
+    return figures
+
+
+def _stock(config: Any, prompt: int, ids: int) -> tuple[Any, dict[str, Any]]:
+    """Return a language model without numbers, and token ids with a static cache of the length of the adapter's cache."""
     import torch
     import transformers
 
-    import spyre_mlir
-
-    config = configuration(sizes, sizes["num_hidden_layers"])
-    model, figures = _on_meta(config), []
-    for which, ids in ("first", prompt), ("next", 1):
-        cache = transformers.StaticCache(config=config, max_cache_len=-(-prompt // 64) * 64 + 64)
-        layers, heads = config.num_hidden_layers, config.num_key_value_heads
-        head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        cache.early_initialization(1, [heads] * layers, [head] * layers, torch.float16, torch.device("cpu"))
-        inputs = {"input_ids": torch.ones(1, ids, dtype=torch.long), "past_key_values": cache}
-        program = spyre_mlir.compile(model, inputs)
-        figures.append(
-            {"ms": program.metrics()["predicted_us"] / 1e3, "programs": float(len(program.bundles))}
-        )
-        if page:
-            program.report(f"{page}_stock_{which}.html")
-    return figures
+    cache = transformers.StaticCache(config=config, max_cache_len=-(-prompt // 64) * 64 + 64)
+    layers, heads = config.num_hidden_layers, config.num_key_value_heads
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    cache.early_initialization(1, [heads] * layers, [head] * layers, torch.float16, torch.device("cpu"))
+    return _on_meta(config), {"input_ids": torch.ones(1, ids, dtype=torch.long), "past_key_values": cache}
 
 
 def configuration(sizes: Mapping[str, Any], layers: int) -> Any:
@@ -214,7 +227,8 @@ def without_numbers() -> Iterator[None]:
             raise known
         if known.program is None:
             return run(applied, programs, compile, *([results_of] if results_of else []))
-        made = [place for place in known.results.places if place is None or place.is_new]
+        # A place of None, for a number, would be an error: numbers need a run.
+        made: list[Any] = [place for place in known.results.places if place is None or place.is_new]
         signature = known.program.signature
         computed = [
             torch.zeros(place.strided.shape, dtype=signature.results[leaf.base].dtype)

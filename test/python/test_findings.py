@@ -6,7 +6,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -173,7 +173,7 @@ def test_the_program_of_a_graph_does_not_keep_the_inputs_of_its_call(device: str
     layer, x = nn.Linear(1024, 1024).half().to(device), torch.randn(1, 1024).half().to(device)
     with torch.no_grad():
         torch.compile(layer, backend="spyre")(x)
-    memory = weakref.ref(x.device_tensor.storage if device == "spyre" else x)
+    memory = weakref.ref(cast(Any, x).device_tensor.storage if device == "spyre" else x)
     del x
     gc.collect()
     assert memory() is None
