@@ -168,7 +168,7 @@ def stock_tokens(
 
 
 def _stock(config: Any, prompt: int, ids: int) -> tuple[Any, dict[str, Any]]:
-    """Return a language model without numbers, and token ids with a static cache of the length of the adapter's cache."""
+    """Return a language model without numbers, and token ids with a cache of the length of the adapter's."""
     import torch
     import transformers
 
