@@ -81,20 +81,15 @@ def with_numbers(path: str, layers: int) -> Any:
     return adapters.adapter_tokens(path, SMALL, 64, layers=layers)
 
 
-def test_times_by_shapes_are_the_times_of_the_programs_that_run(
-    checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_times_by_shapes_are_the_times_of_the_programs_that_run(checkout: Path, tmp_path: Path) -> None:
     """Two layers by shapes stand for the four layers that run."""
-    monkeypatch.setattr(adapters, "MODELS", {"small": SMALL})
-    metrics = adapters.adapters(str(checkout), prompt=64, pages=str(tmp_path))
-    first, following = apart(with_numbers, str(checkout), 4)
-    assert metrics["small.first_ms"] == pytest.approx(first["ms"])
-    assert metrics["small.next_ms"] == pytest.approx(following["ms"])
-    # The embedding, four layers and the head.
-    assert metrics["small.programs"] == following["programs"] == 6
-    assert 0 < metrics["small.stock_next_ms"] < metrics["small.stock_first_ms"]
+    shapes = apart(adapters.adapter_tokens, str(checkout), SMALL, 64, f"{tmp_path}/small")
+    for got, expected in zip(shapes, apart(with_numbers, str(checkout), 4), strict=True):
+        assert got["ms"] == pytest.approx(expected["ms"]) and got["ms"] > 0
+        # The embedding, four layers and the head.
+        assert got["programs"] == expected["programs"] == 6
     assert {page.name for page in tmp_path.iterdir()} == {
-        f"small_{kind}_{token}.html" for kind in ("adapter", "stock") for token in ("first", "next")
+        f"small_adapter_{token}.html" for token in ("first", "next")
     }
 
 
