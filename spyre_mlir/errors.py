@@ -173,12 +173,12 @@ class RangeWarning(_BriefWarning):
     """Values of a run exceeded the range of the device's 16-bit format; the text names tensors and replacements."""
 
 
-class HostWorkWarning(_BriefWarning):
-    """The host runs over 1 % of the floating-point operations of a program; ``compile`` warns once per program."""
-
-
 class FallbackWarning(_BriefWarning):
     """An operation on device tensors runs on the host; issued once per operation, with the reason."""
+
+
+class HostWorkWarning(FallbackWarning):
+    """The host runs over 1 % of the floating-point operations of a program; ``compile`` warns once per program."""
 
 
 class RecompileWarning(_BriefWarning):

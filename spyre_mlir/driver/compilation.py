@@ -237,7 +237,7 @@ def mlir_program(
     """Front end of modules: compile a module, or read its program from the cache."""
     if dynamic is not None:
         raise CompileError("Only a PyTorch model has dynamic dims; the dims of a module in MLIR are static.")
-    checked = CompileOptions.of(Trials(source, inputs, options, compile_mlir), **options)
+    checked = CompileOptions.of(Trials(source, lambda: inputs, options, compile_mlir), **options)
     if checked.state:
         raise CompileError("The option 'state' is for PyTorch models; a module in MLIR has none.")
     if checked.autocast is not None:

@@ -349,6 +349,11 @@ class Program:
         # Constants may have been computed from the stand-ins for missing values.
         self.arrays.clear()
 
+    def release_inputs(self) -> None:
+        """Drop the references to the example inputs; findings then use others of the same form."""
+        if self._search is not None:
+            self._search = self._search.released()
+
     def drop_ir(self) -> None:
         """Drop the IR and everything derived from it: the plan, the bound and the findings; keep the linalg text."""
         known = self._provenance

@@ -26,11 +26,12 @@ _LOGGER = logging.getLogger("spyre_mlir.findings")
 class Trials:
     """The call of ``compile`` that produced a program, with the ``options`` that the caller passed.
 
-    The source is a module, which has no edits; the frontend extends the class for models.
+    The source is a module, which has no edits; the frontend extends the class for models. ``inputs()`` returns the
+    example inputs.
     """
 
     source: Any
-    inputs: Any
+    inputs: Callable[[], Any]
     options: Mapping[str, Any]
     compile: Callable[..., Any]
 
@@ -41,6 +42,10 @@ class Trials:
         """The indices of device tensors among the tensors of a call."""
         return frozenset()
 
+    def released(self) -> Trials:
+        """Return the same trials without references to the tensors of the caller."""
+        return self
+
     def unchanged(self) -> Any:
         """Compile the program again without a change."""
         return self.program(Remedy("", "", "", "no change", 0.0))
@@ -50,7 +55,7 @@ class Trials:
         options = {**self.options, **remedy.options, "cache": False}
         options = {name: value for name, value in options.items() if value is not None}
         try:
-            source, inputs = (self.source, self.inputs) if remedy.edit is None else self.edited(remedy.edit)
+            source, inputs = (self.source, self.inputs()) if remedy.edit is None else self.edited(remedy.edit)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return self.compile(source, inputs, **options)
@@ -69,6 +74,10 @@ class FindingSearch:
     """The search for the findings of programs by ``trials``."""
 
     trials: Trials
+
+    def released(self) -> FindingSearch:
+        """Return the search without references to the tensors of the caller."""
+        return FindingSearch(self.trials.released())
 
     def changes(self, program: Program) -> list[str]:
         """Return the texts of the changes worth a trial, by the program's figures, the most promising first."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
@@ -14,7 +15,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
+from spyre_mlir.compile_lock import assigned
 from spyre_mlir.errors import CompileError
+
+#: True during the compilation of a model whose numbers are stand-ins.
+numbers_are_missing: contextvars.ContextVar[bool] = contextvars.ContextVar("numbers_are_missing", default=False)
 
 #: The largest tensor, in elements, whose stand-in has distinct numbers.
 _MOST_NUMBERS = 1 << 20
@@ -60,7 +65,9 @@ def stand_ins(
                             nn.Parameter(numbers, requires_grad=False) if is_parameter else numbers
                         )
                     cast(dict[str, Any], tensors)[name] = known[tensor]
-        yield pytree.tree_map(on_the_host, inputs), tuple(missing)
+        example = pytree.tree_map(on_the_host, inputs)
+        with assigned(numbers_are_missing, bool(missing)):
+            yield example, tuple(missing)
     finally:
         for tensors, name, tensor in replaced:
             tensors[name] = tensor

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
@@ -41,12 +42,13 @@ from spyre_mlir.frontend.dynamic_inputs import (
     marks_of_inputs,
     marks_of_shapes,
 )
+from spyre_mlir.frontend.hints import name_tensor_dims, names_of
 from spyre_mlir.frontend.importer import capture_torch, import_torch
 from spyre_mlir.frontend.meta_tensors import stand_ins
 from spyre_mlir.frontend.module_pairs import check_padding_safety
 from spyre_mlir.frontend.piecewise import PiecewiseProgram
 from spyre_mlir.target.target import compiling_for, default_target
-from spyre_mlir.tensors.device_tensor import DeviceTensor, to_device
+from spyre_mlir.tensors.device_tensor import DeviceTensor, Storage, to_device
 
 # Edits of a PyTorch model and its example inputs, to evaluate changes that a user could make.
 
@@ -68,22 +70,53 @@ class ModelTrials(Trials):
 
     @property
     def inputs_on_device(self) -> frozenset[int]:
-        return places_on_device(self.inputs)
+        return places_on_device(self.inputs())
 
     def edited(self, edit: ModelEdit) -> tuple[Any, Any]:
+        inputs = self.inputs()
         match edit:
             case Resize(size, to):
-                return resized(self.source, self.inputs, size, to)
+                return resized(self.source, inputs, size, to)
             case MovedStick(key, stick_dim):
-                return with_stick_dim(self.source, self.inputs, key, stick_dim)
+                return with_stick_dim(self.source, inputs, key, stick_dim)
             case Untranspose(lines):
-                return untransposed(self.source, self.inputs, lines)
+                return untransposed(self.source, inputs, lines)
             case Batch(size, times):
-                return batched(self.source, self.inputs, size, times)
+                return batched(self.source, inputs, size, times)
             case Freeze(keys):
-                return frozen(self.source, self.inputs, keys)
+                return frozen(self.source, inputs, keys)
             case Halve():
-                return halved(self.source, self.inputs)
+                return halved(self.source, inputs)
+
+    def released(self) -> ModelTrials:
+        leaves, structure = pytree.tree_flatten(self.inputs())
+        makers = [_maker(leaf) for leaf in leaves]
+        return replace(self, inputs=lambda: structure.unflatten([make() for make in makers]))
+
+
+def _maker(leaf: Any) -> Callable[[], Any]:
+    """Return a function that makes an input of the same form, with other numbers; it does not refer to the input."""
+    names = names_of(leaf)
+    if isinstance(leaf, DeviceTensor):
+        storage, strided, steps = leaf.storage, leaf.strided, leaf.steps
+        form, dtype, size, plain = storage.form, storage.dtype, storage.data.size, storage.plain_shape
+
+        def make() -> Any:
+            return DeviceTensor.viewing(Storage(form, dtype, np.zeros(size, np.uint8), plain), strided, steps)
+    elif isinstance(leaf, torch.Tensor):
+        shape, strides, kind = leaf.shape, leaf.stride(), leaf.dtype
+        is_parameter = isinstance(leaf, torch.nn.Parameter)
+
+        def make() -> Any:
+            elements = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+            # Equal numbers, as a scale or a table, could need fewer operations.
+            last = 0.5 if kind.is_floating_point else 0
+            memory = torch.linspace(2 * last, last, max(elements, 0)).to(kind)
+            tensor = memory.as_strided(shape, strides)
+            return torch.nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
+    else:
+        return lambda: leaf
+    return lambda: name_tensor_dims(make(), names) if names else make()
 
 
 class UneditableError(Exception):
@@ -259,7 +292,7 @@ def model_program(
         inputs = example_inputs_of(model)
     marks = _dynamic_marks(model, inputs, dynamic)
     if dynamic is None and marks is None:
-        trials = ModelTrials(model, inputs, options, compile_model)
+        trials = ModelTrials(model, lambda: inputs, options, compile_model)
         return _program(model, inputs, CompileOptions.of(trials, **options))
     if words.target != "bundle":
         raise CompileError("A program with dynamic dims has no form in KTIR; compile it for one size.")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -216,13 +217,16 @@ class Application:
         The leaves with the indices ``numbers`` are inputs too: tensors without dims that follow the storages.
         """
 
+        # A program keeps its function, which must not keep the storages.
+        call, count = replace(self, storages=()), len(self.storages)
+
         def function(*bases: Tensor) -> Any:
             """Apply the operation to these storages, and return its results."""
-            leaves = self.replay(bases)
-            for index, number in zip(numbers, bases[len(self.storages) :], strict=True):
+            leaves = call.replay(bases)
+            for index, number in zip(numbers, bases[count:], strict=True):
                 leaves[index] = number.item()
-            arguments, named = pytree.tree_unflatten(leaves, self.tree)
-            leaves = pytree.tree_leaves(self.operation(*arguments, **named))
+            arguments, named = pytree.tree_unflatten(leaves, call.tree)
+            leaves = pytree.tree_leaves(call.operation(*arguments, **named))
             places = [None] * len(leaves) if results is None else results.places
             return [leaf for leaf, place in zip(leaves, places, strict=True) if not _is_argument(place)]
 

@@ -97,6 +97,8 @@ class TorchBackend:
         return f"<spyre_mlir.torch_backend, with {len(self.programs)} programs>"
 
     def _keep(self, options: str, label: GraphLabel, program: AnyProgram) -> None:
+        if isinstance(program, Program):
+            program.release_inputs()
         with self._lock:
             self.programs.append(program)
             del self.programs[:-MOST_PROGRAMS]

@@ -132,7 +132,7 @@ def _search(source: _Source, options: argparse.Namespace) -> FindingSearch:
     if options.no_fallback:
         given["fallback"] = False
     text = str(source.original.operation.get_asm(enable_debug_info=True))
-    return FindingSearch(Trials(text, (), given, compile_mlir))
+    return FindingSearch(Trials(text, tuple, given, compile_mlir))
 
 
 class _Source:

@@ -34,6 +34,7 @@ def test_every_benchmark_is_listed_with_a_sentence(capsys):
     assert command.main([]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == [
+        "adapters",
         "anchors",
         "attention",
         "chain",

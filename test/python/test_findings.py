@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -162,3 +164,19 @@ def test_edits_find_their_inputs(is_mapping: bool) -> None:
     tensor = moved["y"] if is_mapping else moved[2]
     assert tensor.layout.stick_dims == (0,) and (tensor.numpy() == y.numpy()).all()
     assert len(model_compilation.places_on_device(device)) == 1
+
+
+@pytest.mark.parametrize(("device", "change"), [("cpu", "batch of 8 samples"), ("spyre", "stick_dims=[0]")])
+def test_the_program_of_a_graph_does_not_keep_the_inputs_of_its_call(device: str, change: str) -> None:
+    """Trials use other inputs of the same form."""
+    torch._dynamo.reset()
+    layer, x = nn.Linear(1024, 1024).half().to(device), torch.randn(1, 1024).half().to(device)
+    with torch.no_grad():
+        torch.compile(layer, backend="spyre")(x)
+    memory = weakref.ref(cast(Any, x).device_tensor.storage if device == "spyre" else x)
+    del x
+    gc.collect()
+    assert memory() is None
+    program = spyre_mlir.torch_backend.programs[-1]
+    assert isinstance(program, spyre_mlir.Program)
+    assert change in program.findings[0].change

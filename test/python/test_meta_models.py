@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import spyre_mlir
+from spyre_mlir.frontend import decomposed
 
 
 class Rotated(nn.Module):
@@ -94,3 +95,14 @@ def test_an_exported_program() -> None:
         exported = torch.export.export(nn.Linear(64, 64), (torch.zeros(32, 64),))
     with pytest.raises(spyre_mlir.CompileError, match="'weight' is on the meta device, without numbers"):
         spyre_mlir.compile(exported)
+
+
+def test_the_check_of_writes_through_views_needs_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check runs the model in PyTorch, which a model without numbers may be too large for."""
+    runs, run = [], decomposed._results_of
+    monkeypatch.setattr(decomposed, "_unproven_view", lambda program: next(iter(program.graph.nodes)))
+    monkeypatch.setattr(decomposed, "_results_of", lambda *call: runs.append(call) or run(*call))
+    _compiled(nn.Linear(64, 128, device="meta").half(), torch.zeros(32, 64).half())
+    assert not runs
+    _compiled(nn.Linear(64, 128).half(), torch.zeros(32, 64).half())
+    assert len(runs) == 2
