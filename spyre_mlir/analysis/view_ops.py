@@ -10,18 +10,8 @@ from spyre_mlir.analysis.loops import index_of, initial_of, offsets_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import Structured, defining_op, shape_of
-from spyre_mlir.layout import BufferView
+from spyre_mlir.layout import BufferView, view_transforms
 from spyre_mlir.layout.space import SlidingWindow, Windows
-from spyre_mlir.layout.view_transforms import (
-    Collapse,
-    Expand,
-    Offsets,
-    Slice,
-    Slide,
-    Transpose,
-    ViewTransform,
-    applied,
-)
 from spyre_mlir.mlir import ir
 
 VIEWS = (
@@ -38,19 +28,23 @@ _DYNAMIC = -(1 << 63)
 
 def view_of(op: ir.Operation, source: BufferView) -> BufferView:
     """Return the view of a view op's result, given the view of its source; ``ViewError`` if it cannot be a view."""
-    return applied(step_of(op), source)
+    return view_transforms.applied(step_of(op), source)
 
 
-def step_of(op: ir.Operation) -> ViewTransform:
+def step_of(op: ir.Operation) -> view_transforms.ViewTransform:
     """Return the view transform of a view op."""
     if op.name == "linalg.transpose":
-        return Transpose(tuple(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
+        return view_transforms.Transpose(tuple(ir.DenseI64ArrayAttr(op.attributes["permutation"])))
     if op.name == "tensor.extract_slice":
         return _slice(op, op.operands[0], op.results[0])
     if op.name == "sdsc.windows":
         return _slide(op)
     groups = _groups(op)
-    return Expand(groups, shape_of(op.results[0])) if op.name == "tensor.expand_shape" else Collapse(groups)
+    return (
+        view_transforms.Expand(groups, shape_of(op.results[0]))
+        if op.name == "tensor.expand_shape"
+        else view_transforms.Collapse(groups)
+    )
 
 
 def _groups(op: ir.Operation) -> tuple[tuple[int, ...], ...]:
@@ -59,11 +53,11 @@ def _groups(op: ir.Operation) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(ir.IntegerAttr(entry).value for entry in group) for group in groups)
 
 
-def _slide(op: ir.Operation) -> Slide:
+def _slide(op: ir.Operation) -> view_transforms.Slide:
     dims, *steps = (tuple(ir.DenseI64ArrayAttr(op.attributes[name])) for name in sdsc.WINDOW_NUMBERS)
     shape = shape_of(op.results[0])
     places = [dim + number for number, dim in enumerate(dims)]
-    return Slide(dims, tuple((shape[place], shape[place + 1]) for place in places), *steps)
+    return view_transforms.Slide(dims, tuple((shape[place], shape[place + 1]) for place in places), *steps)
 
 
 def windows_of(generic: Structured) -> Windows:
@@ -82,12 +76,12 @@ def windows_of(generic: Structured) -> Windows:
     return tuple(windows)
 
 
-def place_of(op: ir.Operation) -> Slice:
+def place_of(op: ir.Operation) -> view_transforms.Slice:
     """Return the slice of the destination that a ``tensor.insert_slice`` fills."""
     return _slice(op, op.operands[1], op.operands[0])
 
 
-def moves_of(op: ir.Operation, slice_: Slice, whole: BufferView) -> dict[ir.Value, int]:
+def moves_of(op: ir.Operation, slice_: view_transforms.Slice, whole: BufferView) -> dict[ir.Value, int]:
     """Return the elements by which the slice of a slice op moves per iteration, keyed by loop variable.
 
     ``whole`` is the view of the sliced tensor. Raise ``CompileError`` if the slice does not move in equal steps.
@@ -106,7 +100,7 @@ def moves_of(op: ir.Operation, slice_: Slice, whole: BufferView) -> dict[ir.Valu
     return {variable: elements for variable, elements in moves.items() if elements}
 
 
-def _slice(op: ir.Operation, whole: ir.Value, part: ir.Value) -> Slice:
+def _slice(op: ir.Operation, whole: ir.Value, part: ir.Value) -> view_transforms.Slice:
     """Return the slice of ``whole`` in which ``part`` lies according to a slice op; offsets may depend on loops."""
     offsets, sizes, steps = (
         tuple(ir.DenseI64ArrayAttr(op.attributes["static_" + key])) for key in ("offsets", "sizes", "strides")
@@ -123,17 +117,17 @@ def _slice(op: ir.Operation, whole: ir.Value, part: ir.Value) -> Slice:
                 op, f"the slice of dim {dim} of this '{op.name}' is not inside of its {extent} elements"
             )
     if _DYNAMIC not in offsets:
-        return Slice(offsets, sizes, steps, dropped)
+        return view_transforms.Slice(offsets, sizes, steps, dropped)
     dims = [dim for dim, offset in enumerate(offsets) if offset == _DYNAMIC]
     first = len(op.operands) - len(dims)
     moves = {}
     for number, dim in enumerate(dims, first):
         reach = (sizes[dim] - 1) * steps[dim] + 1
         # An offset that does not follow from loops may have any value that keeps the slice inside its source.
-        anywhere = Offsets(0, 1, shape_of(whole)[dim] - reach + 1)
+        anywhere = view_transforms.Offsets(0, 1, shape_of(whole)[dim] - reach + 1)
         moves[dim] = offsets_of(op.operands[number]) or anywhere
     begins = tuple(moves[dim].first if dim in moves else offset for dim, offset in enumerate(offsets))
-    return Slice(begins, sizes, steps, dropped, tuple(moves.items()))
+    return view_transforms.Slice(begins, sizes, steps, dropped, tuple(moves.items()))
 
 
 def insert_region(op: ir.Operation) -> tuple[list[int], list[int]]:

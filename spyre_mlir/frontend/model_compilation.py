@@ -18,16 +18,9 @@ from torch.utils import _pytree as pytree
 from spyre_mlir.compile_lock import one_at_a_time
 from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context as new_context
+from spyre_mlir.driver import compilation
 from spyre_mlir.driver.argument_layouts import lay_out
 from spyre_mlir.driver.build import Built
-from spyre_mlir.driver.compilation import (
-    CompileOptions,
-    Inputs,
-    ProgramOptions,
-    compile_with,
-    compiled,
-    warn_of_passes,
-)
 from spyre_mlir.driver.program import Program, Provenance
 from spyre_mlir.driver.program_findings import Trials
 from spyre_mlir.errors import CompileError, UncapturedError
@@ -242,16 +235,16 @@ def _mapped(function: Callable[[torch.Tensor], torch.Tensor], inputs: Any) -> An
     return pytree.tree_map_only(torch.Tensor, function, inputs)
 
 
-def compile_model(model: Any, inputs: Inputs = (), **options: Any) -> Any:
+def compile_model(model: Any, inputs: compilation.Inputs = (), **options: Any) -> Any:
     """Compile a model, with the options and the results of ``spyre_mlir.compile``."""
-    return compile_with(model_program, model, inputs, **options)
+    return compilation.compile_with(model_program, model, inputs, **options)
 
 
 def model_program(
     model: Any,
-    inputs: Inputs,
+    inputs: compilation.Inputs,
     dynamic: Any,
-    words: ProgramOptions,
+    words: compilation.ProgramOptions,
     options: dict[str, Any],
 ) -> Program | DynamicProgram[Program] | PiecewiseProgram:
     """Front end of models: compile a model, or read its program from the cache."""
@@ -260,11 +253,11 @@ def model_program(
     marks = _dynamic_marks(model, inputs, dynamic)
     if dynamic is None and marks is None:
         trials = ModelTrials(model, inputs, options, compile_model)
-        return _program(model, inputs, CompileOptions.of(trials, **options))
+        return _program(model, inputs, compilation.CompileOptions.of(trials, **options))
     if words.target != "bundle":
         raise CompileError("A program with dynamic dims has no form in KTIR; compile it for one size.")
     marked, dims, occurrences = marks or (model, dict(dynamic or {}), ())
-    checked = replace(CompileOptions.of(**options), fallback=False)
+    checked = replace(compilation.CompileOptions.of(**options), fallback=False)
     symbolic = partial(_symbolic_program, checked) if words.one_bundle else None
     autocast = options.get("autocast")
     return DynamicProgram(
@@ -272,14 +265,14 @@ def model_program(
         inputs,
         dims,
         partial(compile_model, **options),
-        partial(_symbolic_program, CompileOptions.of(**options)),
+        partial(_symbolic_program, compilation.CompileOptions.of(**options)),
         symbolic,
         autocast,
         occurrences,
     )
 
 
-def _dynamic_marks(model: Any, inputs: Inputs, dynamic: Any) -> DynamicMarks | None:
+def _dynamic_marks(model: Any, inputs: compilation.Inputs, dynamic: Any) -> DynamicMarks | None:
     """Return the dynamic dims that PyTorch objects declare, in the option or else in the model and its inputs."""
 
     def names_dims(entry: Any) -> bool:
@@ -302,7 +295,9 @@ def _dynamic_marks(model: Any, inputs: Inputs, dynamic: Any) -> DynamicMarks | N
     return None if is_by_name else marks_of_shapes(model, inputs, dynamic)
 
 
-def _program(model: Any, inputs: Inputs, options: CompileOptions) -> Program | PiecewiseProgram:
+def _program(
+    model: Any, inputs: compilation.Inputs, options: compilation.CompileOptions
+) -> Program | PiecewiseProgram:
     """Compile a model for the shapes of its inputs."""
     try:
         return _compiled_model(model, inputs, options)
@@ -311,7 +306,7 @@ def _program(model: Any, inputs: Inputs, options: CompileOptions) -> Program | P
 
 
 def _symbolic_program(
-    options: CompileOptions, model: Any, inputs: Any, *, mark: Callable[..., None]
+    options: compilation.CompileOptions, model: Any, inputs: Any, *, mark: Callable[..., None]
 ) -> Program | PiecewiseProgram:
     """Compile a model whose sizes ``mark`` makes parameters of the program."""
     return _program(model, inputs, replace(options, mark=mark))
@@ -319,8 +314,8 @@ def _symbolic_program(
 
 def _in_pieces(
     model: Any,
-    inputs: Inputs,
-    options: CompileOptions,
+    inputs: compilation.Inputs,
+    options: compilation.CompileOptions,
     reason: UncapturedError,
 ) -> PiecewiseProgram:
     """Compile a model piece by piece; raise the ``reason`` why it is not one program if pieces are not allowed."""
@@ -344,13 +339,13 @@ def _in_pieces(
         """Compile a piece and issue the warnings of its passes, but no ``HostWorkWarning``."""
         with one_at_a_time():
             program = _compiled_model(function, example, options)
-        warn_of_passes(program, stacklevel=4)
+        compilation.warn_of_passes(program, stacklevel=4)
         return program
 
     return PiecewiseProgram(model, inputs, compiled_piece, reason)
 
 
-def _compiled_model(model: Any, inputs: Inputs, options: CompileOptions) -> Program:
+def _compiled_model(model: Any, inputs: compilation.Inputs, options: compilation.CompileOptions) -> Program:
     """Compile a PyTorch model, or read its program from the cache, with its weights and its state."""
     with stand_ins(model, inputs) as (example, missing):
         program = _without_state(model, example, options)
@@ -361,7 +356,7 @@ def _compiled_model(model: Any, inputs: Inputs, options: CompileOptions) -> Prog
     return program
 
 
-def _without_state(model: Any, inputs: Inputs, options: CompileOptions) -> Program:
+def _without_state(model: Any, inputs: compilation.Inputs, options: compilation.CompileOptions) -> Program:
     """Compile a PyTorch model, or read its program from the cache, with its weights."""
     begun = time.perf_counter()
     programs = (
@@ -393,7 +388,7 @@ def _without_state(model: Any, inputs: Inputs, options: CompileOptions) -> Progr
             with compiling_for(target):  # ``mark`` imports the model again
                 options.mark(imported, options.state.given)
         lay_out(imported.module, options.pipeline, imported.input_layouts, options.layouts)
-        built, provenance = compiled(imported.module, options, imported.signature.updated())
+        built, provenance = compilation.compiled(imported.module, options, imported.signature.updated())
     elif results := [key for key in options.layouts if str(key).startswith("result")]:
         raise CompileError(
             f"There is no '{results[0]}' to lay out: the model computes nothing on the device."

@@ -13,32 +13,8 @@ from html import escape
 from typing import Any
 
 from spyre_mlir.bundle.model import Bundle
-from spyre_mlir.report import page_pictures
+from spyre_mlir.report import html, lx_map, page_pictures
 from spyre_mlir.report.findings import finding_list
-from spyre_mlir.report.html import (
-    Cell,
-    Column,
-    Steps,
-    anchor,
-    bytes_text,
-    chart,
-    count,
-    legend_line,
-    listing,
-    resource,
-    shell,
-    time_text,
-)
-from spyre_mlir.report.lx_map import (
-    FILLS,
-    NOTHING,
-    PlacedBuffer,
-    SpilledBuffer,
-    iterations_text,
-    map_sentences,
-    title_of,
-    writer_text,
-)
 from spyre_mlir.report.modules import ModuleNode, module_tree
 from spyre_mlir.report.page_data import json_text, page_data, remark_steps
 from spyre_mlir.report.program_facts import ProgramFacts
@@ -68,19 +44,19 @@ def _summary(facts: ProgramFacts) -> str:
 def _figures(facts: ProgramFacts) -> Iterator[_Card]:
     """Yield the rates that the program attains, with their peaks."""
     rates, target = facts.rates, facts.timeline.target
-    low, high = time_text(facts.timeline.lower_ns), time_text(facts.timeline.upper_ns)
+    low, high = html.time_text(facts.timeline.lower_ns), html.time_text(facts.timeline.upper_ns)
     bracket = f"{low} with full overlap, {high} without overlap; the time ranks plans and is not a promise"
-    yield "predicted time", time_text(facts.timeline.total_ns), bracket
+    yield "predicted time", html.time_text(facts.timeline.total_ns), bracket
     yield "calls per second", _rate_text(rates.calls_per_second), "one after the other, without the host"
     if (rows := rates.rows) is not None:
         shape = "x".join(map(str, rows.shape))
-        meaning = f"{count(rows.count, 'row')} of {rows.argument} ({shape}) in a call"
+        meaning = f"{html.count(rows.count, 'row')} of {rows.argument} ({shape}) in a call"
         yield "rows per second", _rate_text(rows.count * rates.calls_per_second), meaning
     peak = f"multiply-adds of all {target.device_cores} cores in that time, at the rate of their format"
     yield "of the card's peak", f"{rates.array_part:.1%}", peak
     bandwidth = f"{target.peak_bytes_per_ns:g} GB/s of device memory"
     yield "of its bandwidth", f"{rates.memory_part:.1%}", bandwidth
-    cores = f"{rates.mean_cores:.1f} of {count(rates.device_cores, 'core')}"
+    cores = f"{rates.mean_cores:.1f} of {html.count(rates.device_cores, 'core')}"
     used = [operation.cores for operation in facts.operations]
     least = f"; least {min(used)}, most {max(used)}" if used else ""
     yield "cores at work", cores, f"mean over the time{least}"
@@ -101,15 +77,19 @@ def _cards(facts: ProgramFacts) -> Iterator[_Card]:
         ),
     )
     if map_.loops:
-        nests = [f"{iterations_text(nest)} iterations" for nest in map_.nests()]
+        nests = [f"{lx_map.iterations_text(nest)} iterations" for nest in map_.nests()]
         yield "loops", f"{len(map_.loops):,}", _first_six(nests, len(nests) - 6)
     moved = f"{facts.read_bytes:,} bytes read, {facts.written_bytes:,} written"
-    yield "device memory traffic", bytes_text(facts.traffic), moved
+    yield "device memory traffic", html.bytes_text(facts.traffic), moved
     least = facts.argument_bytes
     over = f"; the program moves {facts.traffic / least:.2f} times that" if least else ""
-    yield "lower bound", bytes_text(least), f"each argument once, {least:,} bytes{over}"
+    yield "lower bound", html.bytes_text(least), f"each argument once, {least:,} bytes{over}"
     share = f"{map_.peak:,} of {map_.capacity:,} bytes per core, {map_.peak / max(map_.capacity, 1):.0%}"
-    yield "LX high water", bytes_text(map_.peak), f"{share}; {count(len(map_.placed), 'buffer')} in LX"
+    yield (
+        "LX high water",
+        html.bytes_text(map_.peak),
+        f"{share}; {html.count(len(map_.placed), 'buffer')} in LX",
+    )
     spilled = f"buffers in device memory, which move {map_.spilled_traffic:,} bytes"
     yield "spills", f"{len(map_.spilled):,}", spilled
     yield "restickifies", f"{facts.restickifies:,}", "operations that only change the stick of a tensor"
@@ -164,16 +144,16 @@ def _lx(facts: ProgramFacts) -> str:
     if not map_.steps:
         return "<p>The program has no operation, so nothing is in the scratchpads.</p>"
 
-    def writer(buffer: PlacedBuffer | SpilledBuffer) -> Cell:
-        text = writer_text(map_, buffer.writer)
-        return text if buffer.writer is None else Steps((buffer.writer,), text)
+    def writer(buffer: lx_map.PlacedBuffer | lx_map.SpilledBuffer) -> html.Cell:
+        text = lx_map.writer_text(map_, buffer.writer)
+        return text if buffer.writer is None else html.Steps((buffer.writer,), text)
 
-    def source(buffer: PlacedBuffer) -> str:
+    def source(buffer: lx_map.PlacedBuffer) -> str:
         return "" if buffer.writer is None else facts.operations[buffer.writer].source
 
-    def table(note: str, identifier: str, columns: Sequence[Column], buffers: Sequence[Any]) -> str:
+    def table(note: str, identifier: str, columns: Sequence[html.Column], buffers: Sequence[Any]) -> str:
         omitted = f" The first {_MOST:,} of {len(buffers):,} buffers." if len(buffers) > _MOST else ""
-        return f"<p>{note}{omitted}</p>\n{listing(identifier, columns, buffers[:_MOST])}"
+        return f"<p>{note}{omitted}</p>\n{html.listing(identifier, columns, buffers[:_MOST])}"
 
     spilled = "<p>Every buffer of this program that is not an argument or a result is in LX.</p>"
     if map_.spilled:
@@ -182,40 +162,40 @@ def _lx(facts: ProgramFacts) -> str:
             " once."
         )
         columns = (
-            Column("buffer", 11, lambda buffer: buffer.name),
-            Column("written by", 12, writer),
-            Column("steps", 8, lambda buffer: f"{buffer.first} to {buffer.last}"),
-            Column("bytes", 9, lambda buffer: buffer.bytes, is_number=True),
-            Column("read (B)", 9, lambda buffer: buffer.read_bytes, is_number=True),
-            Column("written (B)", 9, lambda buffer: buffer.written_bytes, is_number=True),
-            Column(
+            html.Column("buffer", 11, lambda buffer: buffer.name),
+            html.Column("written by", 12, writer),
+            html.Column("steps", 8, lambda buffer: f"{buffer.first} to {buffer.last}"),
+            html.Column("bytes", 9, lambda buffer: buffer.bytes, is_number=True),
+            html.Column("read (B)", 9, lambda buffer: buffer.read_bytes, is_number=True),
+            html.Column("written (B)", 9, lambda buffer: buffer.written_bytes, is_number=True),
+            html.Column(
                 "why it is not in LX",
                 42,
                 lambda buffer: "; ".join(buffer.reasons) or "the bundle does not say",
             ),
         )
         spilled = table(note, "spilled-table", columns, map_.spilled_by_traffic)
-    placed = f"<p>{NOTHING}</p>"
+    placed = f"<p>{lx_map.NOTHING}</p>"
     if map_.chains:
         note = "Bytes and addresses are for one core; they are equal on all cores that hold the buffer."
         columns = (
-            Column("buffer", 18, lambda buffer: buffer.name),
-            Column("written by", 14, writer),
-            Column("steps", 10, lambda buffer: f"{buffer.first} to {buffer.last}"),
-            Column("address", 11, lambda buffer: buffer.address, is_number=True),
-            Column("bytes", 11, lambda buffer: buffer.bytes, is_number=True),
-            Column("cores", 7, lambda buffer: buffer.cores, is_number=True),
-            Column("in place of", 15, lambda buffer: map_.parents.get(buffer.name, "")),
-            Column("source", 14, source),
+            html.Column("buffer", 18, lambda buffer: buffer.name),
+            html.Column("written by", 14, writer),
+            html.Column("steps", 10, lambda buffer: f"{buffer.first} to {buffer.last}"),
+            html.Column("address", 11, lambda buffer: buffer.address, is_number=True),
+            html.Column("bytes", 11, lambda buffer: buffer.bytes, is_number=True),
+            html.Column("cores", 7, lambda buffer: buffer.cores, is_number=True),
+            html.Column("in place of", 15, lambda buffer: map_.parents.get(buffer.name, "")),
+            html.Column("source", 14, source),
         )
         placed = table(note, "placed-table", columns, map_.placed)
     return "\n".join(
         [
-            f"<p>{' '.join(map_sentences(map_))} Boxes are the buffers of the chosen core, over the steps of the"
+            f"<p>{' '.join(lx_map.map_sentences(map_))} Boxes are the buffers of the chosen core, over the steps of the"
             " program; a box that overlaps half a step of another box takes its address. Ctrl and the wheel zoom, drag"
             " moves, a click on a box shows the operation that writes it.</p>",
-            legend_line((f"written by: {name}", fill) for name, fill in FILLS.items()),
-            chart("lx-chart", "LX map", facts.timeline.target.device_cores, stretches=True),
+            html.legend_line((f"written by: {name}", fill) for name, fill in lx_map.FILLS.items()),
+            html.chart("lx-chart", "LX map", facts.timeline.target.device_cores, stretches=True),
             "<h3>Not in LX</h3>",
             spilled,
             "<h3>In LX</h3>",
@@ -235,8 +215,8 @@ def _timeline(facts: ProgramFacts) -> str:
         " for Perfetto, with counters.</p>"
     )
     # Bars of several operations belong to no category.
-    fills = legend_line([*FILLS.items(), ("several operations", "#a3a3a3")])
-    return note + fills + chart("timeline-chart", "Timeline", facts.timeline.target.device_cores)
+    fills = html.legend_line([*lx_map.FILLS.items(), ("several operations", "#a3a3a3")])
+    return note + fills + html.chart("timeline-chart", "Timeline", facts.timeline.target.device_cores)
 
 
 # -- tables of operations, sources and remarks -------------------------------------------------------------
@@ -249,32 +229,32 @@ def _operations(facts: ProgramFacts) -> str:
     )
     total = max(facts.timeline.total_ns, 1e-9)
     columns = (
-        Column("step", 4, lambda operation: Steps((operation.position,)), is_number=True),
-        Column("operation", 9.5, lambda operation: operation.opcode),
-        Column("module", 10, lambda operation: operation.module),
-        Column("shape", 10, lambda operation: operation.shape),
-        Column("dtype", 5, lambda operation: operation.dtype),
-        Column(
+        html.Column("step", 4, lambda operation: html.Steps((operation.position,)), is_number=True),
+        html.Column("operation", 9.5, lambda operation: operation.opcode),
+        html.Column("module", 10, lambda operation: operation.module),
+        html.Column("shape", 10, lambda operation: operation.shape),
+        html.Column("dtype", 5, lambda operation: operation.dtype),
+        html.Column(
             "time (µs)",
             6.5,
             lambda operation: operation.execution.total_ns / 1000,
             is_number=True,
             order="descending",
         ),
-        Column(
+        html.Column(
             "share (%)",
             5,
             lambda operation: f"{100 * operation.execution.total_ns / total:.1f}",
             is_number=True,
         ),
-        Column("cores", 4, lambda operation: operation.cores, is_number=True),
-        Column("slices", 9.5, lambda operation: operation.slices),
-        Column("runs", 4, lambda operation: operation.runs, is_number=True),
-        Column("bound by", 5.5, lambda operation: operation.execution.bound_by),
-        Column("read (B)", 6.25, lambda operation: operation.read_bytes, is_number=True),
-        Column("written (B)", 6.5, lambda operation: operation.written_bytes, is_number=True),
-        Column("spill (B)", 5.75, lambda operation: operation.spilled_bytes, is_number=True),
-        Column("source", 8.5, lambda operation: operation.source),
+        html.Column("cores", 4, lambda operation: operation.cores, is_number=True),
+        html.Column("slices", 9.5, lambda operation: operation.slices),
+        html.Column("runs", 4, lambda operation: operation.runs, is_number=True),
+        html.Column("bound by", 5.5, lambda operation: operation.execution.bound_by),
+        html.Column("read (B)", 6.25, lambda operation: operation.read_bytes, is_number=True),
+        html.Column("written (B)", 6.5, lambda operation: operation.written_bytes, is_number=True),
+        html.Column("spill (B)", 5.75, lambda operation: operation.spilled_bytes, is_number=True),
+        html.Column("source", 8.5, lambda operation: operation.source),
     )
     note = (
         "<p>Operations are sorted by time, the longest first. A click on <em>step</em> sorts them in program order, a"
@@ -282,8 +262,8 @@ def _operations(facts: ProgramFacts) -> str:
         " written and spill are sums over all runs. Share is the part of the program's time; spill is the part of the"
         " bytes that moves to and from buffers that are neither arguments nor in LX.</p>\n"
     )
-    anchors = (anchor(operation.position) for operation in shown)
-    return note + listing("operations-table", columns, shown, anchors, width=1400)
+    anchors = (html.anchor(operation.position) for operation in shown)
+    return note + html.listing("operations-table", columns, shown, anchors, width=1400)
 
 
 def _provenance(facts: ProgramFacts) -> str:
@@ -321,14 +301,14 @@ def _remarks(facts: ProgramFacts) -> str:
 
     # Each item is a remark and its steps.
     columns = (
-        Column("pass", 15, lambda item: item[0].pass_name),
-        Column("decision", 8, lambda item: item[0].kind),
-        Column("operation", 10, lambda item: item[0].op_name),
-        Column("reason", 34, lambda item: item[0].reason),
-        Column("before", 7.5, lambda item: cost(item[0].before), is_number=True),
-        Column("after", 7.5, lambda item: cost(item[0].after), is_number=True),
-        Column("steps", 8, lambda item: Steps(item[1])),
-        Column("source", 10, lambda item: item[0].op_location.rpartition("/")[2]),
+        html.Column("pass", 15, lambda item: item[0].pass_name),
+        html.Column("decision", 8, lambda item: item[0].kind),
+        html.Column("operation", 10, lambda item: item[0].op_name),
+        html.Column("reason", 34, lambda item: item[0].reason),
+        html.Column("before", 7.5, lambda item: cost(item[0].before), is_number=True),
+        html.Column("after", 7.5, lambda item: cost(item[0].after), is_number=True),
+        html.Column("steps", 8, lambda item: html.Steps(item[1])),
+        html.Column("source", 10, lambda item: item[0].op_location.rpartition("/")[2]),
     )
     items = zip(shown, remark_steps(facts), strict=False)
     passes = dict.fromkeys(remark.pass_name for remark in shown)
@@ -339,7 +319,7 @@ def _remarks(facts: ProgramFacts) -> str:
             "<p>Steps are the operations from the same line of the source, or only the operations with the opcode at"
             " the start of the reason. Costs before and after are in the unit of the pass, mostly bytes.</p>",
             f"<p>The first {_MOST:,}; {left_out:,} more are in remarks.jsonl.</p>" if left_out > 0 else "",
-            listing("remarks-table", columns, items, width=1250, chooser=chooser),
+            html.listing("remarks-table", columns, items, width=1250, chooser=chooser),
         ]
     )
 
@@ -409,7 +389,7 @@ def page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
 def lx_page(facts: ProgramFacts, bundle: Bundle, name: str = "") -> str:
     """Return the page with the LX map, and the operations that its tables refer to."""
     return _page(
-        title_of(name), facts, bundle, [panel for panel in PANELS if panel[0] in ("lx", "operations")]
+        lx_map.title_of(name), facts, bundle, [panel for panel in PANELS if panel[0] in ("lx", "operations")]
     )
 
 
@@ -425,7 +405,7 @@ def _page(title: str, facts: ProgramFacts, bundle: Bundle, panels: Sequence[tupl
         caps = " ".join(f"<kbd>{escape(key)}</kbd>" for key in keys.split())
         rows += f"<tr><td>{caps}</td><td>{escape(meaning)}</td></tr>"
     close = '<form method="dialog"><button>close</button></form>'
-    scripts = "\n".join(_NO_CODE.sub("", resource(name)) for name in _SCRIPTS)
+    scripts = "\n".join(_NO_CODE.sub("", html.resource(name)) for name in _SCRIPTS)
     parts = [
         f"<header><h1>{escape(title)}</h1>",
         f'<nav aria-label="Panels">{links}<button type="button" id="help" class="scripted" hidden="hidden">keys: ?'
@@ -440,4 +420,4 @@ def _page(title: str, facts: ProgramFacts, bundle: Bundle, panels: Sequence[tupl
         f'<script type="application/json" id="data">{json_text(page_data(facts, bundle))}</script>',
         f"<script>//<![CDATA[\n{{{scripts}}}\n//]]></script>",
     ]
-    return shell(title, parts)
+    return html.shell(title, parts)

@@ -9,19 +9,7 @@ from html import escape
 
 from spyre_mlir.bundle.model import Design
 from spyre_mlir.records import dataclass
-from spyre_mlir.report.html import (
-    CHARACTER,
-    WIDTH,
-    LogPlot,
-    Page,
-    anchor,
-    core_choice,
-    count,
-    figure,
-    legend,
-    legend_line,
-    time_text,
-)
+from spyre_mlir.report import html
 from spyre_mlir.report.lx_map import FILLS
 from spyre_mlir.report.program_facts import Operation, ProgramFacts
 from spyre_mlir.target.target import Target
@@ -48,7 +36,7 @@ def graph(facts: ProgramFacts) -> str:
         return _NO_OPERATION
     buttons = "".join(f'<button type="button" data-do="{do}">{name}</button>' for do, name in _BUTTONS)
     keys = "arrow keys go and open, Enter opens, plus and minus zoom"
-    colours = legend_line([*FILLS.items(), *((f"line: {name}", colour) for name, colour in _MEMORIES)])
+    colours = html.legend_line([*FILLS.items(), *((f"line: {name}", colour) for name, colour in _MEMORIES)])
     return "\n".join(
         [
             "<p>Data flows from top to bottom. A box is a module of the model and opens with a click; equal layers are"
@@ -159,8 +147,8 @@ def division(facts: ProgramFacts) -> str:
         f" The initial operation, step {shown.position}, {escape(shown.opcode)}, takes the most time.</p>",
         '<p class="tools scripted" hidden="hidden">',
         f'<label>Operation <select id="divided">{options}</select></label>',
-        f" {count(left_out, 'operation')} omitted." if left_out else "",
-        f"{core_choice(cores)}</p>",
+        f" {html.count(left_out, 'operation')} omitted." if left_out else "",
+        f"{html.core_choice(cores)}</p>",
     ]
     for divided, number in numbers.items():
         hidden = ' hidden="hidden"' if number else ""
@@ -177,11 +165,11 @@ def division(facts: ProgramFacts) -> str:
 
 def _owner_grid(owners: Owners, device_cores: int) -> str:
     """Draw a grid of the slices of an operation, with the cores of each slice."""
-    page = Page()
+    page = html.Page()
     texts = [[ranges_text(cores, "-", " ") for cores in row] for row in owners.cells]
     longest = max(len(text) for row in texts for text in row)
     across = len(owners.cells[0])
-    width = min(max(_CELL_WIDTH, longest * CHARACTER + 10), (WIDTH - _CELL_LEFT) / across)
+    width = min(max(_CELL_WIDTH, longest * html.CHARACTER + 10), (html.WIDTH - _CELL_LEFT) / across)
     if owners.columns is not None:
         page.text(_CELL_LEFT, 14, f"{owners.columns} →", "name")
     if owners.rows is not None:
@@ -195,7 +183,7 @@ def _owner_grid(owners: Owners, device_cores: int) -> str:
         for column, cores in enumerate(line):
             x, text, owning = _CELL_LEFT + column * width, texts[row][column], " ".join(map(str, cores))
             # Text that does not fit into the cell is in its tooltip.
-            title = "" if len(text) * CHARACTER <= width else f"<title>cores {owning}</title>"
+            title = "" if len(text) * html.CHARACTER <= width else f"<title>cores {owning}</title>"
             page.add(f'<g class="cell" data-cores="{owning}">{title}')
             hue = 360 / device_cores * cores[0] if cores else 0
             fill = f"hsl({hue:.0f},65%,{78 if cores[0] % 2 else 86}%)" if cores else "#ffffff"
@@ -203,7 +191,7 @@ def _owner_grid(owners: Owners, device_cores: int) -> str:
             if not title:
                 page.text(x + width / 2, y + 16, text, "inside", "middle")
             page.add("</g>")
-    return figure(page, "Division map")
+    return html.figure(page, "Division map")
 
 
 # -- ring ----------------------------------------------------------------------------------------------------
@@ -212,9 +200,9 @@ def _owner_grid(owners: Owners, device_cores: int) -> str:
 def ring(facts: ProgramFacts) -> str:
     """Return a row of clockwise links and a row of counter-clockwise links, with the cores between the rows."""
     left, top, height, between = 150, 4, 22, 20
-    uses, total, page = facts.timeline.links, max(facts.timeline.run.total, 1), Page()
+    uses, total, page = facts.timeline.links, max(facts.timeline.run.total, 1), html.Page()
     nodes, most = len(uses) // 2, busiest(uses)
-    width = (WIDTH - 8 - left) / nodes
+    width = (html.WIDTH - 8 - left) / nodes
     for name, is_clockwise, y in (
         ("clockwise →", True, top),
         ("counter-clockwise ←", False, top + height + between),
@@ -230,13 +218,13 @@ def ring(facts: ProgramFacts) -> str:
             page.add("</g>")
     for core in range(nodes):
         page.text(left + core * width, top + height + 15, str(core), anchor="middle")
-    page.text(WIDTH - 4, top + height + 15, "0", anchor="end")
+    page.text(html.WIDTH - 4, top + height + 15, "0", anchor="end")
     note = (
         f"<p>{escape(facts.ring_text)}.</p><p>The darker a link between two cores, the longer it is busy with"
         " bytes of the program; the darkest is the busiest. Data for several cores in one direction crosses a link"
         " once.</p>"
     )
-    return note + figure(page, "Links of the ring", walk=True)
+    return note + html.figure(page, "Links of the ring", walk=True)
 
 
 def _link_fill(part: float) -> str:
@@ -250,7 +238,7 @@ def _link_fill(part: float) -> str:
 
 #: Pixels: left and top margin of the plot, its height, and the width of the right column, where nothing moves.
 _PLOT_LEFT, _PLOT_TOP, _PLOT_HEIGHT, _NOTHING = 90, 40, 360, 110
-_PLOT_WIDTH = WIDTH - _PLOT_LEFT - _NOTHING - 20
+_PLOT_WIDTH = html.WIDTH - _PLOT_LEFT - _NOTHING - 20
 
 
 def roofline(facts: ProgramFacts) -> str:
@@ -276,15 +264,15 @@ def roofline(facts: ProgramFacts) -> str:
     )
     slowest = math.floor(math.log10(min(rates)))
     frame = _PLOT_LEFT, _PLOT_TOP, _PLOT_WIDTH, _PLOT_HEIGHT
-    plot = LogPlot(*frame, (least, greatest), (slowest, fastest))
+    plot = html.LogPlot(*frame, (least, greatest), (slowest, fastest))
     nothing_x = _PLOT_LEFT + _PLOT_WIDTH + _NOTHING / 2
 
     def pixel(intensity: float) -> float:
         """Return the pixel of an intensity (operations per byte)."""
         return nothing_x if math.isinf(intensity) else plot.x(intensity)
 
-    page = Page()
-    legend(page, 8, 16, [*FILLS.items(), ("the program", "currentColor")])
+    page = html.Page()
+    html.legend(page, 8, 16, [*FILLS.items(), ("the program", "currentColor")])
     x_ticks = [10.0**power for power in range(least, greatest + 1)]
     y_ticks = [10.0**power for power in range(slowest, fastest + 1)]
     names = "operations per byte of device memory", "operations per ns"
@@ -301,7 +289,7 @@ def roofline(facts: ProgramFacts) -> str:
         lines = [f"{operation.name}: {_rates(operation.roofline)}" for operation in sharing[:5]]
         lines += [f"and {len(sharing) - 5:,} more here"] if len(sharing) > 5 else []
         tip, first = escape("\n".join(lines)), sharing[0]
-        page.add(f'<a class="item point" href="#{anchor(first.position)}"><title>{tip}</title>')
+        page.add(f'<a class="item point" href="#{html.anchor(first.position)}"><title>{tip}</title>')
         fill = FILLS[first.category]
         page.add(f'<circle class="dotted" cx="{x}" cy="{y}" r="5" fill="{fill}"/></a>', x, y)
     if facts.roofline.attained_per_ns:
@@ -314,10 +302,10 @@ def roofline(facts: ProgramFacts) -> str:
         " any other calculation as one per element. The roofs are for all cores; hover for the rate that is attainable"
         " on the cores in use.</p>"
     )
-    return note + figure(page, "Roofline", walk=True)
+    return note + html.figure(page, "Roofline", walk=True)
 
 
-def _roofs(page: Page, plot: LogPlot, peaks: Mapping[str, float], target: Target) -> None:
+def _roofs(page: html.Page, plot: html.LogPlot, peaks: Mapping[str, float], target: Target) -> None:
     """Draw the slope of the memory up to the highest roof, and the roofs from there on."""
     bandwidth, right = target.one_way_bytes_per_ns, _PLOT_LEFT + _PLOT_WIDTH
     for name, peak in peaks.items():
@@ -337,7 +325,7 @@ def _rates(roofline: Roofline) -> str:
     intensity = "nothing moves" if math.isinf(roofline.intensity) else f"{roofline.intensity:,.3g} per byte"
     return (
         f"{roofline.attained_per_ns:,.4g} of {roofline.attainable_per_ns:,.4g} operations per ns, {intensity},"
-        f" {time_text(roofline.nanoseconds)}, under the roof of {roofline.bound_by}"
+        f" {html.time_text(roofline.nanoseconds)}, under the roof of {roofline.bound_by}"
     )
 
 
@@ -349,11 +337,11 @@ def passes(facts: ProgramFacts) -> str:
     total = sum(seconds for _, seconds in facts.passes)
     longest = max(seconds for _, seconds in facts.passes)
     names, row = 290, 20
-    page = Page()
+    page = html.Page()
     for number, (name, seconds) in enumerate(facts.passes):
         top = number * row + 4
         page.text(names, top + 13, name.partition("{")[0], anchor="end")
-        width = max(seconds / (longest or 1) * (WIDTH - names - 160), 0.5)
+        width = max(seconds / (longest or 1) * (html.WIDTH - names - 160), 0.5)
         page.rectangle("time", names + 10, top + 3, width, row - 8)
         page.text(names + 16 + width, top + 13, f"{1000 * seconds:,.1f} ms, {seconds / (total or 1):.0%}")
-    return f"<p>{total:.2f} seconds in all passes.</p>{figure(page, 'Compile time per pass')}"
+    return f"<p>{total:.2f} seconds in all passes.</p>{html.figure(page, 'Compile time per pass')}"

@@ -12,22 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.bundle import model
 from spyre_mlir.bundle.elements import Elements
-from spyre_mlir.bundle.model import (
-    Add,
-    Allocate,
-    Apply,
-    Bundle,
-    Design,
-    Execute,
-    Extract,
-    IdentityTable,
-    IndexConstant,
-    KernelArgument,
-    Loop,
-    Statement,
-    executes_of,
-)
 from spyre_mlir.bundle.transfer import (
     Images,
     Part,
@@ -75,7 +61,7 @@ from spyre_mlir.target.formats import BIT_TRUE, FORMATS, Numerics
 from spyre_mlir.target.ops import Kind
 
 #: Plans of the designs of bundles, by file name.
-_PLANS: IdentityTable[str, Plan] = IdentityTable()
+_PLANS: model.IdentityTable[str, Plan] = model.IdentityTable()
 
 #: A function of the index of an execute in the program text, from 0 on, and its opcode, called at each execution.
 Advance = Callable[[int, str], None]
@@ -102,7 +88,7 @@ class Result:
 class Machine:
     """SSA values and statistics of one bundle, and the memory in which it runs."""
 
-    def __init__(self, bundle: Bundle, numerics: Numerics, space: AddressSpace) -> None:
+    def __init__(self, bundle: model.Bundle, numerics: Numerics, space: AddressSpace) -> None:
         self.bundle, self.numerics, self.space = bundle, numerics, space
         self.statistics = Statistics()
         self.ranges = RangeCheck(bundle.manifest, numerics)
@@ -121,7 +107,7 @@ class Machine:
 
     def allocate(self) -> None:
         """Reserve the memory that the bundle allocates itself."""
-        allocates = [s for s in self.bundle.statements if isinstance(s, Allocate)]
+        allocates = [s for s in self.bundle.statements if isinstance(s, model.Allocate)]
         if sum(s.bytes for s in allocates) > self.bundle.target.pool_bytes:
             text = f"the allocations exceed the {self.bundle.target.pool_bytes} bytes of the pool."
             raise SimulationError("capacity", text)
@@ -217,24 +203,24 @@ class Machine:
         """Return the numbers that left the range of the numerics so far; for wide sums, the range of DL16."""
         return (*self.ranges.losses, *self._wide[1].losses)
 
-    def _check_parameter(self, argument: KernelArgument) -> None:
+    def _check_parameter(self, argument: model.KernelArgument) -> None:
         if argument.parameter not in self.parameters:
             text = f"its parameter '{argument.parameter}' is not a parameter of the bundle."
             raise SimulationError("manifest", text, tensor=argument.name)
 
-    def block(self, statements: tuple[Statement, ...], index: int) -> int:
+    def block(self, statements: tuple[model.Statement, ...], index: int) -> int:
         """Run statements; ``index`` is the index of the next execute in the program text. Return the next index."""
         for statement in statements:
-            if isinstance(statement, Loop):
+            if isinstance(statement, model.Loop):
                 index = self._loop(statement, index)
-            elif isinstance(statement, Execute):
+            elif isinstance(statement, model.Execute):
                 self._execute(statement, index)
                 index += 1
             else:
                 self.values[statement.result] = self._value(statement)
         return index
 
-    def _loop(self, loop: Loop, index: int) -> int:
+    def _loop(self, loop: model.Loop, index: int) -> int:
         lower, upper, step = (self._named(name) for name in (loop.lower, loop.upper, loop.step))
         if step < 1:
             raise SimulationError("loop", f"the step of the loop over '{loop.induction}' is {step}.")
@@ -246,11 +232,13 @@ class Machine:
         for position in trips:
             self.values[loop.induction] = position
             self.block(loop.body, index)
-        return index + len(executes_of(loop.body))
+        return index + len(model.executes_of(loop.body))
 
-    def _value(self, statement: Extract | Allocate | IndexConstant | Add | Apply) -> int:
+    def _value(
+        self, statement: model.Extract | model.Allocate | model.IndexConstant | model.Add | model.Apply
+    ) -> int:
         match statement:
-            case Extract(_, name, what):
+            case model.Extract(_, name, what):
                 parameter = self.parameters.get(name)
                 if parameter is None:
                     raise SimulationError("value", f"parameter '{name}' is not declared.")
@@ -261,15 +249,15 @@ class Machine:
                 if (value := limits.get(what)) is None:
                     raise SimulationError("value", f"parameter '{name}' has no {what}.")
                 return value
-            case Allocate():
+            case model.Allocate():
                 if statement.result not in self.space.allocations:
                     raise SimulationError("allocate", "memory can be allocated in the entry block only.")
                 return self.space.allocations[statement.result][0]
-            case IndexConstant():
+            case model.IndexConstant():
                 return statement.value
-            case Add():
+            case model.Add():
                 return self._named(statement.lhs) + self._named(statement.rhs)
-            case Apply():
+            case model.Apply():
                 names = (*statement.dims, *statement.symbols)
                 terms = zip(names, statement.coefficients, strict=True)
                 return statement.offset + sum(self._named(name) * factor for name, factor in terms)
@@ -279,7 +267,7 @@ class Machine:
             raise SimulationError("value", f"value '%{name}' is used before it is defined.")
         return self.values[name]
 
-    def _execute(self, statement: Execute, index: int) -> None:
+    def _execute(self, statement: model.Execute, index: int) -> None:
         """Run one execute: plan its design on first use, run all cores, and add the bytes to the statistics."""
         design = self.bundle.designs.get(statement.filename)
         if design is None:
@@ -322,7 +310,7 @@ class Machine:
         for core in range(design.cores if end else 0):
             high[core] = max(high.get(core, 0), end)
 
-    def _symbols(self, design: Design, statement: Execute) -> dict[int, int]:
+    def _symbols(self, design: model.Design, statement: model.Execute) -> dict[int, int]:
         """Return the address of each symbol id in this execution."""
         if len(statement.operands) != len(statement.symbol_ids):
             text = f"{len(statement.operands)} operands do not pair with {len(statement.symbol_ids)} symbols."
@@ -339,7 +327,7 @@ class Machine:
 # Values of the parameters of a bundle that are not addresses: indices that the host reads in arguments.
 
 
-def index_values(bundle: Bundle, space: AddressSpace, numerics: Numerics) -> dict[str, int]:
+def index_values(bundle: model.Bundle, space: AddressSpace, numerics: Numerics) -> dict[str, int]:
     """Read the indices in the arguments, which are already in memory; SimulationError for an index out of range."""
     arguments = {argument.name: argument for argument in bundle.manifest.arguments}
     values: dict[str, int] = {}
@@ -525,7 +513,7 @@ def _sticks(access: Access) -> NDArray[np.int64]:
 _OWN_DTYPES = ("bfloat16", "float8_e4m3fn")
 
 
-def check_form(argument: KernelArgument) -> None:
+def check_form(argument: model.KernelArgument) -> None:
     """Check that the type, the format and the loops of an argument permit a transfer."""
     if argument.data_format not in FORMATS:
         text = f"its data format '{argument.data_format}' is unknown."
@@ -551,7 +539,7 @@ def check_form(argument: KernelArgument) -> None:
 
 
 def load_argument(
-    memory: Memory, address: int, argument: KernelArgument, array: NDArray[Any], numerics: Numerics
+    memory: Memory, address: int, argument: model.KernelArgument, array: NDArray[Any], numerics: Numerics
 ) -> None:
     """Lay out a host array at ``address``; all other bytes of the argument become the fill value.
 
@@ -568,7 +556,9 @@ def load_argument(
     _tag(memory, address, argument, parts)
 
 
-def load_image(memory: Memory, address: int, argument: KernelArgument, image: NDArray[np.uint8]) -> None:
+def load_image(
+    memory: Memory, address: int, argument: model.KernelArgument, image: NDArray[np.uint8]
+) -> None:
     """Put an image at ``address``: the result of ``load_argument``, laid out ahead of time.
 
     An image of the whole memory is not copied: it becomes the memory.
@@ -585,12 +575,12 @@ def load_image(memory: Memory, address: int, argument: KernelArgument, image: ND
     _tag(memory, address, argument, parts)
 
 
-def _bytes_of(memory: Memory, address: int, argument: KernelArgument) -> NDArray[np.uint8]:
+def _bytes_of(memory: Memory, address: int, argument: model.KernelArgument) -> NDArray[np.uint8]:
     memory.own()
     return memory.data[address : address + argument.bytes]
 
 
-def _tag(memory: Memory, address: int, argument: KernelArgument, parts: list[Part]) -> None:
+def _tag(memory: Memory, address: int, argument: model.KernelArgument, parts: list[Part]) -> None:
     """Record that the host wrote an argument: its elements, and all bytes if it writes the padding."""
     raw, end, unit = FORMATS[argument.data_format].raw, address + argument.bytes, memory.stick_bytes
     if argument.fill is not None or fills_all(argument):
@@ -610,7 +600,9 @@ def _tag(memory: Memory, address: int, argument: KernelArgument, parts: list[Par
         memory.stick_tags[address // unit : end // unit] = np.where(whole, tags[:, 0], 0)
 
 
-def read_argument(memory: Memory, address: int, argument: KernelArgument, numerics: Numerics) -> NDArray[Any]:
+def read_argument(
+    memory: Memory, address: int, argument: model.KernelArgument, numerics: Numerics
+) -> NDArray[Any]:
     """Return the host array of a result; SimulationError for bytes that are padding or were never written."""
     raw, end = FORMATS[argument.data_format].raw, address + argument.bytes
     parts = _checked_parts(argument)
@@ -637,7 +629,7 @@ def read_argument(memory: Memory, address: int, argument: KernelArgument, numeri
     return from_raw(host, argument.host_dtype, argument.data_format, numerics)
 
 
-def _checked_parts(argument: KernelArgument) -> list[Part]:
+def _checked_parts(argument: model.KernelArgument) -> list[Part]:
     """Return the valid parts, after checking that they stay inside the host array and the device bytes."""
     transfer = argument.transfer
     parts = filled_parts(transfer)
@@ -656,6 +648,6 @@ def _checked_parts(argument: KernelArgument) -> list[Part]:
     return parts
 
 
-def check_array(argument: KernelArgument, array: NDArray[Any]) -> None:
+def check_array(argument: model.KernelArgument, array: NDArray[Any]) -> None:
     if problem := misfit(argument, array):
         raise SimulationError("argument", problem, tensor=argument.name)

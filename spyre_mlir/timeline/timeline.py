@@ -22,17 +22,7 @@ from spyre_mlir.cost.work import OperandWork, OperationWork
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import Kind
 from spyre_mlir.target.target import Target
-from spyre_mlir.timeline.events import (
-    Job,
-    OperandLoad,
-    Repeat,
-    Shares,
-    TimelineRun,
-    counted,
-    lower,
-    simulate,
-    upper,
-)
+from spyre_mlir.timeline import events
 from spyre_mlir.timeline.of_design import DesignWork, core_groups, work_of_designs
 
 # Load of each link of the ring while a program runs: its bytes and its busy time.
@@ -118,7 +108,7 @@ class Execution:
     lanes: int
     links: LinkLoads | None
     core_ps: tuple[int, ...]
-    shares: Shares
+    shares: events.Shares
     alone_ps: int
     moved_bytes: int
 
@@ -178,7 +168,7 @@ class Timeline:
 
     executions: tuple[Execution, ...]
     core_groups: CoreGroups
-    run: TimelineRun
+    run: events.TimelineRun
     target: Target
     lower_ps: int
     upper_ps: int
@@ -209,9 +199,9 @@ class Timeline:
         return sum(execution.written_bytes for execution in self.executions)
 
     @functools.cached_property
-    def shares(self) -> Shares:
+    def shares(self) -> events.Shares:
         """The time of the program, broken down by part of the machine."""
-        total = Shares()
+        total = events.Shares()
         for execution in self.executions:
             total = total.plus(execution.shares)
         return total
@@ -253,9 +243,9 @@ def timeline_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> Tim
     """Return the timeline of a bundle whose structure is sound, given its ``work_by_file``."""
     groups = core_groups(work_by_file.values())
     program = _jobs(context, work_by_file)
-    run = simulate(program)
+    run = events.simulate(program)
     alone, moved = Counter[int](), Counter[int]()
-    for job, runs in counted(program):
+    for job, runs in events.counted(program):
         # A loop has several jobs for one execute, because its first iteration is separate.
         alone[job.position] += runs * job.alone
         moved[job.position] += runs * (job.load_bytes + job.store_bytes)
@@ -276,12 +266,14 @@ def timeline_of(context: Context, work_by_file: Mapping[str, DesignWork]) -> Tim
                 links=design.links,
                 # Groups are in order of their cores, so those that the design does not use are last.
                 core_ps=(*core_ps, *[0] * (len(groups) - len(core_ps))),
-                shares=run.shares.get(step.position, Shares()),
+                shares=run.shares.get(step.position, events.Shares()),
                 alone_ps=alone[step.position],
                 moved_bytes=moved[step.position],
             )
         )
-    return Timeline(tuple(executions), groups, run, context.target, lower(program), upper(program))
+    return Timeline(
+        tuple(executions), groups, run, context.target, events.lower(program), events.upper(program)
+    )
 
 
 # Jobs of a bundle for the machine of ``events.py``: the duration of each operation, and the data that it waits for.
@@ -304,7 +296,7 @@ class _Visit:
 _Visits = list["_Visit | tuple[int, _Visits]"]
 
 
-def _jobs(context: Context, work_by_file: Mapping[str, DesignWork]) -> tuple[Job | Repeat, ...]:
+def _jobs(context: Context, work_by_file: Mapping[str, DesignWork]) -> tuple[events.Job | events.Repeat, ...]:
     """Return the jobs in order."""
 
     def flat(visits: _Visits) -> Iterator[_Visit]:
@@ -314,9 +306,10 @@ def _jobs(context: Context, work_by_file: Mapping[str, DesignWork]) -> tuple[Job
             else:
                 yield from flat(node[1])
 
-    def with_jobs(visits: _Visits) -> tuple[Job | Repeat, ...]:
+    def with_jobs(visits: _Visits) -> tuple[events.Job | events.Repeat, ...]:
         return tuple(
-            next(jobs) if isinstance(node, _Visit) else Repeat(node[0], with_jobs(node[1])) for node in visits
+            next(jobs) if isinstance(node, _Visit) else events.Repeat(node[0], with_jobs(node[1]))
+            for node in visits
         )
 
     peeled = _peeled(context.tree, ())
@@ -350,7 +343,7 @@ def _peeled(tree: Tree, firsts: tuple[bool, ...]) -> _Visits:
 
 def _job(
     context: Context, visit: _Visit, work: OperationWork, again: Collection[int], before: _Visit | None
-) -> Job:
+) -> events.Job:
     """Return the job of a visit after the visit ``before``; the operands ``again`` need not move."""
     names, output = context.uses(visit.step), work.operands[-1]
     fetched = [not (operand.in_lx or number in again) for number, operand in enumerate(work.operands)]
@@ -367,10 +360,10 @@ def _job(
             for number, operand in enumerate(work.operands)
         ),
     )
-    return Job(
+    return events.Job(
         visit.step.position,
         tuple(
-            OperandLoad(names[number], streams[number], begins, sizes[number])
+            events.OperandLoad(names[number], streams[number], begins, sizes[number])
             for number, begins in zip(loaded, early, strict=True)
         ),
         compute=picoseconds(compute_ns(work)),
