@@ -6,15 +6,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import field
 
 from spyre_mlir.bundle import model
 from spyre_mlir.bundle.context import Linear
 from spyre_mlir.bundle.core_slices import core_region, finishing_cores, holders
+from spyre_mlir.bundle.model import OPTIONAL, KernelArgument, RuntimeIndex
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division.ownership import CoreRegion
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
 from spyre_mlir.ktir.memory_tiles import (
     LARGEST_LX_BYTES,
     SCRATCHPADS,
@@ -35,6 +36,36 @@ from spyre_mlir.ktir.tensor_builder import CoreValues, TensorBuilder
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS
+
+# The manifest of a KTIR program for its caller: the function, and the memory of each of its arguments.
+
+
+@dataclass(frozen=True)
+class FunctionArgument:
+    """An argument of the function: the start of a memory of ``bytes``, as an index of elements of one type.
+
+    ``memory`` is the parameter of host arguments, or a pool, which is initially zero.
+    """
+
+    memory: str
+    element: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class KtirManifest:
+    """The ``function``, its ``memories`` in the order of its arguments, and the host arguments.
+
+    After the memories come arguments for the ``indices`` that a call passes: numbers that the host reads in its arrays.
+    ``predicted_us`` are the microseconds that the timeline predicts for the plan; 0 if they are not known.
+    """
+
+    function: str
+    memories: tuple[FunctionArgument, ...]
+    arguments: tuple[KernelArgument, ...]
+    version: int = 1
+    predicted_us: float = 0.0
+    indices: tuple[RuntimeIndex, ...] = field(default=(), metadata=OPTIONAL)
 
 
 def lowered(bundle: model.Bundle, name: str, addresses: bool) -> KtirManifest:
