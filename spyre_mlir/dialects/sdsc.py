@@ -292,8 +292,7 @@ def ping_pong_of(op: ir.Operation) -> tuple[int, bool] | None:
     numbers = list(value) if isinstance(value, ir.ArrayAttr) else []
     if len(numbers) != 2 or not all(isinstance(number, ir.IntegerAttr) for number in numbers):
         raise CompileError(
-            f"{PING_PONG} is {value}, not the indices of a pair and of a buffer",
-            location_of(op.location),
+            f"{PING_PONG} is {value}, not the indices of a pair and of a buffer", location_of(op.location)
         )
     pair, second = (ir.IntegerAttr(number).value for number in numbers)
     return pair, bool(second)

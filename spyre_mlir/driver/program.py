@@ -193,9 +193,7 @@ class Program:
         )
 
     def call(
-        self,
-        operands: Mapping[str, NDArray[Any] | DeviceTensor],
-        finish: Callable[[list[NDArray[Any]]], Any],
+        self, operands: Mapping[str, NDArray[Any] | DeviceTensor], finish: Callable[[list[NDArray[Any]]], Any]
     ) -> Any:
         """Run the program on ``operands`` by name; return its results after conversion by ``finish``."""
         return finish(self.run({**self.arrays, **on_the_host(self._built, self.state, operands)}))
@@ -508,7 +506,7 @@ class Program:
         return [
             Remark(
                 "findings", finding.location, "", FINDING, f"{finding.problem} {finding.change}",
-                finding.before_us, finding.after_us, finding.module,
+                finding.before_us, finding.after_us, finding.module
             )
             for finding in self.findings
         ]  # fmt: skip

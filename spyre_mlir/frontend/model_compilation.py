@@ -313,10 +313,7 @@ def _symbolic_program(
 
 
 def _in_pieces(
-    model: Any,
-    inputs: compilation.Inputs,
-    options: compilation.CompileOptions,
-    reason: UncapturedError,
+    model: Any, inputs: compilation.Inputs, options: compilation.CompileOptions, reason: UncapturedError
 ) -> PiecewiseProgram:
     """Compile a model piece by piece; raise the ``reason`` why it is not one program if pieces are not allowed."""
     # An exported program is one graph, without Python code that could run between pieces.

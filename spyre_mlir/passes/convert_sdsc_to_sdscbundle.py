@@ -620,8 +620,7 @@ class KernelBuffers:
                 raise error_at(owner or self.func, "this buffer has no placement; run place-in-hbm first")
             if isinstance(placement, sdsc.HbmAttr) and _text(placement.base) not in bases:
                 raise error_at(
-                    owner,
-                    f"this buffer is in '{_text(placement.base)}', which is not in the program",
+                    owner, f"this buffer is in '{_text(placement.base)}', which is not in the program"
                 )
             name = f"buffer{self.intermediates}"
             self.intermediates += 1

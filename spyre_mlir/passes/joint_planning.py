@@ -261,11 +261,7 @@ def _operation_table(
 
 
 @functools.lru_cache(maxsize=1 << 13)
-def _access_table(
-    access: BufferAccess,
-    relayouts: float,
-    placements: Placements,
-) -> Table:
+def _access_table(access: BufferAccess, relayouts: float, placements: Placements) -> Table:
     """Return [3, candidates, placements]: 0 or the relayouts if both match; else device memory, or infinity."""
     op, (resident, moved, in_hbm, relayout_ns) = access.op, placements.columns
     table = np.zeros((3, len(access.candidates), len(resident)))

@@ -180,12 +180,7 @@ class DeviceTensor(DeviceViews):
     storage to the tensor.
     """
 
-    def __init__(
-        self,
-        layout: StickLayout,
-        dtype: str,
-        data: NDArray[np.uint8],
-    ) -> None:
+    def __init__(self, layout: StickLayout, dtype: str, data: NDArray[np.uint8]) -> None:
         """Wrap ``data``, the bytes of elements of a ``dtype`` in a ``layout``; ``to_device`` lays out arrays."""
         self.storage: Storage = Storage(layout, dtype, data)
         self.strided: StridedView = StridedView.whole(layout.shape)
