@@ -83,8 +83,9 @@ from spyre_mlir.tensors.device_tensor import DeviceTensor
 
 # Shapes and types of the results of calls, inferred once for equal calls while torch.export traces a model.
 #
-# torch.export sends each call through PyTorch's dispatcher to a tensor without data. A second call of the same operation
-# on tensors of equal types, shapes and strides has an equal result, so the call is recorded without dispatch.
+# torch.export sends each call through PyTorch's dispatcher to a tensor without data. A second call of the same
+# operation on tensors of equal types, shapes and strides has an equal result, so the call is recorded without
+# dispatch.
 
 
 aten = torch.ops.aten
