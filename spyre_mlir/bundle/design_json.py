@@ -30,11 +30,9 @@ Json = dict[str, Any]
 
 INDICES = "indirectAccessIndexLabeledDs"
 
-SYMBOLIC_DIMS, SYMBOLIC_VOLUME, SYMBOLS_OF_DIMS = (
-    "symbolicDimInfo_",
-    "maxSymbolicVolume_",
-    "dimToSymbolMapping_",
-)
+SYMBOLIC_DIMS = "symbolicDimInfo_"
+SYMBOLIC_VOLUME = "maxSymbolicVolume_"
+SYMBOLS_OF_DIMS = "dimToSymbolMapping_"
 
 #: The member with the names of the run-time sizes by symbol.
 SYMBOL_TAGS = "inputSymbolsAndTags_"

@@ -109,12 +109,10 @@ HALOS = "sdsc.halos"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
 WIDE_SUM = "sdsc.wide_sum"
-INDEX_BOUNDS, BUNDLE, PING_PONG, OVERWRITES = (
-    "sdsc.index_bounds",
-    "sdsc.bundle",
-    "sdsc.ping_pong",
-    "sdsc.overwrites",
-)
+INDEX_BOUNDS = "sdsc.index_bounds"
+BUNDLE = "sdsc.bundle"
+PING_PONG = "sdsc.ping_pong"
+OVERWRITES = "sdsc.overwrites"
 #: The last one is on a module from which ``fold-repeated-layers`` removed layers.
 RUNS, HIDES, FOLDED = "sdsc.runs", "sdsc.hides", "sdsc.folded"
 #: On an argument that the frontend computed: the bytes of the model's data from which it was computed.

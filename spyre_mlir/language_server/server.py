@@ -343,10 +343,8 @@ class SpyreServer:
         self._check(self.document(_field(params, "textDocument", "uri")))
 
     def _keep(self, params: Any, text: str) -> None:
-        uri, version = (
-            _field(params, "textDocument", "uri", kind=str),
-            _found(params, "textDocument", "version"),
-        )
+        uri = _field(params, "textDocument", "uri", kind=str)
+        version = _found(params, "textDocument", "version")
         self.documents[uri] = Document(uri, version, plain_text(text), self.encoding)
 
     def _saved(self, params: Any) -> None:

@@ -222,10 +222,8 @@ class DesignBuilder:
         if operand in self.in_lx:
             return 0
         view = self.space.footprint(operand)
-        elements, first = (
-            view.offset,
-            [index * share for index, share in zip(slices, self.shares, strict=True)],
-        )
+        elements = view.offset
+        first = [index * share for index, share in zip(slices, self.shares, strict=True)]
         for window in self.space.windows if operand == 0 else ():
             first[window.output] = window.accessed(first[window.output], 1)[0]
         for axis in view.axes:

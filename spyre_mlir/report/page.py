@@ -271,10 +271,8 @@ def _roofline(facts: ProgramFacts) -> str:
     rates = [each.attained_per_ns for each in plotted]
     # After the last ridge there is space for the name of its roof.
     greatest = math.ceil(math.log10(max(*intensities, 4 * peaks["array"] / target.one_way_bytes_per_ns)))
-    least, fastest = (
-        math.floor(math.log10(min(intensities))),
-        math.ceil(math.log10(max(*rates, peaks["array"]))),
-    )
+    least = math.floor(math.log10(min(intensities)))
+    fastest = math.ceil(math.log10(max(*rates, peaks["array"])))
     slowest = math.floor(math.log10(min(rates)))
     frame = _PLOT_LEFT, _PLOT_TOP, _PLOT_WIDTH, _PLOT_HEIGHT
     plot = html.LogPlot(*frame, (least, greatest), (slowest, fastest))
