@@ -40,11 +40,9 @@ def step_of(op: ir.Operation) -> view_transforms.ViewTransform:
     if op.name == "sdsc.windows":
         return _slide(op)
     groups = _groups(op)
-    return (
-        view_transforms.Expand(groups, shape_of(op.results[0]))
-        if op.name == "tensor.expand_shape"
-        else view_transforms.Collapse(groups)
-    )
+    if op.name == "tensor.expand_shape":
+        return view_transforms.Expand(groups, shape_of(op.results[0]))
+    return view_transforms.Collapse(groups)
 
 
 def _groups(op: ir.Operation) -> tuple[tuple[int, ...], ...]:

@@ -305,11 +305,10 @@ def to_json(design: model.Design) -> Json:
     cores = range(design.cores)
     tags = {str(size.symbol): size.tag for size in design.symbolic.values() if size.tag}
     # The members that torch-spyre #2288 and torch-spyre #3246 write with run-time sizes.
-    symbols = (
-        {"dimToSymbolMappingOpcodeCorrection_": {}, SYMBOL_TAGS: tags, "symbolDefinitions_": {}}
-        if tags
-        else {}
-    )
+    if tags:
+        symbols = {"dimToSymbolMappingOpcodeCorrection_": {}, SYMBOL_TAGS: tags, "symbolDefinitions_": {}}
+    else:
+        symbols = {}
     return {
         f"{design.index}_{_function(design)}": {
             "debug_handle_": _debug_to_json(design.debug),

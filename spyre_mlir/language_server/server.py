@@ -607,11 +607,10 @@ def lenses(document: Document, command: str) -> list[Json]:
     found = []
     for function in _functions(document.index.outline):
         begin = text_index.level_of(_text(document, function))
-        levels = (
-            text_index.LEVELS[text_index.LEVELS.index(begin) + 1 :]
-            if begin in text_index.LEVELS
-            else text_index.LEVELS
-        )
+        if begin in text_index.LEVELS:
+            levels = text_index.LEVELS[text_index.LEVELS.index(begin) + 1 :]
+        else:
+            levels = text_index.LEVELS
         for level in levels:
             arguments = [document.uri, level, function.name.line]
             action = {"title": f"run to {level}", "command": command, "arguments": arguments}

@@ -277,11 +277,9 @@ def _is_for_a_product(view: ir.Operation) -> bool:
 
 
 def _element(value: ir.Value) -> str:
-    return (
-        str(ir.RankedTensorType(value.type).element_type)
-        if isinstance(value.type, ir.RankedTensorType)
-        else ""
-    )
+    if isinstance(value.type, ir.RankedTensorType):
+        return str(ir.RankedTensorType(value.type).element_type)
+    return ""
 
 
 # Partitioning of a program into the fewest phases that alternate between device and host.

@@ -184,11 +184,10 @@ class BatchRun:
         if computed is None:
             return None
         raw, largest = computed
-        is_plain = (
-            self._ranges.are_plain(self._index, raw)
-            if largest is None
-            else self._ranges.is_plain_size(self._index, largest)
-        )
+        if largest is None:
+            is_plain = self._ranges.are_plain(self._index, raw)
+        else:
+            is_plain = self._ranges.is_plain_size(self._index, largest)
         return raw if is_plain else None
 
     def _partial(self, batch: CoreBatch, cores: list[int]) -> _Computed:

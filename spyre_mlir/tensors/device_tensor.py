@@ -113,11 +113,10 @@ class Storage:
     def layout(self) -> StickLayout:
         """The layout; raises ``CompileError`` for a storage without a layout."""
         if self.form is None:
-            reason = (
-                f"numbers of {self.dtype} in the form of the host"
-                if math.prod(self.plain_shape)
-                else "no elements to lay out"
-            )
+            if math.prod(self.plain_shape):
+                reason = f"numbers of {self.dtype} in the form of the host"
+            else:
+                reason = "no elements to lay out"
             raise CompileError(f"A tensor of shape {list(self.plain_shape)} has no layout: it has {reason}.")
         return self.form
 
