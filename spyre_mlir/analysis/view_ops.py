@@ -15,12 +15,9 @@ from spyre_mlir.layout.space import SlidingWindow, Windows
 from spyre_mlir.mlir import ir
 
 VIEWS = (
-    "tensor.expand_shape",
-    "tensor.collapse_shape",
-    "tensor.extract_slice",
-    "linalg.transpose",
+    "tensor.expand_shape", "tensor.collapse_shape", "tensor.extract_slice", "linalg.transpose",
     "sdsc.windows",
-)
+)  # fmt: skip
 
 #: MLIR's ``ShapedType::kDynamic``, which marks an operand in the list of static offsets.
 _DYNAMIC = -(1 << 63)

@@ -248,14 +248,10 @@ _HOST_DTYPES = {DL16: "float16", FP32: "float32", INT32: "int32", INT8: "int8", 
 _LX, _ABSOLUTE = "lx", ""
 
 _SOUND = (
-    rules_structure.known_opcode,
-    rules_structure.arity,
-    rules_structure.dims_declared,
-    rules_structure.operand_dims,
-    rules_structure.core_mapping,
-    rules_structure.roles,
+    rules_structure.known_opcode, rules_structure.arity, rules_structure.dims_declared,
+    rules_structure.operand_dims, rules_structure.core_mapping, rules_structure.roles,
     rules_design.source_slices,
-)
+)  # fmt: skip
 
 
 def derive(

@@ -248,14 +248,8 @@ _OF_DEVICES: dict[Any, Callable[..., Any]] = {torch.histc: histc}
 
 #: Views that PyTorch's functional form does not invert exactly, by their names in Dynamo.
 _INEXACT_VIEWS = {
-    "expand",
-    "expand_as",
-    "broadcast_to",
-    "broadcast_tensors",
-    "meshgrid",
-    "unfold",
-    "as_strided",
-}
+    "expand", "expand_as", "broadcast_to", "broadcast_tensors", "meshgrid", "unfold", "as_strided",
+}  # fmt: skip
 
 
 def _with_traced_strides(run: Callable[..., Any], part: GraphModule, *inputs: Any) -> Any:

@@ -24,15 +24,6 @@ from spyre_mlir.simulator.run_outcome import (
 from spyre_mlir.simulator.sequence_run import BundleCall, require_first, run, run_sequence
 
 __all__ = [
-    "BundleCall",
-    "ExecuteStatistics",
-    "IntegerRangeError",
-    "RangeLoss",
-    "Result",
-    "SimulationError",
-    "Statistics",
-    "described",
-    "require_first",
-    "run",
-    "run_sequence",
-]
+    "BundleCall", "ExecuteStatistics", "IntegerRangeError", "RangeLoss", "Result", "SimulationError",
+    "Statistics", "described", "require_first", "run", "run_sequence",
+]  # fmt: skip
