@@ -4,7 +4,7 @@
 The target of an operation's work names the model. This file has the formulas of the default model, ``analytic``. A
 function marked ``replaceable`` calls another model (``replaced_model.py``) if the target names one.
 
-The model chooses layouts (``of_tensor.py``), splits of a matmul and joint divisions, and gives the times of the
+The model chooses layouts (``of_space.py``), splits of a matmul and joint divisions, and gives the times of the
 timeline. Fields of a work may be numpy arrays, one entry per division (``even_work``); its costs are then arrays too.
 
 All constants are in ``spyre.toml``, each with its source. The parts of a cost:
