@@ -153,14 +153,14 @@ def _count(field: Field) -> int:
 
 def _array(field: Field, *shape: int) -> NDArray[np.float64]:
     """Read nested lists as a read-only array of a shape; null is infinity."""
+    text = f"must have {' x '.join(map(str, shape))} numbers from 0, or null"
     try:
         numbers = np.array(_without_null(field.value), float)
         numbers = numbers if numbers.size else numbers.reshape(shape)
-        valid = numbers.shape == shape and not np.isnan(numbers).any() and not (numbers < 0).any()
     except (ValueError, TypeError, OverflowError):
-        valid = False
-    if not valid:
-        field.fail(f"must have {' x '.join(map(str, shape))} numbers from 0, or null")
+        field.fail(text)
+    if numbers.shape != shape or np.isnan(numbers).any() or (numbers < 0).any():
+        field.fail(text)
     numbers.setflags(write=False)
     return numbers
 
