@@ -7,13 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
-from spyre_mlir.driver.compilation import (
-    CompileKeywords,
-    PipelineKeywords,
-    compile_with,
-    mlir_program,
-    with_pipeline_options,
-)
+from spyre_mlir.driver import compilation
 from spyre_mlir.driver.program import Program
 from spyre_mlir.mlir import ir
 from spyre_mlir.pipelines.pipeline_options import LevelChoice
@@ -29,7 +23,7 @@ def compile(
     inputs: Sequence[Any] | Mapping[str, Any] = (),
     *,
     dynamic: None = None,
-    **options: Unpack[CompileKeywords],
+    **options: Unpack[compilation.CompileKeywords],
 ) -> Program: ...
 
 
@@ -39,11 +33,11 @@ def compile(
     inputs: Sequence[Any] | Mapping[str, Any] = (),
     *,
     dynamic: Mapping[str, Any] | Sequence[Any],
-    **options: Unpack[CompileKeywords],
+    **options: Unpack[compilation.CompileKeywords],
 ) -> DynamicProgram[Program]: ...
 
 
-@with_pipeline_options
+@compilation.with_pipeline_options
 def compile(
     module_or_mlir: Any,
     inputs: Sequence[Any] | Mapping[str, Any] = (),
@@ -62,7 +56,7 @@ def compile(
     cache: bool | None = None,
     passes: Mapping[str, LevelChoice] | Sequence[str] | None = None,
     state: bool | Sequence[str] | Mapping[str, Any] | None = None,
-    **pipeline_options: Unpack[PipelineKeywords],
+    **pipeline_options: Unpack[compilation.PipelineKeywords],
 ) -> Program | DynamicProgram[Program] | PiecewiseProgram:
     """Compile a ``torch.nn.Module``, a function, an exported program, or MLIR.
 
@@ -106,10 +100,10 @@ def compile(
         CompileError: The model, the module or an option is rejected; the message says what to change.
     """
     if isinstance(module_or_mlir, ir.Module | str | Path):
-        front_end = mlir_program
+        front_end = compilation.mlir_program
     else:
         from spyre_mlir.frontend.model_compilation import model_program as front_end  # imports PyTorch
-    return compile_with(
+    return compilation.compile_with(
         front_end, module_or_mlir, inputs, device=device, sencores=sencores, precision=precision, numerics=numerics,
         layouts=layouts, plan=plan, fallback=fallback, autocast=autocast, dynamic=dynamic, one_bundle=one_bundle,
         target=target, cache=cache, passes=passes, state=state, **pipeline_options,

@@ -23,18 +23,9 @@ else:
     from torch_mlir.passmanager import PassManager
 
 __all__ = [
-    "PassManager",
-    "announce_dialect",
-    "clean",
-    "ext",
-    "indexing_maps",
-    "ir",
-    "load_irdl",
-    "load_tm_tensor",
-    "location_of",
-    "register_torch_passes",
-    "source_operation",
-]
+    "PassManager", "announce_dialect", "clean", "ext", "indexing_maps", "ir", "load_irdl", "load_tm_tensor",
+    "location_of", "register_torch_passes", "source_operation",
+]  # fmt: skip
 
 
 def announce_dialect(namespace: str, module: str) -> None:

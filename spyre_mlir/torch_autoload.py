@@ -22,20 +22,15 @@ def autoload() -> None:
     """Name the device, unless another backend is installed."""
     if all(each.module == __name__ for each in entry_points(group=_GROUP)) and device_declaration.declare():
         device_declaration.load = _load
-        _defer_accelerator()
+        for name in dir(torch._C):
+            if name.startswith(_PREFIX) and name != _CURRENT:
+                setattr(torch._C, name, _deferred(name, getattr(torch._C, name)))
 
 
 def _load() -> Any:
     from spyre_mlir.frontend import device_module
 
     return device_module
-
-
-def _defer_accelerator() -> None:
-    """Make the calls of ``torch.accelerator`` a first use of the device: PyTorch's functions need hooks."""
-    for name in dir(torch._C):
-        if name.startswith(_PREFIX) and name != _CURRENT:
-            setattr(torch._C, name, _deferred(name, getattr(torch._C, name)))
 
 
 def _deferred(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,17 +8,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import field, replace
 from typing import Any
 
+from spyre_mlir.analysis import core_ownership
 from spyre_mlir.analysis.aliasing import AliasAnalysis, all_ops
-from spyre_mlir.analysis.core_ownership import (
-    SHUFFLE,
-    DefUseEdge,
-    Divided,
-    PartialAccesses,
-    def_use_edges,
-    divided_ops,
-    partial_accesses_of,
-    written_distribution,
-)
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.structured import defining_op
 from spyre_mlir.division import CoreView, Division, core_view
@@ -36,7 +27,7 @@ class BufferUse:
     """An access: one operand of the operation at a position of the program."""
 
     position: int
-    user: Divided
+    user: core_ownership.Divided
     operand: int
 
     @property
@@ -86,9 +77,11 @@ class BufferAccesses:
         return [access for access in self.accesses if access.writes]
 
     @functools.cached_property
-    def partial_accesses(self) -> PartialAccesses | None:
+    def partial_accesses(self) -> core_ownership.PartialAccesses | None:
         """The accesses to parts of the buffer (read after all accesses are added); None if all access the whole."""
-        return partial_accesses_of(self.root, [(access.user, access.operand) for access in self.accesses])
+        return core_ownership.partial_accesses_of(
+            self.root, [(access.user, access.operand) for access in self.accesses]
+        )
 
     @property
     def hbm_bytes(self) -> int:
@@ -117,7 +110,7 @@ class Usage:
         self.func = func
         self.memory = AliasAnalysis(func)
         body = all_ops(func)
-        self.ops = divided_ops(self.memory, body)
+        self.ops = core_ownership.divided_ops(self.memory, body)
         self.end = body[-1]
         self.results = {self.memory.place(value).buffer for value in self.end.operands}
         #: Candidates for LX, keyed by the rules for which they were requested (``lx_candidates.py``).
@@ -130,21 +123,23 @@ class Usage:
                 buffer.accesses.append(BufferUse(position, user, operand))
 
     @functools.cached_property
-    def edges(self) -> list[DefUseEdge]:
+    def edges(self) -> list[core_ownership.DefUseEdge]:
         """The def-use edges of all buffers, in program order of the readers."""
-        return list(def_use_edges(self.memory, self.ops))
+        return list(core_ownership.def_use_edges(self.memory, self.ops))
 
     def root(self, value: ir.Value) -> ir.Value:
         """Return the buffer that a value lies in."""
         return self.memory.place(value).buffer
 
-    def relayout(self, user: Divided) -> Relayout | None:
+    def relayout(self, user: core_ownership.Divided) -> Relayout | None:
         """Return the transfers between cores that a shuffle performs; None for another operation."""
-        if user.opcode != SHUFFLE:
+        if user.opcode != core_ownership.SHUFFLE:
             return None
         # The writers of a buffer with a shuffle all distribute it in the same way.
         writer = self.buffers[self.root(user.values[0])].writes[0]
-        distribution = written_distribution(writer.user.space, writer.operand, writer.user.division)
+        distribution = core_ownership.written_distribution(
+            writer.user.space, writer.operand, writer.user.division
+        )
         return relayout(user.space, distribution.complete, user.division)
 
     def hbm_bytes(self) -> int:
@@ -170,7 +165,7 @@ class Usage:
                 differing.add(root)
         return [root for root in dict.fromkeys(roots) if root not in differing]
 
-    def _accesses_a_part(self, user: Divided, operand: int) -> bool:
+    def _accesses_a_part(self, user: core_ownership.Divided, operand: int) -> bool:
         """Return whether the cores hold more of a buffer than they access, so that the other sticks must be kept.
 
         The writer of a buffer may write up to the end of a padded stick that the reader does not read.

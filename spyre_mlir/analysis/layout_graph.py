@@ -6,15 +6,9 @@ from __future__ import annotations
 import itertools
 import math
 
+from spyre_mlir.analysis import loops
 from spyre_mlir.analysis.aliasing import argument_attributes
 from spyre_mlir.analysis.carried_buffers import is_read_from, names_place, updated_slices
-from spyre_mlir.analysis.loops import (
-    LOOP,
-    block_of,
-    body_block,
-    carried_values,
-    trip_count,
-)
 from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of, windows_of
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
@@ -123,9 +117,9 @@ class LayoutGraph:
     def _visit(self, block: ir.Block) -> None:
         """Add a node to the graph for each tensor that the ops of a block define, loops included."""
         for op in (item.operation for item in block.operations):
-            if op.name == LOOP:
+            if op.name == loops.LOOP:
                 self._loop(op)
-            if op.name in (LOOP, "tensor.empty", "linalg.fill") or not op.results:
+            if op.name in (loops.LOOP, "tensor.empty", "linalg.fill") or not op.results:
                 continue
             result = op.results[0]
             if op.name in VIEWS:
@@ -179,7 +173,7 @@ class LayoutGraph:
         first, result = chain[0].operands[1], op.results[0]
         empty = defining_op(first)
         before = [] if empty is not None and empty.name == "tensor.empty" else [self._whole(first, chain[0])]
-        copied, carried = False, any(use.owner.operation.name == LOOP for use in result.uses)
+        copied, carried = False, any(use.owner.operation.name == loops.LOOP for use in result.uses)
         for part in before:
             source = self.graph.nodes[part.source]
             is_constant = isinstance(source, ArgumentNode) and not source.updated
@@ -213,7 +207,7 @@ class LayoutGraph:
 
     def _whole(self, value: ir.Value, writer: ir.Operation) -> InsertedSlice:
         """Return the destination of insertions or of a loop: in its own buffer if no later operation reads it."""
-        out_of_place = block_of(value) != writer.block or is_read_from(value, writer, [writer])
+        out_of_place = loops.block_of(value) != writer.block or is_read_from(value, writer, [writer])
         tensor = self._tensor(value, writer)
         return InsertedSlice(tensor, whole(shape_of(value)), out_of_place, _is_partial(self.graph, tensor))
 
@@ -221,19 +215,19 @@ class LayoutGraph:
 
     def _loop(self, op: ir.Operation) -> None:
         """Add the body once, weighted by the trip count, and the tensors of each iter_arg before, in and after it."""
-        carried, outside, buffers, nodes = carried_values(op), self._times, [], []
+        carried, outside, buffers, nodes = loops.carried_values(op), self._times, [], []
         for value in carried:
             parts = () if _is_fresh(value.initial) else (self._whole(value.initial, op),)
             buffer = InsertSliceBuffer(*_type(value.result), parts=parts, carried=True)
             buffers.append(self._add_unnamed(value.result, buffer))
         # A cost in the body counts once per iteration.
-        self._times = outside * trip_count(op)
+        self._times = outside * loops.trip_count(op)
         for value, buffer in zip(carried, buffers, strict=True):
             nodes.append(IterArg(*_type(value.result), initial=buffer))
             self._add(value.argument, nodes[-1])
         for value, buffer in zip(carried, buffers, strict=True):
             self._unite(op, buffer, self.tensors[value.argument])
-        self._visit(body_block(op))
+        self._visit(loops.body_block(op))
         self._times = outside
         for value, node in zip(carried, nodes, strict=True):
             argument, node.yielded = self.tensors[value.argument], self._tensor(value.yielded, op)

@@ -62,9 +62,7 @@ class ScopedLiveRanges:
         known[root].last = len(self.order)
 
 
-def simultaneous(
-    live_ranges: Iterable[ScopedLiveRange],
-) -> Iterator[tuple[ScopedLiveRange, ScopedLiveRange]]:
+def simultaneous(live_ranges: Iterable[ScopedLiveRange]) -> Iterator[tuple[ScopedLiveRange, ScopedLiveRange]]:
     """Yield all pairs of live ranges that overlap, the earlier one first, by a sweep over time."""
     alive: list[ScopedLiveRange] = []
     for live_range in sorted(live_ranges, key=lambda live_range: live_range.first):

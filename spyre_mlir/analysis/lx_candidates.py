@@ -6,14 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from spyre_mlir.analysis import core_ownership
 from spyre_mlir.analysis.buffer_uses import BufferAccesses, Usage
-from spyre_mlir.analysis.core_ownership import (
-    SHUFFLE,
-    WrittenDistribution,
-    access_mismatch,
-    read_mismatch,
-    written_distribution,
-)
 from spyre_mlir.analysis.loops import bundle_number
 from spyre_mlir.cost.cost_model import burst_slowdown
 from spyre_mlir.cost.of_space import operation_work
@@ -172,10 +166,10 @@ def facts_of(buffer: BufferAccesses, usage: Usage, rules: Rules) -> BufferDivisi
     for access in buffer.accesses:
         copy = access.user
         # A shuffle stays within LX; another clone also transfers data to or from device memory.
-        if access.optional and copy.opcode != SHUFFLE:
+        if access.optional and copy.opcode != core_ownership.SHUFFLE:
             total, _ = hbm_bytes(copy.space, 0 if copy.values[-1] == buffer.root else 1, copy.division)
             placed += total * copy.executions
-    shuffles = [access for access in buffer.reads if access.user.opcode == SHUFFLE]
+    shuffles = [access for access in buffer.reads if access.user.opcode == core_ownership.SHUFFLE]
     unmoved_bytes = sum(access.hbm_bytes for access in shuffles)
     # A clone for one reader moves as many bytes as it saves: its purpose is to avoid short runs of the reader. The
     # additional time of these runs counts as the bytes that whole bursts would move in this time.
@@ -218,7 +212,7 @@ def candidates_of(usage: Usage, rules: Rules, facts: Mapping[ir.Value, BufferDiv
 def _opcode(buffer: BufferAccesses, usage: Usage) -> str:
     """Return the opcode that computed the values of a buffer, before shuffles moved them to other cores."""
     producer = buffer.writes[0].user
-    if producer.opcode != SHUFFLE:
+    if producer.opcode != core_ownership.SHUFFLE:
         return producer.opcode
     return _opcode(usage.buffers[usage.root(producer.values[0])], usage)
 
@@ -253,7 +247,7 @@ def _reasons(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
         if access.moving:
             yield eligibility.MovingPart(opcode, does)
             continue
-        problem = access_mismatch(partial, access.user, access.operand)
+        problem = core_ownership.access_mismatch(partial, access.user, access.operand)
         if isinstance(problem, eligibility.NoHolder):
             yield problem
         elif problem is not None:
@@ -262,10 +256,12 @@ def _reasons(buffer: BufferAccesses, usage: Usage) -> Iterator[Reason]:
 
 def _ownership(buffer: BufferAccesses) -> Iterator[Reason]:
     """Yield reasons of reads: each core has to read data that it has written itself, unless a shuffle moves it."""
-    distributions: list[WrittenDistribution] = []
+    distributions: list[core_ownership.WrittenDistribution] = []
     for writer in buffer.writes:
         try:
-            distribution = written_distribution(writer.user.space, writer.operand, writer.user.division)
+            distribution = core_ownership.written_distribution(
+                writer.user.space, writer.operand, writer.user.division
+            )
         except ViewError as error:
             yield eligibility.NoRegion(str(error))
             return
@@ -275,9 +271,9 @@ def _ownership(buffer: BufferAccesses) -> Iterator[Reason]:
             if access.moving:
                 yield eligibility.MovingPart(access.user.opcode, "reads")
                 continue
-            problem = read_mismatch(distribution, access.user, access.operand)
+            problem = core_ownership.read_mismatch(distribution, access.user, access.operand)
             if problem is not None:
                 yield eligibility.DivisionMismatch(problem, access.user.opcode, "reads it")
-    is_shuffled = any(access.user.opcode == SHUFFLE for access in buffer.reads)
+    is_shuffled = any(access.user.opcode == core_ownership.SHUFFLE for access in buffer.reads)
     if is_shuffled and any(each.complete != distributions[0].complete for each in distributions):
         yield eligibility.MixedDistributions()

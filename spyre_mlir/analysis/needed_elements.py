@@ -508,10 +508,8 @@ def reshaped(needed: NDArray[Any], op: ir.Operation, *, backward: bool = False) 
             # The mask is constant along the group.
             shape, dims = shape + here, dims + [1] * (len(group) if expands else 1)
         else:
-            shape, dims = (
-                shape + ([few[index]] if expands else fine),
-                dims + (fine if expands else [few[index]]),
-            )
+            shape = shape + ([few[index]] if expands else fine)
+            dims = dims + (fine if expands else [few[index]])
     return np.broadcast_to(needed, shape).reshape(dims)
 
 

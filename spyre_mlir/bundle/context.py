@@ -8,23 +8,8 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from spyre_mlir.bundle import model
 from spyre_mlir.bundle.instances import largest
-from spyre_mlir.bundle.model import (
-    Add,
-    Allocate,
-    Apply,
-    Buffer,
-    Bundle,
-    Design,
-    Execute,
-    Extract,
-    IndexConstant,
-    KernelArgument,
-    Loop,
-    Origin,
-    Statement,
-    executes_of,
-)
 from spyre_mlir.records import dataclass
 
 Diagnostic = tuple[str, str]  # a whole sentence, and the file or place it is about
@@ -76,11 +61,11 @@ class ExecuteStep:
     """One execute: its place in program order, the loops around it, outermost first, and where it comes from."""
 
     position: int
-    execute: Execute
-    design: Design
+    execute: model.Execute
+    design: model.Design
     loops: tuple[LoopRange, ...]
     values: dict[int, Linear]  # by symbol id
-    origin: Origin
+    origin: model.Origin
 
     @property
     def where(self) -> str:
@@ -96,12 +81,12 @@ class ExecuteStep:
 Tree = list["ExecuteStep | tuple[LoopRange, Tree]"]
 
 
-def name(design: Design) -> str:
+def name(design: model.Design) -> str:
     """Return the name of a design in messages."""
     return f"{design.filename} ({design.opcode})"
 
 
-def each_design(rule: Callable[[Design], Iterator[str]]) -> Callable[[Context], Iterator[Diagnostic]]:
+def each_design(rule: Callable[[model.Design], Iterator[str]]) -> Callable[[Context], Iterator[Diagnostic]]:
     """Return a rule on a bundle that applies a rule on one design to each design."""
 
     def check(context: Context) -> Iterator[Diagnostic]:
@@ -119,7 +104,7 @@ class Context:
     ``lx_backend_fraction`` the fraction of LX that the back end keeps, if given.
     """
 
-    def __init__(self, bundle: Bundle, lx_backend_fraction: float | None = None) -> None:
+    def __init__(self, bundle: model.Bundle, lx_backend_fraction: float | None = None) -> None:
         self.bundle = largest(bundle)
         self.target = bundle.target
         #: Results of analyses, by their class.
@@ -128,18 +113,18 @@ class Context:
             self.target = self.target.with_backend_fraction(lx_backend_fraction)
 
     @functools.cached_property
-    def executes(self) -> list[Execute]:
+    def executes(self) -> list[model.Execute]:
         """The executes in program order; an execute in a loop counts once."""
-        return executes_of(self.bundle.statements)
+        return model.executes_of(self.bundle.statements)
 
     @functools.cached_property
-    def buffers(self) -> dict[str, Buffer]:
+    def buffers(self) -> dict[str, model.Buffer]:
         return {buffer.name: buffer for buffer in self.bundle.manifest.buffers}
 
     @functools.cached_property
-    def arguments(self) -> dict[str, list[KernelArgument]]:
+    def arguments(self) -> dict[str, list[model.KernelArgument]]:
         """The kernel arguments by the name of their parameter; memory that is updated in place has two arguments."""
-        arguments: dict[str, list[KernelArgument]] = {}
+        arguments: dict[str, list[model.KernelArgument]] = {}
         for argument in self.bundle.manifest.arguments:
             arguments.setdefault(argument.parameter, []).append(argument)
         return arguments
@@ -149,7 +134,9 @@ class Context:
         """The bytes of each device_mem_allocate."""
         statements = self.bundle.statements
         return {
-            statement.result: statement.bytes for statement in statements if isinstance(statement, Allocate)
+            statement.result: statement.bytes
+            for statement in statements
+            if isinstance(statement, model.Allocate)
         }
 
     @functools.cached_property
@@ -194,19 +181,19 @@ class Context:
 class _TreeBuilder:
     """Evaluates the program symbolically, statement by statement."""
 
-    def __init__(self, designs: dict[str, Design], origins: list[Origin]) -> None:
+    def __init__(self, designs: dict[str, model.Design], origins: list[model.Origin]) -> None:
         self.designs = designs
         self.origins = origins
         self.positions = 0
         self.loops = 0
 
     def build(
-        self, statements: tuple[Statement, ...], loops: tuple[LoopRange, ...], outer: dict[str, Linear]
+        self, statements: tuple[model.Statement, ...], loops: tuple[LoopRange, ...], outer: dict[str, Linear]
     ) -> Tree:
         # A copy: values of a loop's body are not visible after the loop.
         values, tree = dict(outer), []
         for statement in statements:
-            if isinstance(statement, Loop):
+            if isinstance(statement, model.Loop):
                 names = (statement.lower, statement.upper, statement.step)
                 lower, upper, step = (values[name].offset for name in names)
                 # Adjacent loops may use one name; the number makes their variables distinct.
@@ -214,7 +201,7 @@ class _TreeBuilder:
                 range_ = LoopRange(f"%{statement.induction} of loop {self.loops}", lower, upper, step)
                 inner = {**values, statement.induction: Linear(0, ((range_.atom, 1),))}
                 tree.append((range_, self.build(statement.body, (*loops, range_), inner)))
-            elif isinstance(statement, Execute):
+            elif isinstance(statement, model.Execute):
                 operands = (values[operand] for operand in statement.operands)
                 symbols = dict(zip(statement.symbol_ids, operands, strict=True))
                 position, design = self.positions, self.designs[statement.filename]
@@ -226,21 +213,21 @@ class _TreeBuilder:
         return tree
 
 
-def evaluate(statement: Statement, values: dict[str, Linear]) -> Linear:
+def evaluate(statement: model.Statement, values: dict[str, Linear]) -> Linear:
     """Return the value of a statement, given the values before it; an address is its memory plus bytes."""
     match statement:
-        case IndexConstant(_, value):
+        case model.IndexConstant(_, value):
             return Linear(value)
-        case Add(_, lhs, rhs):
+        case model.Add(_, lhs, rhs):
             return values[lhs].plus(values[rhs])
-        case Apply(_, dims, symbols, coefficients, offset):
+        case model.Apply(_, dims, symbols, coefficients, offset):
             total = Linear(offset)
             for operand, coefficient in zip((*dims, *symbols), coefficients, strict=True):
                 total = total.plus(values[operand], coefficient)
             return total
         # All extracts of a parameter are one address, so the atom is the parameter and not the result.
-        case Extract(_, parameter, "value"):
+        case model.Extract(_, parameter, "value"):
             return Linear(0, ((parameter, 1),))
-        case Extract(result) | Allocate(result):
+        case model.Extract(result) | model.Allocate(result):
             return Linear(0, ((result, 1),))
     raise AssertionError(statement)

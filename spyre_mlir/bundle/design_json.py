@@ -16,18 +16,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from spyre_mlir.bundle import model
 from spyre_mlir.bundle.canonical_design import REPEATED, CanonicalDesign, integer
 from spyre_mlir.bundle.core_slices import holders, operand_shares, operand_splits, reduced_dims
 from spyre_mlir.bundle.json_fields import Field, only_item, require_same
-from spyre_mlir.bundle.model import (
-    Constant,
-    DebugHandle,
-    Design,
-    HeldSlices,
-    Operand,
-    SymbolicSize,
-    WindowDim,
-)
 from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.formats import find_format
@@ -38,11 +30,9 @@ Json = dict[str, Any]
 
 INDICES = "indirectAccessIndexLabeledDs"
 
-SYMBOLIC_DIMS, SYMBOLIC_VOLUME, SYMBOLS_OF_DIMS = (
-    "symbolicDimInfo_",
-    "maxSymbolicVolume_",
-    "dimToSymbolMapping_",
-)
+SYMBOLIC_DIMS = "symbolicDimInfo_"
+SYMBOLIC_VOLUME = "maxSymbolicVolume_"
+SYMBOLS_OF_DIMS = "dimToSymbolMapping_"
 
 #: The member with the names of the run-time sizes by symbol.
 SYMBOL_TAGS = "inputSymbolsAndTags_"
@@ -56,12 +46,12 @@ PADDING = "paddingSizes_"
 class ReadDesign:
     """A design read from a file: ``names`` of its tensors in order, and ``ignored`` fields without an effect."""
 
-    design: Design
+    design: model.Design
     names: tuple[str, ...]
     ignored: tuple[str, ...] = ()
 
 
-def from_json(value: Json, filename: str, target: Target) -> Design:
+def from_json(value: Json, filename: str, target: Target) -> model.Design:
     """Return the design of a JSON object, for a target; ``CompileError`` with file and field for an invalid object."""
     return read_design(value, filename, target).design
 
@@ -84,7 +74,7 @@ def read_design(value: Json, filename: str, target: Target) -> ReadDesign:
     return ReadDesign(design, canonical.names, tuple(canonical.ignored))
 
 
-def _read(root: Field, target: Target) -> Design:
+def _read(root: Field, target: Target) -> model.Design:
     """Return the design that a JSON object in canonical form describes; ``CompileError`` names the wrong field."""
     key, body = root.only_member()
     index, _, function = key.partition("_")
@@ -112,7 +102,7 @@ def _read(root: Field, target: Target) -> Design:
         if len(values) != 2:
             mask.fail("must hold a start and a length")
         masks[dim] = (values[0], values[1])
-    return Design(
+    return model.Design(
         index=int(index),
         opcode=opcode,
         unit=unit,
@@ -131,11 +121,11 @@ def _read(root: Field, target: Target) -> Design:
     )
 
 
-def _read_constants(field: Field) -> tuple[Constant, ...]:
+def _read_constants(field: Field) -> tuple[model.Constant, ...]:
     if field.value == "{}":
         return ()
     return tuple(
-        Constant(
+        model.Constant(
             name=constant["name_"].text(),
             data_format=constant["dataFormat_"].text(),
             bits=integer(only_item(constant["data_"]["data_"]["[0, 0, 0]"])),
@@ -144,11 +134,11 @@ def _read_constants(field: Field) -> tuple[Constant, ...]:
     )
 
 
-def _read_debug(field: Field) -> DebugHandle | None:
+def _read_debug(field: Field) -> model.DebugHandle | None:
     if field.value is None:
         return None
     source = field["source"] if field["source"].value is not None else None
-    return DebugHandle(
+    return model.DebugHandle(
         id=field["id"].text(),
         file=source and source["file"].text(),
         line=source["start_line"].integer() if source else 0,
@@ -162,7 +152,9 @@ def _read_debug(field: Field) -> DebugHandle | None:
     )
 
 
-def _read_symbolic(body: Field, dsc: Field, stage: Field, slices: dict[str, int]) -> dict[str, SymbolicSize]:
+def _read_symbolic(
+    body: Field, dsc: Field, stage: Field, slices: dict[str, int]
+) -> dict[str, model.SymbolicSize]:
     """Return the dims that follow a run-time size, each with the symbol of the execute that gives the size."""
     if SYMBOLS_OF_DIMS not in dsc:
         return {}
@@ -174,7 +166,7 @@ def _read_symbolic(body: Field, dsc: Field, stage: Field, slices: dict[str, int]
         if granularity < 1:
             info[dim]["granularity_"].fail("must be at least 1")
         symbol = only_item(symbols).integer_text()
-        symbolic[dim] = SymbolicSize(symbol, granularity * slices[dim], tags.get(str(symbol), ""))
+        symbolic[dim] = model.SymbolicSize(symbol, granularity * slices[dim], tags.get(str(symbol), ""))
     return symbolic
 
 
@@ -200,7 +192,7 @@ def _over_dims(field: Field, sizes: dict[str, int]) -> dict[str, int]:
     return values
 
 
-def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
+def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[model.Operand, ...]:
     nodes, labeled = dsc["scheduleTree_"].items(), dsc["labeledDs_"].items()
     if len(nodes) != len(labeled):
         dsc.fail(f"has {len(nodes)} nodes in scheduleTree_ for {len(labeled)} tensors in labeledDs_")
@@ -217,7 +209,7 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
         )
         kernel = pad["windowDim_"].text()
         _require_declared((dim, kernel), sizes, pad)
-        windows[dim] = WindowDim(sizes[kernel], stride, dilation, before, total, kernel)
+        windows[dim] = model.WindowDim(sizes[kernel], stride, dilation, before, total, kernel)
         if min(stride, dilation, total) < 1 or before < 0:
             pad.fail("must have positive steps and sizes, and no negative padding")
     return (
@@ -229,7 +221,7 @@ def _read_operands(dsc: Field, sizes: dict[str, int]) -> tuple[Operand, ...]:
     )
 
 
-def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:
+def _read_operand(node: Field, label: Field, layouts: Field) -> model.Operand:
     """Return an operand from its allocation (``node``), its tensor (``label``) and the layouts of the roles."""
     role = label["dsType_"].text()
     layout = layouts[role]
@@ -257,7 +249,7 @@ def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:
         if len(set(values)) != 1:
             per_core.fail("must hold the same gap for every core")
         gaps[dim] = values[0]
-    operand = Operand(
+    operand = model.Operand(
         role=role,
         data_format=data_format,
         memory=memory,
@@ -272,7 +264,7 @@ def _read_operand(node: Field, label: Field, layouts: Field) -> Operand:
     return replace(operand, held=_read_held(node, operand))
 
 
-def _read_held(node: Field, operand: Operand) -> HeldSlices | None:
+def _read_held(node: Field, operand: model.Operand) -> model.HeldSlices | None:
     if "coordinates_" not in node or "coreIdToWkSlice_" not in node["coordinates_"]:
         return None
     coordinates, slices = node["coordinates_"], {}
@@ -288,10 +280,10 @@ def _read_held(node: Field, operand: Operand) -> HeldSlices | None:
         slices[dim] = factor.integer()
         if slices[dim] < 1:
             factor.fail("must be at least 1")
-    return HeldSlices(slices, tuple(by_core.get(str(core)) for core in range(len(operand.start))))
+    return model.HeldSlices(slices, tuple(by_core.get(str(core)) for core in range(len(operand.start))))
 
 
-def _read_halos(node: Field, operand: Operand, sizes: dict[str, int]) -> dict[str, WindowDim]:
+def _read_halos(node: Field, operand: model.Operand, sizes: dict[str, int]) -> dict[str, model.WindowDim]:
     """Return the halos of a shuffle's result: slices that begin before a multiple of their share or exceed it."""
     halos = {}
     for dim, slices in operand.held.slices.items() if operand.held is not None else ():
@@ -304,20 +296,19 @@ def _read_halos(node: Field, operand: Operand, sizes: dict[str, int]) -> dict[st
         if before or reach != share:
             if before < 0 or reach < share + before:
                 folds.fail("must contain each slice, and may contain positions before and after it")
-            halos[dim] = WindowDim(1 + reach - share, 1, 1, before, size, "")
+            halos[dim] = model.WindowDim(1 + reach - share, 1, 1, before, size, "")
     return halos
 
 
-def to_json(design: Design) -> Json:
+def to_json(design: model.Design) -> Json:
     """Return the JSON object of a design. Operands of one role must share their layout."""
     cores = range(design.cores)
     tags = {str(size.symbol): size.tag for size in design.symbolic.values() if size.tag}
     # The members that torch-spyre #2288 and torch-spyre #3246 write with run-time sizes.
-    symbols = (
-        {"dimToSymbolMappingOpcodeCorrection_": {}, SYMBOL_TAGS: tags, "symbolDefinitions_": {}}
-        if tags
-        else {}
-    )
+    if tags:
+        symbols = {"dimToSymbolMappingOpcodeCorrection_": {}, SYMBOL_TAGS: tags, "symbolDefinitions_": {}}
+    else:
+        symbols = {}
     return {
         f"{design.index}_{_function(design)}": {
             "debug_handle_": _debug_to_json(design.debug),
@@ -340,7 +331,7 @@ def to_json(design: Design) -> Json:
     }
 
 
-def _function(design: Design) -> str:
+def _function(design: model.Design) -> str:
     """The ``opFuncName`` of a design."""
     op = DEVICE_OPS.get(design.opcode)
     return (op and op.function) or design.opcode
@@ -358,7 +349,7 @@ def _dims(sizes: dict[str, int]) -> Json:
     return {f"{dim}_": size for dim, size in sizes.items()}
 
 
-def _stage(design: Design, sizes: dict[str, int]) -> Json:
+def _stage(design: model.Design, sizes: dict[str, int]) -> Json:
     """Return the JSON of the sizes of one core, with the members without an effect that torch-spyre always writes.
 
     For dims that follow a run-time size, the largest size and the granularity of its growth are per core slice, and
@@ -378,7 +369,7 @@ def _stage(design: Design, sizes: dict[str, int]) -> Json:
     return {**stage, PADDING: _padding_sizes(design, sizes)}
 
 
-def _padding_sizes(design: Design, sizes: dict[str, int] | None = None) -> Json:
+def _padding_sizes(design: model.Design, sizes: dict[str, int] | None = None) -> Json:
     """Return the JSON of the windows by the dim that they slide along, of all cores or of one with these sizes.
 
     If several cores divide the dim, the padding of a core depends on its slice and is written as -1.
@@ -400,7 +391,7 @@ def _padding_sizes(design: Design, sizes: dict[str, int] | None = None) -> Json:
     return paddings
 
 
-def _configuration(design: Design) -> Json:
+def _configuration(design: model.Design) -> Json:
     """Return the fields of a design other than its operands: sizes, slices, data stages and constants."""
     # The last slice may be shorter: ss_ is the full share, el_ the share of the last core.
     last = {dim: size - (design.slices[dim] - 1) * design.shares[dim] for dim, size in design.sizes.items()}
@@ -434,7 +425,7 @@ def _configuration(design: Design) -> Json:
     }
 
 
-def _layouts(design: Design) -> Json:
+def _layouts(design: model.Design) -> Json:
     """Return the JSON of the layouts by role: the dim order is the order of the first operand with the role."""
     layouts: Json = {}
     for i, operand in enumerate(design.operands):
@@ -456,7 +447,7 @@ def _layouts(design: Design) -> Json:
     return layouts
 
 
-def _allocation(design: Design, index: int) -> Json:
+def _allocation(design: model.Design, index: int) -> Json:
     """Return the allocation node of an operand: memory, dim order and start address of each core."""
     operand = design.operands[index]
     node: Json = {
@@ -492,7 +483,7 @@ def _allocation(design: Design, index: int) -> Json:
     return node
 
 
-def _indirection(design: Design, index: int) -> Json:
+def _indirection(design: model.Design, index: int) -> Json:
     """Return the JSON of an operand of an indirect access: the positions, or the table with pages of one row."""
     op = DEVICE_OPS.get(design.opcode)
     direct = {"indirectAllocType_": "no_indirection"}
@@ -513,7 +504,7 @@ def _indirection(design: Design, index: int) -> Json:
     return {"maxDimSizes_": page, "indirectAllocType_": "value_tensor", **related}
 
 
-def _node_name(design: Design, index: int) -> str:
+def _node_name(design: model.Design, index: int) -> str:
     return f"allocate-Tensor{index}_{design.operands[index].memory}"
 
 
@@ -525,7 +516,7 @@ def _per_core(functions: list[str], cores: int, data: Json) -> Json:
     }
 
 
-def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
+def _coordinate(design: model.Design, operand: model.Operand, dim: str) -> Json:
     """Return the JSON of the coordinates of a core along one dim, as folds: the core's slice, sticks, then elements."""
     window, begin, sticks = operand.windows.get(dim), 0, []
     # A reduced stick stands for all its elements at one coordinate, so the fold has as many elements as a stick.
@@ -559,7 +550,7 @@ def _coordinate(design: Design, operand: Operand, dim: str) -> Json:
     }
 
 
-def _labeled(design: Design, index: int, layouts: Json) -> Json:
+def _labeled(design: model.Design, index: int, layouts: Json) -> Json:
     operand = design.operands[index]
     # An operand in HBM streams through LX, so it is present in both memories.
     memories = ("hbm", "lx") if operand.memory == "hbm" else ("lx",)
@@ -576,12 +567,12 @@ def _labeled(design: Design, index: int, layouts: Json) -> Json:
     }
 
 
-def _index_operand(design: Design) -> int | None:
+def _index_operand(design: model.Design) -> int | None:
     op = DEVICE_OPS.get(design.opcode)
     return op and op.index
 
 
-def _compute(design: Design) -> Json:
+def _compute(design: model.Design) -> Json:
     labels = [f"Tensor{i}-idx{i}" for i in range(len(design.operands))]
     index, op = _index_operand(design), DEVICE_OPS.get(design.opcode)
     # A reduction adds to its output, so the output is also an input; a matmul has its own accumulator.
@@ -599,7 +590,7 @@ def _compute(design: Design) -> Json:
     }
 
 
-def _debug_to_json(debug: DebugHandle | None) -> Json | None:
+def _debug_to_json(debug: model.DebugHandle | None) -> Json | None:
     if debug is None:
         return None
     start = {"start_line": debug.line, "start_col": debug.column}

@@ -20,44 +20,9 @@ from typing import NoReturn
 
 import numpy as np
 
-from spyre_mlir.bundle import rules_design, rules_structure
+from spyre_mlir.bundle import core_slices, json_fields, model, rules_design, rules_structure
 from spyre_mlir.bundle.context import Context, ExecuteStep, Linear
-from spyre_mlir.bundle.core_slices import (
-    core_offset_bytes,
-    core_region,
-    holders,
-    lx_bytes,
-    memory_counts,
-    memory_strides,
-)
 from spyre_mlir.bundle.design_json import read_design, to_json
-from spyre_mlir.bundle.json_fields import (
-    load,
-    manifest_from_json,
-    manifest_to_json,
-    padding_to_json,
-    with_padding,
-    write_json,
-)
-from spyre_mlir.bundle.model import (
-    Add,
-    Buffer,
-    Bundle,
-    Design,
-    Execute,
-    Extract,
-    IndexConstant,
-    KernelArgument,
-    Loop,
-    Manifest,
-    Operand,
-    Parameter,
-    Statement,
-    Transfer,
-    executes_of,
-    rewritten,
-    statements_in_order,
-)
 from spyre_mlir.bundle.program_text import parse_program, print_program
 from spyre_mlir.bundle.regular_files import read_stored_arrays, read_text
 from spyre_mlir.bundle.replacing import replacing
@@ -91,7 +56,7 @@ _NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def write_bundle(
-    bundle: Bundle,
+    bundle: model.Bundle,
     folder: str | Path,
     arrays: dict[str, np.ndarray] | None = None,
     remarks: Sequence[Remark] = (),
@@ -115,7 +80,7 @@ def write_bundle(
 
 
 def write_files(
-    bundle: Bundle,
+    bundle: model.Bundle,
     folder: Path,
     arrays: dict[str, np.ndarray] | None,
     remarks: Sequence[Remark],
@@ -124,9 +89,12 @@ def write_files(
     """Write the files of a bundle to an empty folder; write arrays as images if ``laid_out_for`` names the numerics."""
     (folder / PROGRAM).write_text(print_program(bundle.parameters, bundle.statements), encoding="utf-8")
     for filename, design in bundle.designs.items():
-        write_json(folder / filename, to_json(design))
-    manifest = {**manifest_to_json(bundle.manifest), **padding_to_json(bundle.designs)}
-    write_json(folder / MANIFEST, manifest)
+        json_fields.write_json(folder / filename, to_json(design))
+    manifest = {
+        **json_fields.manifest_to_json(bundle.manifest),
+        **json_fields.padding_to_json(bundle.designs),
+    }
+    json_fields.write_json(folder / MANIFEST, manifest)
     if arrays and laid_out_for is not None:
         write_images(folder, bundle.manifest.arguments, arrays, laid_out_for)
     elif arrays:
@@ -149,7 +117,7 @@ def is_program(folder: str | Path) -> bool:
     return (Path(folder) / STEPS).is_file()
 
 
-def read_bundle(folder: str | Path, ignored: list[str] | None = None) -> Bundle:
+def read_bundle(folder: str | Path, ignored: list[str] | None = None) -> model.Bundle:
     """Read the bundle in a folder.
 
     A folder of another writer may lack `manifest.json`, which is then derived from the designs (``derive``),
@@ -175,16 +143,16 @@ def read_bundle(folder: str | Path, ignored: list[str] | None = None) -> Bundle:
         raise CompileError(f"The folder does not contain a bundle; {HOW_TO_WRITE}.", str(folder))
     parameters, statements = parse_program(read_text(program), str(program))
     # The manifest first: it names the target for which the designs are read.
-    value = load(folder / MANIFEST).value
-    manifest = manifest_from_json(value, str(folder / MANIFEST))
+    value = json_fields.load(folder / MANIFEST).value
+    manifest = json_fields.manifest_from_json(value, str(folder / MANIFEST))
     designs = {}
     for filename in _design_files(folder, statements, _DESIGN, "sdsc_<number>.json"):
-        read = read_design(load(folder / filename).value, str(folder / filename), manifest.target)
+        read = read_design(json_fields.load(folder / filename).value, str(folder / filename), manifest.target)
         designs[filename] = read.design
         if ignored is not None:
             ignored += [f"{filename}: {path}" for path in read.ignored]
-    designs = with_padding(designs, value, str(folder / MANIFEST))
-    return Bundle(parameters, statements, designs, manifest)
+    designs = json_fields.with_padding(designs, value, str(folder / MANIFEST))
+    return model.Bundle(parameters, statements, designs, manifest)
 
 
 def is_foreign(folder: str | Path) -> bool:
@@ -196,18 +164,18 @@ def is_foreign(folder: str | Path) -> bool:
     return any(folder.glob("*.json"))
 
 
-def _read_foreign(folder: Path, ignored: list[str]) -> Bundle:
+def _read_foreign(folder: Path, ignored: list[str]) -> model.Bundle:
     """Return the bundle of a folder without a manifest; a missing program executes the designs in their order."""
     program, parameters = folder / PROGRAM, ()
     if os.path.lexists(program):
         parameters, statements = parse_program(read_text(program), str(program))
     else:
         filenames = sorted((path.name for path in folder.glob("*.json")), key=_by_number)
-        statements = tuple(Execute(filename, (), ()) for filename in filenames)
+        statements = tuple(model.Execute(filename, (), ()) for filename in filenames)
     target, designs, names, files = packaged_target(), {}, {}, {}
     filenames = _design_files(folder, statements, _ANY_DESIGN, "<name>.json")
     for filename in filenames:
-        read = read_design(load(folder / filename).value, str(folder / filename), target)
+        read = read_design(json_fields.load(folder / filename).value, str(folder / filename), target)
         match = _DESIGN.fullmatch(filename)
         # Another file name gets the first index that no design of the folder has.
         used = {*files.values(), *filenames}
@@ -219,23 +187,23 @@ def _read_foreign(folder: Path, ignored: list[str]) -> Bundle:
         renamed = "" if match else f" as {design.filename}"
         ignored += [f"{filename}{renamed}: {path}" for path in read.ignored]
 
-    def with_new_file(statement: Statement) -> list[Statement]:
-        if isinstance(statement, Execute):
+    def with_new_file(statement: model.Statement) -> list[model.Statement]:
+        if isinstance(statement, model.Execute):
             return [replace(statement, filename=files[statement.filename])]
         return [statement]
 
-    return derive(parameters, rewritten(statements, with_new_file), designs, names, target, str(folder))
+    return derive(parameters, model.rewritten(statements, with_new_file), designs, names, target, str(folder))
 
 
 def _design_files(
-    folder: Path, statements: Iterable[Statement], pattern: re.Pattern[str], form: str
+    folder: Path, statements: Iterable[model.Statement], pattern: re.Pattern[str], form: str
 ) -> list[str]:
     """Return the files of the designs by their number: the executed ones, and those that no execute names.
 
     The validator reports the latter.
     """
     present = sorted((path.name for path in folder.glob("sdsc_*.json")), key=_by_number)
-    executed = (execute.filename for execute in executes_of(statements))
+    executed = (execute.filename for execute in model.executes_of(statements))
     filenames = dict.fromkeys([*executed, *present])
     for filename in filenames:
         if not pattern.fullmatch(filename):
@@ -280,24 +248,20 @@ _HOST_DTYPES = {DL16: "float16", FP32: "float32", INT32: "int32", INT8: "int8", 
 _LX, _ABSOLUTE = "lx", ""
 
 _SOUND = (
-    rules_structure.known_opcode,
-    rules_structure.arity,
-    rules_structure.dims_declared,
-    rules_structure.operand_dims,
-    rules_structure.core_mapping,
-    rules_structure.roles,
+    rules_structure.known_opcode, rules_structure.arity, rules_structure.dims_declared,
+    rules_structure.operand_dims, rules_structure.core_mapping, rules_structure.roles,
     rules_design.source_slices,
-)
+)  # fmt: skip
 
 
 def derive(
-    parameters: Sequence[Parameter],
-    statements: Sequence[Statement],
-    designs: Mapping[str, Design],
+    parameters: Sequence[model.Parameter],
+    statements: Sequence[model.Statement],
+    designs: Mapping[str, model.Design],
     names: Mapping[str, Sequence[str]],
     target: Target,
     filename: str,
-) -> Bundle:
+) -> model.Bundle:
     """Return the bundle of a program without a manifest; ``names`` are the tensor names of each design.
 
     The manifest follows from the addresses. Each operand of an execute accesses a range of bytes of one base: a
@@ -317,19 +281,19 @@ def derive(
     }
     granularity = {parameter.name: parameter.granularity or 1 for parameter in parameters}
 
-    def constant(statement: Statement) -> list[Statement]:
-        if isinstance(statement, Extract) and statement.parameter in largest:
+    def constant(statement: model.Statement) -> list[model.Statement]:
+        if isinstance(statement, model.Extract) and statement.parameter in largest:
             limits = granularity if statement.what == "granularity" else largest
-            return [IndexConstant(statement.result, limits[statement.parameter])]
+            return [model.IndexConstant(statement.result, limits[statement.parameter])]
         return [statement]
 
     addresses = tuple(parameter for parameter in parameters if parameter.name not in largest)
-    manifest = Manifest((), (), (), target=target)
-    bundle = Bundle(addresses, rewritten(statements, constant), dict(designs), manifest)
+    manifest = model.Manifest((), (), (), target=target)
+    bundle = model.Bundle(addresses, model.rewritten(statements, constant), dict(designs), manifest)
     return _Derivation(bundle, names, filename).bundle()
 
 
-def require_sound(design: Design, filename: str) -> None:
+def require_sound(design: model.Design, filename: str) -> None:
     """Raise ``CompileError`` for a design that breaks a rule on dims, sizes and slices, which ``derive`` relies on."""
     for rule in _SOUND:
         for sentence in rule(design):
@@ -348,7 +312,7 @@ class _AddressedOperand:
     origin: int
 
     @property
-    def operand(self) -> Operand:
+    def operand(self) -> model.Operand:
         return self.step.design.operands[self.index]
 
     @property
@@ -373,7 +337,7 @@ class _Derivation:
     The areas in ``fresh`` become parameters: they are at absolute addresses, or at symbols that no execute binds.
     """
 
-    def __init__(self, bundle: Bundle, names: Mapping[str, Sequence[str]], filename: str) -> None:
+    def __init__(self, bundle: model.Bundle, names: Mapping[str, Sequence[str]], filename: str) -> None:
         self.context, self.names, self.filename = Context(bundle), names, filename
         self._require_paired()
         self.stick_bytes = bundle.target.stick_bytes
@@ -385,9 +349,9 @@ class _Derivation:
             (access.step.position, access.index): area for area in self.areas for access in area.accesses
         }
         used_names = {parameter.name for parameter in self.context.bundle.parameters}
-        for statement in statements_in_order(self.context.bundle.statements):
+        for statement in model.statements_in_order(self.context.bundle.statements):
             used_names.add(
-                statement.induction if isinstance(statement, Loop) else getattr(statement, "result", "")
+                statement.induction if isinstance(statement, model.Loop) else getattr(statement, "result", "")
             )
         for number, area in enumerate(self.areas):
             if area.base == _LX:
@@ -400,7 +364,7 @@ class _Derivation:
             area.name: area for area in self.areas if area.base != _LX and not self._is_in_program(area)
         }
         self.designs = dict(self.context.bundle.designs)
-        self.entry: list[Statement] = [Extract(f"{name}_base", name) for name in self.fresh]
+        self.entry: list[model.Statement] = [model.Extract(f"{name}_base", name) for name in self.fresh]
         ids = [symbol for execute in self.context.executes for symbol in execute.symbol_ids]
         self.next_id = min((*ids, 0)) - 1
         self.constants: dict[tuple[str, int], tuple[str, int]] = {}
@@ -437,7 +401,7 @@ class _Derivation:
                 if start not in step.values and start not in self.symbols:
                     # No execute operand binds the symbol: its tensor gets its own base.
                     base = Linear(0, ((f"symbol {operand.start[0]}", 1),))
-                    offsets = [core_offset_bytes(design, operand, c) for c in (0, core)]
+                    offsets = [core_slices.core_offset_bytes(design, operand, c) for c in (0, core)]
                     distance = Linear(offsets[1] - offsets[0])
                     self.symbols[start] = self.symbols.get(operand.start[0], base).plus(distance)
                 of_cores.append(step.values[start] if start in step.values else self.symbols[start])
@@ -462,9 +426,9 @@ class _Derivation:
         for index, operand in enumerate(step.design.operands):
             values = self.values[step.position][index]
             spans = []
-            for core in holders(step.design, operand):
+            for core in core_slices.holders(step.design, operand):
                 base, first, last = self._split(values[core], step)
-                sticks = core_region(step.design, operand, core).span
+                sticks = core_slices.core_region(step.design, operand, core).span
                 spans.append((base, first, last + sticks * self.stick_bytes))
             bases = {base for base, _, _ in spans}
             if len(bases) != 1:
@@ -472,7 +436,9 @@ class _Derivation:
             base, origin = _LX, 0
             if operand.memory != _LX:
                 base = bases.pop()
-                origin = self._split(values[0], step)[1] - core_offset_bytes(step.design, operand, 0)
+                origin = self._split(values[0], step)[1] - core_slices.core_offset_bytes(
+                    step.design, operand, 0
+                )
             first, end = min(first for _, first, _ in spans), max(end for _, _, end in spans)
             yield _AddressedOperand(step, index, base, first, end, origin)
 
@@ -505,7 +471,7 @@ class _Derivation:
 
     # -- the bundle ------------------------------------------------------------------------------------
 
-    def bundle(self) -> Bundle:
+    def bundle(self) -> model.Bundle:
         """Return the bundle with its manifest."""
         arguments, buffers, used_names = [], [], set()
         for area in self.areas:
@@ -513,7 +479,7 @@ class _Derivation:
                 arguments += self._arguments(area)
             start = area.first if area.base == _LX or self._is_in_program(area) else 0
             size = self.context.allocations.get(area.base, area.end - area.first)
-            buffers.append(Buffer(area.name, _LX if area.base == _LX else area.name, start, size))
+            buffers.append(model.Buffer(area.name, _LX if area.base == _LX else area.name, start, size))
         for number, argument in enumerate(arguments):
             arguments[number] = replace(argument, name=_unused(argument.name, used_names))
             used_names.add(arguments[number].name)
@@ -522,19 +488,21 @@ class _Derivation:
             for step in self.context.steps
         )
         bundle, steps = self.context.bundle, iter(self.context.steps)
-        body = rewritten(
+        body = model.rewritten(
             bundle.statements,
-            lambda statement: self._execute(next(steps)) if isinstance(statement, Execute) else [statement],
+            lambda statement: (
+                self._execute(next(steps)) if isinstance(statement, model.Execute) else [statement]
+            ),
         )
         return replace(
             bundle,
-            parameters=(*bundle.parameters, *map(Parameter, self.fresh)),
+            parameters=(*bundle.parameters, *map(model.Parameter, self.fresh)),
             statements=(*self.entry, *body),
             designs=self.designs,
             manifest=replace(bundle.manifest, arguments=tuple(arguments), buffers=tuple(buffers), uses=uses),
         )
 
-    def _arguments(self, area: _Area) -> Iterator[KernelArgument]:
+    def _arguments(self, area: _Area) -> Iterator[model.KernelArgument]:
         """Yield the arguments of an area: an input if it is read first, and a result if it is written."""
         writes = [access for access in area.accesses if access.is_write]
         is_read_first = not area.accesses[0].is_write
@@ -553,7 +521,7 @@ class _Derivation:
         if writes:
             yield self._argument(area, writes[-1], "result")
 
-    def _argument(self, area: _Area, access: _AddressedOperand, kind: str) -> KernelArgument:
+    def _argument(self, area: _Area, access: _AddressedOperand, kind: str) -> model.KernelArgument:
         """Return an input or a result for the tensor of an access: its name, host type, shape and transfer."""
         design, operand = access.step.design, access.operand
         form = FORMATS.get(operand.data_format)
@@ -566,15 +534,17 @@ class _Derivation:
         if len(self.context.bundle.designs) > 1:
             name = f"{design.filename.removesuffix('.json')}.{name}"
         # A tile with gaps after its dims, and a loop over tiles: the memory of all tiles is the tensor.
-        is_whole = access.origin == area.first and area.first + lx_bytes(design, operand) >= area.end
+        is_whole = (
+            access.origin == area.first and area.first + core_slices.lx_bytes(design, operand) >= area.end
+        )
         lanes = form.stick_elements(self.stick_bytes)
         if is_whole and operand.elements_per_stick == lanes:
             shape, transfer, is_padded = _transfer(design, operand)
-            device = (*reversed(memory_counts(design, operand)), lanes)
+            device = (*reversed(core_slices.memory_counts(design, operand)), lanes)
         else:
             shape = device = (-(-(area.end - area.first) // self.stick_bytes), lanes)
-            transfer, is_padded = Transfer(shape, (lanes, 1), (lanes, 1)), False
-        return KernelArgument(
+            transfer, is_padded = model.Transfer(shape, (lanes, 1), (lanes, 1)), False
+        return model.KernelArgument(
             name=name,
             kind=kind,
             parameter=area.name,
@@ -590,7 +560,7 @@ class _Derivation:
 
     # -- the program with parameters instead of absolute addresses and unbound symbols ------------------
 
-    def _execute(self, step: ExecuteStep) -> Iterator[Statement]:
+    def _execute(self, step: ExecuteStep) -> Iterator[model.Statement]:
         """Yield the execute with one operand per address in device memory, after the adds that its addresses need."""
         names = dict(zip(step.execute.symbol_ids, step.execute.operands, strict=True))
         bound: dict[int, str] = {}
@@ -608,7 +578,7 @@ class _Derivation:
                 elif start in names:
                     if start not in bound:
                         bound[start] = f"{names[start]}_{area.name}_{step.position}"
-                        yield Add(bound[start], names[start], self._shift(area))
+                        yield model.Add(bound[start], names[start], self._shift(area))
                 else:
                     name, symbol = self._constant(area, value.offset)
                     bound[symbol] = name
@@ -620,7 +590,7 @@ class _Derivation:
     def _shift(self, area: _Area) -> str:
         """Return the value to add to an absolute address of an area to get its address in the parameter."""
         name = f"{area.name}_shift"
-        if not any(isinstance(statement, Add) and statement.result == name for statement in self.entry):
+        if not any(isinstance(statement, model.Add) and statement.result == name for statement in self.entry):
             self._add_to_base(area, name, -area.first)
         return name
 
@@ -636,8 +606,8 @@ class _Derivation:
         return self.constants[area.name, offset]
 
     def _add_to_base(self, area: _Area, name: str, offset: int) -> None:
-        self.entry.append(IndexConstant(f"{name}_bytes", offset))
-        self.entry.append(Add(name, f"{area.name}_base", f"{name}_bytes"))
+        self.entry.append(model.IndexConstant(f"{name}_bytes", offset))
+        self.entry.append(model.Add(name, f"{area.name}_base", f"{name}_bytes"))
 
 
 def _unused(name: str, used_names: Container[str]) -> str:
@@ -646,7 +616,7 @@ def _unused(name: str, used_names: Container[str]) -> str:
     return name
 
 
-def _transfer(design: Design, operand: Operand) -> tuple[tuple[int, ...], Transfer, bool]:
+def _transfer(design: model.Design, operand: model.Operand) -> tuple[tuple[int, ...], model.Transfer, bool]:
     """Return the host array of a tensor, its dims from the last of ``dim_order`` to the first, and its transfer.
 
     The last result is True if the array lacks some elements of the device tensor, which are padding.
@@ -659,7 +629,7 @@ def _transfer(design: Design, operand: Operand) -> tuple[tuple[int, ...], Transf
         sizes[dim] = design.sizes[dim] + gap if gap else design.sizes[dim] - design.padding.get(dim, 0)
     shape = tuple(sizes[dim] for dim in order)
     host = {dim: prod(shape[place + 1 :]) for place, dim in enumerate(order)}
-    sticks = dict(zip(operand.dim_order, memory_strides(design, operand), strict=True))
+    sticks = dict(zip(operand.dim_order, core_slices.memory_strides(design, operand), strict=True))
     inside, stride = {}, 1
     for dim in (*operand.other_elements, operand.stick_dim):
         inside[dim] = stride
@@ -676,4 +646,4 @@ def _transfer(design: Design, operand: Operand) -> tuple[tuple[int, ...], Transf
                 bounds.append(((len(loops) - 2, len(loops) - 1), (lanes, 1), sizes[dim]))
     ranges, host_strides, device_strides = zip(*loops, strict=True)
     is_padded = any(design.padding.get(dim) for dim in operand.listed)
-    return shape, Transfer(ranges, host_strides, device_strides, tuple(bounds)), is_padded
+    return shape, model.Transfer(ranges, host_strides, device_strides, tuple(bounds)), is_padded

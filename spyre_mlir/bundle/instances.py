@@ -15,23 +15,12 @@ from dataclasses import replace
 from math import prod
 from typing import Protocol
 
+from spyre_mlir.bundle import model
 from spyre_mlir.bundle.core_slices import operand_shares
-from spyre_mlir.bundle.model import (
-    Apply,
-    Bundle,
-    Design,
-    Execute,
-    Extract,
-    KernelArgument,
-    RuntimeSize,
-    Statement,
-    Transfer,
-    rewritten,
-)
 from spyre_mlir.errors import CompileError
 
 
-def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:
+def instance(bundle: model.Bundle, sizes: Mapping[str, int]) -> model.Bundle:
     """Return the bundle at these ``sizes`` by name; ``CompileError`` for a missing or invalid size."""
     runtime = {size.parameter: _checked(size, sizes) for size in bundle.manifest.sizes}
     names = {size.name for size in bundle.manifest.sizes}
@@ -41,9 +30,9 @@ def instance(bundle: Bundle, sizes: Mapping[str, int]) -> Bundle:
     if not runtime:
         return bundle
     folding = _SizeFolding(runtime)
-    statements = rewritten(bundle.statements, folding.fold)
+    statements = model.rewritten(bundle.statements, folding.fold)
     manifest = bundle.manifest
-    return Bundle(
+    return model.Bundle(
         tuple(parameter for parameter in bundle.parameters if parameter.name not in runtime),
         statements,
         {name: at_size(design, folding.symbols) for name, design in bundle.designs.items()},
@@ -60,7 +49,7 @@ class HasShape(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
 
-def sizes_of(bundle: Bundle, arrays: Mapping[str, HasShape]) -> dict[str, int]:
+def sizes_of(bundle: model.Bundle, arrays: Mapping[str, HasShape]) -> dict[str, int]:
     """Return the run-time sizes of host arrays by argument name; the largest value for a size that no array has.
 
     ``CompileError`` if two arrays have different values of a size, or a dim is not a multiple of its factor.
@@ -85,17 +74,17 @@ def sizes_of(bundle: Bundle, arrays: Mapping[str, HasShape]) -> dict[str, int]:
     return {size.name: sizes.get(size.name, size.max_value) for size in bundle.manifest.sizes}
 
 
-def at_arrays(bundle: Bundle, arrays: Mapping[str, HasShape]) -> Bundle:
+def at_arrays(bundle: model.Bundle, arrays: Mapping[str, HasShape]) -> model.Bundle:
     """Return the bundle at the sizes of host arrays by argument name."""
     return instance(bundle, sizes_of(bundle, arrays)) if bundle.manifest.sizes else bundle
 
 
-def largest(bundle: Bundle) -> Bundle:
+def largest(bundle: model.Bundle) -> model.Bundle:
     """Return the bundle at its largest sizes; the bundle itself if it has none."""
     return instance(bundle, {size.name: size.max_value for size in bundle.manifest.sizes})
 
 
-def sizes_to_check(bundle: Bundle) -> list[dict[str, int]]:
+def sizes_to_check(bundle: model.Bundle) -> list[dict[str, int]]:
     """Return the sizes at which the rules of a bundle are checked: the smallest, the largest and one in between."""
     sizes = bundle.manifest.sizes
     if not sizes:
@@ -109,7 +98,7 @@ def sizes_to_check(bundle: Bundle) -> list[dict[str, int]]:
     ]
 
 
-def _checked(size: RuntimeSize, sizes: Mapping[str, int]) -> int:
+def _checked(size: model.RuntimeSize, sizes: Mapping[str, int]) -> int:
     """Return the value of a size that the caller gives; ``CompileError`` for an invalid value."""
     if size.name not in sizes:
         raise CompileError(f"The program needs the run-time size '{size.name}'.")
@@ -131,13 +120,13 @@ class _SizeFolding:
         self.values: dict[str, int] = {}
         self.symbols: dict[int, int] = {}
 
-    def fold(self, statement: Statement) -> list[Statement]:
+    def fold(self, statement: model.Statement) -> list[model.Statement]:
         """Return a statement with these values folded into it; nothing for a statement whose result is a number."""
         match statement:
-            case Extract(result, parameter) if parameter in self.runtime:
+            case model.Extract(result, parameter) if parameter in self.runtime:
                 self.values[result] = self.runtime[parameter]
                 return []
-            case Apply(result, dims, symbols, coefficients, offset):
+            case model.Apply(result, dims, symbols, coefficients, offset):
                 pairs = list(zip((*dims, *symbols), coefficients, strict=True))
                 kept = tuple(coefficient for name, coefficient in pairs if name not in self.values)
                 offset += sum(factor * self.values[name] for name, factor in pairs if name in self.values)
@@ -147,17 +136,17 @@ class _SizeFolding:
                 dims, symbols = (
                     tuple(name for name in names if name not in self.values) for names in (dims, symbols)
                 )
-                return [Apply(result, dims, symbols, kept, offset)]
-            case Execute(filename, operands, symbol_ids):
+                return [model.Apply(result, dims, symbols, kept, offset)]
+            case model.Execute(filename, operands, symbol_ids):
                 pairs = list(zip(operands, symbol_ids, strict=True))
                 self.symbols |= {symbol: self.values[name] for name, symbol in pairs if name in self.values}
                 addresses = [(name, symbol) for name, symbol in pairs if name not in self.values]
                 names = tuple(name for name, _ in addresses)
-                return [Execute(filename, names, tuple(symbol for _, symbol in addresses))]
+                return [model.Execute(filename, names, tuple(symbol for _, symbol in addresses))]
         return [statement]
 
 
-def at_size(design: Design, symbols: Mapping[int, int]) -> Design:
+def at_size(design: model.Design, symbols: Mapping[int, int]) -> model.Design:
     """Return a design at the sizes given by ``symbols``; the design itself if no dim is symbolic."""
     if not design.symbolic:
         return design
@@ -192,7 +181,7 @@ def at_size(design: Design, symbols: Mapping[int, int]) -> Design:
     return replace(smaller, operands=tuple(operands))
 
 
-def _resized(argument: KernelArgument, sizes: Mapping[str, int]) -> KernelArgument:
+def _resized(argument: model.KernelArgument, sizes: Mapping[str, int]) -> model.KernelArgument:
     """Return an argument with the host array of these sizes, in the device memory of the largest sizes."""
     if not argument.symbolic:
         return argument
@@ -203,7 +192,9 @@ def _resized(argument: KernelArgument, sizes: Mapping[str, int]) -> KernelArgume
     return replace(argument, host_shape=tuple(shape), transfer=transfer, symbolic=())
 
 
-def _resized_transfer(transfer: Transfer, before: tuple[int, ...], after: tuple[int, ...]) -> Transfer:
+def _resized_transfer(
+    transfer: model.Transfer, before: tuple[int, ...], after: tuple[int, ...]
+) -> model.Transfer:
     """Return the transfer of a dense host array of shape ``after`` to the device positions of shape ``before``.
 
     A loop counts steps of a dim, identified by its bound or else by its stride; positions outside of the smaller array

@@ -51,6 +51,10 @@ class Field:
         self.require(key)
         return Field(self.value[key], self.filename, f"{self.path}.{key}" if self.path else key)
 
+    def optional(self, key: str, read: Callable[[Field], Any], default: Any = None) -> Any:
+        """Return what ``read`` reads in a member; ``default`` if there is no such member."""
+        return read(self[key]) if key in self else default
+
     def require(self, key: str) -> None:
         """Fail if an object has no such member."""
         if key not in self:

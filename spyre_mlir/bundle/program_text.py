@@ -26,23 +26,13 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NoReturn, TypeVar
 
-from spyre_mlir.bundle.model import (
-    Add,
-    Allocate,
-    Apply,
-    Execute,
-    Extract,
-    IndexConstant,
-    Loop,
-    Parameter,
-    Statement,
-)
+from spyre_mlir.bundle import model
 from spyre_mlir.errors import CompileError
 
 MapKey = tuple[int, int, tuple[int, ...], int]  # dims, symbols, coefficients, offset
 
 
-def print_program(parameters: tuple[Parameter, ...], statements: tuple[Statement, ...]) -> str:
+def print_program(parameters: tuple[model.Parameter, ...], statements: tuple[model.Statement, ...]) -> str:
     """Return the text of a program; equal affine maps share one definition."""
     types = {}
     for parameter in parameters:
@@ -75,10 +65,10 @@ def _map_text(key: MapKey) -> str:
 
 
 def _print_block(
-    statements: tuple[Statement, ...], indent: str, maps: dict[MapKey, str], types: dict[str, str]
+    statements: tuple[model.Statement, ...], indent: str, maps: dict[MapKey, str], types: dict[str, str]
 ) -> Iterator[str]:
     for statement in statements:
-        if isinstance(statement, Loop):
+        if isinstance(statement, model.Loop):
             bounds = f"%{statement.lower} to %{statement.upper} step %{statement.step}"
             yield f"{indent}scf.for %{statement.induction} = {bounds} {{"
             yield from _print_block(statement.body, indent + "  ", maps, types)
@@ -87,23 +77,23 @@ def _print_block(
             yield indent + _print_statement(statement, maps, types)
 
 
-def _print_statement(statement: Statement, maps: dict[MapKey, str], types: dict[str, str]) -> str:
+def _print_statement(statement: model.Statement, maps: dict[MapKey, str], types: dict[str, str]) -> str:
     match statement:
-        case IndexConstant(result, value):
+        case model.IndexConstant(result, value):
             return f"%{result} = arith.constant {value} : index"
-        case Add(result, lhs, rhs):
+        case model.Add(result, lhs, rhs):
             return f"%{result} = arith.addi %{lhs}, %{rhs} : index"
-        case Apply(result, dims, symbols, coefficients, offset):
+        case model.Apply(result, dims, symbols, coefficients, offset):
             key = (len(dims), len(symbols), coefficients, offset)
             name = maps.setdefault(key, f"#map{len(maps)}")
             suffix = f"[{_values(symbols)}]" if symbols else ""
             return f"%{result} = affine.apply {name}({_values(dims)}){suffix}"
-        case Extract(result, parameter, what):
+        case model.Extract(result, parameter, what):
             source = f"{what} from %{parameter} : {types[parameter]} -> index"
             return f"%{result} = sdscbundle.input_arg_extract {source}"
-        case Allocate(result, size):
+        case model.Allocate(result, size):
             return f"%{result} = sdscbundle.device_mem_allocate {size} bytes : index"
-        case Execute(filename, operands, symbol_ids):
+        case model.Execute(filename, operands, symbol_ids):
             attributes = f'sdsc_filename="{filename}", symbol_ids={list(symbol_ids)}'
             return f"sdscbundle.sdsc_execute ({_values(operands)}) {{{attributes}}}"
     raise AssertionError(statement)
@@ -116,7 +106,9 @@ _TOKEN = re.compile(
 )
 
 
-def parse_program(text: str, filename: str) -> tuple[tuple[Parameter, ...], tuple[Statement, ...]]:
+def parse_program(
+    text: str, filename: str
+) -> tuple[tuple[model.Parameter, ...], tuple[model.Statement, ...]]:
     """Return the parameters and statements of a program; errors are CompileErrors at ``file:line:col``."""
     return _Parser(text, filename).program()
 
@@ -268,7 +260,7 @@ class _Parser(_Tokens):
     def __init__(self, text: str, filename: str) -> None:
         super().__init__(text, filename)
         self.maps: dict[str, MapKey] = {}
-        self.types: dict[str, Parameter] = {}
+        self.types: dict[str, model.Parameter] = {}
         self.defined: set[str] = set()
 
     def value(self) -> str:
@@ -294,7 +286,7 @@ class _Parser(_Tokens):
         self.defined.add(token[1:])
         return token[1:]
 
-    def program(self) -> tuple[tuple[Parameter, ...], tuple[Statement, ...]]:
+    def program(self) -> tuple[tuple[model.Parameter, ...], tuple[model.Statement, ...]]:
         while self.peek.startswith("#"):
             self.map_definition()
         self.expect("module", "{", "func.func")
@@ -319,7 +311,7 @@ class _Parser(_Tokens):
         self.expect(":")
         self.types[name] = self.input_type(name)
 
-    def input_type(self, name: str) -> Parameter:
+    def input_type(self, name: str) -> model.Parameter:
         self.expect("!sdscbundle.input_arg", "<")
         # The size of a dim that a loop iterates over is an index like any other.
         if not self.accept("loop_dimension"):
@@ -334,11 +326,11 @@ class _Parser(_Tokens):
                 self.expect("=")
                 limits[key] = self.integer()
         self.expect(">")
-        return Parameter(name, limits.get("granularity"), limits.get("max_value"))
+        return model.Parameter(name, limits.get("granularity"), limits.get("max_value"))
 
-    def block(self) -> tuple[Statement, ...]:
+    def block(self) -> tuple[model.Statement, ...]:
         """Parse the statements up to the end of the block; the caller takes the closing brace."""
-        statements: list[Statement] = []
+        statements: list[model.Statement] = []
         while True:
             token = self.peek
             if token.startswith("%"):
@@ -352,32 +344,32 @@ class _Parser(_Tokens):
             else:
                 return tuple(statements)
 
-    def assignment(self) -> Statement:
+    def assignment(self) -> model.Statement:
         result = self.take()[1:]
         if result in self.defined:
             self.fail(f"The value %{result} is defined twice.", back=1)
         self.expect("=")
         if self.accept("arith.constant"):
-            statement = IndexConstant(result, self.integer())
+            statement = model.IndexConstant(result, self.integer())
             self.expect(":", "index")
         elif self.accept("arith.addi"):
             lhs = self.value()
             self.expect(",")
-            statement = Add(result, lhs, self.value())
+            statement = model.Add(result, lhs, self.value())
             self.expect(":", "index")
         elif self.accept("affine.apply"):
             statement = self.apply(result)
         elif self.accept("sdscbundle.input_arg_extract"):
             statement = self.extract(result)
         elif self.accept("sdscbundle.device_mem_allocate"):
-            statement = Allocate(result, self.integer())
+            statement = model.Allocate(result, self.integer())
             self.expect("bytes", ":", "index")
         else:
             self.fail(f"The operation {self.describe_next()} is not an operation of a bundle.")
         self.defined.add(result)
         return statement
 
-    def apply(self, result: str) -> Apply:
+    def apply(self, result: str) -> model.Apply:
         key = self.maps.get(self.peek)
         if key is not None:
             self.take()
@@ -390,9 +382,9 @@ class _Parser(_Tokens):
         symbols = tuple(self.list_until("]", self.value)) if self.accept("[") else ()
         if (len(dims), len(symbols)) != key[:2]:
             self.fail(f"The map takes {key[0]} dims and {key[1]} symbols.", back=1)
-        return Apply(result, dims, symbols, key[2], key[3])
+        return model.Apply(result, dims, symbols, key[2], key[3])
 
-    def extract(self, result: str) -> Extract:
+    def extract(self, result: str) -> model.Extract:
         what = self.take()
         if what not in ("value", "granularity", "max_value"):
             self.fail(f"Expected value, granularity or max_value but found '{what}'.", back=1)
@@ -404,9 +396,9 @@ class _Parser(_Tokens):
         if self.input_type(name) != self.types[name]:
             self.fail(f"The type differs from the type of the parameter %{name}.", back=1)
         self.expect("->", "index")
-        return Extract(result, name, what)
+        return model.Extract(result, name, what)
 
-    def execute(self) -> Execute:
+    def execute(self) -> model.Execute:
         self.expect("sdscbundle.sdsc_execute", "(")
         operands = tuple(self.list_until(")", self.value))
         self.expect("{")
@@ -427,7 +419,7 @@ class _Parser(_Tokens):
         if not filename:
             self.fail("Expected the sdsc_filename of the execute before this.")
         self.expect("}")
-        return Execute(filename[1:-1], operands, tuple(symbol_ids))
+        return model.Execute(filename[1:-1], operands, tuple(symbol_ids))
 
     def symbol_id(self) -> int:
         """Parse a symbol id, which some writers put in quotes."""
@@ -436,7 +428,7 @@ class _Parser(_Tokens):
             return self.integer()
         return int(self.take()[1:-1])
 
-    def loop(self) -> Loop:
+    def loop(self) -> model.Loop:
         self.expect("scf.for")
         induction = self.define()
         self.expect("=")
@@ -449,6 +441,8 @@ class _Parser(_Tokens):
         with self.nested():
             body = self.block()
         self.expect("}")
-        inner = {statement.result for statement in body if not isinstance(statement, Execute | Loop)}
+        inner = {
+            statement.result for statement in body if not isinstance(statement, model.Execute | model.Loop)
+        }
         self.defined -= inner | {induction}
-        return Loop(induction, lower, upper, step, body)
+        return model.Loop(induction, lower, upper, step, body)

@@ -72,11 +72,9 @@ def open_regular(path: str | Path, *, of_user: bool = False) -> BinaryIO:
 
 
 def _unreadable(problem: str, path: str | Path, of_user: bool) -> CompileError:
-    return (
-        CompileError(f"The file {shown_path(path)} {problem}")
-        if of_user
-        else CompileError(f"The file {problem}", str(path))
-    )
+    if of_user:
+        return CompileError(f"The file {shown_path(path)} {problem}")
+    return CompileError(f"The file {problem}", str(path))
 
 
 def read_text(path: Path, most_bytes: int = TEXT_BYTES) -> str:

@@ -7,37 +7,21 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from math import prod
 
+from spyre_mlir.bundle import model
 from spyre_mlir.bundle.context import Context, Diagnostic
-from spyre_mlir.bundle.model import (
-    INPUT,
-    KERNEL,
-    KERNEL_IDX,
-    OUTPUT,
-    Allocate,
-    Apply,
-    Design,
-    Execute,
-    Extract,
-    IndexConstant,
-    Loop,
-    Operand,
-    Statement,
-    operands_of,
-    statements_in_order,
-)
 from spyre_mlir.bundle.rules_design import is_relayout
 from spyre_mlir.errors import counted
 from spyre_mlir.target.ops import DEVICE_OPS
 
-ROLES = (INPUT, OUTPUT, KERNEL, KERNEL_IDX)
+ROLES = (model.INPUT, model.OUTPUT, model.KERNEL, model.KERNEL_IDX)
 
 
-def known_opcode(design: Design) -> Iterator[str]:
+def known_opcode(design: model.Design) -> Iterator[str]:
     if design.opcode not in DEVICE_OPS:
         yield f"The operation {design.opcode!r} is not one of the device."
 
 
-def arity(design: Design) -> Iterator[str]:
+def arity(design: model.Design) -> Iterator[str]:
     op = DEVICE_OPS.get(design.opcode)
     if op is not None and len(design.operands) != op.arity + 1:
         inputs = len(design.operands) - 1
@@ -45,7 +29,7 @@ def arity(design: Design) -> Iterator[str]:
         yield f"{takes} but has {counted(inputs, 'input')}."
 
 
-def dims_declared(design: Design) -> Iterator[str]:
+def dims_declared(design: model.Design) -> Iterator[str]:
     sizes = design.sizes.keys()
     complete = {"numWkSlicesPerDim_": design.slices, "dataStageParam_": design.shares}
     complete |= {f"the slices of core {c}": slices for c, slices in enumerate(design.core_slices)}
@@ -63,13 +47,13 @@ def dims_declared(design: Design) -> Iterator[str]:
             yield f"Size, slices and share of the dim {dim} must be less than what the device memory holds."
 
 
-def operand_dims(design: Design) -> Iterator[str]:
+def operand_dims(design: model.Design) -> Iterator[str]:
     for i, operand in enumerate(design.operands):
         for problem in _operand_dims(design, operand):
             yield f"Tensor{i} {problem}."
 
 
-def _operand_dims(design: Design, operand: Operand) -> Iterator[str]:
+def _operand_dims(design: model.Design, operand: model.Operand) -> Iterator[str]:
     order = operand.dim_order
     for dim in order:
         if dim not in design.sizes:
@@ -96,7 +80,7 @@ def _operand_dims(design: Design, operand: Operand) -> Iterator[str]:
         yield f"has {operand.stick_elements} elements per stick; expected at least 1"
 
 
-def core_mapping(design: Design) -> Iterator[str]:
+def core_mapping(design: model.Design) -> Iterator[str]:
     cores, slices = design.cores, prod(design.slices.values())
     if not 1 <= cores <= design.target.cores:
         yield f"It uses {cores} cores; expected 1 to {design.target.cores}."
@@ -115,7 +99,7 @@ def core_mapping(design: Design) -> Iterator[str]:
             yield f"The cores {other} and {core} have the same slices; expected different ones."
 
 
-def start_addresses(design: Design) -> Iterator[str]:
+def start_addresses(design: model.Design) -> Iterator[str]:
     for i, operand in enumerate(design.operands):
         if operand.memory not in ("hbm", "lx"):
             yield f"Tensor{i} is in {operand.memory!r}; expected 'hbm' or 'lx'."
@@ -128,7 +112,7 @@ def start_addresses(design: Design) -> Iterator[str]:
             yield f"Tensor{i} has the LX address {min(operand.start)}; expected none below 0."
 
 
-def roles(design: Design) -> Iterator[str]:
+def roles(design: model.Design) -> Iterator[str]:
     layouts: dict[str, tuple] = {}
     for i, operand in enumerate(design.operands):
         if operand.role not in ROLES:
@@ -163,23 +147,23 @@ def values_defined(context: Context) -> Iterator[Diagnostic]:
 
 
 def _undefined(
-    statements: tuple[Statement, ...], parameters: set[str], outer: set[str], inside: bool
+    statements: tuple[model.Statement, ...], parameters: set[str], outer: set[str], inside: bool
 ) -> Iterator[str]:
     defined = set(outer)
     for statement in statements:
-        for used in operands_of(statement):
+        for used in model.operands_of(statement):
             if used not in defined:
                 yield f"The value %{used} is not defined before its use."
-        if isinstance(statement, Extract) and statement.parameter not in parameters:
+        if isinstance(statement, model.Extract) and statement.parameter not in parameters:
             yield f"%{statement.result} extracts from %{statement.parameter}, which is not a parameter."
-        if isinstance(statement, Allocate) and inside:
+        if isinstance(statement, model.Allocate) and inside:
             yield f"%{statement.result} is allocated in a loop; expected allocations in the entry block only."
-        if isinstance(statement, Apply):
+        if isinstance(statement, model.Apply):
             if len(statement.coefficients) != len(statement.dims) + len(statement.symbols):
                 yield f"%{statement.result} needs one coefficient for each dim and symbol of its map."
-        if isinstance(statement, Loop):
+        if isinstance(statement, model.Loop):
             yield from _undefined(statement.body, parameters, defined | {statement.induction}, inside=True)
-        elif not isinstance(statement, Execute):
+        elif not isinstance(statement, model.Execute):
             if statement.result in defined or statement.result in parameters:
                 yield f"The value %{statement.result} is defined twice."
             defined.add(statement.result)
@@ -188,11 +172,11 @@ def _undefined(
 def loop_bounds(context: Context) -> Iterator[Diagnostic]:
     constants = {
         statement.result: statement.value
-        for statement in statements_in_order(context.bundle.statements)
-        if isinstance(statement, IndexConstant)
+        for statement in model.statements_in_order(context.bundle.statements)
+        if isinstance(statement, model.IndexConstant)
     }
-    for loop in statements_in_order(context.bundle.statements):
-        if not isinstance(loop, Loop):
+    for loop in model.statements_in_order(context.bundle.statements):
+        if not isinstance(loop, model.Loop):
             continue
         where = f"bundle.mlir, loop over %{loop.induction}"
         bounds = (loop.lower, loop.upper, loop.step)

@@ -15,31 +15,15 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from spyre_mlir.bundle import model
 from spyre_mlir.bundle.context import Context, Diagnostic
 from spyre_mlir.bundle.core_slices import finishing_cores, holders
-from spyre_mlir.bundle.model import (
-    Add,
-    Allocate,
-    Apply,
-    Bundle,
-    Design,
-    Execute,
-    Extract,
-    Loop,
-    Manifest,
-    Parameter,
-    Resident,
-    Statement,
-    executes_of,
-    operands_of,
-    statements_in_order,
-)
 from spyre_mlir.errors import CompileError
 
 LX = "lx"
 
 
-def split(bundle: Bundle, cuts: Sequence[int]) -> list[Bundle]:
+def split(bundle: model.Bundle, cuts: Sequence[int]) -> list[model.Bundle]:
     """Return the bundle as a sequence; ``cuts`` are the executes (outside of loops, or first in one) that begin one."""
     if not cuts:
         return [bundle]
@@ -48,7 +32,7 @@ def split(bundle: Bundle, cuts: Sequence[int]) -> list[Bundle]:
             "A bundle of run-time sizes is not cut into several: each call has one set of sizes."
         )
     # The cuts rise, and each begins a statement.
-    counts = (len(executes_of([statement])) for statement in bundle.statements)
+    counts = (len(model.executes_of([statement])) for statement in bundle.statements)
     starts = set(itertools.accumulate(counts)) - {0, len(bundle.manifest.uses)}
     if not starts.issuperset(cuts) or sorted(set(cuts)) != [*cuts]:
         raise CompileError(f"The program cannot be cut at its executes {list(cuts)}.")
@@ -57,17 +41,19 @@ def split(bundle: Bundle, cuts: Sequence[int]) -> list[Bundle]:
     pools = {
         statement.result: f"{statement.result}_base_addr"
         for statement in bundle.statements
-        if isinstance(statement, Allocate)
+        if isinstance(statement, model.Allocate)
     }
     statements = tuple(
-        Extract(statement.result, pools[statement.result]) if isinstance(statement, Allocate) else statement
+        model.Extract(statement.result, pools[statement.result])
+        if isinstance(statement, model.Allocate)
+        else statement
         for statement in bundle.statements
     )
     buffers = tuple(
         replace(buffer, base=pools[buffer.base]) if buffer.base in pools else buffer
         for buffer in bundle.manifest.buffers
     )
-    parameters = (*(Parameter(name) for name in pools.values()), *bundle.parameters)
+    parameters = (*(model.Parameter(name) for name in pools.values()), *bundle.parameters)
     manifest = replace(bundle.manifest, buffers=buffers)
     bundle = replace(bundle, parameters=parameters, statements=statements, manifest=manifest)
     ends = [*cuts, len(bundle.manifest.uses)]
@@ -80,21 +66,21 @@ def split(bundle: Bundle, cuts: Sequence[int]) -> list[Bundle]:
     ]
 
 
-def join(bundles: Sequence[Bundle]) -> Bundle:
+def join(bundles: Sequence[model.Bundle]) -> model.Bundle:
     """Return a sequence as one bundle, which leaves nothing and expects what the first bundle expects."""
     if len(bundles) == 1:
         return bundles[0]
-    statements: list[Statement] = []
-    designs: dict[str, Design] = {}
+    statements: list[model.Statement] = []
+    designs: dict[str, model.Design] = {}
     for number, bundle in enumerate(bundles):
         indices = {name: len(designs) + index for index, name in enumerate(bundle.designs)}
         statements += [_renamed(statement, f"b{number}.", indices) for statement in bundle.statements]
         designs |= _numbered(bundle.designs, indices)
     parameters = {parameter.name: parameter for bundle in bundles for parameter in bundle.parameters}
-    return Bundle(tuple(parameters.values()), tuple(statements), designs, _joined_manifest(bundles))
+    return model.Bundle(tuple(parameters.values()), tuple(statements), designs, _joined_manifest(bundles))
 
 
-def residents(bundles: Sequence[Bundle]) -> list[tuple[Resident, ...]]:
+def residents(bundles: Sequence[model.Bundle]) -> list[tuple[model.Resident, ...]]:
     """Return the buffers that each bundle takes over from earlier bundles for a current or later use; last, ()."""
     last = {
         name: number
@@ -102,15 +88,15 @@ def residents(bundles: Sequence[Bundle]) -> list[tuple[Resident, ...]]:
         for uses in bundle.manifest.uses
         for name in uses
     }
-    written: dict[str, Resident] = {}
-    expected: list[tuple[Resident, ...]] = []
+    written: dict[str, model.Resident] = {}
+    expected: list[tuple[model.Resident, ...]] = []
     for number, bundle in enumerate(bundles):
         # A buffer without a later use does not need to stay.
         written = {name: resident for name, resident in written.items() if last[name] >= number}
         expected.append(tuple(written[name] for name in sorted(written)))
         bases = {buffer.name: buffer.base for buffer in bundle.manifest.buffers}
-        for execute, uses in zip(executes_of(bundle.statements), bundle.manifest.uses, strict=True):
-            known = written.get(uses[-1], Resident(uses[-1]))
+        for execute, uses in zip(model.executes_of(bundle.statements), bundle.manifest.uses, strict=True):
+            known = written.get(uses[-1], model.Resident(uses[-1]))
             is_lx = bases[uses[-1]] == LX
             written[uses[-1]] = _with_writer(known, bundle.designs[execute.filename]) if is_lx else known
     return [*expected, ()]
@@ -119,7 +105,7 @@ def residents(bundles: Sequence[Bundle]) -> list[tuple[Resident, ...]]:
 # -- splitting ----------------------------------------------------------------------------------------
 
 
-def _part(bundle: Bundle, spans: Sequence[range], number: int) -> Bundle:
+def _part(bundle: model.Bundle, spans: Sequence[range], number: int) -> model.Bundle:
     """Return the executes of one span with the values they need, without annotation."""
     span, manifest = spans[number], bundle.manifest
     # The kernel arguments of one span: the inputs that it uses, and the results that no later span writes.
@@ -141,14 +127,14 @@ def _part(bundle: Bundle, spans: Sequence[range], number: int) -> Bundle:
         or (argument.kind == "result" and argument.parameter in written[number] - after)
     )
     statements = _statements(bundle.statements, span, {argument.parameter for argument in arguments})
-    executed = {execute.filename for execute in executes_of(statements)}
+    executed = {execute.filename for execute in model.executes_of(statements)}
     origins = manifest.execute_origins()[span.start : span.stop]
     indices = {
         name: index
         for index, name in enumerate(filename for filename in bundle.designs if filename in executed)
     }
-    extracted = {statement.parameter for statement in statements if isinstance(statement, Extract)}
-    return Bundle(
+    extracted = {statement.parameter for statement in statements if isinstance(statement, model.Extract)}
+    return model.Bundle(
         tuple(parameter for parameter in bundle.parameters if parameter.name in extracted),
         tuple(_renamed(statement, "", indices) for statement in statements),
         _numbered({name: bundle.designs[name] for name in indices}, indices),
@@ -164,31 +150,36 @@ def _part(bundle: Bundle, spans: Sequence[range], number: int) -> Bundle:
     )
 
 
-def _statements(statements: Sequence[Statement], span: range, parameters: set[str]) -> tuple[Statement, ...]:
+def _statements(
+    statements: Sequence[model.Statement], span: range, parameters: set[str]
+) -> tuple[model.Statement, ...]:
     """Return the executes and loops of a span in order, with the values that they need and the parameters."""
     chosen, needed, position = set[int](), set[str](), 0
     for index, statement in enumerate(statements):
-        count = len(executes_of([statement]))
+        count = len(model.executes_of([statement]))
         if count and position in span:
             chosen.add(index)
-            for inner in statements_in_order([statement]):
-                needed.update(operands_of(inner))
+            for inner in model.statements_in_order([statement]):
+                needed.update(model.operands_of(inner))
         position += count
     # The order is reversed, so that the operands of a kept value are kept too.
     for index in reversed(range(len(statements))):
         statement = statements[index]
-        if isinstance(statement, Execute | Loop):
+        if isinstance(statement, model.Execute | model.Loop):
             continue
-        is_parameter = isinstance(statement, Extract) and statement.parameter in parameters
+        is_parameter = isinstance(statement, model.Extract) and statement.parameter in parameters
         if statement.result in needed or is_parameter:
             chosen.add(index)
-            needed.update(operands_of(statement))
+            needed.update(model.operands_of(statement))
     return tuple(statements[index] for index in sorted(chosen))
 
 
 def _annotated(
-    part: Bundle, expects: tuple[Resident, ...], leaves: tuple[Resident, ...], whole: Bundle
-) -> Bundle:
+    part: model.Bundle,
+    expects: tuple[model.Resident, ...],
+    leaves: tuple[model.Resident, ...],
+    whole: model.Bundle,
+) -> model.Bundle:
     """Return a part with its ``expects`` and ``leaves``, and with the buffers that it names and their parameters."""
     names = {name for uses in part.manifest.uses for name in uses}
     names.update(resident.buffer for resident in (*expects, *leaves))
@@ -196,7 +187,7 @@ def _annotated(
     in_lx = {buffer.name for buffer in buffers if buffer.base == LX}
     present = {parameter.name for parameter in part.parameters}
     bases = present | {buffer.base for buffer in buffers}
-    extracts = (statement for statement in whole.statements if isinstance(statement, Extract))
+    extracts = (statement for statement in whole.statements if isinstance(statement, model.Extract))
     passing = tuple(statement for statement in extracts if statement.parameter in bases - present)
     manifest = replace(
         part.manifest,
@@ -205,7 +196,7 @@ def _annotated(
         expects=expects,
         leaves=leaves,
     )
-    return Bundle(
+    return model.Bundle(
         tuple(parameter for parameter in whole.parameters if parameter.name in bases),
         (*passing, *part.statements),
         part.designs,
@@ -216,7 +207,7 @@ def _annotated(
 # -- joining ------------------------------------------------------------------------------------------
 
 
-def _joined_manifest(bundles: Sequence[Bundle]) -> Manifest:
+def _joined_manifest(bundles: Sequence[model.Bundle]) -> model.Manifest:
     manifests = [bundle.manifest for bundle in bundles]
     starts = [sum(len(manifest.uses) for manifest in manifests[:number]) for number in range(len(manifests))]
     pairs = list(zip(starts, manifests, strict=True))
@@ -242,27 +233,27 @@ def _joined_manifest(bundles: Sequence[Bundle]) -> Manifest:
     return joined.with_origins(executes if any(manifest.origins for manifest in manifests) else ())
 
 
-def _numbered(designs: Mapping[str, Design], indices: Mapping[str, int]) -> dict[str, Design]:
+def _numbered(designs: Mapping[str, model.Design], indices: Mapping[str, int]) -> dict[str, model.Design]:
     """Return designs under the file names of their new indices."""
     numbered = (replace(design, index=indices[name]) for name, design in designs.items())
     return {design.filename: design for design in numbered}
 
 
-def _renamed(statement: Statement, prefix: str, indices: Mapping[str, int]) -> Statement:
+def _renamed(statement: model.Statement, prefix: str, indices: Mapping[str, int]) -> model.Statement:
     """Return a statement with a prefix on all values, and the design files of the new indices."""
 
     def all_of(names: Sequence[str]) -> tuple[str, ...]:
         return tuple(prefix + name for name in names)
 
     match statement:
-        case Execute(filename, operands):
+        case model.Execute(filename, operands):
             return replace(statement, filename=f"sdsc_{indices[filename]}.json", operands=all_of(operands))
-        case Loop(induction, lower, upper, step, body):
+        case model.Loop(induction, lower, upper, step, body):
             inner = tuple(_renamed(statement, prefix, indices) for statement in body)
-            return Loop(prefix + induction, prefix + lower, prefix + upper, prefix + step, inner)
-        case Add(result, lhs, rhs):
-            return Add(prefix + result, prefix + lhs, prefix + rhs)
-        case Apply(result, dims, symbols):
+            return model.Loop(prefix + induction, prefix + lower, prefix + upper, prefix + step, inner)
+        case model.Add(result, lhs, rhs):
+            return model.Add(prefix + result, prefix + lhs, prefix + rhs)
+        case model.Apply(result, dims, symbols):
             return replace(statement, result=prefix + result, dims=all_of(dims), symbols=all_of(symbols))
     return replace(statement, result=prefix + statement.result)
 
@@ -270,7 +261,7 @@ def _renamed(statement: Statement, prefix: str, indices: Mapping[str, int]) -> S
 # -- buffers that pass between bundles ----------------------------------------------------------------
 
 
-def _with_writer(resident: Resident, design: Design) -> Resident:
+def _with_writer(resident: model.Resident, design: model.Design) -> model.Resident:
     """Return a buffer in LX after one more execute has written it."""
     result = design.operands[-1]
     cores = {*resident.cores, *finishing_cores(design).intersection(holders(design, result))}
@@ -306,7 +297,7 @@ def described(context: Context) -> Iterator[Diagnostic]:
             yield f"It leaves the buffer {resident.buffer!r}, {text}.", _WHERE
 
 
-def _problems(context: Context, resident: Resident) -> Iterator[str]:
+def _problems(context: Context, resident: model.Resident) -> Iterator[str]:
     buffer = context.buffers.get(resident.buffer)
     count = context.target.device_cores
     if buffer is None:
@@ -333,7 +324,7 @@ def hint(context: Context) -> Iterator[Diagnostic]:
         yield "It is non-terminal but leaves nothing in LX; expected a terminal bundle.", _WHERE
 
 
-def mismatches(names: Sequence[str], bundles: Sequence[Bundle]) -> Iterator[Diagnostic]:
+def mismatches(names: Sequence[str], bundles: Sequence[model.Bundle]) -> Iterator[Diagnostic]:
     """Check that each bundle expects exactly what the previous bundle leaves, and that this follows from the executes.
 
     The bundles are the bundles between two host functions; each bundle has already passed its own rules.
@@ -358,7 +349,7 @@ def mismatches(names: Sequence[str], bundles: Sequence[Bundle]) -> Iterator[Diag
             yield text, f"{name}/{_WHERE}"
 
 
-def _mismatches(earlier: Bundle, later: Bundle) -> Iterator[str]:
+def _mismatches(earlier: model.Bundle, later: model.Bundle) -> Iterator[str]:
     """Describe each difference between the buffers that a bundle leaves and the ones that the next expects."""
     leaves, expects = (
         {resident.buffer: resident for resident in entries}

@@ -22,22 +22,7 @@ from spyre_mlir.bundle.model import KernelArgument, Transfer
 from spyre_mlir.bundle.regular_files import Header, open_regular
 from spyre_mlir.errors import CompileError
 from spyre_mlir.records import dataclass
-from spyre_mlir.target.formats import (
-    BFLOAT16_MAX,
-    DL16,
-    FORMATS,
-    FP8,
-    IEEE,
-    INT8,
-    INT32,
-    MODES,
-    TOLERANCE,
-    FormatRange,
-    Numerics,
-    constant_bits,
-    constant_value,
-    rounded_to_bfloat16,
-)
+from spyre_mlir.target import formats
 
 #: For each loop, the first value and the number of values.
 Part = tuple[tuple[int, int], ...]
@@ -57,7 +42,7 @@ Copy = Callable[[NDArray[Any], NDArray[Any]], None]
 def lay_out(
     argument: KernelArgument,
     array: NDArray[Any],
-    numerics: Numerics,
+    numerics: formats.Numerics,
     image: NDArray[np.uint8],
     copy: Copy = np.copyto,
 ) -> None:
@@ -107,14 +92,14 @@ def index_out_of_range(argument: KernelArgument, array: NDArray[Any]) -> str | N
     return bounds.out_of_range(int(array[outside].flat[0]))
 
 
-def fill(argument: KernelArgument, numerics: Numerics, image: NDArray[np.uint8]) -> None:
+def fill(argument: KernelArgument, numerics: formats.Numerics, image: NDArray[np.uint8]) -> None:
     """Set all bytes of an argument to its fill value, or to undefined bytes if ``fill`` is None."""
     if argument.fill is None:
         image[...] = UNDEFINED_BYTE
         return
     form = argument.data_format
-    fill = np.array(constant_value(constant_bits(argument.fill, form), form))
-    image.view(FORMATS[form].raw)[...] = numerics.store(fill, form)
+    fill = np.array(formats.constant_value(formats.constant_bits(argument.fill, form), form))
+    image.view(formats.FORMATS[form].raw)[...] = numerics.store(fill, form)
 
 
 def scatter(
@@ -155,7 +140,7 @@ def fills_all(argument: KernelArgument) -> bool:
         if first or stride != expected:
             return False
         expected *= count
-    return expected * FORMATS[argument.data_format].bytes == argument.bytes
+    return expected * formats.FORMATS[argument.data_format].bytes == argument.bytes
 
 
 def filled_parts(transfer: Transfer) -> list[Part]:
@@ -224,42 +209,46 @@ def part_of(
     return np.ndarray(shape, raw, buffer, address + first * raw.itemsize, steps)
 
 
-def to_raw(array: NDArray[Any], host_dtype: str, data_format: str, numerics: Numerics) -> NDArray[Any]:
+def to_raw(
+    array: NDArray[Any], host_dtype: str, data_format: str, numerics: formats.Numerics
+) -> NDArray[Any]:
     """Return the elements of a host array as bits of the device format, in host order.
 
     bfloat16 is given as bits in uint16 or as float32 numbers, float8_e4m3fn as bits in uint8. ``ValueError`` for
     numbers that the format cannot represent.
     """
-    if data_format in (FP8, INT8):
+    if data_format in (formats.FP8, formats.INT8):
         # 8-bit numbers have the same bits on host and device.
         return array.view(np.uint8)
     if host_dtype == "bfloat16" and array.dtype == np.uint16:
         array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    if data_format == INT32:
+    if data_format == formats.INT32:
         if array.dtype.kind not in "biu":
-            raise ValueError(f"{array.dtype.name} values cannot become {INT32}.")
+            raise ValueError(f"{array.dtype.name} values cannot become {formats.INT32}.")
         limits = np.iinfo(np.int32)
         if array.size and (array.min() < limits.min or array.max() > limits.max):
             raise WideIntegersError(
-                f"it holds values outside the range of {INT32}, the device's only integer format."
+                f"it holds values outside the range of {formats.INT32}, the device's only integer format."
             )
-        return numerics.store(array.astype(np.int32), INT32)
-    if data_format == DL16 and array.dtype == np.float16:
+        return numerics.store(array.astype(np.int32), formats.INT32)
+    if data_format == formats.DL16 and array.dtype == np.float16:
         return numerics.store_half(array)
-    if data_format == DL16 and host_dtype == "bfloat16":
+    if data_format == formats.DL16 and host_dtype == "bfloat16":
         array = _in_range(array.astype(np.float32), numerics.range)
     return numerics.store(array.astype(np.float32), data_format)
 
 
-def from_raw(raw: NDArray[Any], host_dtype: str, data_format: str, numerics: Numerics) -> NDArray[Any]:
+def from_raw(
+    raw: NDArray[Any], host_dtype: str, data_format: str, numerics: formats.Numerics
+) -> NDArray[Any]:
     """Return device bits as the host type; bfloat16 is returned as the float32 numbers of its rounded values."""
-    if numerics.mode == IEEE and (host_dtype, data_format) == ("float16", DL16):
+    if numerics.mode == formats.IEEE and (host_dtype, data_format) == ("float16", formats.DL16):
         return raw.view(np.float16)
-    if data_format in (FP8, INT8):
+    if data_format in (formats.FP8, formats.INT8):
         return raw.view(np.int8 if host_dtype == "int8" else np.uint8)
     values = numerics.load_for_host(raw, data_format)
     if host_dtype == "bfloat16":
-        values = rounded_to_bfloat16(values)
+        values = formats.rounded_to_bfloat16(values)
     elif host_dtype == "bool":
         values = values != 0
     else:
@@ -270,21 +259,21 @@ def from_raw(raw: NDArray[Any], host_dtype: str, data_format: str, numerics: Num
     return np.asarray(values)
 
 
-def _in_range(array: NDArray[np.float32], limits: FormatRange) -> NDArray[np.float32]:
+def _in_range(array: NDArray[np.float32], limits: formats.FormatRange) -> NDArray[np.float32]:
     """Return bfloat16 numbers that the device can represent; ``ValueError`` for others.
 
     The last number of bfloat16, from which masks are made, becomes an infinity. A number may become 0 if it is less
     than a thousandth of the largest number.
     """
     size = np.abs(array)
-    lost = (size >= limits.overflow) & (size < BFLOAT16_MAX)
+    lost = (size >= limits.overflow) & (size < formats.BFLOAT16_MAX)
     largest = np.max(size, where=np.isfinite(size), initial=0)
-    if largest <= limits.underflow / TOLERANCE:
-        lost |= (size > largest * TOLERANCE) & (size <= limits.underflow)
+    if largest <= limits.underflow / formats.TOLERANCE:
+        lost |= (size > largest * formats.TOLERANCE) & (size <= limits.underflow)
     if lost.any():
         text = f"it holds {array[lost][0]:g}, but the 16 bits of {limits.name} reach from"
         raise ValueError(f"{text} {limits.underflow:.3g} to {limits.largest:.7g}; give it as float32.")
-    return np.where(size >= BFLOAT16_MAX, np.copysign(np.float32(np.inf), array), array)
+    return np.where(size >= formats.BFLOAT16_MAX, np.copysign(np.float32(np.inf), array), array)
 
 
 class WideIntegersError(ValueError):
@@ -309,7 +298,7 @@ class Images:
     ``made_of`` are the host arrays that the images were made of; it is empty for images from a file.
     """
 
-    numerics: str = IEEE
+    numerics: str = formats.IEEE
     by_name: Mapping[str, NDArray[np.uint8]] = field(default_factory=dict)
     made_of: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
@@ -336,7 +325,7 @@ class Images:
 
 
 def laid_out(
-    arguments: Sequence[KernelArgument], arrays: Mapping[str, NDArray[Any]], numerics: str = IEEE
+    arguments: Sequence[KernelArgument], arrays: Mapping[str, NDArray[Any]], numerics: str = formats.IEEE
 ) -> Images:
     """Return the images of all arguments whose arrays are given."""
     images = {argument.name: image for argument, image in _images(arguments, arrays, numerics)}
@@ -355,7 +344,7 @@ def _images(
         if has_image(argument, arrays):
             image = np.empty(argument.bytes, np.uint8)
             try:
-                lay_out(argument, arrays[argument.array_name], Numerics(numerics), image)
+                lay_out(argument, arrays[argument.array_name], formats.Numerics(numerics), image)
             except ValueError as error:
                 raise CompileError(f"The weight '{argument.name}' cannot be laid out: {error}") from None
             yield argument, image
@@ -365,7 +354,7 @@ def write_images(
     folder: Path,
     arguments: Sequence[KernelArgument],
     arrays: Mapping[str, NDArray[Any]],
-    numerics: str = IEEE,
+    numerics: str = formats.IEEE,
 ) -> None:
     """Write the images of all arguments whose arrays are given; at most one image is in memory at a time."""
     total = sum(argument.bytes for argument in arguments if has_image(argument, arrays))
@@ -390,8 +379,8 @@ def read_images(folder: str | Path, arguments: Sequence[KernelArgument]) -> Imag
         return Images()
     index, data = load(folder / INDEX), _mapped(folder / DATA)
     numerics = index["numerics"].text()
-    if numerics not in MODES:
-        index["numerics"].fail(f"must be one of {', '.join(MODES)}")
+    if numerics not in formats.MODES:
+        index["numerics"].fail(f"must be one of {', '.join(formats.MODES)}")
     by_name = {argument.name: argument for argument in arguments}
     images: dict[str, NDArray[np.uint8]] = {}
     end = 0

@@ -4,7 +4,7 @@
 The target of an operation's work names the model. This file has the formulas of the default model, ``analytic``. A
 function marked ``replaceable`` calls another model (``replaced_model.py``) if the target names one.
 
-The model chooses layouts (``of_tensor.py``), splits of a matmul and joint divisions, and gives the times of the
+The model chooses layouts (``of_space.py``), splits of a matmul and joint divisions, and gives the times of the
 timeline. Fields of a work may be numpy arrays, one entry per division (``even_work``); its costs are then arrays too.
 
 All constants are in ``spyre.toml``, each with its source. The parts of a cost:
@@ -206,21 +206,17 @@ def lx_saving_ns(work: OperationWork, operand: OperandWork) -> float:
 def stream_ns(work: OperationWork, operand: OperandWork) -> float:
     """Return the time to move an operand at the rate of its operation, by its run length and contention of cores."""
     if work.on_array:
-        return _array_stream_ns(work, operand)
+        # Memory delivers an operand of the array to all cores, and each core takes in its part.
+        target, array = work.target, work.target.array
+        # Loads wait for capacity in the LX of the back end; cores that share a load each need less of it.
+        room = operand.fan_out * max(target.backend_lx_bytes, target.stick_bytes)
+        waiting = _larger(1.0, 0 if operand.writes else array.stream_lx_bytes / room) ** array.stream_exponent
+        delivered = operand.bytes * waiting / target.peak_bytes_per_ns
+        taken_in = operand.core_bytes / array.intake_bytes_per_ns
+        return overlapped(delivered, taken_in) * _burst_slowdown(target, _run_bytes(work, operand))
     sharing = work.target.sharing
     contention = _larger(1.0, operand.fan_out / sharing.uncontended_cores) ** sharing.contention_exponent
     return transfer_ns(work.target, operand, work.cores, stream_bytes_per_ns(work), contention)
-
-
-def _array_stream_ns(work: OperationWork, operand: OperandWork) -> Any:
-    """Return the stream time of an operand of the array: memory delivers to all cores, and each takes in its part."""
-    target, array = work.target, work.target.array
-    # Loads wait for capacity in the LX of the back end; cores that share a load each need less of it.
-    room = operand.fan_out * max(target.backend_lx_bytes, target.stick_bytes)
-    waiting = _larger(1.0, 0 if operand.writes else array.stream_lx_bytes / room) ** array.stream_exponent
-    delivered = operand.bytes * waiting / target.peak_bytes_per_ns
-    taken_in = operand.core_bytes / array.intake_bytes_per_ns
-    return overlapped(delivered, taken_in) * _burst_slowdown(target, _run_bytes(work, operand))
 
 
 def _run_bytes(work: OperationWork, operand: OperandWork) -> Any:

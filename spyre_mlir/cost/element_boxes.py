@@ -120,11 +120,10 @@ def _split_run(indices: range, sizes: Sequence[int], inner: int) -> list[Box]:
     first, last = -(-indices.start // inner), indices.stop // inner
     rest = [range(size) for size in sizes[1:]]
     boxes: list[Box] = [(range(first, last), *rest)] if first < last else []
-    edges = (
-        [(indices.start, indices.stop)]
-        if first > last
-        else [(indices.start, first * inner), (last * inner, indices.stop)]
-    )
+    if first > last:
+        edges = [(indices.start, indices.stop)]
+    else:
+        edges = [(indices.start, first * inner), (last * inner, indices.stop)]
     for start, stop in edges:
         row = start // inner
         run = range(start - row * inner, stop - row * inner)

@@ -109,12 +109,10 @@ HALOS = "sdsc.halos"
 NAME, PLAN, PINS, TILED = "sdsc.name", "sdsc.plan", "sdsc.pins", "sdsc.tiled"
 DEMOTED, AMPLIFIED, BFLOAT = "sdsc.demoted", "sdsc.amplified", "sdsc.bfloat"
 WIDE_SUM = "sdsc.wide_sum"
-INDEX_BOUNDS, BUNDLE, PING_PONG, OVERWRITES = (
-    "sdsc.index_bounds",
-    "sdsc.bundle",
-    "sdsc.ping_pong",
-    "sdsc.overwrites",
-)
+INDEX_BOUNDS = "sdsc.index_bounds"
+BUNDLE = "sdsc.bundle"
+PING_PONG = "sdsc.ping_pong"
+OVERWRITES = "sdsc.overwrites"
 #: The last one is on a module from which ``fold-repeated-layers`` removed layers.
 RUNS, HIDES, FOLDED = "sdsc.runs", "sdsc.hides", "sdsc.folded"
 #: On an argument that the frontend computed: the bytes of the model's data from which it was computed.
@@ -292,8 +290,7 @@ def ping_pong_of(op: ir.Operation) -> tuple[int, bool] | None:
     numbers = list(value) if isinstance(value, ir.ArrayAttr) else []
     if len(numbers) != 2 or not all(isinstance(number, ir.IntegerAttr) for number in numbers):
         raise CompileError(
-            f"{PING_PONG} is {value}, not the indices of a pair and of a buffer",
-            location_of(op.location),
+            f"{PING_PONG} is {value}, not the indices of a pair and of a buffer", location_of(op.location)
         )
     pair, second = (ir.IntegerAttr(number).value for number in numbers)
     return pair, bool(second)

@@ -74,9 +74,7 @@ class SdscExecuteOp(SdscBundle.Operation, name="sdsc_execute"):
                 "sdsc_execute names its design in sdsc_filename and its symbol_ids",
             )
             and required(
-                self,
-                len(ids) == operands,
-                f"sdsc_execute has {operands} operands but {len(ids)} symbol ids",
+                self, len(ids) == operands, f"sdsc_execute has {operands} operands but {len(ids)} symbol ids"
             )
             and required(
                 self,

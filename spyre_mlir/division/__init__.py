@@ -7,14 +7,6 @@ from spyre_mlir.division.slices import work_distribution
 from spyre_mlir.division.spans import SpanError, required_splits, span_bytes
 
 __all__ = [
-    "CoreView",
-    "Division",
-    "SpanError",
-    "core_view",
-    "local_bytes",
-    "mismatch",
-    "required_splits",
-    "same_owners",
-    "span_bytes",
-    "work_distribution",
-]
+    "CoreView", "Division", "SpanError", "core_view", "local_bytes", "mismatch", "required_splits",
+    "same_owners", "span_bytes", "work_distribution",
+]  # fmt: skip

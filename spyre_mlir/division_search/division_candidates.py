@@ -21,13 +21,7 @@ from spyre_mlir.division.ownership import CoreView, is_accessible, local_bytes, 
 from spyre_mlir.division.relayout import copy_division, held_view, relayout, ring_division
 from spyre_mlir.division.slices import divisors, filled, shares_of, work_distribution
 from spyre_mlir.division.spans import out_of_reach
-from spyre_mlir.division_search.work_division import (
-    cheaper_splits,
-    cheapest_on_chip,
-    cheapest_splits,
-    cheapest_uneven,
-    is_fast_whole,
-)
+from spyre_mlir.division_search import work_division
 from spyre_mlir.layout.space import Space
 from spyre_mlir.layout.view import ViewError
 from spyre_mlir.records import dataclass, hash_once
@@ -121,7 +115,7 @@ def one_core_candidates(ops: Sequence[DividedOp]) -> list[tuple[DivisionCandidat
 
     Small operations may take less time on one core, which needs no copies to other cores.
     """
-    if not all(is_fast_whole(op.opcode, op.space, op.division.splits) for op in ops):
+    if not all(work_division.is_fast_whole(op.opcode, op.space, op.division.splits) for op in ops):
         return []
     lists = _CandidateLists(ops, 2)
     for index, op in enumerate(ops):
@@ -168,7 +162,7 @@ def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
     options = [whole] if whole != splits else []
     # With a smaller last slice the busiest core may have less work.
     if by_cost and not space.symbolic:
-        options += cheapest_uneven(op.opcode, space, cores, op.blocked)
+        options += work_division.cheapest_uneven(op.opcode, space, cores, op.blocked)
     elif not space.symbolic:
         uneven = work_distribution(space.units, space.reduced, cores, blocked=op.blocked, uneven=True)
         largest, share = (math.prod(shares_of(space.units, slices)) for slices in (splits, uneven))
@@ -179,10 +173,10 @@ def _other_mappings(op: DividedOp, cores: int) -> Iterator[Mapping]:
         options.append(work_distribution(space.units, space.reduced, cores, blocked=slid))
     cheap: dict[tuple[int, ...], None] = {}
     if not by_cost:
-        options += cheaper_splits(op.opcode, space, cores, splits, op.blocked)
+        options += work_division.cheaper_splits(op.opcode, space, cores, splits, op.blocked)
     if by_cost:
-        in_hbm = cheapest_splits(op.opcode, space, cores, op.blocked)
-        on_chip = cheapest_on_chip(op.opcode, space, cores, op.blocked)
+        in_hbm = work_division.cheapest_splits(op.opcode, space, cores, op.blocked)
+        on_chip = work_division.cheapest_on_chip(op.opcode, space, cores, op.blocked)
         cheap = dict.fromkeys((splits, *on_chip, *in_hbm))
     for option in (*options, *cheap):
         yield option, core_order(option, space.reduced)

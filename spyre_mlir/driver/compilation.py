@@ -24,9 +24,9 @@ from spyre_mlir.driver.build import Built, build
 from spyre_mlir.driver.ktir_program import KtirProgram
 from spyre_mlir.driver.program import Program, Provenance
 from spyre_mlir.driver.program_cache import ProgramCache
+from spyre_mlir.driver.program_calls import StateRequest
 from spyre_mlir.driver.program_figures import host_work_warning
 from spyre_mlir.driver.program_findings import FindingSearch, Trials
-from spyre_mlir.driver.program_state import StateRequest
 from spyre_mlir.driver.stored_program import StoredProgram
 from spyre_mlir.errors import (
     CompileError,

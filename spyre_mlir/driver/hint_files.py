@@ -11,6 +11,7 @@ import os
 import pprint
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -201,89 +202,6 @@ def spyre_hinted(called, **hint):
 
 '''
 
-_MODULE = '''
-
-def to_device(model, *inputs):
-    """Move a model and its inputs to the device in the layouts of the plan; return the inputs."""
-    for path, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        owner, _, name = path.rpartition(".")
-        module, moved = model.get_submodule(owner), _moved(path, tensor.detach())
-        if name in module._parameters:
-            module._parameters[name] = torch.nn.Parameter(moved, requires_grad=False)
-        else:
-            module._buffers[name] = moved
-    return [_moved(name, tensor) for name, tensor in zip(INPUTS, inputs)]
-
-
-def _moved(name, tensor):
-    if name not in LAYOUTS:
-        return tensor.to("spyre")
-    layout = SpyreTensorLayout(list(tensor.shape), list(tensor.stride()), tensor.dtype, list(LAYOUTS[name]))
-    return tensor.to("spyre", device_layout=layout)
-
-
-@contextlib.contextmanager
-def hints(model, *inputs):
-    """Context in which the compilation of a model on the device follows the hints."""
-    for name, size in DIMS.items():
-        declare_tensor_dim(name, size)
-    tensors = dict(zip(INPUTS, inputs))
-    if isinstance(model, torch.nn.Module):
-        tensors.update(model.named_parameters())
-        tensors.update(model.named_buffers())
-    for name, dims in ARGUMENTS.items():
-        if name in tensors:
-            name_tensor_dims(tensors[name], list(dims))
-    changed = []
-    try:
-        for path, (checksum, edits) in EDITS.items():
-            _edit(path, checksum, edits, changed)
-        with config.patch(CONFIG):
-            yield
-    finally:
-        for function, code in changed:
-            function.__code__ = code
-
-
-def _edit(path, checksum, edits, changed):
-    """Give the functions of a file the code of the file with the hints."""
-    for module in list(sys.modules.values()):
-        file = os.path.abspath(getattr(module, "__file__", None) or "")
-        if file.replace(os.sep, "/").endswith("/" + path):
-            with open(file, encoding="utf-8", newline="") as stream:
-                lines = list(stream)
-            if zlib.crc32("".join(lines).encode()) == checksum:
-                break
-    else:
-        raise ImportError(f"No imported module has the file {path} as the hints were written for it.")
-    for first, last, text in reversed(edits):
-        lines[first:last] = [text]
-    codes = {code.co_qualname: code for code in _codes(compile("".join(lines), file, "exec"))}
-    vars(module).update(spyre_hint=spyre_hint, spyre_hinted=spyre_hinted)
-    for function in _functions(vars(module), module.__name__):
-        code = codes.get(function.__code__.co_qualname)
-        if code is not None and code.co_freevars == function.__code__.co_freevars:
-            changed.append((function, function.__code__))
-            function.__code__ = code
-
-
-def _codes(code):
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield constant
-            yield from _codes(constant)
-
-
-def _functions(names, module):
-    for value in list(names.values()):
-        value = inspect.unwrap(getattr(value, "__func__", getattr(value, "fget", value)) or value)
-        if getattr(value, "__module__", None) == module:
-            if isinstance(value, types.FunctionType):
-                yield value
-            elif isinstance(value, type):
-                yield from _functions(vars(value), module)
-'''
-
 
 @dataclass(frozen=True)
 class CodeHint:
@@ -403,7 +321,8 @@ def module_text(hints: TorchSpyreHints) -> str:
         '        torch.compile(model)(*inputs)\n"""\n\n'
     )
     comment = "".join(f"# {line}" if line.strip() else line for line in _comment(hints))
-    return f"{usage}{comment}\n{imports}\n{constants}{_HINTED.rstrip()}\n{_MODULE}"
+    functions = resources.files("spyre_mlir.driver").joinpath("spyre_hints.txt").read_text(encoding="utf-8")
+    return f"{usage}{comment}\n{imports}\n{constants}{_HINTED.rstrip()}\n\n\n{functions}"
 
 
 def _comment(hints: TorchSpyreHints) -> list[str]:

@@ -27,8 +27,7 @@ from spyre_mlir.dialects import context
 from spyre_mlir.driver.program import Program
 from spyre_mlir.errors import CompileError
 from spyre_mlir.faults import entry_points
-from spyre_mlir.ktir.function_lowering import lowered
-from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
+from spyre_mlir.ktir.function_lowering import FunctionArgument, KtirManifest, lowered
 from spyre_mlir.ktir.ktir_text import to_text
 from spyre_mlir.ktir.operand_tiles import ELEMENTS
 from spyre_mlir.mlir import ir

@@ -10,15 +10,14 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.algorithms import is_integer
-from spyre_mlir.bundle.json_fields import parse_json
+from spyre_mlir.bundle.json_fields import Field, parse_json, require_same
 from spyre_mlir.division_search.joint_choice import JointProblem, JointTable
 from spyre_mlir.division_search.work_division import DivisionOfOperation, SplitTable
 from spyre_mlir.errors import CompileError
@@ -61,18 +60,17 @@ def read_problem(path: str) -> Problem:
     Raises:
         CompileError: The file is not a valid problem file; the message names the file and the field.
     """
-    reader = _Fields(parse_json(read_text(path, _MAX_BYTES), path, "problem").value, path)
-    if reader.fields.get("format") != FORMAT or reader.fields.get("version") != VERSION:
-        reader.fail(f"its format is not '{FORMAT}' of version {VERSION}")
-    readers: dict[str, Callable[[_Fields], Problem]] = {
+    root = parse_json(read_text(path, _MAX_BYTES), path, "problem")
+    for name, expected in (("format", FORMAT), ("version", VERSION)):
+        require_same(root[name], expected)
+    readers: dict[str, Callable[[Field], Problem]] = {
         "division": _division,
         "layout": _layout,
         "joint": _joint,
     }
-    kind = reader.fields.get("kind")
-    if kind not in readers:
-        reader.fail(f"'kind' is {kind!r:.40}; there are {', '.join(readers)}")
-    return readers[kind](reader)
+    if (kind := root["kind"].text()) not in readers:
+        root["kind"].fail(f"is {kind!r:.40}; there are {', '.join(readers)}")
+    return readers[kind](root)
 
 
 def save_problems(problems: Problems, folder: str) -> list[str]:
@@ -139,89 +137,59 @@ def _without_null(value: Any) -> Any:
     return math.inf if value is None else value
 
 
-class _Fields:
-    """The fields of a problem file; each field is checked when it is read."""
-
-    def __init__(self, fields: Any, path: str) -> None:
-        self.path = path
-        if not isinstance(fields, dict):
-            self.fail("it is not an object")
-        self.fields: Mapping[str, Any] = fields
-
-    def fail(self, reason: str) -> NoReturn:
-        """Raise a ``CompileError`` about the file."""
-        raise CompileError(f"The file is not a problem: {reason}.", self.path)
-
-    def integers(self, name: str, least: int = 0, value: Any = None) -> tuple[int, ...]:
-        """Return a field as a tuple of integers of at least ``least``."""
-        value = self.fields.get(name) if value is None else value
-        if not isinstance(value, list) or len(value) > _MAX_VARIABLES:
-            self.fail(f"'{name}' is not a list")
-        if not all(is_integer(entry) and least <= entry < 1 << 60 for entry in value):
-            self.fail(f"'{name}' must have whole numbers from {least}")
-        return tuple(value)
-
-    def number(self, name: str) -> int:
-        """Return a field as an integer of at least 1."""
-        return self.integers(name, 1, [self.fields.get(name)])[0]
-
-    def flag(self, name: str) -> bool:
-        """Return a field as a boolean."""
-        value = self.fields.get(name)
-        if not isinstance(value, bool):
-            self.fail(f"'{name}' must be true or false")
-        return value
-
-    def array(self, name: str, value: Any, shape: Sequence[int]) -> NDArray[np.float64]:
-        """Convert nested lists to a read-only array of a shape; null is infinity."""
-        try:
-            numbers = np.array(_without_null(value), float)
-        except (ValueError, TypeError, OverflowError):
-            self.fail(f"'{name}' must have numbers, or null")
-        if numbers.shape != tuple(shape) or np.isnan(numbers).any() or (numbers < 0).any():
-            self.fail(f"'{name}' must have {' x '.join(map(str, shape))} numbers from 0")
-        numbers.setflags(write=False)
-        return numbers
-
-    def tables(self) -> list[Mapping[str, Any]]:
-        """Return the field ``tables``, a list of objects."""
-        value = self.fields.get("tables")
-        if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
-            self.fail("'tables' is not a list of objects")
-        return value  # type: ignore
-
-    def scope(self, index: int, table: Mapping[str, Any], count: int) -> tuple[int, ...]:
-        """Return the variables of a table, in increasing order and below ``count``."""
-        name = f"tables[{index}].scope"
-        scope = self.integers(name, 0, table.get("scope", ()))
-        if list(scope) != sorted(set(scope)) or any(variable >= count for variable in scope):
-            self.fail(f"'{name}' must have increasing variables below {count}")
-        return scope
+def _integers(field: Field, least: int = 0) -> tuple[int, ...]:
+    """Read a list of integers of at least ``least``."""
+    values = field.integers()
+    if len(values) > _MAX_VARIABLES or not all(least <= value < 1 << 60 for value in values):
+        field.fail(f"must have at most {_MAX_VARIABLES} whole numbers from {least}")
+    return values
 
 
-def _division(fields: _Fields) -> DivisionOfOperation:
-    units, cores = fields.integers("units", 1), fields.number("cores")
-    dims = len(units)
-    lists = {name: fields.integers(name, 1) for name in ("extents", "committed")}
-    sets = {name: frozenset(fields.integers(name)) for name in ("reduced", "blocked")}
-    if any(len(entries) != dims for entries in lists.values()) or any(
-        max(s, default=0) >= dims for s in sets.values()
-    ):
-        fields.fail(f"its lists must match its {dims} dims")
-    rows = fields.fields.get("splits")
-    if not isinstance(rows, list):
-        fields.fail("'splits' is not a list")
-    count = len(rows)
-    splits = fields.array("splits", rows or np.zeros((0, dims)), (count, dims))
-    cost, read = (fields.array(name, fields.fields.get(name), (count,)) for name in ("cost_ns", "read_bytes"))
+def _count(field: Field) -> int:
+    if not 1 <= field.integer() < 1 << 60:
+        field.fail(f"must be a whole number from 1 but is {field.value}")
+    return field.value
+
+
+def _array(field: Field, *shape: int) -> NDArray[np.float64]:
+    """Read nested lists as a read-only array of a shape; null is infinity."""
+    text = f"must have {' x '.join(map(str, shape))} numbers from 0, or null"
+    try:
+        numbers = np.array(_without_null(field.value), float)
+        numbers = numbers if numbers.size else numbers.reshape(shape)
+    except (ValueError, TypeError, OverflowError):
+        field.fail(text)
+    if numbers.shape != shape or np.isnan(numbers).any() or (numbers < 0).any():
+        field.fail(text)
+    numbers.setflags(write=False)
+    return numbers
+
+
+def _scope(field: Field, count: int) -> tuple[int, ...]:
+    """Read the variables of a table, in increasing order and below ``count``."""
+    scope = _integers(field)
+    if list(scope) != sorted(set(scope)) or any(variable >= count for variable in scope):
+        field.fail(f"must have increasing variables below {count}")
+    return scope
+
+
+def _division(root: Field) -> DivisionOfOperation:
+    units, extents, committed = (_integers(root[name], 1) for name in ("units", "extents", "committed"))
+    reduced, blocked = (frozenset(_integers(root[name])) for name in ("reduced", "blocked"))
+    dims, cores = len(units), _count(root["cores"])
+    if {len(extents), len(committed)} != {dims} or any(dim >= dims for dim in reduced | blocked):
+        root.fail(f"has lists that do not match its {dims} dims")
+    count = len(root["splits"].items())
+    splits = _array(root["splits"], count, dims)
+    cost, read = (_array(root[name], count) for name in ("cost_ns", "read_bytes"))
     if (splits != np.rint(splits)).any() or (splits < 1).any() or (splits.prod(axis=1) > cores).any():
-        fields.fail(
-            f"'splits' must have whole numbers from 1, of which a row has a product of at most {cores}"
+        root["splits"].fail(
+            f"must have whole numbers from 1, of which a row has a product of at most {cores}"
         )
     table = SplitTable(splits.astype(np.int64), cost, read)
     return DivisionOfOperation(
-        str(fields.fields.get("opcode")), units, lists["extents"], sets["reduced"], lists["committed"],
-        sets["blocked"], cores, fields.flag("uneven"), fields.flag("by_cost"), functools.partial(_same, table),
+        root["opcode"].text(), units, extents, reduced, committed, blocked, cores,
+        root["uneven"].boolean(), root["by_cost"].boolean(), functools.partial(_same, table),
     )  # fmt: skip
 
 
@@ -229,44 +197,36 @@ def _same(table: SplitTable) -> SplitTable:
     return table
 
 
-def _layout(fields: _Fields) -> LayoutProblem:
-    counts = fields.integers("counts", 1)
+def _layout(root: Field) -> LayoutProblem:
+    counts = _integers(root["counts"], 1)
     tables = {}
-    for index, table in enumerate(fields.tables()):
-        scope = fields.scope(index, table, len(counts))
-        shape = [counts[variable] for variable in scope]
+    for table in root["tables"].items():
+        scope = _scope(table["scope"], len(counts))
         if scope in tables:
-            fields.fail(f"'tables[{index}].scope' is the scope of an earlier table")
-        tables[scope] = fields.array(f"tables[{index}].costs", table.get("costs"), shape)
-    names = fields.fields.get("names")
-    if (
-        not isinstance(names, list)
-        or len(names) not in (0, len(counts))
-        or not all(isinstance(n, str) for n in names)
-    ):
-        fields.fail(f"'names' must have {len(counts)} texts")
-    return LayoutProblem(counts, tables, tuple(names), fields.number("limit_entries"), fields.number("width"))
+            table["scope"].fail("is the scope of an earlier table")
+        tables[scope] = _array(table["costs"], *(counts[variable] for variable in scope))
+    names = root["names"].texts()
+    if len(names) not in (0, len(counts)):
+        root["names"].fail(f"must have {len(counts)} texts")
+    return LayoutProblem(counts, tables, names, _count(root["limit_entries"]), _count(root["width"]))
 
 
-def _joint(fields: _Fields) -> JointProblem:
-    counts, as_is = fields.integers("counts", 1), fields.integers("counts_as_is", 1)
-    options = fields.fields.get("splits")
-    if not isinstance(options, list) or len(options) > len(counts) or len(as_is) != len(counts):
-        fields.fail("the lengths of 'splits' or 'counts_as_is' do not match 'counts'")
+def _joint(root: Field) -> JointProblem:
+    counts, as_is = (_integers(root[name], 1) for name in ("counts", "counts_as_is"))
+    options = root["splits"].items()
+    if len(options) > len(counts) or len(as_is) != len(counts):
+        root.fail("has 'splits' or 'counts_as_is' whose length does not match 'counts'")
     if any(least > most for least, most in zip(as_is, counts, strict=True)):
-        fields.fail("'counts_as_is' must not exceed 'counts'")
-    splits = []
-    for count, rows in zip(counts, options, strict=False):
-        if not isinstance(rows, list) or len(rows) != count:
-            fields.fail("'splits' must have a list for each candidate of each operation")
-        splits.append(tuple(fields.integers("splits", 1, row) for row in rows))
+        root["counts_as_is"].fail("must not exceed 'counts'")
+    splits = tuple(
+        tuple(_integers(row, 1) for row in rows.items(count))
+        for count, rows in zip(counts, options, strict=False)
+    )
     tables = []
-    for index, table in enumerate(fields.tables()):
-        scope, operation = fields.scope(index, table, len(counts)), table.get("operation")
-        if operation is not None and not (is_integer(operation) and 0 <= operation < len(splits)):
-            fields.fail(f"'tables[{index}].operation' is not an operation")
-        shape = [3, *(counts[variable] for variable in scope)]
-        tables.append(
-            JointTable(scope, operation, fields.array(f"tables[{index}].planes", table.get("planes"), shape))
-        )
-    return JointProblem(counts, as_is, tuple(splits), tuple(tables))
+    for table in root["tables"].items():
+        scope, operation = _scope(table["scope"], len(counts)), table["operation"]
+        if operation.value is not None and not 0 <= operation.integer() < len(splits):
+            operation.fail("is not an operation")
+        planes = _array(table["planes"], 3, *(counts[variable] for variable in scope))
+        tables.append(JointTable(scope, operation.value, planes))
+    return JointProblem(counts, as_is, splits, tuple(tables))

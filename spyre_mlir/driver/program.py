@@ -21,7 +21,7 @@ from spyre_mlir.cost.bound import ProgramBound
 from spyre_mlir.dialects import context, parsed
 from spyre_mlir.driver.build import Built, Value, built_at, plan_text
 from spyre_mlir.driver.hint_files import TorchSpyreHints
-from spyre_mlir.driver.program_calls import bind, on_the_host, run_or_fall_back, to_device
+from spyre_mlir.driver.program_calls import bind, on_the_host, resident_state, run_or_fall_back, to_device
 from spyre_mlir.driver.program_figures import (
     UNKNOWN,
     bound_remark,
@@ -32,7 +32,6 @@ from spyre_mlir.driver.program_figures import (
     summarize_steps,
 )
 from spyre_mlir.driver.program_folder import read_program, write_program
-from spyre_mlir.driver.program_state import resident_state
 from spyre_mlir.driver.report_files import program_report, write_report
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, TransferList, sequences
 from spyre_mlir.driver.stored_program import StoredProgram, reduced
@@ -194,9 +193,7 @@ class Program:
         )
 
     def call(
-        self,
-        operands: Mapping[str, NDArray[Any] | DeviceTensor],
-        finish: Callable[[list[NDArray[Any]]], Any],
+        self, operands: Mapping[str, NDArray[Any] | DeviceTensor], finish: Callable[[list[NDArray[Any]]], Any]
     ) -> Any:
         """Run the program on ``operands`` by name; return its results after conversion by ``finish``."""
         return finish(self.run({**self.arrays, **on_the_host(self._built, self.state, operands)}))
@@ -514,7 +511,7 @@ class Program:
         return [
             Remark(
                 "findings", finding.location, "", FINDING, f"{finding.problem} {finding.change}",
-                finding.before_us, finding.after_us, finding.module,
+                finding.before_us, finding.after_us, finding.module
             )
             for finding in self.findings
         ]  # fmt: skip

@@ -359,14 +359,8 @@ def _numbers(attribute: ir.DenseElementsAttr, shape: tuple[int, ...]) -> NDArray
 def _is_readable(value: ir.Value) -> bool:
     """Return whether the element type, such as the type of a mask, exists in numpy."""
     return str(ir.RankedTensorType(value.type).element_type) in (
-        "i1",
-        "i8",
-        "i32",
-        "i64",
-        "f16",
-        "f32",
-        "f64",
-    )
+        "i1", "i8", "i32", "i64", "f16", "f32", "f64",
+    )  # fmt: skip
 
 
 def _name(attributes: Mapping[str, ir.Attribute]) -> str:

@@ -333,11 +333,10 @@ class _Code:
                 lines = min(each.first for each in chosen), max(each.last for each in chosen)
                 operations = tuple(op.name for op in group)
                 return CodeHint(key[0], *lines, None, tiles[0], {}, operations)  # type: ignore[arg-type]
-        what = (
-            "an online softmax"
-            if loops[0].startswith("attention")
-            else "loops that no block of code has alone"
-        )
+        if loops[0].startswith("attention"):
+            what = "an online softmax"
+        else:
+            what = "loops that no block of code has alone"
         self.others.append(f"{_where(group)}: {what} ({listed(loops)}) around {_named(group)}.")
         return None
 

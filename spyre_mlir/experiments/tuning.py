@@ -494,11 +494,9 @@ class _TuningCall:
     @property
     def objective_name(self) -> str:
         """The name of the figure or of the function."""
-        return (
-            self.objective
-            if isinstance(self.objective, str)
-            else getattr(self.objective, "__name__", "objective")
-        )
+        if isinstance(self.objective, str):
+            return self.objective
+        return getattr(self.objective, "__name__", "objective")
 
 
 class _Search:

@@ -507,15 +507,9 @@ def _few_samples(program: PlannedProgram) -> Iterator[Remedy]:
 # -- search ------------------------------------------------------------------------------------------------------
 
 _SOURCES = (
-    _host_work,
-    _wide_types,
-    _costly_options,
-    _argument_layouts,
-    _transposes,
-    _masks_from_the_host,
-    _idle_cores,
-    _few_samples,
-)
+    _host_work, _wide_types, _costly_options, _argument_layouts, _transposes, _masks_from_the_host,
+    _idle_cores, _few_samples,
+)  # fmt: skip
 
 #: Minimum saving of a change, as a fraction of the time: to be reported (measured), and to be tried (estimated).
 LEAST_SAVING, _WORTH_A_TRIAL = 0.01, 0.03

@@ -10,7 +10,7 @@ from typing import Any
 
 from spyre_mlir.frontend.device_streams import check_device
 from spyre_mlir.target.target import default_target
-from spyre_mlir.tensors.live_storages import live_storages
+from spyre_mlir.tensors.device_tensor import live_storages
 
 
 def memory_allocated(device: Any = None) -> int:

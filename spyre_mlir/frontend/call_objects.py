@@ -15,21 +15,7 @@ from typing import Any
 from torch.utils import _pytree as pytree
 
 from spyre_mlir.errors import CompileError, kind_of
-from spyre_mlir.frontend.object_graphs import (
-    LEAVES,
-    Key,
-    ObjectGraph,
-    ObjectNode,
-    ObjectReference,
-    ObjectWalk,
-    contents,
-    is_native,
-    is_same,
-    new_tuple,
-    part_path,
-    refuse_hidden_tensors,
-    set_contents,
-)
+from spyre_mlir.frontend import object_graphs
 from spyre_mlir.records import dataclass
 
 #: Example inputs: a tuple, or a mapping from the names of keyword inputs.
@@ -52,8 +38,8 @@ def as_call(inputs: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
 class _ObjectForm:
     """An object among the inputs of a call, without its leaves: the nodes of the graph that are in the object."""
 
-    root: ObjectReference
-    nodes: tuple[ObjectNode, ...]
+    root: object_graphs.ObjectReference
+    nodes: tuple[object_graphs.ObjectNode, ...]
     names: tuple[str, ...] = field(compare=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _ObjectForm:
@@ -99,7 +85,7 @@ class CallInputs:
 
     def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], names: Sequence[str] = ()) -> None:
         """Walk the inputs; ``names`` are the names of the positional inputs, for messages."""
-        walk = ObjectWalk({})
+        walk = object_graphs.ObjectWalk({})
         by_position = walk.reference(tuple(args), "input", False)
         by_name = walk.reference(dict(kwargs), "input", False)
         walk.paths = [input_path(path, names) for path in walk.paths]
@@ -119,7 +105,7 @@ class CallInputs:
         inputs.leaves, inputs.objects, inputs.call = list(args), [tuple(args), {}], (tuple(args), {})
         return inputs
 
-    def _carried(self, reference: ObjectReference, seen: set[int]) -> Any:
+    def _carried(self, reference: object_graphs.ObjectReference, seen: set[int]) -> Any:
         """Return a part of the inputs as a pytree."""
         if reference.kind == "leaf":
             return self.leaves[reference.value]
@@ -127,13 +113,13 @@ class CallInputs:
             return reference.value
         index = reference.value
         node = self.graph.nodes[index]
-        if is_native(node.kind) and index not in seen:
+        if object_graphs.is_native(node.kind) and index not in seen:
             seen.add(index)
             items = [(key, self._carried(part, seen)) for (_, key), part in node.parts]
             if issubclass(node.kind, dict):
                 return node.kind(items)
             values = [item for _, item in items]
-            return values if node.kind is list else new_tuple(node.kind, values)
+            return values if node.kind is list else object_graphs.new_tuple(node.kind, values)
         if index in seen:
             return ObjectParts((), _ObjectForm(reference, (), ()))
         first, end, last = self._spans[index]
@@ -157,14 +143,14 @@ def input_path(path: str, names: Sequence[str] = ()) -> str:
 
 
 def plain_call(
-    call: tuple[Sequence[Any], Mapping[str, Any]], graph: ObjectGraph
+    call: tuple[Sequence[Any], Mapping[str, Any]], graph: object_graphs.ObjectGraph
 ) -> tuple[list[Any], list[Any], list[Any]]:
     """Build the inputs that a graph describes from the leaves of a pytree; return roots, objects and leaves."""
     args, kwargs = call
     # Restore the order of the graph: a tracer may pass the names in another order.
     names = [key for (_, key), _ in graph.nodes[graph.roots[1].value].parts]
     ordered = (args, {name: kwargs[name] for name in names})
-    leaves = [leaf for leaf in pytree.tree_leaves(ordered) if isinstance(leaf, LEAVES)]
+    leaves = [leaf for leaf in pytree.tree_leaves(ordered) if isinstance(leaf, object_graphs.LEAVES)]
     return *graph.build(leaves), leaves
 
 
@@ -173,7 +159,7 @@ class InputChange:
     """The new parts of a changed object among the inputs of a call."""
 
     index: int
-    parts: tuple[tuple[Key, ObjectReference], ...]
+    parts: tuple[tuple[object_graphs.Key, object_graphs.ObjectReference], ...]
 
 
 @dataclass(frozen=True)
@@ -184,9 +170,9 @@ class CallOutcomeForm:
     the attributes that the first call of the model sets in the model, such as a cache of its shapes.
     """
 
-    graph: ObjectGraph
+    graph: object_graphs.ObjectGraph
     changes: tuple[InputChange, ...]
-    inputs: ObjectGraph
+    inputs: object_graphs.ObjectGraph
     effect: ModelEffect | None = field(default=None, compare=False)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CallOutcomeForm:
@@ -230,7 +216,7 @@ class CallOutcome:
         result: Any,
         inputs: CallInputs,
         objects: Sequence[Any],
-        before: Mapping[int, Mapping[Key, Any]],
+        before: Mapping[int, Mapping[object_graphs.Key, Any]],
         input_leaves: Sequence[Any],
         known: Mapping[int, Any],
     ) -> CallOutcome:
@@ -238,35 +224,39 @@ class CallOutcome:
 
         ``known`` maps identities to the objects of the model, which results share with the model.
         """
-        references = {key: ObjectReference("constant", value) for key, value in known.items()}
-        references |= {id(objects[index]): ObjectReference("input", index) for index in sorted(before)}
+        references = {key: object_graphs.ObjectReference("constant", value) for key, value in known.items()}
+        references |= {
+            id(objects[index]): object_graphs.ObjectReference("input", index) for index in sorted(before)
+        }
         leaf_indices = {id(leaf): index for index, leaf in enumerate(input_leaves)}
-        walk = ObjectWalk(references)
+        walk = object_graphs.ObjectWalk(references)
         root = walk.reference(result, "result")
         changes = []
         for index, parts in before.items():
-            now = contents(objects[index]) or {}
-            if list(now) == list(parts) and all(is_same(now[key], part) for key, part in parts.items()):
+            now = object_graphs.contents(objects[index]) or {}
+            if list(now) == list(parts) and all(
+                object_graphs.is_same(now[key], part) for key, part in parts.items()
+            ):
                 continue
             old = {id(part): key for key, part in parts.items()}
             changed = []
             for key, part in now.items():
                 if id(part) in old:
-                    reference = ObjectReference("kept", old[id(part)])
+                    reference = object_graphs.ObjectReference("kept", old[id(part)])
                 elif id(part) in leaf_indices:
-                    reference = ObjectReference("input leaf", leaf_indices[id(part)])
+                    reference = object_graphs.ObjectReference("input leaf", leaf_indices[id(part)])
                 else:
-                    reference = walk.reference(part, part_path(inputs.graph.paths[index], key))
+                    reference = walk.reference(part, object_graphs.part_path(inputs.graph.paths[index], key))
                 changed.append((key, reference))
             changes.append(InputChange(index, tuple(changed)))
         graph = walk.graph(root)
         # A constant may contain a tensor of the call, such as a generator or a function.
         named = [(path, node.parts) for path, node in zip(graph.paths, graph.nodes, strict=True)]
         named += [("an input", change.parts) for change in changes]
-        pairs = [(part_path(path, key), part) for path, parts in named for key, part in parts]
+        pairs = [(object_graphs.part_path(path, key), part) for path, parts in named for key, part in parts]
         for path, part in (("the result", root), *pairs):
             if part.kind == "constant":
-                refuse_hidden_tensors(part.value, path)
+                object_graphs.refuse_hidden_tensors(part.value, path)
         return cls(tuple(walk.leaves), CallOutcomeForm(graph, tuple(changes), inputs.graph))
 
     def finish(self, inputs: CallInputs) -> Any:
@@ -279,13 +269,16 @@ class CallOutcome:
             "input": inputs.objects,
             "input leaf": inputs.leaves,
         }
-        before = {change.index: contents(inputs.objects[change.index]) or {} for change in form.changes}
+        before = {
+            change.index: object_graphs.contents(inputs.objects[change.index]) or {}
+            for change in form.changes
+        }
         for change in form.changes:
             parts = {}
             for key, part in change.parts:
                 values = before[change.index] if part.kind == "kept" else builder_values.get(part.kind)
                 parts[key] = part.value if values is None else values[part.value]
-            set_contents(inputs.objects[change.index], parts)
+            object_graphs.set_contents(inputs.objects[change.index], parts)
         if form.effect is not None:
             form.effect()
         return result

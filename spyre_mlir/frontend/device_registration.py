@@ -107,7 +107,7 @@ def register() -> None:
     sys.modules[f"torch.{NAME}"] = device_module
     setattr(torch, NAME, device_module)
     _install_accelerator()
-    _install_storages()
+    cast(Any, torch.UntypedStorage).__new__ = _new
     _move_loaded_tensors()
     install_profiling()
     library = torch.library.Library("aten", "IMPL")
@@ -131,11 +131,6 @@ def register() -> None:
 # PyTorch storages on the device. Each belongs to a tensor: creating a storage alone is an error.
 #
 # PyTorch does not have an allocator for the device, and its constructor of storages would end the process.
-
-
-def _install_storages() -> None:
-    """Make the constructor of ``torch.UntypedStorage`` reject the device."""
-    cast(Any, torch.UntypedStorage).__new__ = _new
 
 
 def _new(kind: Any, *args: Any, device: Any = None, **named: Any) -> torch.UntypedStorage:

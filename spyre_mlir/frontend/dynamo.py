@@ -248,14 +248,8 @@ _OF_DEVICES: dict[Any, Callable[..., Any]] = {torch.histc: histc}
 
 #: Views that PyTorch's functional form does not invert exactly, by their names in Dynamo.
 _INEXACT_VIEWS = {
-    "expand",
-    "expand_as",
-    "broadcast_to",
-    "broadcast_tensors",
-    "meshgrid",
-    "unfold",
-    "as_strided",
-}
+    "expand", "expand_as", "broadcast_to", "broadcast_tensors", "meshgrid", "unfold", "as_strided",
+}  # fmt: skip
 
 
 def _with_traced_strides(run: Callable[..., Any], part: GraphModule, *inputs: Any) -> Any:
@@ -424,7 +418,12 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
     inductor.__call__ = _for_the_device(inductor.__call__)
     wrapped: Any = WrapBackendDebug
     wrapped.backend_ctx_ctor = property(_context_of)
-    trace_rules.SKIP_DIRS.extend(map(str, _own_files()))
+    # Dynamo skips this package, except files with functions and modules for use inside a model.
+    frontend = Path(__file__).parent
+    traced = ("frontend", "torch_spyre", "zoo")
+    folders = [path for path in frontend.parent.iterdir() if path.is_dir() and path.name not in traced]
+    files = [path for path in frontend.glob("*.py") if path.stem not in _IN_MODELS]
+    trace_rules.SKIP_DIRS.extend(map(str, sorted([*folders, *files, frontend.parent / "api.py"])))
     trace_rules._recompile_re()
     faults.untraced = untraced
 
@@ -477,15 +476,6 @@ def _for_the_device(compile_graph: Callable[..., Any]) -> Callable[..., Any]:
         return compile_graph(self, graph, example_inputs, **named)
 
     return compile_or_hand_on
-
-
-def _own_files() -> list[Path]:
-    """Folders and files of this package, except files with functions and modules for use inside a model."""
-    frontend = Path(__file__).parent
-    traced = ("frontend", "torch_spyre", "zoo")
-    folders = [path for path in frontend.parent.iterdir() if path.is_dir() and path.name not in traced]
-    files = [path for path in frontend.glob("*.py") if path.stem not in _IN_MODELS]
-    return sorted([*folders, *files, frontend.parent / "api.py"])
 
 
 def tracing() -> contextlib.AbstractContextManager[Any]:

@@ -29,6 +29,7 @@ from torch.utils import _pytree as pytree
 from spyre_mlir.compile_lock import builtins_kept
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS
 from spyre_mlir.errors import CompileError, Uncached, UncapturedError, UnsupportedDtypeError, kind_of
+from spyre_mlir.frontend import locations, normal_forms
 from spyre_mlir.frontend.assertions import recording_texts, write_assertions, write_texts
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting, write_casts
 from spyre_mlir.frontend.call_objects import CallInputs, CallOutcome, Inputs, ModelEffect, as_call, plain_call
@@ -43,28 +44,6 @@ from spyre_mlir.frontend.graph_edits import call_key
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, resolve_hints
 from spyre_mlir.frontend.index_bounds import check_computed_indices, check_known_indices, index_bounds
 from spyre_mlir.frontend.inference import inferring_once
-from spyre_mlir.frontend.locations import (
-    check_inputs,
-    check_operands,
-    recording_all_frames,
-    refusal_at,
-    refusal_of_error,
-    source_of_error,
-)
-from spyre_mlir.frontend.normal_forms import (
-    compare_with_itself,
-    convert_copied_values,
-    copy_scattered_rows,
-    count_dims_from_the_front,
-    count_indices_from_the_front,
-    drop_empty_operands,
-    drop_empty_parts,
-    fold_uniform_lookups,
-    give_scalars_a_dim,
-    is_empty,
-    look_up_before_pointwise,
-    widen_narrow_integers,
-)
 from spyre_mlir.frontend.object_graphs import (
     ObjectState,
     StateChange,
@@ -369,7 +348,7 @@ def _tracing(model: Any) -> Iterator[None]:
         with (
             torch.no_grad(),
             preserve_node_meta(),
-            recording_all_frames(),
+            locations.recording_all_frames(),
             dense_experts(),
             marking_loops(),
             quiet(),
@@ -378,11 +357,11 @@ def _tracing(model: Any) -> Iterator[None]:
             yield
     except CompileError as error:
         # A check may know the operation but not the line; the trace then has the last line of the model.
-        error.location = error.location or source_of_error(error)
+        error.location = error.location or locations.source_of_error(error)
         raise
     # torch.export also raises the errors of the model and of its own passes.
     except Exception as error:
-        raise refusal_of_error(error, model) from error
+        raise locations.refusal_of_error(error, model) from error
 
 
 def capture(model: Any, inputs: Inputs, autocast: torch.dtype | str | None = None) -> ExportedProgram:
@@ -399,7 +378,7 @@ def capture(model: Any, inputs: Inputs, autocast: torch.dtype | str | None = Non
             f"'{model.__name__}' is a class; give an instance of it, as {model.__name__}() makes it."
         )
     dtype = autocast_dtype(autocast)
-    check_inputs(call_inputs(inputs).call)
+    locations.check_inputs(call_inputs(inputs).call)
     with _tracing(model):
         return _program(model, inputs, dtype)
 
@@ -417,7 +396,7 @@ def export(
         _check_nodes(program)
         _forget_notes_on_inputs(program)
         write_assertions(program.graph_module)
-        copy_scattered_rows(program.graph)
+        normal_forms.copy_scattered_rows(program.graph)
         # Before decomposition, when an index still belongs to the operation that the model calls.
         bounds = index_bounds(program.graph)
         check_computed_indices(program.graph)
@@ -425,8 +404,8 @@ def export(
         check_writes_in_loops(program.graph)
         address_storages(program)
         check_functional_form(program)
-        give_scalars_a_dim(program.graph)
-        convert_copied_values(program.graph)
+        normal_forms.give_scalars_a_dim(program.graph)
+        normal_forms.convert_copied_values(program.graph)
         table = decomposition_table(precision) | grouped_products() | random_forms()
         own_written_results(program.graph, table)
         program = decomposed(program, table if wider is None else wider.added_to(table))
@@ -443,27 +422,27 @@ def export(
         _check_nodes(program)
         for node in program.graph.nodes:
             if is_random(node) and draw_of(node) is None:
-                raise refusal_at(
+                raise locations.refusal_at(
                     node,
                     "Its random numbers cannot be drawn before a call; draw them outside and give them as an input.",
                     UndrawnError,
                 )
-        widen_narrow_integers(program.graph)
+        normal_forms.widen_narrow_integers(program.graph)
         write_rows(program)
-        compare_with_itself(program.graph)
-        count_dims_from_the_front(program.graph)
-        count_indices_from_the_front(program.graph)
+        normal_forms.compare_with_itself(program.graph)
+        normal_forms.count_dims_from_the_front(program.graph)
+        normal_forms.count_indices_from_the_front(program.graph)
         return program
 
 
 def _check_nodes(program: ExportedProgram) -> None:
     """Raise ``CompileError`` for a dynamic shape, types that do not match, or control flow that is not inlined."""
     for node in program.graph.nodes:
-        check_operands(node)
+        locations.check_operands(node)
         for tensor, described in _described_tensors(node):
             if tensor.ndim > MOST_DIMS:
                 message = f"A tensor has at most {MOST_DIMS} dims, and {described} has {tensor.ndim}."
-                raise refusal_at(node, message)
+                raise locations.refusal_at(node, message)
             for dim, size in enumerate(tensor.shape):
                 if isinstance(size, torch.SymInt):
                     message = (
@@ -472,7 +451,7 @@ def _check_nodes(program: ExportedProgram) -> None:
                         else f"The size of dim {dim} of {described} depends on values; shapes must be known when "
                         "compiling: compute with a mask, as torch.where does."
                     )
-                    raise refusal_at(node, message, UncapturedError)
+                    raise locations.refusal_at(node, message, UncapturedError)
         if isinstance(node.target, torch._ops.HigherOrderOperator) and not is_inlined(node):
             if node.target.name().startswith("auto_functionalized"):
                 message = (
@@ -481,7 +460,7 @@ def _check_nodes(program: ExportedProgram) -> None:
                 )
             else:
                 message = f"Control flow by torch's '{node.target}' is not supported."
-            raise refusal_at(node, message, UncapturedError)
+            raise locations.refusal_at(node, message, UncapturedError)
 
 
 def _described_tensors(node: Node) -> Iterator[tuple[Tensor, str]]:
@@ -520,7 +499,7 @@ def _arguments(
             data = program.state_dict[name] if name in program.state_dict else program.constants[name]
             arguments[node] = Argument(name, kind, cast(Tensor, data), dims=names_of(data))
         else:
-            raise refusal_at(
+            raise locations.refusal_at(
                 node, f"The input '{spec.arg.name}' is neither a tensor nor a number; pass it as a tensor."
             )
         if node in arguments and node.meta[INDEX_BOUNDS] is not None:
@@ -550,7 +529,7 @@ def _arrange(graph: Graph, arguments: dict[Node, Argument]) -> list[Argument]:
     for node in placeholders:
         argument = arguments.get(node)
         is_from_a_call = argument is not None and argument.kind == INPUT and argument.leaf is not None
-        is_from_a_call = is_from_a_call and not is_empty(node)
+        is_from_a_call = is_from_a_call and not normal_forms.is_empty(node)
         if not is_from_a_call and (argument is None or not node.users):
             graph.erase_node(node)
         elif argument is not None and argument.kind == INPUT and argument.leaf is None:
@@ -573,7 +552,7 @@ def export_graph(
     """
     program = export(model, inputs, precision, wider)
     graph = program.graph
-    drop_empty_parts(graph)
+    normal_forms.drop_empty_parts(graph)
     arguments, numbers = _arguments(program, state)
     # Before folding, so that the parts of a complex constant fold like other tensors.
     split_complex_numbers(graph, arguments, decomposition_table(precision))
@@ -588,10 +567,10 @@ def export_graph(
     folder.run()
     for node, data in folder.arguments.items():
         arguments[node] = Argument(node.name, CONSTANT, data, source_bytes=folder.source_bytes[node])
-    drop_empty_operands(graph, folder.values)
+    normal_forms.drop_empty_operands(graph, folder.values)
     # After folding, which turns a uniform index into an ``aten.full``.
-    fold_uniform_lookups(graph)
-    look_up_before_pointwise(graph)
+    normal_forms.fold_uniform_lookups(graph)
+    normal_forms.look_up_before_pointwise(graph)
     nodes, leaves, updates = split_outputs(program, arguments, folder.values)
     # The program has arguments for the parts of a complex argument that is split.
     split = {
@@ -607,7 +586,7 @@ def export_graph(
             if tensor.dtype not in _DTYPES:
                 name = dtype_name(tensor.dtype)
                 message = f"The element type {name} of {described} is not supported; cast to another one."
-                raise refusal_at(node, message, UnsupportedDtypeError)
+                raise locations.refusal_at(node, message, UnsupportedDtypeError)
     is_hinted = resolve_hints(graph)
     sizes = dim_sizes() if is_hinted or any(argument.dims for argument in ordered) else {}
     results = [ResultType(tuple(node.meta["val"].shape), node.meta["val"].dtype) for node in nodes]

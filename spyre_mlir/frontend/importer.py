@@ -40,6 +40,7 @@ from spyre_mlir.dialects.indices import read_index
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, RUNS, SOURCE_BYTES, UPDATED
 from spyre_mlir.dialects.structured import runs_attr
 from spyre_mlir.errors import CompileError
+from spyre_mlir.frontend import kernel_calls
 from spyre_mlir.frontend.assertions import CHECK, asserts
 from spyre_mlir.frontend.exported import (
     ExportedGraph,
@@ -52,18 +53,6 @@ from spyre_mlir.frontend.exported import (
     quiet,
 )
 from spyre_mlir.frontend.graph_edits import operands_of
-from spyre_mlir.frontend.kernel_calls import (
-    KERNEL,
-    UnloweredError,
-    builtin_type,
-    can_be_kernel,
-    import_kernel_call,
-    kept_results,
-    mark_exact_kernels,
-    mark_kernels,
-    nodes_of,
-    operands_of_call,
-)
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
 from spyre_mlir.frontend.lowering import load_conversion_dialect, lower_to_linalg
 from spyre_mlir.frontend.meta_tensors import require_numbers
@@ -198,16 +187,16 @@ def _lowered(
     wider = WiderForms()
     exported = export_graph(program, (), precision, state=state)
     while exported.signature.results or asserts(exported.graph_module.graph):
-        mark_exact_kernels(exported.graph_module.graph)
+        kernel_calls.mark_exact_kernels(exported.graph_module.graph)
         try:
             module = lower_to_linalg(_import_graph(exported, context))
             _check_result_types(module, exported.signature)
             return exported, module
-        except UnloweredError as error:
+        except kernel_calls.UnloweredError as error:
             graph = exported.graph_module.graph
             if wider.add(graph, error.nodes):
                 exported = export_graph(program, (), precision, wider, state)
-            elif not mark_kernels(graph, error.nodes):
+            elif not kernel_calls.mark_kernels(graph, error.nodes):
                 raise
     return exported, None
 
@@ -228,7 +217,9 @@ def _check_result_types(module: ir.Module, signature: Signature) -> None:
         if element != expected:
             location = value.location
             message = f"A result is {element} in linalg, and {expected} in PyTorch."
-            raise UnloweredError(message, location_of(location), frozenset(nodes_of(location)))
+            raise kernel_calls.UnloweredError(
+                message, location_of(location), frozenset(kernel_calls.nodes_of(location))
+            )
 
 
 class _NodeImporter(GraphNodeImporter):
@@ -284,7 +275,7 @@ class _NodeImporter(GraphNodeImporter):
     def _import_torch_op_overload(self, loc: ir.Location, node: Node, concrete_target: Any = None) -> None:
         if node.target is CHECK:
             self._import_check(loc, node)
-        elif KERNEL in node.meta:
+        elif kernel_calls.KERNEL in node.meta:
             self._import_kernel_call(loc, node)
         elif is_layout_operator(node):
             build, source, layout = layout_operation(node)
@@ -299,16 +290,16 @@ class _NodeImporter(GraphNodeImporter):
             try:
                 super()._import_torch_op_overload(loc, node, concrete_target)
             except _REFUSALS:
-                if not can_be_kernel(node):
+                if not kernel_calls.can_be_kernel(node):
                     raise
                 self._import_kernel_call(loc, node)
 
     def _import_kernel_call(self, loc: ir.Location, node: Node) -> None:
-        values = [self.resolve_node_value(operand) for operand in operands_of_call(node)]
-        kept = kept_results(node)
+        values = [self.resolve_node_value(operand) for operand in kernel_calls.operands_of_call(node)]
+        kept = kernel_calls.kept_results(node)
         types = [self._cc.tensor_to_vtensor_type(tensor) for tensor in kept.values()]
         with loc:
-            results = import_kernel_call(node, values, types)
+            results = kernel_calls.import_kernel_call(node, values, types)
         # A list or a tuple of one tensor is also read through getitem.
         if not isinstance(node.meta["val"], torch.Tensor):
             self._multi_result_nodes.add(node)
@@ -393,7 +384,7 @@ def _attributes(argument: Argument, updated: Mapping[str, int]) -> ir.DictAttr:
 
 def _to_builtin(node: Node, value: ir.Value) -> ir.Value:
     """Build the cast of the value of a node from the torch dialect to a builtin tensor."""
-    types = [builtin_type(node.meta["val"])]
+    types = [kernel_calls.builtin_type(node.meta["val"])]
     return ir.Operation.create("torch_c.to_builtin_tensor", results=types, operands=[value]).result
 
 
@@ -525,7 +516,7 @@ class LoopImport:
         self.resolve, self.type_of = resolve, type_of
         carried = [self._tensor(node) for node in self.begin["carried"]]
         wholes = [
-            ir.Operation.create("tensor.empty", results=[builtin_type(tensor)]).result
+            ir.Operation.create("tensor.empty", results=[kernel_calls.builtin_type(tensor)]).result
             for tensor in end.meta["val"][len(carried) :]
         ]
         #: The tiled tensors, outside the loop.

@@ -19,7 +19,9 @@ from spyre_mlir.compile_lock import assigned
 from spyre_mlir.errors import CompileError
 
 #: True during the compilation of a model whose numbers are stand-ins.
-numbers_are_missing: contextvars.ContextVar[bool] = contextvars.ContextVar("numbers_are_missing", default=False)
+numbers_are_missing: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "numbers_are_missing", default=False
+)
 
 #: The largest tensor, in elements, whose stand-in has distinct numbers.
 _MOST_NUMBERS = 1 << 20

@@ -52,9 +52,7 @@ def restickify(
 
 
 @torch.library.custom_op(
-    "spyre::pin",
-    mutates_args=(),
-    schema="(Tensor x, int[] stick_dims, int[]? dim_order=None) -> Tensor",
+    "spyre::pin", mutates_args=(), schema="(Tensor x, int[] stick_dims, int[]? dim_order=None) -> Tensor"
 )
 def pin(x: Tensor, stick_dims: Sequence[int], dim_order: Sequence[int] | None = None) -> Tensor:
     """Return a copy of ``x``, because an operator may not return its input. Compiled, ``x`` has these stick dims."""

@@ -290,10 +290,8 @@ def _into_base(
         operation, sizes = aten.permute.default, [order.index(dim) for dim in range(len(order))]
     else:
         dims = {dim for dim, *_ in addressed}
-        operation, sizes = (
-            aten.reshape.default,
-            [1 if dim in dims else size for dim, size in enumerate(shape)],
-        )
+        operation = aten.reshape.default
+        sizes = [1 if dim in dims else size for dim, size in enumerate(shape)]
     return addressed, [call_before(write, operation, row, sizes) for row in rows], negative
 
 

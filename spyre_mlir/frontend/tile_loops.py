@@ -78,7 +78,17 @@ def for_each_tile(
                 "With 'carried', the body of for_each_tile returns a pair: (carried, results)."
             )
         following, following_tree = pytree.tree_flatten(returned[0])
-        _check_carried(state, tree, following, following_tree)
+        if tree != following_tree:
+            raise CompileError(
+                f"The body of for_each_tile returns the carried {following_tree}, but was given {tree}."
+            )
+        for position, (old, new) in enumerate(zip(state, following, strict=True)):
+            if not isinstance(new, Tensor) or new.shape != old.shape or new.dtype != old.dtype:
+                found = f"{tuple(new.shape)} {new.dtype}" if isinstance(new, Tensor) else type(new).__name__
+                raise CompileError(
+                    f"The body of for_each_tile carries {found} as tensor {position}, which began as "
+                    f"{tuple(old.shape)} {old.dtype}; both must be the same."
+                )
         return following, *_flattened(returned[1])
 
     # Dynamo traces for any backend, and supports an operator for this loop.
@@ -213,23 +223,6 @@ def _result_dims(results: Sequence[Tensor], out_dim: Dims) -> list[int]:
                 f"A result of for_each_tile has {counted(result.ndim, 'dim')}, no dim {dim} to concatenate tiles."
             )
     return [dim % result.ndim for result, dim in zip(results, dims, strict=True)]
-
-
-def _check_carried(
-    before: Sequence[Tensor], tree: Any, following: Sequence[Any], following_tree: Any
-) -> None:
-    """Raise ``CompileError`` if the carried values that a body returns differ in tree, shape or type."""
-    if tree != following_tree:
-        raise CompileError(
-            f"The body of for_each_tile returns the carried {following_tree}, but was given {tree}."
-        )
-    for position, (old, new) in enumerate(zip(before, following, strict=True)):
-        if not isinstance(new, Tensor) or new.shape != old.shape or new.dtype != old.dtype:
-            found = f"{tuple(new.shape)} {new.dtype}" if isinstance(new, Tensor) else type(new).__name__
-            raise CompileError(
-                f"The body of for_each_tile carries {found} as tensor {position}, which began as {tuple(old.shape)} "
-                f"{old.dtype}; both must be the same."
-            )
 
 
 # Operators that mark a loop in a graph: ``loop_begin``, the operations of one iteration, ``loop_end``.

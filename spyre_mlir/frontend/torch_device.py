@@ -71,7 +71,12 @@ def raised_after_backward(dispatch: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             if torch._C._current_graph_task_id() == _NO_BACKWARD or func._schema.is_mutable:
                 raise
-            zeros = _zeros(cls, func, args, kwargs or {})
+            # Results of an operation on the device in their shapes and types, filled with 0.
+            on_meta = pytree.tree_map_only(torch.Tensor, _on_meta, (args, kwargs or {}))
+            results = func(*on_meta[0], **on_meta[1])
+            zeros = pytree.tree_map_only(
+                torch.Tensor, lambda x: cls.of(to_device(torch.zeros(x.shape, dtype=x.dtype))), results
+            )
             kept = error
         finally:
             set_eval_frame(tracer)
@@ -84,15 +89,6 @@ def raised_after_backward(dispatch: Callable[..., Any]) -> Callable[..., Any]:
 def raise_error(error: Exception) -> None:
     """Raise an error, as a callback at the end of a backward."""
     raise error
-
-
-def _zeros(cls: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Results of an operation on the device in their shapes and types, filled with 0."""
-    on_meta = pytree.tree_map_only(torch.Tensor, _on_meta, (args, kwargs))
-    results = func(*on_meta[0], **on_meta[1])
-    return pytree.tree_map_only(
-        torch.Tensor, lambda x: cls.of(to_device(torch.zeros(x.shape, dtype=x.dtype))), results
-    )
 
 
 def _on_meta(tensor: torch.Tensor) -> torch.Tensor:

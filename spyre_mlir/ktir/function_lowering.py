@@ -6,24 +6,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import field
 
+from spyre_mlir.bundle import model
 from spyre_mlir.bundle.context import Linear
 from spyre_mlir.bundle.core_slices import core_region, finishing_cores, holders
-from spyre_mlir.bundle.model import (
-    Buffer,
-    Bundle,
-    Design,
-    Execute,
-    IdentityTable,
-    Loop,
-    Statement,
-    executes_of,
-)
+from spyre_mlir.bundle.model import OPTIONAL, KernelArgument, RuntimeIndex
 from spyre_mlir.dialects import ktdp
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.division.ownership import CoreRegion
 from spyre_mlir.errors import CompileError
-from spyre_mlir.ktir.ktir_manifest import FunctionArgument, KtirManifest
 from spyre_mlir.ktir.memory_tiles import (
     LARGEST_LX_BYTES,
     SCRATCHPADS,
@@ -45,8 +37,38 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS
 
+# The manifest of a KTIR program for its caller: the function, and the memory of each of its arguments.
 
-def lowered(bundle: Bundle, name: str, addresses: bool) -> KtirManifest:
+
+@dataclass(frozen=True)
+class FunctionArgument:
+    """An argument of the function: the start of a memory of ``bytes``, as an index of elements of one type.
+
+    ``memory`` is the parameter of host arguments, or a pool, which is initially zero.
+    """
+
+    memory: str
+    element: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class KtirManifest:
+    """The ``function``, its ``memories`` in the order of its arguments, and the host arguments.
+
+    After the memories come arguments for the ``indices`` that a call passes: numbers that the host reads in its arrays.
+    ``predicted_us`` are the microseconds that the timeline predicts for the plan; 0 if they are not known.
+    """
+
+    function: str
+    memories: tuple[FunctionArgument, ...]
+    arguments: tuple[KernelArgument, ...]
+    version: int = 1
+    predicted_us: float = 0.0
+    indices: tuple[RuntimeIndex, ...] = field(default=(), metadata=OPTIONAL)
+
+
+def lowered(bundle: model.Bundle, name: str, addresses: bool) -> KtirManifest:
     """Build the function of a bundle at the current insertion point; return what its caller must know.
 
     With ``addresses``, buffers in LX are memory at the addresses of the plan; otherwise they are tensors. Raise
@@ -90,12 +112,12 @@ def lowered(bundle: Bundle, name: str, addresses: bool) -> KtirManifest:
     return KtirManifest(name, tuple(arguments), manifest.arguments, indices=indices)
 
 
-def _arguments(bundle: Bundle) -> list[FunctionArgument]:
+def _arguments(bundle: model.Bundle) -> list[FunctionArgument]:
     """Return the memories that the operations of a bundle access, in the order of the parameters; pools come last."""
     manifest = bundle.manifest
     elements: dict[str, list[str]] = {}
     bases = {buffer.name: buffer.base for buffer in manifest.buffers}
-    for execute, uses in zip(executes_of(bundle.statements), manifest.uses, strict=True):
+    for execute, uses in zip(model.executes_of(bundle.statements), manifest.uses, strict=True):
         design = bundle.designs[execute.filename]
         for k, name in enumerate(uses):
             if bases[name] == "lx":
@@ -127,7 +149,7 @@ class _FunctionLowering:
 
     def __init__(
         self,
-        bundle: Bundle,
+        bundle: model.Bundle,
         build: TensorBuilder,
         cores: CoreValues,
         memories: dict[tuple[str, str], ir.Value],
@@ -160,16 +182,16 @@ class _FunctionLowering:
             memory.store_to(view, [build.number(0)], fill)
         self._statements(self.bundle.statements)
 
-    def _statements(self, statements: Sequence[Statement]) -> None:
+    def _statements(self, statements: Sequence[model.Statement]) -> None:
         for statement in statements:
-            if isinstance(statement, Execute):
+            if isinstance(statement, model.Execute):
                 self._execute(statement)
-            elif isinstance(statement, Loop):
+            elif isinstance(statement, model.Loop):
                 self._loop(statement)
             else:
                 self.values.define(statement)
 
-    def _execute(self, statement: Execute) -> None:
+    def _execute(self, statement: model.Execute) -> None:
         design = self.bundle.designs[statement.filename]
         buffers = [self.buffers[name] for name in self.bundle.manifest.uses[self.number]]
         if self.number in self.barriers:
@@ -181,7 +203,7 @@ class _FunctionLowering:
         addresses = operand_addresses(design, statement, self.values, self.state.cores.cores)
         FORMS[kind](OperationLowering(self.state, design, buffers, addresses))
 
-    def _loop(self, loop: Loop) -> None:
+    def _loop(self, loop: model.Loop) -> None:
         """Write a loop as ``scf.for``, whose iter_args are the scratchpads that its body writes."""
         build, state = self.build, self.state
         bounds = [build.number(self.values.constant(name)) for name in (loop.lower, loop.upper, loop.step)]
@@ -211,7 +233,7 @@ class _FunctionLowering:
 
 
 def operand_addresses(
-    design: Design, statement: Execute, values: AddressValues, cores: int
+    design: model.Design, statement: model.Execute, values: AddressValues, cores: int
 ) -> list[tuple[Linear | None, ...]]:
     """Return the addresses of each operand on each core of the grid; None if the core has nothing of the operand."""
     symbols = dict(zip(statement.symbol_ids, statement.operands, strict=True))
@@ -240,16 +262,16 @@ class LxAccesses:
     ktir-cpu charges such a tensor until the function ends. ``sparse`` buffers have one element per stick.
     """
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: model.Bundle) -> None:
         self.bundle = bundle
         self.elements: dict[str, int] = {}
         self.types: dict[str, str] = {}
-        self.buffers: dict[str, Buffer] = {}
+        self.buffers: dict[str, model.Buffer] = {}
         dense: set[str] = set()
         stick = bundle.target.stick_bytes
-        self.users: list[list[tuple[str, int, Design]]] = []
+        self.users: list[list[tuple[str, int, model.Design]]] = []
         by_name = {buffer.name: buffer for buffer in bundle.manifest.buffers}
-        for execute, names in zip(executes_of(bundle.statements), bundle.manifest.uses, strict=True):
+        for execute, names in zip(model.executes_of(bundle.statements), bundle.manifest.uses, strict=True):
             design = bundle.designs[execute.filename]
             users = []
             for k, buffer in enumerate(by_name[name] for name in names):
@@ -299,13 +321,13 @@ class LxAccesses:
                 ends[element] = max(ends.get(element, 0), buffer.offset + buffer.bytes)
         return ends
 
-    def carried(self, body: Sequence[Statement], first: int) -> dict[str, str]:
+    def carried(self, body: Sequence[model.Statement], first: int) -> dict[str, str]:
         """Return the iter_args of a loop: written buffers whose value leaves an iteration, with their element types.
 
         ``first`` is the index of the first execute of the loop. A buffer that each iteration writes first is also
         included if an execute outside of the loop accesses it.
         """
-        inside = range(first, first + len(executes_of(body)))
+        inside = range(first, first + len(model.executes_of(body)))
         outside = {
             name for number, users in enumerate(self.users) if number not in inside for name, _, _ in users
         }
@@ -325,7 +347,7 @@ class LxAccesses:
                     needed.add(name)
         return {name: self.types[name] for name in written if name in outside or name in needed}
 
-    def _is_whole(self, name: str, k: int, design: Design) -> bool:
+    def _is_whole(self, name: str, k: int, design: model.Design) -> bool:
         access = buffer_access(design, k, self.buffers[name])
         return math.prod(access.tile.shape) == self.elements[name]
 
@@ -351,7 +373,7 @@ class CoreAccess:
         return min(begin for _, begin, _ in self.ranges), max(end for _, _, end in self.ranges)
 
 
-def synchronization_points(bundle: Bundle) -> frozenset[int]:
+def synchronization_points(bundle: model.Bundle) -> frozenset[int]:
     """Return the indices of the executes before which all cores wait."""
     planner = _SynchronizationPlanner(bundle)
     planner.walk(bundle.statements, 0)
@@ -361,7 +383,7 @@ def synchronization_points(bundle: Bundle) -> frozenset[int]:
 class _SynchronizationPlanner:
     """Walker of a program that records the accesses since the last barrier."""
 
-    def __init__(self, bundle: Bundle) -> None:
+    def __init__(self, bundle: model.Bundle) -> None:
         self.bundle = bundle
         self.values = AddressValues()
         # A value that a call passes may be any value of its range.
@@ -373,19 +395,19 @@ class _SynchronizationPlanner:
         self.pending: list[CoreAccess] = []
         self.points: set[int] = set()
 
-    def walk(self, statements: Sequence[Statement], number: int) -> int:
+    def walk(self, statements: Sequence[model.Statement], number: int) -> int:
         """Walk statements; ``number`` is the index of their first execute. Return the next index."""
         for statement in statements:
-            if isinstance(statement, Execute):
+            if isinstance(statement, model.Execute):
                 self._execute(statement, number)
                 number += 1
-            elif isinstance(statement, Loop):
+            elif isinstance(statement, model.Loop):
                 number = self._loop(statement, number)
             else:
                 self.values.define(statement)
         return number
 
-    def _loop(self, loop: Loop, number: int) -> int:
+    def _loop(self, loop: model.Loop, number: int) -> int:
         self.values.define_variable(loop.induction)
         lower, upper = (self.values.constant(name) for name in (loop.lower, loop.upper))
         self.trips[loop.induction] = lower, max(upper - 1, lower)
@@ -393,7 +415,7 @@ class _SynchronizationPlanner:
         self.walk(loop.body, number)
         return self.walk(loop.body, number)
 
-    def _execute(self, statement: Execute, number: int) -> None:
+    def _execute(self, statement: model.Execute, number: int) -> None:
         design = self.bundle.designs[statement.filename]
         symbols = dict(zip(statement.symbol_ids, statement.operands, strict=True))
         accesses = []
@@ -410,7 +432,7 @@ class _SynchronizationPlanner:
             self.pending = []
         self.pending += [access for access in accesses if access not in self.pending]
 
-    def _access(self, design: Design, k: int, addresses: dict[int, Linear]) -> CoreAccess:
+    def _access(self, design: model.Design, k: int, addresses: dict[int, Linear]) -> CoreAccess:
         size, regions = design.target.stick_bytes, _core_regions(design, k)
         (memory, spread), *others = {self._spread(address) for address in addresses.values()}
         if others:
@@ -437,10 +459,10 @@ class _SynchronizationPlanner:
 
 
 #: The regions of operands of designs on the cores; many operations share them.
-_REGIONS: IdentityTable[int, dict[int, CoreRegion]] = IdentityTable()
+_REGIONS: model.IdentityTable[int, dict[int, CoreRegion]] = model.IdentityTable()
 
 
-def _core_regions(design: Design, k: int) -> dict[int, CoreRegion]:
+def _core_regions(design: model.Design, k: int) -> dict[int, CoreRegion]:
     """Return the region of an operand that each core accesses; for a result, only on the cores that finish it."""
     regions = _REGIONS.entries_of(design)
     if k not in regions:

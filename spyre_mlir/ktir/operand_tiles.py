@@ -12,14 +12,7 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from spyre_mlir.bundle.core_slices import (
-    accessed_sizes,
-    core_region,
-    first_positions,
-    holders,
-    operand_axes,
-    operand_shares,
-)
+from spyre_mlir.bundle import core_slices
 from spyre_mlir.bundle.model import Design, IdentityTable
 from spyre_mlir.layout.view import Axis
 from spyre_mlir.records import dataclass
@@ -90,7 +83,7 @@ def operand_tile(design: Design, k: int) -> OperandTile:
         operand = design.operands[k]
         # Dims are listed by increasing stride; strides alone would not order dims with one position per core. A dim
         # of one position does not need an axis.
-        axes = [axis for axis in operand_axes(design, operand) if axis.size > 1][::-1]
+        axes = [axis for axis in core_slices.operand_axes(design, operand) if axis.size > 1][::-1]
         # The axes inside the stick; none if only one element of a stick is valid.
         inner, stride = [], 1
         for dim, count in (*operand.other_elements.items(), (operand.stick_dim, operand.stick_elements)):
@@ -101,12 +94,14 @@ def operand_tile(design: Design, k: int) -> OperandTile:
             # Every tensor has at least one dim.
             axes = [Axis("", 1, 1, 1)]
         counts, firsts, shape = {}, {}, [axis.size for axis in (*axes, *inner)]
-        sizes = accessed_sizes(operand, operand_shares(design, operand))
+        sizes = core_slices.accessed_sizes(operand, core_slices.operand_shares(design, operand))
         for number, axis in enumerate(axes):
             shape[number] = min(-(-sizes.get(axis.dim, 1) // axis.divisor), axis.size)
-        for core, slices in holders(design, operand).items():
-            region = dict(zip(operand.dim_order, core_region(design, operand, core).counts, strict=True))
-            begin = first_positions(design, operand, slices)
+        for core, slices in core_slices.holders(design, operand).items():
+            region = dict(
+                zip(operand.dim_order, core_slices.core_region(design, operand, core).counts, strict=True)
+            )
+            begin = core_slices.first_positions(design, operand, slices)
             counts[core] = (*(region.get(axis.dim, 1) for axis in axes), *(axis.size for axis in inner))
             firsts[core] = (*(begin.get(axis.dim, 0) for axis in axes), *(0 for _ in inner))
         tiles[k] = OperandTile((*axes, *inner), tuple(shape), counts, firsts)

@@ -18,16 +18,8 @@ from spyre_mlir.bundle.core_slices import finishing_cores, reduced_dims
 from spyre_mlir.bundle.model import Buffer, Design, IdentityTable
 from spyre_mlir.dialects.structured import shape_of
 from spyre_mlir.errors import CompileError
+from spyre_mlir.ktir import operand_tiles
 from spyre_mlir.ktir.memory_tiles import MemoryTile, MemoryTiles
-from spyre_mlir.ktir.operand_tiles import (
-    ELEMENTS,
-    OperandTile,
-    TileDigit,
-    common_digits,
-    operand_tile,
-    refined,
-    shape_of_digits,
-)
 from spyre_mlir.ktir.tensor_builder import CoreValues, TensorBuilder
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
@@ -41,7 +33,7 @@ class LxTensorAccess:
     """The access of an operation to an LX buffer: a tile from ``offset`` elements on, of sticks of ``per_stick``."""
 
     name: str
-    tile: OperandTile
+    tile: operand_tiles.OperandTile
     element: str
     offset: int
     per_stick: int
@@ -151,7 +143,7 @@ _COMBINING = (Kind.REDUCE_STICK, Kind.REDUCE_OTHER, Kind.MATMUL)
 class OperationStep:
     """A step of an operation along a label: its positions, and the number of steps on each core."""
 
-    digit: TileDigit
+    digit: operand_tiles.TileDigit
     trips: dict[int, int]
 
 
@@ -178,7 +170,7 @@ def _best_steps(design: Design) -> Steps:
     kind, reduced = DEVICE_OPS[design.opcode].kind, reduced_dims(design)
     if kind not in (*_ELEMENTWISE, *_COMBINING):
         return ()
-    tiles = [operand_tile(design, k) for k in range(len(design.operands))]
+    tiles = [operand_tiles.operand_tile(design, k) for k in range(len(design.operands))]
     if _bytes([math.prod(tile.shape) for tile in tiles]) <= LARGE_BYTES:
         return ()
     # The labels along which the operation may be cut.
@@ -202,7 +194,7 @@ def _bytes(elements: list[int]) -> int:
     return _NUMBER_BYTES * (sum(elements) + max(elements))
 
 
-def _cost(steps: Steps, tiles: list[OperandTile]) -> tuple:
+def _cost(steps: Steps, tiles: list[operand_tiles.OperandTile]) -> tuple:
     """Return the cost that the best steps minimise: first the bytes above the limit, then the bytes that take time."""
     elements, loaded = [], 0
     trips = math.prod(max(step.trips.values()) for step in steps)
@@ -215,7 +207,7 @@ def _cost(steps: Steps, tiles: list[OperandTile]) -> tuple:
     return excess, _NUMBER_BYTES * loaded + _TRIP_BYTES * trips, [step.digit.label for step in steps]
 
 
-def _candidates(label: str, tiles: list[OperandTile]) -> Iterator[OperationStep]:
+def _candidates(label: str, tiles: list[operand_tiles.OperandTile]) -> Iterator[OperationStep]:
     """Yield the steps along a label that divide the part of every core, the longest first."""
     outer = [(tile, number) for tile in tiles if (number := tile.outer_axis(label)) is not None]
     weight = max(tile.axes[number].divisor for tile, number in outer)
@@ -232,7 +224,7 @@ def _candidates(label: str, tiles: list[OperandTile]) -> Iterator[OperationStep]
     for count in range(common, 0, -1):
         trips = {core: number // count for core, number in positions.items()}
         if common % count == 0 and max(trips.values()) > 1:
-            yield OperationStep(TileDigit(label, weight, count), trips)
+            yield OperationStep(operand_tiles.TileDigit(label, weight, count), trips)
 
 
 @dataclass(frozen=True)
@@ -240,7 +232,7 @@ class Tensor:
     """A tensor, and the digit of each of its dims."""
 
     value: ir.Value
-    digits: tuple[TileDigit, ...]
+    digits: tuple[operand_tiles.TileDigit, ...]
 
 
 @dataclass
@@ -270,24 +262,24 @@ class OperationLowering:
         self.state, self.design, self.buffers, self.addresses = state, design, buffers, addresses
         self.build = state.build
         self.op: DeviceOp = DEVICE_OPS[design.opcode]
-        self.tiles = [operand_tile(design, k) for k in range(len(design.operands))]
+        self.tiles = [operand_tiles.operand_tile(design, k) for k in range(len(design.operands))]
         self.shifts: list[dict[int, ir.Value]] = [{} for _ in self.tiles]
         self.starts: dict[str, ir.Value] = {}
         self.steps: Sequence[OperationStep] = steps_of(design)
-        self.weights = common_digits(tile.digits for tile in self.tiles)
+        self.weights = operand_tiles.common_digits(tile.digits for tile in self.tiles)
         self.reduced = reduced_dims(design)
         self.elements = [element_of_format(design, k) for k in range(len(design.operands))]
 
     # -- operands -----------------------------------------------------------------------------------------------
 
-    def digits(self, k: int) -> tuple[TileDigit, ...]:
+    def digits(self, k: int) -> tuple[operand_tiles.TileDigit, ...]:
         """Return the digits of an operand, in memory order."""
-        return refined(self.tiles[k].digits, self.weights)
+        return operand_tiles.refined(self.tiles[k].digits, self.weights)
 
     def tensor(self, k: int) -> Tensor:
         """Load an operand, with the neutral number of the operation in its masked padding."""
         digits = self.digits(k)
-        value = self.build.reshaped(self.loaded(k), shape_of_digits(digits))
+        value = self.build.reshaped(self.loaded(k), operand_tiles.shape_of_digits(digits))
         return Tensor(self._masked(value, digits), digits)
 
     def loaded(self, k: int) -> ir.Value:
@@ -326,12 +318,12 @@ class OperationLowering:
             for core, address in enumerate(self.addresses[k])
         )
         is_local = self.design.operands[k].memory == "lx"
-        shape = operand_tile(self.design, k).shape
+        shape = operand_tiles.operand_tile(self.design, k).shape
         return MemoryTile(self.tiles[k], self.elements[k], addresses, shape, is_local, self.shifts[k])
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def at(self, steps: Mapping[TileDigit, ir.Value]) -> OperationLowering:
+    def at(self, steps: Mapping[operand_tiles.TileDigit, ir.Value]) -> OperationLowering:
         """Return the lowering of one step along each digit, given the index of the step; operands are in memory."""
 
         def multiple(number: ir.Value, factor: int) -> ir.Value:
@@ -367,7 +359,7 @@ class OperationLowering:
 
     # -- digits -------------------------------------------------------------------------------------------------
 
-    def arranged(self, tensor: Tensor, digits: Sequence[TileDigit]) -> ir.Value:
+    def arranged(self, tensor: Tensor, digits: Sequence[operand_tiles.TileDigit]) -> ir.Value:
         """Return a tensor with its dims in the order of ``digits``, repeated along the digits that the tensor lacks."""
         tensor = self._without(tensor, digits)
         where = {(digit.label, digit.weight): dim for dim, digit in enumerate(tensor.digits)}
@@ -385,9 +377,9 @@ class OperationLowering:
             value = self.build.reshaped(value, (1,) * len(digits)) if len(digits) > 1 else value
             value = extracted(value, [0] * len(digits), [1] * len(digits), [1] * len(digits), ())
         new = [dim for dim, digit in enumerate(digits) if digit not in kept]
-        return self.build.broadcast(value, shape_of_digits(digits), new)
+        return self.build.broadcast(value, operand_tiles.shape_of_digits(digits), new)
 
-    def _without(self, tensor: Tensor, digits: Sequence[TileDigit]) -> Tensor:
+    def _without(self, tensor: Tensor, digits: Sequence[operand_tiles.TileDigit]) -> Tensor:
         """Return the first position of each dim that ``digits`` lack; all other positions of the dim are padding."""
         wanted = {(digit.label, digit.weight) for digit in digits}
         extra = [digit for digit in tensor.digits if (digit.label, digit.weight) not in wanted]
@@ -402,7 +394,7 @@ class OperationLowering:
         sizes = [1 if digit in extra else digit.count for digit in tensor.digits]
         kept = tuple(digit for digit in tensor.digits if digit not in extra)
         value = extracted(tensor.value, [0] * len(sizes), sizes, [1] * len(sizes))
-        return Tensor(self.build.reshaped(value, shape_of_digits(kept)), kept)
+        return Tensor(self.build.reshaped(value, operand_tiles.shape_of_digits(kept)), kept)
 
     # -- masks --------------------------------------------------------------------------------------------------
 
@@ -414,7 +406,7 @@ class OperationLowering:
         constant = self.design.constants[self.design.mask_constant]
         return constant_value(constant.bits, constant.data_format)
 
-    def _limits(self, digits: Sequence[TileDigit]) -> dict[str, int]:
+    def _limits(self, digits: Sequence[operand_tiles.TileDigit]) -> dict[str, int]:
         """Return the position of each label from which elements are masked, or are in no core's slice."""
         design = self.design
         limits = {label: start for label, (start, _) in design.masks.items()}
@@ -423,7 +415,7 @@ class OperationLowering:
                 limits.setdefault(label, design.sizes[label])
         return {label: limits[label] for label in {digit.label: None for digit in digits} if label in limits}
 
-    def _masked(self, value: ir.Value, digits: Sequence[TileDigit]) -> ir.Value:
+    def _masked(self, value: ir.Value, digits: Sequence[operand_tiles.TileDigit]) -> ir.Value:
         limits = self._limits(digits)
         ends = {label: self.build.number(limit) for label, limit in limits.items()}
         return self.bounded(value, digits, ends, {label: self._first(label) for label in limits})
@@ -431,7 +423,7 @@ class OperationLowering:
     def bounded(
         self,
         value: ir.Value,
-        digits: Sequence[TileDigit],
+        digits: Sequence[operand_tiles.TileDigit],
         ends: Mapping[str, ir.Value],
         firsts: Mapping[str, ir.Value | None],
     ) -> ir.Value:
@@ -473,9 +465,9 @@ _LESS = 2
 def element_of_format(design: Design, k: int) -> str:
     """Return the element type of an operand; ``CompileError`` for a format that KTIR does not support."""
     name = design.operands[k].data_format
-    if name not in ELEMENTS:
+    if name not in operand_tiles.ELEMENTS:
         raise CompileError(f"KTIR has no numbers of the format {name}, which '{design.opcode}' has.")
-    return ELEMENTS[name]
+    return operand_tiles.ELEMENTS[name]
 
 
 def buffer_access(design: Design, k: int, buffer: Buffer) -> LxTensorAccess:
@@ -487,7 +479,7 @@ def buffer_access(design: Design, k: int, buffer: Buffer) -> LxTensorAccess:
     begin = operand.start[0]
     return LxTensorAccess(
         buffer.name,
-        operand_tile(design, k),
+        operand_tiles.operand_tile(design, k),
         element,
         (begin - buffer.offset) // size,
         operand.elements_per_stick,

@@ -27,15 +27,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, BinaryIO
 
 from spyre_mlir.faults import internal_error, is_fault
-from spyre_mlir.language_server.text_index import (
-    LEVELS,
-    NAME,
-    NameUse,
-    Outline,
-    TextError,
-    TextIndex,
-    level_of,
-)
+from spyre_mlir.language_server import text_index
 from spyre_mlir.records import dataclass
 from spyre_mlir.version import VERSION
 
@@ -351,10 +343,8 @@ class SpyreServer:
         self._check(self.document(_field(params, "textDocument", "uri")))
 
     def _keep(self, params: Any, text: str) -> None:
-        uri, version = (
-            _field(params, "textDocument", "uri", kind=str),
-            _found(params, "textDocument", "version"),
-        )
+        uri = _field(params, "textDocument", "uri", kind=str)
+        version = _found(params, "textDocument", "version")
         self.documents[uri] = Document(uri, version, plain_text(text), self.encoding)
 
     def _saved(self, params: Any) -> None:
@@ -374,7 +364,7 @@ class SpyreServer:
         check = self.checks.latest(document.uri, _diagnostics, document.text)
         check.add_done_callback(functools.partial(self._publish, document))
 
-    def _publish(self, document: Document, check: Future[list[TextError]]) -> None:
+    def _publish(self, document: Document, check: Future[list[text_index.TextError]]) -> None:
         with self.connection.lock:
             if check.cancelled() or self.documents.get(document.uri) != document:
                 return  # the check of the newer text sends the errors
@@ -389,7 +379,7 @@ class SpyreServer:
                 params["version"] = document.version
             self.connection.notify("textDocument/publishDiagnostics", params)
 
-    def _diagnostic(self, document: Document, error: TextError) -> Json:
+    def _diagnostic(self, document: Document, error: text_index.TextError) -> Json:
         # Drop the note with the IR of the operation, which may be long; the range shows the operation.
         notes = [note for note in error.notes if not note.message.startswith("see current operation")]
         found = _range_of(document, error.location)
@@ -452,8 +442,8 @@ class SpyreServer:
                 pass
             case _:
                 raise ProtocolError(f"The command is '{SHOW_LEVEL}', for a document, a level and a line.")
-        if level not in LEVELS:
-            raise ProtocolError(f"'{level}' is not a level; the levels are {', '.join(LEVELS)}.")
+        if level not in text_index.LEVELS:
+            raise ProtocolError(f"'{level}' is not a level; the levels are {', '.join(text_index.LEVELS)}.")
         return self.plans.call(_of_compiler, "at_level", self.document(uri).text, level, line)
 
 
@@ -552,7 +542,7 @@ def renamed(document: Document, position: TextPosition, name: str) -> Json:
         raise ProtocolError("The cursor is not on a name with a definition.")
     sigil = uses[0].name[0]
     new = name if name.startswith(sigil) else sigil + name
-    if not re.fullmatch(NAME, new):
+    if not re.fullmatch(text_index.NAME, new):
         raise ProtocolError(f"'{new}' is not a name of MLIR.")
     if f"::{uses[0].name}" in document.text:
         raise ProtocolError(f"'{uses[0].name}' is named within another symbol, where it is not followed.")
@@ -560,7 +550,7 @@ def renamed(document: Document, position: TextPosition, name: str) -> Json:
     # From the end of each line, so that earlier columns stay valid.
     for use in reversed(uses):
         lines[use.line] = lines[use.line][: use.column] + new + lines[use.line][use.end :]
-    after = TextIndex("\n".join(lines))
+    after = text_index.TextIndex("\n".join(lines))
     if after.bindings() != document.index.bindings():
         raise ProtocolError(f"'{new}' already names another value or symbol at a use.")
     edits = [{"range": document.range_of(use), "newText": new} for use in uses]
@@ -590,7 +580,7 @@ def completions(document: Document, position: TextPosition) -> list[Json]:
         return []
     kind = typed[0][0]
     if kind == "%":
-        found = TextIndex("\n".join([*lines[: position.line], line[:column]])).visible.values()
+        found = text_index.TextIndex("\n".join([*lines[: position.line], line[:column]])).visible.values()
     else:
         found = document.index.definitions
     names = {use.name: use for use in found if use.name[0] == kind and use.line != position.line}
@@ -616,8 +606,11 @@ def lenses(document: Document, command: str) -> list[Json]:
     """Return, for each function, one lens per level below the function's own level."""
     found = []
     for function in _functions(document.index.outline):
-        begin = level_of(_text(document, function))
-        levels = LEVELS[LEVELS.index(begin) + 1 :] if begin in LEVELS else LEVELS
+        begin = text_index.level_of(_text(document, function))
+        if begin in text_index.LEVELS:
+            levels = text_index.LEVELS[text_index.LEVELS.index(begin) + 1 :]
+        else:
+            levels = text_index.LEVELS
         for level in levels:
             arguments = [document.uri, level, function.name.line]
             action = {"title": f"run to {level}", "command": command, "arguments": arguments}
@@ -637,7 +630,7 @@ def flat(uri: str, tree: list[Json], container: str | None = None) -> Iterator[J
         yield from flat(uri, symbol.get("children", []), symbol["name"])
 
 
-def _symbol(document: Document, outline: Outline) -> Json:
+def _symbol(document: Document, outline: text_index.Outline) -> Json:
     lines, name = document.index.lines, outline.name
     keyword = re.search(r"(module|global)\b[^@]*$", lines[name.line][: name.column])
     values = [
@@ -655,22 +648,22 @@ def _symbol(document: Document, outline: Outline) -> Json:
         "kind": _KINDS[keyword[1]] if keyword else SymbolKind.FUNCTION,
         "range": TextRange(document.position(name.line, 0), document.position(*outline.end)),
         "selectionRange": document.range_of(name),
-        "detail": level_of(_text(document, outline)),
+        "detail": text_index.level_of(_text(document, outline)),
         "children": [*values, *(_symbol(document, inner) for inner in outline.symbols)],
     }
 
 
-def _text(document: Document, outline: Outline) -> str:
+def _text(document: Document, outline: text_index.Outline) -> str:
     return "\n".join(document.index.lines[outline.name.line : outline.end[0] + 1])
 
 
-def _functions(outlines: list[Outline]) -> Iterator[Outline]:
+def _functions(outlines: list[text_index.Outline]) -> Iterator[text_index.Outline]:
     """Yield the innermost symbols of an outline, i.e. functions without their modules."""
     for outline in outlines:
         yield from _functions(outline.symbols) if outline.symbols else [outline]
 
 
-def _references(document: Document, position: TextPosition) -> list[NameUse]:
+def _references(document: Document, position: TextPosition) -> list[text_index.NameUse]:
     use = document.name_at(position)
     return document.index.references(use) if use else []
 
@@ -691,11 +684,11 @@ class Document:
     encoding: str
 
     @property
-    def index(self) -> TextIndex:
+    def index(self) -> text_index.TextIndex:
         """The names of the text."""
         return _index(self.text)
 
-    def name_at(self, position: TextPosition) -> NameUse | None:
+    def name_at(self, position: TextPosition) -> text_index.NameUse | None:
         """Return the name at an editor position."""
         return self.index.at(position.line, self.column(position))
 
@@ -721,11 +714,11 @@ class Document:
         """Return the range between two columns of a line."""
         return TextRange(self.position(line, begin), self.position(line, end))
 
-    def range_of(self, use: NameUse) -> TextRange:
+    def range_of(self, use: text_index.NameUse) -> TextRange:
         """Return the range of a name."""
         return self.range(use.line, use.column, use.end)
 
-    def location_of(self, use: NameUse) -> Json:
+    def location_of(self, use: text_index.NameUse) -> Json:
         """Return the location of a name."""
         return {"uri": self.uri, "range": self.range_of(use)}
 
@@ -742,8 +735,8 @@ def plain_text(source: str) -> str:
 
 
 @functools.lru_cache(8)
-def _index(text: str) -> TextIndex:
-    return TextIndex(text)
+def _index(text: str) -> text_index.TextIndex:
+    return text_index.TextIndex(text)
 
 
 # JSON-RPC 2.0 over two streams, with the framing of the Language Server Protocol.

@@ -35,11 +35,7 @@ def from_order(
 
 
 def _dense(
-    target: Target,
-    shape: Sequence[int],
-    dtype: str,
-    sticks: Sequence[tuple[int, int]],
-    order: Sequence[int],
+    target: Target, shape: Sequence[int], dtype: str, sticks: Sequence[tuple[int, int]], order: Sequence[int]
 ) -> StickLayout:
     elements = dict(sticks)
     missing = [dim for dim in range(len(shape)) if dim not in order]

@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.cost.of_tensor import copy_cost, pass_cost, wait_cost
+from spyre_mlir.cost.of_space import copy_cost, pass_cost, wait_cost
 from spyre_mlir.cost.work import OperationDims
 from spyre_mlir.layout.orders import from_order, natural_order, packed_order
 from spyre_mlir.layout.rules import StickAssignment, stick_assignments, stick_digits

@@ -3,7 +3,7 @@
 
 Every tensor has *candidates*: layouts that its producer can write, and layouts that its readers may ask for. A
 *state* of a tensor is the set of its layouts that exist: the produced layout and its relayouts. Costs are tables
-over the states of a tensor and of its operands, in whole picoseconds (``cost/of_tensor.py``):
+over the states of a tensor and of its operands, in whole picoseconds (``cost/of_space.py``):
 
 - an operation moves each operand once, in a layout that one of its op layouts accepts (``rules.py``); only bytes
   and bursts count, because the operand may stay in LX;
@@ -37,7 +37,7 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.cost.of_tensor import pass_cost
+from spyre_mlir.cost.of_space import pass_cost
 from spyre_mlir.layout.rules import sentence, violation, why_no_form
 from spyre_mlir.layout.stick_layout import is_convertible, is_restickified
 from spyre_mlir.layout.view_transforms import Slide

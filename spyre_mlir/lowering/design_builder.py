@@ -8,19 +8,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import field, replace
 
-from spyre_mlir.bundle.model import (
-    INPUT,
-    KERNEL,
-    KERNEL_IDX,
-    OUTPUT,
-    Constant,
-    DebugHandle,
-    Design,
-    HeldSlices,
-    Operand,
-    SymbolicSize,
-    WindowDim,
-)
+from spyre_mlir.bundle import model
 from spyre_mlir.division import Division
 from spyre_mlir.division.ownership import Subview
 from spyre_mlir.division.relayout import Relayout
@@ -75,7 +63,9 @@ class DesignBuilder:
         self.labels = labels_of(opcode, space)
         self.geometry = GeometryBuilder(opcode, space, self.labels, self.shares, self.in_lx, self.parts)
 
-    def build(self, index: int, starts: Callable[[int, int, int], int], debug: DebugHandle | None) -> Design:
+    def build(
+        self, index: int, starts: Callable[[int, int, int], int], debug: model.DebugHandle | None
+    ) -> model.Design:
         """Return the design; ``starts(operand, core, byte offset in the buffer)`` is the symbol, or the LX address."""
         space, labels, op = self.space, self.labels, self.op
         # Geometries come first because they add labels, which all other fields need.
@@ -98,7 +88,7 @@ class DesignBuilder:
         constants = [(name, self.constants[name]) for name in op.constants]
         constants += [(MASK_VALUE, value) for value in masked]
         data_format = operands[0].data_format
-        return Design(
+        return model.Design(
             index=index,
             opcode=self.opcode,
             unit=op.unit,
@@ -115,10 +105,13 @@ class DesignBuilder:
             masks={labels[dim]: (space.sizes[dim], padding[labels[dim]]) for dim in self.masks},
             mask_constant=len(op.constants) if self.masks else -1,
             constants=tuple(
-                Constant(name, data_format, constant_bits(value, data_format)) for name, value in constants
+                model.Constant(name, data_format, constant_bits(value, data_format))
+                for name, value in constants
             ),
             debug=debug,
-            symbolic={labels[dim]: SymbolicSize(0, size.step, size.tag) for dim, size in space.symbolic},
+            symbolic={
+                labels[dim]: model.SymbolicSize(0, size.step, size.tag) for dim, size in space.symbolic
+            },
         )
 
     # -- run-time sizes: each slice is the same fraction of its dim, at addresses linear in the size ---
@@ -166,10 +159,10 @@ class DesignBuilder:
 
     # -- operands -------------------------------------------------------------------------------------
 
-    def _windows(self, operand: int) -> dict[str, WindowDim]:
+    def _windows(self, operand: int) -> dict[str, model.WindowDim]:
         """Return the windows that slide over an operand, keyed by the label of the dim that each slides along."""
         return {
-            self.labels[window.output]: WindowDim(
+            self.labels[window.output]: model.WindowDim(
                 window.extent,
                 window.stride,
                 window.dilation,
@@ -180,16 +173,16 @@ class DesignBuilder:
             for window in (self.space.windows if operand == 0 else ())
         } | {
             # A halo is a window with stride 1 whose positions are not an iteration dim.
-            self.labels[dim]: WindowDim(halo.extent, 1, 1, halo.before, halo.size, "")
+            self.labels[dim]: model.WindowDim(halo.extent, 1, 1, halo.before, halo.size, "")
             for dim, halo in (self.space.halos if operand else ())
         }
 
     def _operands(
         self, geometries: list[Geometry], starts: Callable[[int, int, int], int]
-    ) -> tuple[Operand, ...]:
+    ) -> tuple[model.Operand, ...]:
         roles, cores = self._roles(geometries), self.division.owners
         return tuple(
-            Operand(
+            model.Operand(
                 role=roles[operand],
                 data_format=DATA_FORMATS[view.dtype],
                 memory="lx" if operand in self.in_lx else "hbm",
@@ -210,14 +203,14 @@ class DesignBuilder:
             for operand, (view, geometry) in enumerate(zip(self.space.views, geometries, strict=True))
         )
 
-    def _held(self, operand: int) -> HeldSlices | None:
+    def _held(self, operand: int) -> model.HeldSlices | None:
         """Return the slices of an operand that each core holds, by label, if they differ from the division."""
         if not self.distributions:
             return None
         labels = [self.labels[dim] for dim in sorted(self.space.present[operand])]
         slices = dict(zip(labels, self.distributions[operand].splits, strict=True))
         owners = self.distributions[operand].owners
-        return HeldSlices(
+        return model.HeldSlices(
             slices,
             tuple(None if owner is None else dict(zip(labels, owner, strict=True)) for owner in owners),
         )
@@ -229,10 +222,8 @@ class DesignBuilder:
         if operand in self.in_lx:
             return 0
         view = self.space.footprint(operand)
-        elements, first = (
-            view.offset,
-            [index * share for index, share in zip(slices, self.shares, strict=True)],
-        )
+        elements = view.offset
+        first = [index * share for index, share in zip(slices, self.shares, strict=True)]
         for window in self.space.windows if operand == 0 else ():
             first[window.output] = window.accessed(first[window.output], 1)[0]
         for axis in view.axes:
@@ -242,15 +233,15 @@ class DesignBuilder:
     def _roles(self, geometries: list[Geometry]) -> list[str]:
         """Return the shared layout entry that each operand uses; a design has at most four entries."""
         if self.op.kind.on_array:
-            return [INPUT, KERNEL, OUTPUT]
+            return [model.INPUT, model.KERNEL, model.OUTPUT]
         if self.op.kind is Kind.GATHER:
-            return [KERNEL_IDX, KERNEL, OUTPUT]
+            return [model.KERNEL_IDX, model.KERNEL, model.OUTPUT]
         keys = [
             (frozenset(geometry.dim_order), geometry.stick_dim, view.elements_per_stick)
             for geometry, view in zip(geometries, self.space.views, strict=True)
         ]
         # Roles are assigned in torch-spyre's order. The names have no meaning here; only the order of first use counts.
-        spare, roles = iter((OUTPUT, KERNEL, INPUT, KERNEL_IDX)), {}
+        spare, roles = iter((model.OUTPUT, model.KERNEL, model.INPUT, model.KERNEL_IDX)), {}
         for key in keys:
             if key not in roles:
                 role = next(spare, None)
@@ -281,7 +272,7 @@ def design_template(
     in_lx: tuple[int, ...],
     relayout: Relayout | None,
     parts: tuple[tuple[int, Subview], ...],
-) -> tuple[Design, tuple, list[list[Slopes]]]:
+) -> tuple[model.Design, tuple, list[list[Slopes]]]:
     """Return a design whose starts are byte offsets in buffers, its key, and the slopes of the starts.
 
     Layers of a model share templates: designs with equal keys and starts differ only in index and debug handle. Slopes
@@ -294,8 +285,8 @@ def design_template(
     return design, _key(design), builder.slopes() if space.symbolic else []
 
 
-def _key(design: Design) -> tuple:
-    def held(slices: HeldSlices) -> tuple:
+def _key(design: model.Design) -> tuple:
+    def held(slices: model.HeldSlices) -> tuple:
         owners = tuple(None if owner is None else _items(owner) for owner in slices.core_slices)
         return _items(slices.slices), owners
 

@@ -127,11 +127,10 @@ class _FunctionExport:
         if op.name == "sdscbundle.input_arg_extract":
             source = self.names[op.operands[0]]
             what = ir.StringAttr(op.attributes["what"]).value
-            stem = (
-                source.removesuffix("_base_addr").removesuffix("_index")
-                if what == "value"
-                else f"{source}_{what}"
-            )
+            if what == "value":
+                stem = source.removesuffix("_base_addr").removesuffix("_index")
+            else:
+                stem = f"{source}_{what}"
             return model.Extract(self._name(op.results[0], stem), source, what)
         if op.name == "sdscbundle.device_mem_allocate":
             name = "pool" if not self.allocations else f"pool{self.allocations}"

@@ -105,10 +105,7 @@ class _Applied:
             if op is None:
                 self._check_source(entry)
                 if entry.tiling:
-                    self.fail(
-                        f"{entry.path}.tiling",
-                        f"is of '{entry.name}', which is inserted after tiling",
-                    )
+                    self.fail(f"{entry.path}.tiling", f"is of '{entry.name}', which is inserted after tiling")
             elif (loops := entry.tiling) is not None:
                 generic = structured(op, known)
                 assert generic is not None, "an operation with a name is a device operation"

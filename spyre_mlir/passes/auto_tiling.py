@@ -89,10 +89,8 @@ class AutoTiling(EvaluatingPass):
 
     def _for_spans(self, ops: Sequence[Tiled], evaluator: Evaluator) -> None:
         for tiled_op in ops:
-            values, span_bytes = (
-                (*tiled_op.generic.inputs, tiled_op.result),
-                target_of(tiled_op.op).span_bytes,
-            )
+            values = (*tiled_op.generic.inputs, tiled_op.result)
+            span_bytes = target_of(tiled_op.op).span_bytes
             # If no tensor is larger than the span of a core, no evaluation is needed.
             is_large = any(_bytes(tiled_op, value) > span_bytes for value in values)
             if TILING in tiled_op.op.attributes or not is_large:

@@ -20,14 +20,7 @@ from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.clones import (
-    clone_saves_time,
-    division_of_copy,
-    has_known_padding,
-    insert_clone,
-    read_instead,
-    whole_of,
-)
+from spyre_mlir.rewriting import clones
 from spyre_mlir.target.ops import DEVICE_OPS
 
 
@@ -58,7 +51,7 @@ class CloneInputs(Pass):
                 # No operation copies elements that the device cannot convert.
                 if not is_candidate or not is_convertible(element_of(buffer.root)):
                     continue
-                if has_known_padding(buffer):
+                if clones.has_known_padding(buffer):
                     reason = "its readers depend on the padding that the host writes"
                     self.remark(buffer.reads[0].user.op, "no clone", reason)
                     continue
@@ -70,10 +63,10 @@ class CloneInputs(Pass):
             point = ancestor_in(block_of(whole), first)
             times, runs = sum(access.user.executions for access in readers), executions(point)
             # A clone is a read itself: it saves time only if each run serves two reads, or one read in short bursts.
-            if times < 2 * runs and not clone_saves_time(usage.memory, whole, readers, runs):
+            if times < 2 * runs and not clones.clone_saves_time(usage.memory, whole, readers, runs):
                 continue
             what = f"{len(readers)} of {len(buffer.reads)} readers of one {'input' if buffer.from_host else 'buffer'}"
-            division = division_of_copy(usage.memory, whole, view)
+            division = clones.division_of_copy(usage.memory, whole, view)
             if division is None:
                 self.remark(first, "no clone", f"{what}: their cores share parts of it")
                 continue
@@ -82,9 +75,11 @@ class CloneInputs(Pass):
             if size > lx_bytes:
                 self.remark(first, "no clone", f"{what}: {size} bytes per core, LX has {lx_bytes}")
                 continue
-            clone = insert_clone(whole, division, ir.InsertionPoint(point), first.location, self.name, what)
+            clone = clones.insert_clone(
+                whole, division, ir.InsertionPoint(point), first.location, self.name, what
+            )
             put_beside(maker_of(clone), first)
-            read_instead(clone, whole, readers)
+            clones.read_instead(clone, whole, readers)
             self.remark(first, "clone", f"{what} read a clone of {size} bytes per core")
 
 
@@ -101,7 +96,7 @@ def _by_core_view(
         core_view = view_of(access.user.space, access.operand, access.user.division)
         if access.operand in DEVICE_OPS[access.user.opcode].indirect or core_view is None:
             continue
-        whole = whole_of(memory, access.user.values[access.operand])
+        whole = clones.whole_of(memory, access.user.values[access.operand])
         bundle = bundle_number(access.user.op)
         for view, value, accesses in groups:
             is_same = value == whole and bundle_number(accesses[0].user.op) == bundle

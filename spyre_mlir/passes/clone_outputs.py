@@ -18,13 +18,7 @@ from spyre_mlir.layout import ViewError
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.clones import (
-    division_of_copy,
-    insert_clone,
-    read_instead,
-    replace_operand,
-    whole_of,
-)
+from spyre_mlir.rewriting import clones
 from spyre_mlir.target.ops import DEVICE_OPS
 
 
@@ -80,7 +74,7 @@ class CloneOutputs(Pass):
         if not lx_readers or not (other_readers or returned or insertion is not None):
             return
         view = view_of(writer.user.space, writer.operand, writer.user.division)
-        division = None if view is None else division_of_copy(usage.memory, result, view)
+        division = None if view is None else clones.division_of_copy(usage.memory, result, view)
         if division is None:
             return
         has_readers = other_readers or insertion is None
@@ -91,14 +85,14 @@ class CloneOutputs(Pass):
         # After the last loop, so that a sum is copied once and not in every iteration.
         point = ir.InsertionPoint.after(maker_of(final))
         reason = f"{what} need it in device memory"
-        clone = insert_clone(final, division, point, writer.user.op.location, self.name, reason)
+        clone = clones.insert_clone(final, division, point, writer.user.op.location, self.name, reason)
         put_beside(maker_of(clone), writer.user.op)
-        read_instead(clone, final, other_readers)
+        clones.read_instead(clone, final, other_readers)
         if insertion is not None:
             insertion.operands[0] = clone
         for value in list(usage.end.operands) if returned else ():
             if usage.root(value) == buffer.root:
-                replace_operand(clone, final, usage.end, value)
+                clones.replace_operand(clone, final, usage.end, value)
         self.remark(writer.user.op, "clone", f"{what} read a clone in device memory")
 
 
@@ -120,7 +114,7 @@ def _carried(initial: ir.Value) -> tuple[set[ir.Value], ir.Value]:
 
 def _source(usage: Usage, access: BufferUse) -> ir.Value:
     """Return the value that an operand is a view of, in the same iteration."""
-    return whole_of(usage.memory, access.user.values[access.operand])
+    return clones.whole_of(usage.memory, access.user.values[access.operand])
 
 
 def _finds_in_lx(writer: BufferUse, reader: BufferUse) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from spyre_mlir.analysis import core_ownership
 from spyre_mlir.analysis.aliasing import (
     AliasAnalysis,
     Place,
@@ -18,30 +19,10 @@ from spyre_mlir.analysis.aliasing import (
     is_compute,
     is_in_lx,
 )
-from spyre_mlir.analysis.core_ownership import (
-    SHUFFLE,
-    PartialAccesses,
-    partial_accesses_of,
-    uses_of_buffers,
-    written_distribution,
-)
 from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.loops import LOOP, body_block, bundle_number, nested_ops, trip_count
+from spyre_mlir.bundle import model
 from spyre_mlir.bundle.json_fields import to_plain
-from spyre_mlir.bundle.model import (
-    Buffer,
-    Bundle,
-    DebugHandle,
-    Design,
-    IndexBounds,
-    KernelArgument,
-    Manifest,
-    Origin,
-    RuntimeIndex,
-    RuntimeSize,
-    SymbolicExtent,
-    Transfer,
-)
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, sdscbundle, stick
 from spyre_mlir.dialects.attributes import to_attribute
@@ -101,7 +82,7 @@ class ConvertSdscToSdscbundle(Pass):
                 module.attributes[sdscbundle.CONSTANTS] = ir.DictAttr.get(lowering.buffers.constants)
 
 
-def bundle_of(module: ir.Operation) -> Bundle:
+def bundle_of(module: ir.Operation) -> model.Bundle:
     """Return the bundle of a placed module for evaluation. The bundle is not attached, so the module is at no level."""
     lowering = _Lowering(module)
     return assembled(lowering.run(), lowering.designs, lowering.manifest)
@@ -128,7 +109,7 @@ class _Lowering:
         #: For each mark, the executes of the operations with that mark.
         self.marked: dict[str, list[int]] = {sdsc.DEMOTED: [], sdsc.AMPLIFIED: [], sdsc.WIDE_SUM: []}
         self.has_bfloat = sdsc.BFLOAT in func.attributes
-        self.designs: dict[str, Design] = {}
+        self.designs: dict[str, model.Design] = {}
         self.files: dict[tuple, str] = {}
 
     def run(self) -> ir.Operation:
@@ -203,9 +184,9 @@ class _Lowering:
             for operand, place in enumerate(places)
         ]
         in_lx = tuple(operand for operand, buffer in enumerate(buffers) if buffer.base == LX)
-        parts = {} if opcode == SHUFFLE else self.lx.subviews(places, space, division)
+        parts = {} if opcode == core_ownership.SHUFFLE else self.lx.subviews(places, space, division)
         constants = sdsc.constants_of(op) if sdsc.OP in op.attributes else {}
-        relayout = self.lx.relayout(op, space, division) if opcode == SHUFFLE else None
+        relayout = self.lx.relayout(op, space, division) if opcode == core_ownership.SHUFFLE else None
         # A gather addresses all rows of its table, but the divided space has only the rows that it moves.
         addressed = self.memory.addressed_space(op)
         numbers = tuple(constants.items()), tuple(sdsc.masks_of(op).items())
@@ -241,7 +222,7 @@ class _Lowering:
 
     def _starts(
         self,
-        buffer: Buffer,
+        buffer: model.Buffer,
         place: Place,
         element: str,
         offsets: Sequence[int],
@@ -261,7 +242,7 @@ class _Lowering:
         return tuple(symbols[pair] for pair in pairs)
 
     def _device_address(
-        self, buffer: Buffer, place: Place, element: str, offset: int, slopes: Slopes
+        self, buffer: model.Buffer, place: Place, element: str, offset: int, slopes: Slopes
     ) -> DeviceAddress:
         """Return the address of a byte of a buffer in device memory, which moves with loops and run-time sizes.
 
@@ -274,7 +255,7 @@ class _Lowering:
             offset -= slope * most[name]
         return DeviceAddress(buffer.base, buffer.offset + offset, tuple(moves))
 
-    def _file(self, template: Design, key: tuple, op: ir.Operation) -> str:
+    def _file(self, template: model.Design, key: tuple, op: ir.Operation) -> str:
         """Return the file of a design with its starts (the end of ``key``); equal designs share a file."""
         # Loops unrolled at compile time repeat one design at other addresses, which are given by symbols.
         if key not in self.files:
@@ -289,11 +270,11 @@ class _Lowering:
         return self.files[key]
 
     @property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> model.Manifest:
         has_bfloat = self.has_bfloat or any(
             argument.host_dtype == "bfloat16" for argument in self.buffers.arguments
         )
-        return Manifest(
+        return model.Manifest(
             tuple(self.buffers.arguments),
             tuple(self.buffers.buffers.values()),
             tuple(self.uses),
@@ -309,20 +290,20 @@ class _Lowering:
 # The debug handle and the origin of an operation: source line, ATen op and module, from the location of the op.
 
 
-def origin_of(location: ir.Location) -> Origin:
+def origin_of(location: ir.Location) -> model.Origin:
     """Return the origin that a location contains."""
     # From the right: a path may contain colons.
     place = location_of(location).rsplit(":", 2)
     file, line, column = (place[0], int(place[1]), int(place[2])) if len(place) == 3 else ("", 0, 0)
-    return Origin(file, line, column, source_note(location, "aten"), source_note(location, "module"))
+    return model.Origin(file, line, column, source_note(location, "aten"), source_note(location, "module"))
 
 
-def debug_handle(op: ir.Operation, opcode: str) -> DebugHandle:
+def debug_handle(op: ir.Operation, opcode: str) -> model.DebugHandle:
     """Return the debug handle that the bundle records for the origin of an operation."""
     origin = origin_of(op.location)
     place = (origin.file, str(origin.line), str(origin.column)) if origin.file else ()
     chain = (note for note in (origin.module, origin.aten_op) if note)
-    return DebugHandle(
+    return model.DebugHandle(
         id=":".join((*place, opcode)),
         file=origin.file or None,
         line=origin.line,
@@ -345,7 +326,9 @@ class LxContents:
     def __init__(self, func: ir.Operation) -> None:
         ops = all_ops(func)
         self.core_views: dict[ir.Value, CoreView] = {}
-        self.partial: dict[ir.Value, PartialAccesses] = {}  # buffers that operations access in parts
+        self.partial: dict[
+            ir.Value, core_ownership.PartialAccesses
+        ] = {}  # buffers that operations access in parts
         # Ownership is costly to compute, and only buffers in LX need it.
         if not any(isinstance(sdsc.placement_of(op), sdsc.LxAttr) for op in ops):
             self.memory = AliasAnalysis(func)
@@ -359,11 +342,11 @@ class LxContents:
         for user in divided:
             root = memory.place(user.values[-1]).buffer
             if is_in_lx(root):
-                self.core_views[root] = written_distribution(
+                self.core_views[root] = core_ownership.written_distribution(
                     user.space, len(user.values) - 1, user.division
                 ).complete
-        for root, uses in uses_of_buffers(memory, divided).items():
-            accesses = partial_accesses_of(root, uses) if is_in_lx(root) else None
+        for root, uses in core_ownership.uses_of_buffers(memory, divided).items():
+            accesses = core_ownership.partial_accesses_of(root, uses) if is_in_lx(root) else None
             if accesses is not None:
                 self.partial[root] = accesses
 
@@ -484,11 +467,11 @@ class KernelBuffers:
 
     def __init__(self, func: ir.Operation, memory: AliasAnalysis, ops: Sequence[ir.Operation]) -> None:
         self.func, self.memory, self.ops = func, memory, ops
-        self.arguments: list[KernelArgument] = []
+        self.arguments: list[model.KernelArgument] = []
         self.parameters: list[str] = []
         self._names: set[str] = set()
         self.constants: dict[str, ir.Attribute] = {}
-        self.buffers: dict[ir.Value, Buffer] = {}
+        self.buffers: dict[ir.Value, model.Buffer] = {}
         self.intermediates = 0
         values = self.func.regions[0].blocks[0].arguments
         for number, (value, named) in enumerate(zip(values, argument_attributes(self.func), strict=True)):
@@ -511,16 +494,16 @@ class KernelBuffers:
         if taken > device:
             raise error_at(self.func, f"arguments and results take {taken} bytes, the device has {device}")
         #: The indices that the host reads. Their parameters follow all arguments and results.
-        self.indices: dict[ir.Value, RuntimeIndex] = {}
+        self.indices: dict[ir.Value, model.RuntimeIndex] = {}
         for op in self.ops:
             if op.name == INDEX_ARGUMENT:
                 parameter = parameter_name(len(self.parameters) + len(self.indices), is_address=False)
-                facts = array_of_index(op), element_of_index(op), IndexBounds(*bounds_of_index(op))
-                self.indices[op.results[0]] = RuntimeIndex(parameter, *facts)
+                facts = array_of_index(op), element_of_index(op), model.IndexBounds(*bounds_of_index(op))
+                self.indices[op.results[0]] = model.RuntimeIndex(parameter, *facts)
         first = len(self.parameters) + len(self.indices)
         #: The run-time sizes of the function. Their parameters are the last ones.
         self.sizes = [
-            RuntimeSize(parameter_name(number, is_address=False), name, *bounds)
+            model.RuntimeSize(parameter_name(number, is_address=False), name, *bounds)
             for number, (name, bounds) in enumerate(self.memory.symbolic.sizes.items(), first)
         ]
 
@@ -574,7 +557,7 @@ class KernelBuffers:
         source: str | None = None,
         view: HostView | None = None,
         index_bounds: tuple[int, int, str] | None = None,
-        symbolic: tuple[SymbolicExtent, ...] = (),
+        symbolic: tuple[model.SymbolicExtent, ...] = (),
     ) -> None:
         """Add an argument of the manifest for the buffer of ``value``, with its transfer between host and device.
 
@@ -605,7 +588,7 @@ class KernelBuffers:
         self._names.add(label)
         copy = dma_tuples(layout, view)
         self.arguments.append(
-            KernelArgument(
+            model.KernelArgument(
                 name=label,
                 kind=kind,
                 parameter=parameter,
@@ -614,18 +597,18 @@ class KernelBuffers:
                 data_format=DATA_FORMATS[layout.dtype],
                 device_size=layout.device_size,
                 bytes=whole.bytes,
-                transfer=Transfer(
+                transfer=model.Transfer(
                     copy.ranges, copy.host_strides, copy.device_strides, copy.bounds, view.offset
                 ),
                 fill=fill,
                 source=source,
-                index_bounds=IndexBounds(*index_bounds) if index_bounds else None,
+                index_bounds=model.IndexBounds(*index_bounds) if index_bounds else None,
                 symbolic=symbolic,
             )
         )
-        self.buffers.setdefault(place.buffer, Buffer(label, parameter, 0, whole.bytes))
+        self.buffers.setdefault(place.buffer, model.Buffer(label, parameter, 0, whole.bytes))
 
-    def buffer(self, value: ir.Value, lx_bytes: int, bases: Collection[str]) -> Buffer:
+    def buffer(self, value: ir.Value, lx_bytes: int, bases: Collection[str]) -> model.Buffer:
         """Return the buffer of a root value: the buffer of an argument, or the buffer at the value's placement.
 
         ``lx_bytes`` is the size per core if the placement is in LX, ``bases`` are the memories of the program.
@@ -637,23 +620,22 @@ class KernelBuffers:
                 raise error_at(owner or self.func, "this buffer has no placement; run place-in-hbm first")
             if isinstance(placement, sdsc.HbmAttr) and _text(placement.base) not in bases:
                 raise error_at(
-                    owner,
-                    f"this buffer is in '{_text(placement.base)}', which is not in the program",
+                    owner, f"this buffer is in '{_text(placement.base)}', which is not in the program"
                 )
             name = f"buffer{self.intermediates}"
             self.intermediates += 1
             if isinstance(placement, sdsc.LxAttr):
                 address = ir.IntegerAttr(placement.address).value
-                self.buffers[value] = Buffer(name, LX, address, lx_bytes)
+                self.buffers[value] = model.Buffer(name, LX, address, lx_bytes)
             else:
                 offset, size = ir.IntegerAttr(placement.offset).value, self.memory.layout(value).bytes
                 reasons = sdsc.spilled_of(owner)
-                self.buffers[value] = Buffer(name, _text(placement.base), offset, size, reasons)
+                self.buffers[value] = model.Buffer(name, _text(placement.base), offset, size, reasons)
         return self.buffers[value]
 
 
-def _extents(dims: SymbolicDims) -> tuple[SymbolicExtent, ...]:
-    return tuple(SymbolicExtent(dim, size.name, size.factor) for dim, size in sorted(dims.items()))
+def _extents(dims: SymbolicDims) -> tuple[model.SymbolicExtent, ...]:
+    return tuple(model.SymbolicExtent(dim, size.name, size.factor) for dim, size in sorted(dims.items()))
 
 
 def _text(attr: ir.Attribute) -> str:

@@ -58,11 +58,9 @@ def _decompose(op: ir.Operation) -> None:
             op, f"type {source.type} has no static shape; the device needs all sizes at compile time"
         )
     # Iteration dims are the dims of the tensor, with the normalised dim last.
-    shape, dim, element = (
-        shape_of(source),
-        ir.IntegerAttr(op.attributes["dimension"]).value,
-        element_type(source),
-    )
+    shape = shape_of(source)
+    dim = ir.IntegerAttr(op.attributes["dimension"]).value
+    element = element_type(source)
     order = [*(row for row in range(len(shape)) if row != dim), dim]
     every: Map = tuple(map(order.index, range(len(shape))))
     rows: Map = tuple(range(len(shape) - 1))

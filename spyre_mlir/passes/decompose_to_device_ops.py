@@ -388,10 +388,7 @@ def rewrite_call(terms: Terms, call: ir.Operation) -> None:
     """
     callee = callee_of(call)
     if callee is None or "sym_visibility" not in callee.attributes:
-        raise error_at(
-            call,
-            "a program is one function; a callee must be private and have a body",
-        )
+        raise error_at(call, "a program is one function; a callee must be private and have a body")
     for number, value in enumerate(list(call.operands)):
         call.operands[number] = terms.materialize(value, call.location)
     types = ir.FunctionType(ir.TypeAttr(callee.attributes["function_type"]).value).results

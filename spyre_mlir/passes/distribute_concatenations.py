@@ -319,7 +319,7 @@ def _on_part(op: ir.Operation, operands: Sequence[ir.Value], column: int | None)
     if column is None:
         return _on(op, operands)
     maps, name = indexing_maps(op), f"d{column}"
-    dims = [ir.AffineDimExpr.get(dim - (dim > column)) for dim in range(maps[0].n_dims)]
+    dims: list[ir.AffineExpr] = [ir.AffineDimExpr.get(dim - (dim > column)) for dim in range(maps[0].n_dims)]
     dims[column] = ir.AffineConstantExpr.get(0)
     without = ir.AffineMap.get(len(dims) - 1, 0, dims)
     named = [[str(result) for result in map_.results] for map_ in maps]

@@ -37,11 +37,7 @@ class DropDeadResults(Pass):
         for op in _operations(module, lambda op: op.name == "linalg.generic" and len(op.results) > 1):
             live = _live(op)
             if live and len(live) < len(op.results):
-                self.remark(
-                    op,
-                    "rewrite",
-                    f"dropped results without a reader: {len(op.results) - len(live)}",
-                )
+                self.remark(op, "rewrite", f"dropped results without a reader: {len(op.results) - len(live)}")
                 _rebuild(op, live)
 
 

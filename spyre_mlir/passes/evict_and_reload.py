@@ -21,13 +21,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Evaluator
 from spyre_mlir.passes.before_planning import BeforePlanning, fit, replace_function
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.clones import (
-    division_of_copy,
-    has_known_padding,
-    insert_clone,
-    read_instead,
-    whole_of,
-)
+from spyre_mlir.rewriting import clones
 from spyre_mlir.scratchpad import LifetimeBoundBuffer, MemorySpace
 from spyre_mlir.scratchpad.solver import Residency
 
@@ -112,7 +106,7 @@ class EvictAndReload(BeforePlanning):
         source = moving.outside
         if source is None:
             point, reason = ir.InsertionPoint.after(op), "it is spilled from LX and reloaded"
-            source = insert_clone(moving.root, moving.division, point, op.location, self.name, reason)
+            source = clones.insert_clone(moving.root, moving.division, point, op.location, self.name, reason)
             maker_of(source).attributes[sdsc.EVICTED] = ir.UnitAttr.get()
         between = list(moving.readers)
         for residency in residencies:
@@ -123,9 +117,11 @@ class EvictAndReload(BeforePlanning):
                 reader = readers[0].user.op
                 reason = f"{len(readers)} of {len(moving.readers)} readers read a reload of it in LX"
                 point = ir.InsertionPoint(reader)
-                clone = insert_clone(source, moving.division, point, reader.location, self.name, reason)
-                read_instead(clone, moving.root, readers)
-        read_instead(source, moving.root, between)
+                clone = clones.insert_clone(
+                    source, moving.division, point, reader.location, self.name, reason
+                )
+                clones.read_instead(clone, moving.root, readers)
+        clones.read_instead(source, moving.root, between)
         # The buffer was a clone itself, and all its readers now read later clones.
         if not list(moving.root.uses):
             op.erase()
@@ -170,11 +166,11 @@ def _movable_buffers(usage: Usage, eligible: Sequence[Candidate]) -> dict[str, _
         buffer, block = usage.buffers[candidate.root], block_of(candidate.root)
         writer, *others = buffer.writes
         is_elsewhere = any(access.user.op.block != block for access in buffer.accesses)
-        if others or is_elsewhere or has_known_padding(buffer):
+        if others or is_elsewhere or clones.has_known_padding(buffer):
             continue
         # Readers read views of the buffer itself, so that they can read views of a copy instead.
         read = (access.user.values[access.operand] for access in buffer.reads)
-        if any(whole_of(usage.memory, value) != buffer.root for value in read):
+        if any(clones.whole_of(usage.memory, value) != buffer.root for value in read):
             continue
         copies = [access.user for access in buffer.accesses if access.optional]
         if len(copies) > 1 or any(copy.op.name != "sdsc.clone" for copy in copies):
@@ -185,7 +181,7 @@ def _movable_buffers(usage: Usage, eligible: Sequence[Candidate]) -> dict[str, _
             continue
         view = view_of(writer.user.space, writer.operand, writer.user.division)
         source = candidate.root if outside is None else outside
-        division = None if view is None else division_of_copy(usage.memory, source, view)
+        division = None if view is None else clones.division_of_copy(usage.memory, source, view)
         if division is None:
             continue
         readers = [access for access in buffer.reads if not access.optional]

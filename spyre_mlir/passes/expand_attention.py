@@ -8,14 +8,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
+from spyre_mlir.analysis import attention_pattern
 from spyre_mlir.analysis.aliasing import functions
-from spyre_mlir.analysis.attention_pattern import (
-    Attention,
-    NotOnline,
-    attention_of,
-    is_broadcast,
-    producer_of,
-)
 from spyre_mlir.analysis.tile_nests import VIEWS
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, hints_in
@@ -68,15 +62,15 @@ class ExpandAttention(EvaluatingPass):
         for func in functions(module):
             for op in [op_view.operation for op_view in func.regions[0].blocks[0].operations]:
                 try:
-                    attention = attention_of(op)
-                except NotOnline:
+                    attention = attention_pattern.attention_of(op)
+                except attention_pattern.NotOnline:
                     continue  # online-softmax reports the reason
                 if attention is not None and _is_spread(attention):
                     changed |= self._expand(attention, evaluator)
         if changed:
             clean(module)
 
-    def _expand(self, attention: Attention, evaluator: Evaluator) -> bool:
+    def _expand(self, attention: attention_pattern.Attention, evaluator: Evaluator) -> bool:
         """Rewrite an attention with one dim per factor; return whether it changed, and report why not."""
         matmul = attention.matmul.op
         is_hinted = any(hints_in(generic.op.location) is not None for generic in attention.ops)
@@ -112,14 +106,14 @@ class ExpandAttention(EvaluatingPass):
         return True
 
 
-def _is_spread(attention: Attention) -> bool:
+def _is_spread(attention: attention_pattern.Attention) -> bool:
     """Return whether views separate the operations or a matmul reads repeated data; False if it already has loops."""
     if any(TILING in generic.op.attributes for generic in attention.ops):
         return False
     results = {generic.result for generic in attention.ops}
     for generic in attention.ops:
         for value in generic.inputs:
-            op = producer_of(value)
+            op = attention_pattern.producer_of(value)
             if op is None:
                 continue
             if op.results[0] in results and value != op.results[0]:
@@ -132,7 +126,7 @@ def _is_spread(attention: Attention) -> bool:
 class _Expansion:
     """The operations of an attention with one dim per factor, or with several factors merged into one dim."""
 
-    def __init__(self, attention: Attention, *, whole_heads: bool) -> None:
+    def __init__(self, attention: attention_pattern.Attention, *, whole_heads: bool) -> None:
         self.attention = attention
         self.factors = AttentionFactors(attention, whole_heads=whole_heads)
         self.ops = self.factors.ops
@@ -313,7 +307,7 @@ class AttentionFactors:
     ``by_result`` has the factors of each iteration dim, by result. ``Inexpressible`` without common factors.
     """
 
-    def __init__(self, attention: Attention, *, whole_heads: bool) -> None:
+    def __init__(self, attention: attention_pattern.Attention, *, whole_heads: bool) -> None:
         self.whole_heads = whole_heads
         self.ops = list({generic.result: generic for generic in attention.ops}.values())
         self.producers = {generic.result: generic for generic in self.ops}
@@ -342,7 +336,7 @@ class AttentionFactors:
 
     def is_internal(self, value: ir.Value) -> bool:
         """Return whether an operation of the attention computes a value, or the source of it through views."""
-        op = producer_of(value)
+        op = attention_pattern.producer_of(value)
         return op is not None and op.results[0] in self.producers
 
     def space(self, generic: Structured) -> list[int]:
@@ -419,9 +413,9 @@ class AttentionFactors:
 
 def repeated_by(value: ir.Value) -> Structured | None:
     """Return the broadcast that computes a value or the source of a view; None if the value is not a broadcast."""
-    op = producer_of(value)
+    op = attention_pattern.producer_of(value)
     generic = None if op is None else structured(op)
-    return generic if generic is not None and is_broadcast(generic) else None
+    return generic if generic is not None and attention_pattern.is_broadcast(generic) else None
 
 
 def root_of(value: ir.Value) -> ir.Value:

@@ -55,11 +55,10 @@ class _ExpandedFunction:
     def value(self, expression: Expression) -> tuple[ir.Value, Map]:
         """Return the value of an expression, and its indexing map over the dims of the function."""
         if expression not in self.values:
-            self.values[expression] = (
-                self._application(*expression)
-                if isinstance(expression, tuple)
-                else (number_tensor(float(expression), "f16"), ())
-            )
+            if isinstance(expression, tuple):
+                self.values[expression] = self._application(*expression)
+            else:
+                self.values[expression] = (number_tensor(float(expression), "f16"), ())
         return self.values[expression]
 
     def _application(self, opcode: str, *arguments: Expression) -> tuple[ir.Value, Map]:

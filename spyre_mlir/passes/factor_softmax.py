@@ -150,7 +150,9 @@ class _Weights:
         depends = _forward(self.maximum.result, first)
         with ir.InsertionPoint(first), self.exp.op.location as location:
 
-            def build(opcode: str, inputs: Sequence[ir.Value], *maps: Map, reduced: Map = ()) -> ir.Value:
+            def build(
+                opcode: str, inputs: Sequence[ir.Value], *maps: Map, reduced: Sequence[int] = ()
+            ) -> ir.Value:
                 return device_op(opcode, inputs, maps, shape, element, location=location, reduced=reduced)
 
             scores = self.shifts[0].inputs[0]

@@ -6,18 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from spyre_mlir.analysis import loads
 from spyre_mlir.analysis.aliasing import functions, is_compute
 from spyre_mlir.analysis.buffer_uses import Usage
 from spyre_mlir.analysis.core_ownership import Divided
 from spyre_mlir.analysis.kept_usage import usage_of
-from spyre_mlir.analysis.loads import (
-    module_of,
-    move_behind,
-    needed_in_block,
-    nested_blocks,
-    only_loads,
-    work_of,
-)
 from spyre_mlir.analysis.loops import LOOP
 from spyre_mlir.cost.cost_model import compute_ns, memory_ns
 from spyre_mlir.cost.work import OperationWork
@@ -48,11 +41,11 @@ class HoistLoads(EvaluatingPass):
     def decide_on(self, func: ir.Operation, evaluator: Evaluator) -> None:
         moves = list(_moves(usage_of(func)))
         if moves and self.compare:
-            before, after = module_of(func), module_of(func)
+            before, after = loads.module_of(func), loads.module_of(func)
             # Remarks about a copy are not remarks about the program.
             with Remarks().collecting():
                 for load, earlier in list(_moves(Usage(functions(after.operation)[0]))):
-                    move_behind(load.op, earlier.op)
+                    loads.move_behind(load.op, earlier.op)
             old, new = evaluator.time(before), evaluator.time(after)
             # If the time is unknown, the new order is taken.
             if old is not None and (new is None or new.nanoseconds >= old.nanoseconds):
@@ -60,19 +53,19 @@ class HoistLoads(EvaluatingPass):
         for load, earlier in moves:
             self.remark(load.op, "hoist", f"its loads overlap '{earlier.opcode}'")
         for load, earlier in moves:
-            move_behind(load.op, earlier.op)
+            loads.move_behind(load.op, earlier.op)
 
 
 def _moves(usage: Usage) -> Iterator[tuple[Divided, Divided]]:
     """Yield each operation to move, and the operation after which it is placed."""
     known = {user.op.results[0]: user for user in usage.ops}
-    for block in nested_blocks(usage.memory.block):
+    for block in loads.nested_blocks(usage.memory.block):
         ops = [op.operation for op in block.operations]
         divided = [known.get(op.results[0]) if is_compute(op) else None for op in ops]
-        work_by_op = [None if user is None else work_of(user) for user in divided]
+        work_by_op = [None if user is None else loads.work_of(user) for user in divided]
         occupied: set[int] = set()
         for index, (user, work) in enumerate(zip(divided, work_by_op, strict=True)):
-            if user is None or work is None or not only_loads(usage, user, work):
+            if user is None or work is None or not loads.only_loads(usage, user, work):
                 continue
             behind = _anchor(ops, index, work_by_op, occupied)
             earlier = None if behind is None else divided[behind]
@@ -85,7 +78,7 @@ def _anchor(
     ops: Sequence[ir.Operation], index: int, work_by_op: Sequence[OperationWork | None], occupied: set[int]
 ) -> int | None:
     """Return the nearest earlier, non-adjacent operation that computes longer than ``index`` loads; None if none."""
-    needed = {ops.index(op) for op in needed_in_block(ops[index]) if op in ops}
+    needed = {ops.index(op) for op in loads.needed_in_block(ops[index]) if op in ops}
     moved = work_by_op[index]
     assert moved is not None
     between = False

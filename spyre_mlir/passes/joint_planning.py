@@ -44,14 +44,7 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import Remarks
-from spyre_mlir.rewriting.clones import (
-    clone_saves_time,
-    copy_space,
-    division_of_copy,
-    insert_clone,
-    read_instead,
-    whole_of,
-)
+from spyre_mlir.rewriting import clones
 from spyre_mlir.rewriting.divider import Divider, work_of
 from spyre_mlir.target.ops import KINDS, Kind
 from spyre_mlir.timing import scope
@@ -268,11 +261,7 @@ def _operation_table(
 
 
 @functools.lru_cache(maxsize=1 << 13)
-def _access_table(
-    access: BufferAccess,
-    relayouts: float,
-    placements: Placements,
-) -> Table:
+def _access_table(access: BufferAccess, relayouts: float, placements: Placements) -> Table:
     """Return [3, candidates, placements]: 0 or the relayouts if both match; else device memory, or infinity."""
     op, (resident, moved, in_hbm, relayout_ns) = access.op, placements.columns
     table = np.zeros((3, len(access.candidates), len(resident)))
@@ -491,19 +480,19 @@ class JointPlanning(EvaluatingPass):
         for access in buffer.reads:
             view = view_of(access.user.space, access.operand, access.user.division)
             if placement.needs_relayout(view):
-                whole = whole_of(usage.memory, access.user.values[access.operand])
+                whole = clones.whole_of(usage.memory, access.user.values[access.operand])
                 readers_of.setdefault(whole, []).append(access)
         for whole, readers in readers_of.items():
-            division = division_of_copy(usage.memory, whole, goal, over_the_ring=True)
+            division = clones.division_of_copy(usage.memory, whole, goal, over_the_ring=True)
             if division is None:
                 continue
             first = min(readers, key=lambda access: access.position).user.op
             point = ir.InsertionPoint(ancestor_in(block_of(whole), first))
             reason = f"{len(readers)} of {len(buffer.reads)} readers need it on other cores"
-            clone = insert_clone(
+            clone = clones.insert_clone(
                 whole, division, point, first.location, self.name, reason, over_the_ring=True
             )
-            read_instead(clone, whole, readers)
+            clones.read_instead(clone, whole, readers)
             self.remark(first, "relayout", f"{reason}, {placement.relayout_ns:.0f} ns over the ring")
 
 
@@ -547,14 +536,14 @@ def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[SharedBuffer]:
     if buffer.from_host:
         read: dict[ir.Value, list[BufferUse]] = {}
         for access in buffer.reads:
-            whole = whole_of(usage.memory, access.user.values[access.operand])
+            whole = clones.whole_of(usage.memory, access.user.values[access.operand])
             read.setdefault(whole, []).append(access)
         for whole, accesses in read.items():
             first = min(accesses, key=lambda access: access.position).user.op
             copies = executions(ancestor_in(block_of(whole), first))
             # As in clone-inputs, fewer reads do not pay for the clone unless the reads are slow.
             times = sum(access.user.executions for access in accesses)
-            if times >= 2 * copies or clone_saves_time(usage.memory, whole, accesses, copies):
+            if times >= 2 * copies or clones.clone_saves_time(usage.memory, whole, accesses, copies):
                 space = _space(usage, whole)
                 yield SharedBuffer(_numbers(accesses), from_host=True, copies=copies, space=space)
     elif buffer.reads and not any(access.moving for access in buffer.accesses):
@@ -576,7 +565,7 @@ def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[SharedBuffer]:
         numbers: dict[ir.Value, int] = {}
         values = []
         for access in buffer.accesses:
-            whole = whole_of(usage.memory, access.user.values[access.operand])
+            whole = clones.whole_of(usage.memory, access.user.values[access.operand])
             runs = 0 if access.writes else executions(ancestor_in(block_of(whole), access.user.op))
             values.append((numbers.setdefault(whole, len(numbers)), runs))
         copies, result = buffer.accesses[0].user.executions, buffer.root in usage.results
@@ -588,7 +577,7 @@ def _shared(buffer: BufferAccesses, usage: Usage) -> Iterator[SharedBuffer]:
 def _space(usage: Usage, whole: ir.Value) -> Space | None:
     """Return the space of a copy; None if the pieces of the buffer are not slices."""
     try:
-        return copy_space(usage.memory, whole)
+        return clones.copy_space(usage.memory, whole)
     except ViewError:
         return None
 

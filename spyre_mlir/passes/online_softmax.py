@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
+from spyre_mlir.analysis import tile_nests
 from spyre_mlir.analysis.attention_pattern import (
     Attention,
     KnownMask,
@@ -18,17 +19,6 @@ from spyre_mlir.analysis.attention_pattern import (
     producer_of,
 )
 from spyre_mlir.analysis.program_cost import ProgramCost
-from spyre_mlir.analysis.tile_nests import (
-    RESCALED,
-    RUNNING,
-    DimClass,
-    DimTiles,
-    Nests,
-    Tiled,
-    check_running,
-    dim_classes,
-    in_format,
-)
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import (
@@ -110,10 +100,12 @@ class OnlineSoftmax(EvaluatingPass):
                 return False
             ops = self._rewrite(attention, name)
             try:
-                check_running(Nests(ops[0].block))
+                tile_nests.check_running(tile_nests.Nests(ops[0].block))
             except CompileError as error:
                 # The marks are removed unless all ops share the loops: the maximum is not complete when it is read.
-                marks = [(op, mark) for op in ops for mark in (RUNNING, RESCALED, sdsc.HIDES)]
+                marks = [
+                    (op, mark) for op in ops for mark in (tile_nests.RUNNING, tile_nests.RESCALED, sdsc.HIDES)
+                ]
                 for op, mark in marks:
                     if mark in op.attributes:
                         del op.attributes[mark]
@@ -147,7 +139,7 @@ class OnlineSoftmax(EvaluatingPass):
                 weights, before = _with_operand(generic, before, weights), generic.result
                 after.append(maker_of(weights))
             product = _with_operand(attention.matmul, before, weights)
-            sums = in_format(attention.sum.result, element_of(product))
+            sums = tile_nests.in_format(attention.sum.result, element_of(product))
             shape, columns = shape_of(product), attention.matmul.maps[-1]
             maps = [tuple(range(len(shape))), tuple(columns.index(dim) for dim in _row_dims(attention))]
             element, location = element_of(product), op.location
@@ -167,9 +159,9 @@ class OnlineSoftmax(EvaluatingPass):
         for generic, current in (*((generic, generic.op) for generic in attention.scores), *marked):
             if generic.result in masks:
                 current.attributes[sdsc.HIDES] = ir.UnitAttr.get(op.context)
-        attention.maximum.op.attributes[RUNNING] = mark
+        attention.maximum.op.attributes[tile_nests.RUNNING] = mark
         for rescaled in (attention.sum.op, maker_of(product)):
-            rescaled.attributes[RESCALED] = mark
+            rescaled.attributes[tile_nests.RESCALED] = mark
         for replaced in (attention.matmul, *reversed(attention.weights), attention.div):
             replaced.op.erase()
         softmax = (attention.maximum, attention.sub, attention.exp, attention.sum)
@@ -185,7 +177,7 @@ class OnlineSoftmax(EvaluatingPass):
         evaluator: Evaluator,
     ) -> None:
         """Attach the loops with the least time to the ops; no loops if that is best."""
-        group = [Tiled(op, generic) for op in ops if (generic := structured(op)) is not None]
+        group = [tile_nests.Tiled(op, generic) for op in ops if (generic := structured(op)) is not None]
         space = AttentionSpace(group, columns, target_of(ops[0]))
         search = _TileSearch(ops, space, masks, name, evaluator)
         search.run()
@@ -374,20 +366,20 @@ def _check_dims(attention: Attention) -> None:
 _MOST_BANDS = 16
 
 #: Tiles of the outer dims, of rows and of keys.
-Tiles = tuple[DimTiles, ...]
+Tiles = tuple[tile_nests.DimTiles, ...]
 
 
 class AttentionSpace:
     """Dims of an attention that loops may tile: outer dims, rows and keys. The values have ``columns`` columns."""
 
-    def __init__(self, group: Sequence[Tiled], columns: int, target: Target) -> None:
+    def __init__(self, group: Sequence[tile_nests.Tiled], columns: int, target: Target) -> None:
         self.group, self.columns, self.target = group, columns, target
         self.maximum = next(tiled_op for tiled_op in group if tiled_op.running is not None)
         self.matmul = next(
             tiled_op for tiled_op in reversed(group) if sdsc.opcode_of(tiled_op.op) == "batchmatmul"
         )
         self.sizes = self.maximum.generic.extents
-        classes = dim_classes(group, by_sources=False)
+        classes = tile_nests.dim_classes(group, by_sources=False)
         self.loops = [
             next(dim_class for dim_class in classes if dim in dim_class.dims.get(self.maximum, ()))
             for dim in range(len(self.sizes))
@@ -408,13 +400,13 @@ class AttentionSpace:
         rows lie in the sticks, and a sixth for scores.
         """
         tiles_by_groups = [(groups, self._inner(groups)) for groups in self._groups()]
-        untiled = (DimTiles.equal(1), DimTiles.equal(1))
+        untiled = (tile_nests.DimTiles.equal(1), tile_nests.DimTiles.equal(1))
         whole = [groups for groups, inner in tiles_by_groups if untiled in inner]
         for groups, inner in tiles_by_groups:
             if groups in whole[:-1]:
                 # All rows and keys of a larger group of heads also fit.
                 continue
-            choices = [(*map(DimTiles.equal, groups), *tiles) for tiles in inner]
+            choices = [(*map(tile_nests.DimTiles.equal, groups), *tiles) for tiles in inner]
             choices = [tiles for tiles in choices if any(cut.tiles > 1 for cut in tiles)]
             if choices:
                 yield choices
@@ -445,7 +437,7 @@ class AttentionSpace:
         together = math.prod(outer) * rows // math.prod(groups)
         target, lx_bytes = self.target, self.target.usable_lx_bytes
         dense = 3 * default_bytes(target, (1, self.columns), "f16")
-        options: dict[DimTiles, Tiles] = {}
+        options: dict[tile_nests.DimTiles, Tiles] = {}
         for row_bytes, row_capacity, score_capacity in (
             (dense + 5 * target.stick_bytes, lx_bytes // 2, lx_bytes // 4),
             (dense, lx_bytes * 3 // 4, lx_bytes // 6),
@@ -465,7 +457,9 @@ class AttentionSpace:
         for more in self.loops[-1].cuts(keys.tiles + 1, self.target.loop_iterations, self.target.cores):
             yield (*outer, more)
 
-    def _fewest(self, dim_class: DimClass, needed: int, lx_bytes: int) -> DimTiles | None:
+    def _fewest(
+        self, dim_class: tile_nests.DimClass, needed: int, lx_bytes: int
+    ) -> tile_nests.DimTiles | None:
         """Return the coarsest legal tiles of a dim with which ``needed`` bytes become at most ``lx_bytes``."""
         return next(
             dim_class.cuts(needed // (lx_bytes + 1) + 1, self.target.loop_iterations, self.target.cores), None

@@ -19,14 +19,7 @@ from spyre_mlir.mlir import ir, location_of
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator, Refusal
 from spyre_mlir.records import dataclass
 from spyre_mlir.remarks import HOST
-from spyre_mlir.rewriting.outlining import (
-    Outlined,
-    dim_sizes_of,
-    is_free,
-    producers,
-    program_of,
-    user_in_block,
-)
+from spyre_mlir.rewriting import outlining
 from spyre_mlir.target.element_types import ELEMENT_TYPES
 
 #: Ops that name or move data. They run on the side of their neighbours, because alone they are not worth a bundle.
@@ -79,13 +72,13 @@ class _Partition:
         self.block = func.regions[0].blocks[0]
         *body, self.end = [op.operation for op in self.block.operations]
         returned = {maker for value in self.end.operands if (maker := defining_op(value)) is not None}
-        self.ops = [op for op in body if not is_free(op) or op in returned]
+        self.ops = [op for op in body if not outlining.is_free(op) or op in returned]
         #: The assertions, and the operations whose only readers are assertions.
         self.asserted: set[ir.Operation] = set()
         for op in reversed([op.operation for op in self.block.operations]):
             if op.name == ASSERT:
                 check_assertion(op)
-            users = {user_in_block(use, op) for value in op.results for use in value.uses}
+            users = {outlining.user_in_block(use, op) for value in op.results for use in value.uses}
             if op.name == ASSERT or (users and users <= self.asserted):
                 self.asserted.add(op)
         self.evaluator = evaluator
@@ -111,7 +104,7 @@ class _Partition:
     def _side(self, index: int) -> ExecutionSide:
         """Return the side that runs an op: host, device or either; record why the device does not support it."""
         op = self.ops[index]
-        if is_free(op):  # a result that no operation computes
+        if outlining.is_free(op):  # a result that no operation computes
             return ExecutionSide.HOST
         elements = {_element(value) for value in (*op.operands, *op.results) if _element(value)}
         foreign = sorted(elements & _FOREIGN)
@@ -143,7 +136,7 @@ class _Partition:
 
     def _refusal(self, ops: Sequence[ir.Operation]) -> Refusal | None:
         """Return why ops cannot be one device program; None if they can."""
-        module = program_of(ops)
+        module = outlining.program_of(ops)
         text = str(module)
         if text not in self.refusals:
             self.refusals[text] = self.evaluator.refusal(module)
@@ -152,7 +145,7 @@ class _Partition:
     def _settled(self, sides: list[ExecutionSide]) -> list[Phase]:
         """Return the phases. Parts of operations that are not fused go to the host, and phases are computed again."""
         where = {op: index for index, op in enumerate(self.ops)}
-        reads = [frozenset(where[maker] for maker in producers(op)) for op in self.ops]
+        reads = [frozenset(where[maker] for maker in outlining.producers(op)) for op in self.ops]
         bytes_ = [0] * len(self.ops)
         for index, value in ((index, value) for index, op in enumerate(self.ops) for value in op.results):
             element = ELEMENT_TYPES.get(_element(value).removeprefix("u"))
@@ -197,7 +190,7 @@ class _Partition:
         for phase in program_phases:
             name = f"{phase.side.value}_{counts[phase.side]}"
             counts[phase.side] += 1
-            outlined = Outlined([self.ops[index] for index in phase.nodes])
+            outlined = outlining.Outlined([self.ops[index] for index in phase.nodes])
             on_device = phase.side is ExecutionSide.DEVICE
             attrs = []
             for value in outlined.arguments:
@@ -211,7 +204,7 @@ class _Partition:
                 func = outlined.build(name, attrs, layouts=on_device)
             # Hints tile only on the device, so only device functions need the sizes of named dims.
             if on_device:
-                for key, value in dim_sizes_of(self.func).items():
+                for key, value in outlining.dim_sizes_of(self.func).items():
                     func.attributes[key] = value
             kind = ir.StringAttr.get("input")
             for number, value in enumerate(outlined.results):
@@ -253,7 +246,7 @@ class _Partition:
                 text = f"hint {hint.id} cuts {tiles}, but this runs on the host, which has no tiles"
                 self.pass_.warn(op, text)
 
-    def _call(self, calls: Sequence[tuple[str, Outlined]]) -> None:
+    def _call(self, calls: Sequence[tuple[str, outlining.Outlined]]) -> None:
         values: dict[ir.Value, ir.Value] = {}
         with self.func.location, ir.InsertionPoint(self.end):
             for name, outlined in calls:
@@ -284,11 +277,9 @@ def _is_for_a_product(view: ir.Operation) -> bool:
 
 
 def _element(value: ir.Value) -> str:
-    return (
-        str(ir.RankedTensorType(value.type).element_type)
-        if isinstance(value.type, ir.RankedTensorType)
-        else ""
-    )
+    if isinstance(value.type, ir.RankedTensorType):
+        return str(ir.RankedTensorType(value.type).element_type)
+    return ""
 
 
 # Partitioning of a program into the fewest phases that alternate between device and host.

@@ -10,34 +10,14 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import COPIES, all_ops, argument_attributes
 from spyre_mlir.analysis.loops import LOOP, carried_values
 from spyre_mlir.analysis.view_ops import VIEWS, place_of, step_of
-from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.hint_attributes import (
-    DIMS,
-    HINTS,
-    argument_dims,
-    dim_sizes_of,
-    dims_attr,
-    hints_in,
-    hints_of,
-)
+from spyre_mlir.dialects import hint_attributes, sdsc
 from spyre_mlir.dialects.structured import Known, Structured, shape_of, structured
 from spyre_mlir.layout.host_transfer import HostView
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
-from spyre_mlir.tiling import DigitRun, NamedDim, Names, UnnamedDim
-from spyre_mlir.tiling.names import (
-    best,
-    contradict,
-    covered,
-    labels,
-    mentioned,
-    split,
-    unnamed,
-    viewed,
-    whole,
-)
+from spyre_mlir.tiling import DigitRun, NamedDim, Names, UnnamedDim, names
 
 _SAME_DIMS = (*COPIES, "stick.pin")
 _ASSEMBLED = "its parts are concatenated"
@@ -64,7 +44,7 @@ class PropagateNamedDims(Pass):
     def run_on(self, func: ir.Operation) -> None:
         ops = all_ops(func)
         # Without hints no pass reads names, so warnings about names would be noise.
-        if any(hints_in(op.location) is not None for op in ops):
+        if any(hint_attributes.hints_in(op.location) is not None for op in ops):
             NamePropagation(self, func).run(ops)
 
 
@@ -83,13 +63,13 @@ class NamePropagation:
         self.known: Known = {}
 
     def run(self, ops: Sequence[ir.Operation]) -> None:
-        sizes = dim_sizes_of(self.func)
+        sizes = hint_attributes.dim_sizes_of(self.func)
         arguments = self.func.regions[0].blocks[0].arguments
         for argument, attributes in zip(arguments, argument_attributes(self.func), strict=True):
             view = sdsc.host_view_of(ir.DictAttr.get(attributes), shape_of(argument))
             host = attributes.get(sdsc.HOST)
             label = argument.arg_number if host is None else f"'{ir.StringAttr(host.label).value}'"
-            dim_names = argument_dims(attributes, self.func.location)
+            dim_names = hint_attributes.argument_dims(attributes, self.func.location)
             self.names[argument] = self._argument(f"argument {label}", dim_names, view, sizes)
         for op in ops:
             self._visit(op)
@@ -102,7 +82,7 @@ class NamePropagation:
     def _visit(self, op: ir.Operation) -> None:
         """Name the dims of the results of an operation."""
         if op.name in VIEWS:
-            self.names[op.results[0]] = viewed(step_of(op), self._of(op.operands[0]))
+            self.names[op.results[0]] = names.viewed(step_of(op), self._of(op.operands[0]))
         elif op.name in _SAME_DIMS:
             self.names[op.results[0]] = self._of(op.operands[0])
         elif op.name == "tensor.insert_slice":
@@ -120,31 +100,31 @@ class NamePropagation:
         array = view.array_shape
         # The reason is kept, so that a warning about a hint can state which argument lacks the name.
         if not dim_names:
-            return tuple(unnamed(size, f"dim {dim} of {name}") for dim, size in enumerate(view.shape))
+            return tuple(names.unnamed(size, f"dim {dim} of {name}") for dim, size in enumerate(view.shape))
         undeclared = [dim_name for dim_name in dim_names if dim_name not in sizes]
         if undeclared:
             return self._misfit(view, f"{name} names the dim '{undeclared[0]}', which is not declared")
-        parts = whole(NamedDim(dim_name, sizes[dim_name]) for dim_name in dim_names)
+        parts = names.whole(NamedDim(dim_name, sizes[dim_name]) for dim_name in dim_names)
         shown = f"{name} of shape {list(array)} has the dims {_shown(parts)}"
         if math.prod([part.size for part in parts]) != math.prod(array):
             return self._misfit(view, f"{shown}, which have another number of elements")
-        if any(isinstance(part.dim, UnnamedDim) for dim in split(parts, array) for part in dim):
+        if any(isinstance(part.dim, UnnamedDim) for dim in names.split(parts, array) for part in dim):
             self.owner.warn(self.func, f"{shown}, which do not align with its shape")
         return tuple(
-            unnamed(size) if outer else covered(parts, size, stride, view.offset)
+            names.unnamed(size) if outer else names.covered(parts, size, stride, view.offset)
             for size, (*outer, (_, stride)) in zip(view.shape, view.dims, strict=True)
         )
 
     def _misfit(self, view: HostView, reason: str) -> Names:
         self.owner.warn(self.func, reason)
-        return tuple(unnamed(size) for size in view.shape)
+        return tuple(names.unnamed(size) for size in view.shape)
 
     # -- operations -----------------------------------------------------------------------------------
 
     def _of(self, value: ir.Value) -> Names:
         """Return the names of a value; a constant, or a buffer that is not yet written, has no names."""
         if value not in self.names:
-            self.names[value] = tuple(unnamed(size) for size in shape_of(value))
+            self.names[value] = tuple(names.unnamed(size) for size in shape_of(value))
         return self.names[value]
 
     def _device_op(self, generic: Structured) -> None:
@@ -160,14 +140,18 @@ class NamePropagation:
                 if dim in operand
             ]
             named = candidates and dim not in looked_up
-            dims.append(self._agreed(op, f"iteration dim {dim}", candidates) if named else unnamed(size))
+            dims.append(
+                self._agreed(op, f"iteration dim {dim}", candidates) if named else names.unnamed(size)
+            )
         self.names[generic.result] = tuple(() if dim is None else dims[dim] for dim in maps[-1])
-        op.attributes[DIMS] = dims_attr([labels(parts) for parts in dims])
-        hints = hints_in(op.location)
+        op.attributes[hint_attributes.DIMS] = hint_attributes.dims_attr(
+            [names.labels(parts) for parts in dims]
+        )
+        hints = hint_attributes.hints_in(op.location)
         if hints is not None:
-            op.attributes[HINTS] = hints
+            op.attributes[hint_attributes.HINTS] = hints
             if hints not in self.tiled:
-                parsed = hints_of(hints, op.location)
+                parsed = hint_attributes.hints_of(hints, op.location)
                 self.tiled[hints] = {name: hint.id for hint in parsed for name, _ in hint.tiles}
             for dim, parts in enumerate(dims):
                 self._check_names(op, dim, parts, self.tiled[hints])
@@ -189,16 +173,16 @@ class NamePropagation:
         """Return the names of a dim after an insertion; ``fills`` states that the part covers the whole dim."""
         if fills:
             return self._agreed(op, f"dim {dim} of the result", [buffer, part])
-        lost = [name for name in mentioned(part) if name not in mentioned(buffer)]
-        if not lost or labels(buffer):
+        lost = [name for name in names.mentioned(part) if name not in names.mentioned(buffer)]
+        if not lost or names.labels(buffer):
             return buffer
         size = math.prod([digits.size for digits in buffer])
-        return unnamed(size, _ASSEMBLED, [*lost, *mentioned(buffer)])
+        return names.unnamed(size, _ASSEMBLED, [*lost, *names.mentioned(buffer)])
 
     def _agreed(self, op: ir.Operation, what: str, candidates: Sequence[DigitRun]) -> DigitRun:
         """Return the names of a dim, given the names in several operands; warn if they contradict each other."""
-        chosen = best(candidates)
-        other = next((parts for parts in candidates if contradict(chosen, parts)), None)
+        chosen = names.best(candidates)
+        other = next((parts for parts in candidates if names.contradict(chosen, parts)), None)
         if other is not None:
             self.owner.warn(op, f"{what} is {_shown(chosen)} for one operand and {_shown(other)} for another")
         return chosen
@@ -207,7 +191,7 @@ class NamePropagation:
 
     def _check_names(self, op: ir.Operation, dim: int, parts: DigitRun, tiled: dict[str, int]) -> None:
         """Warn once about each name that a hint cannot tile here, and record dims without a name."""
-        usable = labels(parts)
+        usable = names.labels(parts)
         for part in parts:
             if isinstance(part.dim, UnnamedDim) and part.dim.reason and not part.dim.lost:
                 self.nameless.setdefault(part.dim, op)

@@ -134,10 +134,8 @@ def better_order(
         list_schedule(before, buffer_uses),
         list_schedule(successors(before), buffer_uses)[::-1],
     ]
-    names, starts = (
-        {buffer.name for buffer in eligible},
-        itertools.accumulate((task.steps for task in tasks), initial=0),
-    )
+    names = {buffer.name for buffer in eligible}
+    starts = itertools.accumulate((task.steps for task in tasks), initial=0)
     steps_of = [range(start, start + task.steps) for start, task in zip(starts, tasks, strict=False)]
     instances, excess = [], []
     for order in orders:

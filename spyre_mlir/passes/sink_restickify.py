@@ -119,10 +119,8 @@ class SinkRestickify(Pass):
         division = None if reader_view is None else division_of_copy(usage.memory, tile, reader_view)
         if division is None:
             return
-        point, reason = (
-            ir.InsertionPoint.after(conversion),
-            f"{division.copies} cores read each part of the tile",
-        )
+        point = ir.InsertionPoint.after(conversion)
+        reason = f"{division.copies} cores read each part of the tile"
         shuffled = insert_clone(
             tile, division, point, conversion.location, self.name, reason, over_the_ring=True
         )

@@ -6,12 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from spyre_mlir.analysis.aliasing import (
-    AliasAnalysis,
-    all_ops,
-    argument_attributes,
-    is_in_lx,
-)
+from spyre_mlir.analysis import aliasing
 from spyre_mlir.analysis.core_ownership import Divided, MovingSlice, partial_accesses_of
 from spyre_mlir.analysis.kept_usage import usage_of
 from spyre_mlir.analysis.live_scopes import ScopedLiveRanges, simultaneous
@@ -65,22 +60,22 @@ class _LiveBuffer:
 class _ScratchpadCheck:
     def __init__(self, func: ir.Operation) -> None:
         self.func = func
-        self.memory = AliasAnalysis(func)
+        self.memory = aliasing.AliasAnalysis(func)
         self.space = MemorySpace.of_lx(self.memory.target)
-        self.body = all_ops(func)
+        self.body = aliasing.all_ops(func)
 
     def run(self) -> None:
-        for number, attributes in enumerate(argument_attributes(self.func)):
+        for number, attributes in enumerate(aliasing.argument_attributes(self.func)):
             if isinstance(attributes.get(sdsc.PLACEMENT), sdsc.LxAttr):
                 text = f"argument {number} is in device memory, where the host puts it, not in LX"
                 raise error_at(self.func, text)
         # Shuffles and copies of a part are in LX, because in device memory a part exists only once.
         for op in self.body:
             is_shuffle = op.name == "sdsc.shuffle"
-            if is_shuffle and not is_in_lx(self.memory.place(op.operands[0]).buffer):
+            if is_shuffle and not aliasing.is_in_lx(self.memory.place(op.operands[0]).buffer):
                 raise error_at(op, "the source of a shuffle must be in LX, but it is in device memory")
             is_copied = is_shuffle or sdsc.copies_of(op) > 1
-            if is_copied and not is_in_lx(self.memory.place(op.results[0]).buffer):
+            if is_copied and not aliasing.is_in_lx(self.memory.place(op.results[0]).buffer):
                 raise error_at(op, "the result of a shuffle must be in LX, but it is in device memory")
         placed = [op for op in self.body if isinstance(sdsc.placement_of(op), sdsc.LxAttr)]
         # Ownership is costly to compute, and only buffers in LX need it.

@@ -106,8 +106,7 @@ class PipelineOptions(Options):
     """
 
     preset: Literal["", "seed"] = option(
-        "",
-        "seed: the choices of torch-spyre's documents (docs/specification.md); other options override it",
+        "", "seed: the choices of torch-spyre's documents (docs/specification.md); other options override it"
     )
     device: str = option("", "device file (docs/devices.md; default: SPYRE_DEVICE, or the packaged file)")
     sencores: int | None = option(None, "cores that the program may use (default: SENCORES, or all)")
@@ -123,12 +122,10 @@ class PipelineOptions(Options):
         "allows slices of unequal size in every division; default: only where joint-planning finds them faster",
     )
     matmul: Literal["cost", "specified"] = option(
-        "cost",
-        'cost: divides matmuls by their cost; specified: by the rule of "Work Division Planning"',
+        "cost", 'cost: divides matmuls by their cost; specified: by the rule of "Work Division Planning"'
     )
     stick_outermost: bool = option(
-        False,
-        "makes the stick count the outermost device dim of a default layout, as in RFC 0047",
+        False, "makes the stick count the outermost device dim of a default layout, as in RFC 0047"
     )
     argument_layouts: Literal["price", "default"] = option(
         "price", "price: large arguments have the layout of least cost; default: all have the default layout"
@@ -151,9 +148,7 @@ class PipelineOptions(Options):
         'joint: changes divisions by joint planning; strategy-b: as in "Scratchpad (LX) optimization", as a baseline',
     )
     layout_solver: str = from_environment(
-        "LAYOUT_SOLVER",
-        "portfolio",
-        documentation="solver of scratchpad-planning (docs/writing-a-solver.md)",
+        "LAYOUT_SOLVER", "portfolio", documentation="solver of scratchpad-planning (docs/writing-a-solver.md)"
     )
     division: str = option("priority", "algorithm that divides each operation (docs/writing-an-algorithm.md)")
     joint_division: str | None = option(
@@ -170,8 +165,7 @@ class PipelineOptions(Options):
     )
     clone_inputs: bool = option(True, "copies arguments that are read several times to LX")
     clone_outputs: bool = option(
-        True,
-        "copies results to device memory for the host or some readers, so that others use LX",
+        True, "copies results to device memory for the host or some readers, so that others use LX"
     )
     reorder: bool = option(True, "reorders operations so that more operands stay in LX")
     moves: bool = option(True, "spills buffers from LX and reloads them where the program becomes faster")
@@ -196,12 +190,10 @@ class PipelineOptions(Options):
     tile_for_lx: bool = option(True, "tiles chains of operations whose buffers do not fit into LX")
     tile_for_span: bool = option(True, "tiles operations whose data exceeds the address span of a core")
     from_level: str = option(
-        "",
-        "level of the input: passes up to the level are skipped, and the verifiers of the level run first",
+        "", "level of the input: passes up to the level are skipped, and the verifiers of the level run first"
     )
     insert: tuple[str, ...] = option(
-        (),
-        "user-defined passes, each NAME@OTHER or NAME{options}@OTHER, after the last pass OTHER",
+        (), "user-defined passes, each NAME@OTHER or NAME{options}@OTHER, after the last pass OTHER"
     )
     passes: tuple[str, ...] = option(
         (),
@@ -211,8 +203,7 @@ class PipelineOptions(Options):
         True, "compiles one of several equal consecutive layers and copies it; the result is the same"
     )
     use_plan: str | None = option(
-        None,
-        "plan file to apply (docs/plans.md); an empty name: the attribute sdsc.plan of the module",
+        None, "plan file to apply (docs/plans.md); an empty name: the attribute sdsc.plan of the module"
     )
     target: Literal["bundle", "ktir"] = option(
         "bundle", "bundle: a SuperDSC bundle; ktir: a KTIR tile program (docs/ktir.md)"

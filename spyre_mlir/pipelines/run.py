@@ -135,12 +135,7 @@ def run_pipeline(
             observed.clear()
 
 
-def _run_between(
-    managers: Managers,
-    begin: int,
-    end: int,
-    operation: ir.Operation,
-) -> None:
+def _run_between(managers: Managers, begin: int, end: int, operation: ir.Operation) -> None:
     """Run the steps from ``begin`` to ``end`` on another module, and drop the remarks."""
     with Remarks().collecting():
         for step, manager in managers[begin:end]:
@@ -148,11 +143,7 @@ def _run_between(
 
 
 def _run_steps(
-    managers: Managers,
-    first: int,
-    operation: ir.Operation,
-    remarks: Remarks | None,
-    whole: WholeModule,
+    managers: Managers, first: int, operation: ir.Operation, remarks: Remarks | None, whole: WholeModule
 ) -> None:
     """Run the steps from index ``first`` on; ``whole`` keeps the module as it is before ``fold-repeated-layers``."""
     numbered = itertools.islice(enumerate(managers), first, None)

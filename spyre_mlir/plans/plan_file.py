@@ -160,16 +160,17 @@ def read_plan(text: str, filename: str) -> PlanFile:
     if root["version"].integer() != VERSION:
         root["version"].fail(f"is {root['version'].value}; this compiler reads version {VERSION}")
     _check_members(root, _PLAN)
-    arguments = root["arguments"].items() if "arguments" in root else []
-    operations = root["operations"].items() if "operations" in root else []
+    arguments, operations = (root.optional(name, Field.items, []) for name in ("arguments", "operations"))
     _check_names([*arguments])
     _check_names([*operations])
     planned = []
     for entry in arguments:
         _check_members(entry, _ARGUMENT)
-        name, kind, source = entry["name"].text(), _text(entry, "kind"), _text(entry, "source")
-        shape, dtype, layout = _integers(entry, "shape"), _text(entry, "dtype"), _layout(entry)
-        planned.append(PlannedArgument(name, kind, source, shape, dtype, layout, entry.path))
+        texts = {name: entry.optional(name, Field.text) for name in ("kind", "source", "dtype")}
+        shape, layout = entry.optional("shape", Field.integers), entry.optional("layout", _layout)
+        planned.append(
+            PlannedArgument(entry["name"].text(), **texts, shape=shape, layout=layout, path=entry.path)
+        )
     return PlanFile(tuple(planned), tuple(map(_operation, operations)), filename)
 
 
@@ -192,33 +193,31 @@ def _operation(entry: Field) -> PlannedOperation:
     _check_members(entry, _OPERATION)
     result = entry["result"] if "result" in entry else Field({}, entry.filename, f"{entry.path}.result")
     _check_members(result, _RESULT)
-    slices, core_order = _integers(entry, "slices"), _integers(entry, "core_order")
+    slices, core_order = (entry.optional(name, Field.integers) for name in ("slices", "core_order"))
     # The order lists the dims with several slices, so it has no meaning without slices.
     if core_order is not None and slices is None:
         entry["core_order"].fail("requires the field 'slices'")
     return PlannedOperation(
         name=entry["name"].text(),
-        opcode=_text(entry, "opcode"),
-        location=_text(entry, "location"),
-        source=_text(entry, "source"),
+        **{name: entry.optional(name, Field.text) for name in ("opcode", "location", "source")},
         slices=slices,
         core_order=core_order,
-        cores=_integer(entry["cores"]) if "cores" in entry else None,
-        tiling=tuple(map(_loop, entry["tiling"].items())) if "tiling" in entry else None,
-        shape=_integers(result, "shape"),
-        dtype=_text(result, "dtype"),
-        layout=_layout(result),
-        placement=_placement(result["placement"]) if "placement" in result else None,
-        spilled=result["spilled"].texts() if "spilled" in result else (),
+        cores=entry.optional("cores", Field.integer),
+        tiling=entry.optional("tiling", lambda field: tuple(map(_loop, field.items()))),
+        shape=result.optional("shape", Field.integers),
+        dtype=result.optional("dtype", Field.text),
+        layout=result.optional("layout", _layout),
+        placement=result.optional("placement", _placement),
+        spilled=result.optional("spilled", Field.texts, ()),
         path=entry.path,
     )
 
 
 def _loop(entry: Field) -> TiledLoop:
     _check_members(entry, _LOOP)
-    tile = _integer(entry["tile"]) if "tile" in entry else None
-    unrolled = "unrolled" in entry and entry["unrolled"].boolean()
-    loop = TiledLoop(entry["loop"].text(), _integer(entry["dim"]), _integer(entry["tiles"]), tile, unrolled)
+    tile = entry.optional("tile", Field.integer)
+    unrolled = entry.optional("unrolled", Field.boolean, False)
+    loop = TiledLoop(entry["loop"].text(), entry["dim"].integer(), entry["tiles"].integer(), tile, unrolled)
     if loop.dim < 0:
         entry["dim"].fail(f"must not be negative but is {loop.dim}")
     if loop.tiles < 1:
@@ -228,26 +227,7 @@ def _loop(entry: Field) -> TiledLoop:
     return loop
 
 
-def _text(entry: Field, name: str) -> str | None:
-    return entry[name].text() if name in entry else None
-
-
-def _integers(entry: Field, name: str) -> tuple[int, ...] | None:
-    return tuple(map(_integer, entry[name].items())) if name in entry else None
-
-
-def _integer(field: Field) -> int:
-    """Read an integer; it must fit the 64 bits of an attribute in the IR."""
-    value = field.integer()
-    if abs(value) >= 1 << 63:
-        field.fail(f"is {shorten(value)}, which is too large")
-    return value
-
-
-def _layout(entry: Field) -> Any:
-    if "layout" not in entry:
-        return None
-    layout = entry["layout"]
+def _layout(layout: Field) -> Any:
     if isinstance(layout.value, str):
         return layout.text()
     if not isinstance(layout.value, dict):
@@ -268,6 +248,6 @@ def _placement(field: Field) -> PlannedPlacement:
         return PlannedPlacement(memory, address.text())
     if memory not in ("lx", "pool"):
         address.fail("is unknown; a placement is in lx, pool or argument")
-    if _integer(address) < 0:
+    if address.integer() < 0:
         address.fail(f"must not be negative but is {address.value}")
     return PlannedPlacement(memory, address.integer())

@@ -277,15 +277,11 @@ class BodyDecomposer:
         if op.name in scalar.LOGICAL and result == "i1":
             return scalar.LOGICAL[op.name]
         if op.name not in scalar.DIRECT:
-            raise error_at(
-                op,
-                f"'{op.name}' has no device operation; see the device-operation table",
-            )
+            raise error_at(op, f"'{op.name}' has no device operation; see the device-operation table")
         # An overflow of the device's 32 bits would not be detected.
         if op.name in scalar.INTEGER and result == "i64":
             raise error_at(
-                op,
-                f"'{op.name}' on 64-bit integers has no device operation; the device has 32-bit integers",
+                op, f"'{op.name}' on 64-bit integers has no device operation; the device has 32-bit integers"
             )
         return scalar.DIRECT[op.name]
 

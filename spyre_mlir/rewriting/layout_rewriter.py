@@ -5,17 +5,9 @@ from __future__ import annotations
 
 import functools
 
+from spyre_mlir.analysis import loops
 from spyre_mlir.analysis.carried_buffers import why_not_in_place
 from spyre_mlir.analysis.layout_graph import LayoutGraph
-from spyre_mlir.analysis.loops import (
-    LOOP,
-    CarriedValue,
-    ancestor_in,
-    block_of,
-    body_block,
-    carried_values,
-    terminator,
-)
 from spyre_mlir.analysis.view_ops import VIEWS, place_of
 from spyre_mlir.cost.units import PICOSECONDS
 from spyre_mlir.dialects import sdsc, stick
@@ -132,7 +124,7 @@ class LayoutRewrite:
 
     def _loop(self, op: ir.Operation) -> None:
         """Rewrite a loop: all values of an iter_arg have the same layout, and the body is rewritten once."""
-        carried = carried_values(op)
+        carried = loops.carried_values(op)
         for iter_arg in carried:
             _, node, decision = self.decision(iter_arg.argument)
             assert isinstance(node, IterArg)
@@ -142,28 +134,28 @@ class LayoutRewrite:
             buffer = self.plan.decisions[node.initial]
             for read in zip(buffer.reads, buffer.in_place, strict=True):
                 self.write_destination(op, iter_arg.operand, read, layout)
-        self._visit_all(body_block(op))
-        end = terminator(body_block(op))
+        self._visit_all(loops.body_block(op))
+        end = loops.terminator(loops.body_block(op))
         for iter_arg in carried:
             _, node, decision = self.decision(iter_arg.argument)
             assert isinstance(node, IterArg)
             end.operands[iter_arg.operand - 3] = self.value(node.yielded, decision.reads[1], end)
-        arguments = list(body_block(op).arguments)
+        arguments = list(loops.body_block(op).arguments)
         # Read the values again, because conversions have replaced yielded values. Two iter_args that are swapped
         # would overwrite each other's buffer without a copy.
-        for iter_arg in carried_values(op):
+        for iter_arg in loops.carried_values(op):
             if iter_arg.yielded in arguments and iter_arg.yielded != iter_arg.argument:
                 self._yield_copy(op, iter_arg, "the yielded value is another iter_arg of the loop")
         for iter_arg in carried:
-            current = next(other for other in carried_values(op) if other.operand == iter_arg.operand)
+            current = next(other for other in loops.carried_values(op) if other.operand == iter_arg.operand)
             if (why := why_not_in_place(op, current)) is not None:
                 self._yield_copy(op, current, why)
             _, _, decision = self.decision(iter_arg.argument)
             self.record(iter_arg.result, decision.state.produced.candidate, self.layouts[iter_arg.argument])
 
-    def _yield_copy(self, op: ir.Operation, iter_arg: CarriedValue, why: str) -> None:
+    def _yield_copy(self, op: ir.Operation, iter_arg: loops.CarriedValue, why: str) -> None:
         """Let a loop yield a copy, written at the end of the iteration."""
-        end, layout = terminator(body_block(op)), self.layouts[iter_arg.argument]
+        end, layout = loops.terminator(loops.body_block(op)), self.layouts[iter_arg.argument]
         with ir.InsertionPoint(end):
             clone = sdsc.clone(iter_arg.yielded, op.location)
         self.layouts[clone] = layout
@@ -179,7 +171,7 @@ class LayoutRewrite:
 
     def _visit(self, op: ir.Operation) -> None:
         """Insert the copies that the chosen layouts of an op and of its operands require."""
-        if op.name == LOOP:
+        if op.name == loops.LOOP:
             self._loop(op)
             return
         if op.name in DESTINATION:
@@ -310,7 +302,7 @@ class LayoutRewrite:
             decision = self.plan.decisions[tensor]
             conversion = next(relayout for relayout in decision.relayouts if relayout.target is candidate)
             source = self.value(tensor, conversion.source, reader)
-            with ir.InsertionPoint(ancestor_in(block_of(source), reader)):
+            with ir.InsertionPoint(loops.ancestor_in(loops.block_of(source), reader)):
                 why = self._reason(tensor, candidate)
                 known[candidate] = self._converted(source, conversion.source, candidate, conversion.cost, why)
         return known[candidate]

@@ -141,10 +141,8 @@ class Outlined:
 
     def call(self, name: str, operands: Sequence[ir.Value]) -> ir.Operation:
         """Build a call of the function ``name`` at the current insertion point."""
-        results, attributes = (
-            [value.type for value in self.results],
-            {"callee": ir.FlatSymbolRefAttr.get(name)},
-        )
+        results = [value.type for value in self.results]
+        attributes = {"callee": ir.FlatSymbolRefAttr.get(name)}
         return ir.Operation.create("func.call", results, list(operands), attributes)
 
 

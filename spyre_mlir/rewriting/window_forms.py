@@ -18,7 +18,6 @@ from spyre_mlir.layout.stick_layout import ELEMENT_BITS, elements_per_stick
 from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.im2col import im2col_of
 from spyre_mlir.rewriting.outlining import replace_operands
 from spyre_mlir.rewriting.tensor_builders import (
     collapsed,
@@ -37,6 +36,7 @@ from spyre_mlir.rewriting.window_unrolling import (
     MOST_ROWS,
     NativeWindows,
     Unrolling,
+    im2col_of,
     iterated_by,
     native_windows,
     padded,

@@ -10,7 +10,7 @@ from typing import NoReturn
 from spyre_mlir.analysis.loops import terminator
 from spyre_mlir.analysis.windows import Window, Windowed
 from spyre_mlir.diagnostics import error_at
-from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects import sdsc, stick
 from spyre_mlir.dialects.structured import (
     Map,
     defining_op,
@@ -22,26 +22,17 @@ from spyre_mlir.dialects.structured import (
     structured,
     use_empty,
 )
+from spyre_mlir.dialects.targets import target_of
+from spyre_mlir.layout.host_transfer import HostView
 from spyre_mlir.layout.rules import RULES, Role
+from spyre_mlir.layout.stick_layout import elements_per_stick
+from spyre_mlir.layout.view_transforms import Collapse, Expand, Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting import body_operations as scalar
-from spyre_mlir.rewriting.im2col import Im2Col
+from spyre_mlir.rewriting import tensor_builders
 from spyre_mlir.rewriting.linalg_values import device_element
-from spyre_mlir.rewriting.tensor_builders import (
-    collapsed,
-    constant,
-    constant_pad,
-    element_type,
-    empty,
-    empty_like,
-    expanded,
-    extracted,
-    generic_op,
-    scalar_op,
-    transposed,
-    with_body,
-)
+from spyre_mlir.rewriting.tensor_builders import collapsed, consecutive, expanded, transposed
 from spyre_mlir.target.ops import Kind
 from spyre_mlir.target.sliding import Sliding
 
@@ -95,7 +86,7 @@ class Unrolling:
         operands = {True: (source, (*range(rows), rows + 1)), False: (weight, (rows, rows + 1))}
         read = [operands[dims is None] for dims in self.windowed.others]
         maps = [*(dims for _, dims in read), tuple(range(rows + 1))]
-        matmul = generic_op([value for value, _ in read], neutral, maps, rows + 2, 1)
+        matmul = tensor_builders.generic_op([value for value, _ in read], neutral, maps, rows + 2, 1)
         self._write(matmul, list(self.body.arguments), alone=False)
         return self._finished(form.restored(matmul.results[0]))
 
@@ -159,7 +150,7 @@ class Unrolling:
         value = self.windowed.inputs[self.windowed.source]
         pad = padded(value)
         if pad is None:
-            return transposed(value, self.order)
+            return tensor_builders.transposed(value, self.order)
         inner, number, amounts = pad
         low, high = ([amount[dim] for dim in self.order] for amount in amounts)
         shape = [shape_of(value)[dim] for dim in self.order]
@@ -168,7 +159,9 @@ class Unrolling:
             rest = -shape[position] % self._stride(dim)
             high[position] += rest
             shape[position] += rest
-        return constant_pad(transposed(inner, self.order), number, low, high, shape)
+        return tensor_builders.constant_pad(
+            tensor_builders.transposed(inner, self.order), number, low, high, shape
+        )
 
     def _stride(self, dim: int) -> int:
         """Return the stride of a tap in a dim of the source, in elements."""
@@ -184,14 +177,14 @@ class Unrolling:
             offsets.append(index.dilation * tap[index.kernel] if sliding else 0)
             sizes.append(self.windowed.extents[iterated_by(index)])
             strides.append(self._stride(dim))
-        part = extracted(source, offsets, sizes, strides)
+        part = tensor_builders.extracted(source, offsets, sizes, strides)
         if not self.merged:
             return part
         if strides[0] > 1 or len(self.windowed.windows) > 2:
             # The rows of the slice are not contiguous in the source.
             part = sdsc.clone(part, self.windowed.op.location)
         groups = [list(range(len(self.merged))), *([dim] for dim in range(len(self.merged), len(sizes)))]
-        return collapsed(part, groups)
+        return tensor_builders.collapsed(part, groups)
 
     def _other(self, value: ir.Value, dims: Map, tap: dict[int, int]) -> ir.Value:
         """Return the part of another input, such as a weight, that belongs to a tap."""
@@ -201,7 +194,7 @@ class Unrolling:
         offsets = [tap.get(dim, 0) if dim is not None else 0 for dim in dims]
         sizes = [1 if dim in tap else size for dim, size in zip(dims, shape, strict=True)]
         tap_shape = [size for dim, size in zip(dims, shape, strict=True) if dim not in tap]
-        return extracted(value, offsets, sizes, reduced_shape=tap_shape)
+        return tensor_builders.extracted(value, offsets, sizes, reduced_shape=tap_shape)
 
     # -- taps -----------------------------------------------------------------------------------------
 
@@ -221,7 +214,7 @@ class Unrolling:
                 maps.append(self._dims([dim for dim in dims if dim not in tap]))
         rank, reduced = len(self.tap_dims), len(windowed.reduced)
         maps.append(tuple(range(rank - reduced)))
-        tap_op = generic_op(inputs, before, maps, rank, reduced)
+        tap_op = tensor_builders.generic_op(inputs, before, maps, rank, reduced)
         self._write(tap_op, [*read, arguments[-1]], alone=is_first and not reduced)
         return tap_op.results[0]
 
@@ -245,11 +238,11 @@ class Unrolling:
 
     def _neutral(self, shape: Sequence[int]) -> ir.Value:
         """Build a tensor of the neutral element, for the first tap of a row."""
-        element = element_type(self.windowed.op.results[0])
+        element = tensor_builders.element_type(self.windowed.op.results[0])
         combination = scalar.combination(self.combine.name)
         assert combination is not None
-        number = constant(ir.FloatAttr.get(element, combination.neutral))
-        return filled(number, empty(shape, element))
+        number = tensor_builders.constant(ir.FloatAttr.get(element, combination.neutral))
+        return filled(number, tensor_builders.empty(shape, element))
 
     def _restored(self, result: ir.Value) -> ir.Value:
         """Return the result in the dims and order of the op."""
@@ -260,15 +253,21 @@ class Unrolling:
             groups = [[dim] for dim in range(len(outputs) - len(self.merged) + 1)]
             groups[position] = list(range(position, position + len(self.merged)))
             groups[position + 1 :] = [[dim + len(self.merged) - 1] for (dim,) in groups[position + 1 :]]
-            result = expanded(result, groups, [self.windowed.extents[dim] for dim in outputs])
-        return transposed(result, [outputs.index(dim) for dim in self.windowed.result if dim is not None])
+            result = tensor_builders.expanded(result, groups, [self.windowed.extents[dim] for dim in outputs])
+        return tensor_builders.transposed(
+            result, [outputs.index(dim) for dim in self.windowed.result if dim is not None]
+        )
 
     def _combined(self, result: ir.Value, other: ir.Value, dims: Map | None = None) -> ir.Value:
         """Combine two partial results, or the result of all taps with an initial value that has only ``dims``."""
         every = tuple(range(len(shape_of(result))))
         maps = [every, every if dims is None else dims, every]
-        combined = generic_op([result, other], empty_like(result), maps, len(every), 0)
-        return with_body(combined, lambda arguments: scalar_op(self.combine.name, arguments[:2]))
+        combined = tensor_builders.generic_op(
+            [result, other], tensor_builders.empty_like(result), maps, len(every), 0
+        )
+        return tensor_builders.with_body(
+            combined, lambda arguments: tensor_builders.scalar_op(self.combine.name, arguments[:2])
+        )
 
 
 def _refuse(op: ir.Operation, what: str) -> NoReturn:
@@ -307,7 +306,7 @@ def padded(value: ir.Value) -> tuple[ir.Value, ir.Operation, tuple[list[int], li
     low, high = (
         [amount[position] for position, group in enumerate(groups) for _ in group] for amount in (low, high)
     )
-    return expanded(op.operands[0], groups, shape), number, (low, high)
+    return tensor_builders.expanded(op.operands[0], groups, shape), number, (low, high)
 
 
 # Native windows: convolutions and poolings as one device operation, which slides the windows itself.
@@ -390,7 +389,7 @@ class NativeWindows(Unrolling):
     def _slid(self) -> ir.Value:
         """Return the source as windows: transpose, drop dims of one element, then add the windows."""
         indices, extents = self.windowed.indices, self.windowed.extents
-        value = transposed(self.pad.value, self.order)
+        value = tensor_builders.transposed(self.pad.value, self.order)
         shape, steps = list(shape_of(value)), [1] * len(self.order)
         for place, dim in enumerate(self.order):
             index = indices[dim]
@@ -398,7 +397,7 @@ class NativeWindows(Unrolling):
                 shape[place], steps[place] = extents[index.output], index.stride
         reduced_shape = [size for size in shape if size > 1]
         if reduced_shape != list(shape_of(value)):
-            value = extracted(value, [0] * len(shape), shape, steps, reduced_shape)
+            value = tensor_builders.extracted(value, [0] * len(shape), shape, steps, reduced_shape)
         slid = [dim for dim in self._sized(shape) if indices[dim] in self.windows]
         windows = [index for index in (indices[dim] for dim in slid) if isinstance(index, Window)]
         sizes = [extents[dim] for dim in self._slid_dims()]
@@ -432,12 +431,12 @@ class NativeWindows(Unrolling):
             (dim for dim in dims if dim is not None),
             key=lambda dim: (dim in self.windowed.result, dim in self.windowed.reduced, dims.index(dim)),
         )
-        value = transposed(value, [dims.index(dim) for dim in order])
+        value = tensor_builders.transposed(value, [dims.index(dim) for dim in order])
         sized = [dim for dim in order if self.windowed.extents[dim] > 1]
         if sized != order:
             shape = shape_of(value)
             sizes = [self.windowed.extents[dim] for dim in sized]
-            value = extracted(value, [0] * len(shape), shape, reduced_shape=sizes)
+            value = tensor_builders.extracted(value, [0] * len(shape), shape, reduced_shape=sizes)
         return value, sized
 
     def _restored(self, result: ir.Value) -> ir.Value:
@@ -449,8 +448,8 @@ class NativeWindows(Unrolling):
         if len(order) > len(dims):
             extra = len(order) - len(dims)
             groups = [list(range(extra + 1)), *([dim] for dim in range(extra + 1, len(order)))]
-            result = expanded(result, groups, [windowed.extents[dim] for dim in order])
-        return transposed(result, [order.index(dim) for dim in whole])
+            result = tensor_builders.expanded(result, groups, [windowed.extents[dim] for dim in order])
+        return tensor_builders.transposed(result, [order.index(dim) for dim in whole])
 
 
 def native_windows(windowed: Windowed) -> NativeWindows | None:
@@ -556,3 +555,95 @@ def _narrowed(value: ir.Value) -> ir.Value:
         return value
     body = [op.operation.name for op in generic.body.operations]
     return generic.inputs[0] if body == ["arith.extf", "linalg.yield"] else value
+
+
+# im2col: a convolution with adjacent windows becomes one matmul of an argument that the host reorders.
+
+
+@dataclass(frozen=True)
+class Im2Col:
+    """A convolution as ``y[rows, f] = sum over k of x[rows, k] * w[f, k]``.
+
+    ``rows`` are the result's iteration dims that the source has, in groups that become one dim each; ``feature`` is the
+    result's dim that the weight has. ``contracted`` are all other dims, which become one dim in the weight's order.
+    """
+
+    windowed: Windowed
+    rows: tuple[tuple[int, ...], ...]
+    feature: int
+    contracted: tuple[int, ...]
+
+    def source(self) -> ir.Value:
+        """Return the matrix of windows, ``[rows, contracted]``: a view of the source."""
+        value = self.windowed.inputs[self.windowed.source]
+        expand, order, collapse = self._steps()
+        value = expanded(value, expand.groups, expand.shape)
+        return collapsed(transposed(value, order.permutation), collapse.groups)
+
+    def weight(self) -> ir.Value:
+        """Return the weight, features first."""
+        pairs = zip(self.windowed.inputs, self.windowed.others, strict=True)
+        ((value, dims),) = ((value, dims) for value, dims in pairs if dims is not None)
+        order = [dims.index(dim) for dim in (self.feature, *self.contracted)]
+        return collapsed(transposed(value, order), [[0], range(1, len(order))])
+
+    def restored(self, result: ir.Value) -> ir.Value:
+        """Return the result in the dims and order of the op."""
+        dims = [*(dim for group in self.rows for dim in group), self.feature]
+        shape = [self.windowed.extents[dim] for dim in dims]
+        result = expanded(result, consecutive(map(len, [*self.rows, (self.feature,)])), shape)
+        return transposed(result, [dims.index(dim) for dim in self.windowed.result if dim is not None])
+
+    def fit(self) -> bool:
+        """Return whether the source is an argument that the host can write as the matrix of windows."""
+        value = self.windowed.inputs[self.windowed.source]
+        if not isinstance(value.owner, ir.Block) or stick.has_layout(value.type):
+            return False
+        view: HostView | None = HostView.whole(shape_of(value))
+        for step in self._steps():
+            view = view and view.after(step)
+        element = str(ir.RankedTensorType(value.type).element_type)
+        # The host transfers whole sticks: a window must not begin inside a stick.
+        return view is not None and view.gathers_sticks(
+            elements_per_stick(target_of(self.windowed.op), element)
+        )
+
+    def _steps(self) -> tuple[Expand, Transpose, Collapse]:
+        """Return the view operations: split windows, move rows before contracted dims, merge the dims of each group."""
+        extents = self.windowed.extents
+        indices = (index for index in self.windowed.indices if index is not None)
+        split = [(index.output, index.kernel) if isinstance(index, Window) else (index,) for index in indices]
+        dims = [dim for group in split for dim in group]
+        groups = [*self.rows, self.contracted]
+        order = tuple(dims.index(dim) for group in groups for dim in group)
+        shape = tuple(extents[dim] for dim in dims)
+        merged = Collapse(consecutive(map(len, groups)))
+        return Expand(consecutive(map(len, split)), shape), Transpose(order), merged
+
+
+def im2col_of(windowed: Windowed, most_rows: int) -> Im2Col | None:
+    """Match a convolution; None if its windows overlap or leave gaps, or the host cannot write the matrix."""
+    weights = [dims for dims in windowed.others if dims is not None]
+    if len(weights) != 1:
+        return None
+    shape = shape_of(windowed.inputs[windowed.source])
+    for window in windowed.windows:
+        # Each element of a dim is in exactly one window.
+        size, kernel = shape[windowed.indices.index(window)], windowed.extents[window.kernel]
+        is_adjacent = window.dilation == 1 and window.stride == kernel
+        if not is_adjacent or size != windowed.extents[window.output] * kernel:
+            return None
+    (weight,) = weights
+    outputs = {window.output for window in windowed.windows}
+    channels = {index for index in windowed.indices if isinstance(index, int)}
+    rows = tuple(dim for dim in windowed.result if dim in outputs or dim in channels - set(weight))
+    features = [dim for dim in windowed.result if dim not in rows and dim is not None]
+    contracted = tuple(dim for dim in weight if dim not in windowed.result and dim is not None)
+    shared = set(contracted) == {*windowed.kernel, *windowed.reduced} and not channels & set(features)
+    if None in weight or not shared or len(features) != 1:
+        return None
+    # A matmul of the device accepts few row dims: if there are more, they are merged into one.
+    fits = sum(windowed.extents[dim] > 1 for dim in rows) <= most_rows
+    groups = tuple((dim,) for dim in rows) if fits else (rows,)
+    candidate = Im2Col(windowed, groups, features[0], contracted)
+    return candidate if candidate.fit() else None

@@ -7,13 +7,6 @@ from spyre_mlir.scratchpad.solver import MemoryPlan, MemoryPlanSolver
 from spyre_mlir.scratchpad.solvers import solver
 
 __all__ = [
-    "BestFitLayoutSolver",
-    "FirstFitLayoutSolver",
-    "GreedyLayoutSolver",
-    "LifetimeBoundBuffer",
-    "MemoryPlan",
-    "MemoryPlanSolver",
-    "MemorySpace",
-    "PlanError",
-    "solver",
-]
+    "BestFitLayoutSolver", "FirstFitLayoutSolver", "GreedyLayoutSolver", "LifetimeBoundBuffer",
+    "MemoryPlan", "MemoryPlanSolver", "MemorySpace", "PlanError", "solver",
+]  # fmt: skip

@@ -44,16 +44,7 @@ from spyre_mlir.simulator.plan import (
 from spyre_mlir.simulator.ranges import RangeCheck, check_bytes, check_integers, check_sum
 from spyre_mlir.simulator.run_outcome import SimulationError
 from spyre_mlir.simulator.workers import compiled, run_tasks
-from spyre_mlir.target.formats import (
-    BIT_TRUE,
-    DL16_BIAS_STEP,
-    DL16_NAN_CODE,
-    FORMATS,
-    IEEE,
-    Numerics,
-    all_numbers,
-    lookup,
-)
+from spyre_mlir.target import formats
 from spyre_mlir.target.ops import DL16, INT8, Kind, scalar_expression
 
 #: Operands and their result.
@@ -82,7 +73,7 @@ class BatchRun:
         self,
         plan: Plan,
         space: AddressSpace,
-        numerics: Numerics,
+        numerics: formats.Numerics,
         inputs: Sequence[OperandAccesses],
         writer: ResultWriter,
         ranges: RangeCheck,
@@ -161,7 +152,7 @@ class BatchRun:
         plan, shape, form = self._plan, self._shape(batch), self._form
         # A slice that is only padding computes nothing.
         if 0 in shape:
-            self._writer.write(batch, np.zeros(shape, FORMATS[form].raw))
+            self._writer.write(batch, np.zeros(shape, formats.FORMATS[form].raw))
             return BatchNumbers(batch)
         has_codes = self._codes is not None and math.prod(shape) >= self._fewest_codes
         if has_codes and (raw := self._computed_codes(batch)) is not None:
@@ -170,7 +161,7 @@ class BatchRun:
         computed = [self._partial(batch, list(cores)) for cores in zip(*batch.groups, strict=True)]
         infinite = [pair for pair in computed if self._ranges.reads_infinities(plan, pair[0])]
         total = combine_partials(plan.op.name, [result for _, result in computed])
-        if plan.op.multiplies_bytes and self._numerics.mode == IEEE:
+        if plan.op.multiplies_bytes and self._numerics.mode == formats.IEEE:
             for index, group in enumerate(batch.groups):
                 check_sum(plan, group[-1], _of_core(total, index))
         # The bits are copied unchanged: conversion to numbers and back would change NaN.
@@ -202,11 +193,10 @@ class BatchRun:
         if computed is None:
             return None
         raw, largest = computed
-        is_plain = (
-            self._ranges.are_plain(self._index, raw)
-            if largest is None
-            else self._ranges.is_plain_size(self._index, largest)
-        )
+        if largest is None:
+            is_plain = self._ranges.are_plain(self._index, raw)
+        else:
+            is_plain = self._ranges.is_plain_size(self._index, largest)
         return raw if is_plain else None
 
     def _partial(self, batch: CoreBatch, cores: list[int]) -> _Computed:
@@ -251,7 +241,7 @@ CodeResults = tuple[NDArray[np.uint16], float | None]
 CodeFunction = Callable[[Sequence[NDArray[np.uint16]]], CodeResults | None]
 
 
-def code_function(plan: Plan, numerics: Numerics) -> tuple[CodeFunction | None, int]:
+def code_function(plan: Plan, numerics: formats.Numerics) -> tuple[CodeFunction | None, int]:
     """Return the function of codes of a design, and the number of elements from which it is faster.
 
     The function is None if an element is not a function of one or two codes.
@@ -264,7 +254,7 @@ def code_function(plan: Plan, numerics: Numerics) -> tuple[CodeFunction | None, 
     constants = tuple(plan.work.constants.items())
 
     def look_up(codes: Sequence[NDArray[np.uint16]]) -> CodeResults:
-        return lookup(_result_codes(op.name, constants, mode), codes[0]), None
+        return formats.lookup(_result_codes(op.name, constants, mode), codes[0]), None
 
     if op.arity == 1:
         return look_up, 0
@@ -276,7 +266,9 @@ def code_function(plan: Plan, numerics: Numerics) -> tuple[CodeFunction | None, 
     def computed(codes: Sequence[NDArray[np.uint16]]) -> CodeResults | None:
         if max(array.size for array in codes) < _COMPILED:
             return None
-        return compiled().compute_codes(function, codes, mode == BIT_TRUE, DL16_BIAS_STEP, DL16_NAN_CODE)
+        return compiled().compute_codes(
+            function, codes, mode == formats.BIT_TRUE, formats.DL16_BIAS_STEP, formats.DL16_NAN_CODE
+        )
 
     return computed, _COMPILED
 
@@ -284,7 +276,9 @@ def code_function(plan: Plan, numerics: Numerics) -> tuple[CodeFunction | None, 
 @functools.lru_cache(maxsize=64)
 def _result_codes(opcode: str, constants: tuple[tuple[str, float], ...], mode: str) -> NDArray[np.uint16]:
     """Return the table of the 16-bit results of an operation for all 16-bit codes."""
-    return Numerics(mode).store(compute(opcode, [all_numbers(mode)], Work(constants=dict(constants))), DL16)
+    return formats.Numerics(mode).store(
+        compute(opcode, [formats.all_numbers(mode)], Work(constants=dict(constants))), DL16
+    )
 
 
 # Operands of one execution as numbers: read for several cores at once, checked, masked and converted.
@@ -304,7 +298,7 @@ class OperandReader:
         self,
         plan: Plan,
         space: AddressSpace,
-        numerics: Numerics,
+        numerics: formats.Numerics,
         inputs: Sequence[OperandAccesses],
         batches: Sequence[CoreBatch],
     ) -> None:
@@ -377,7 +371,7 @@ class OperandReader:
             return bits if batch.split else self._kept[key].merged(bits)
         places = list(dict.fromkeys(self._places[k][core] for core in cores))
         window = batch.split.windows[k] if batch.split else self._inputs[k].boxes[cores[0]].read_window
-        raw = FORMATS[self._plan.design.operands[k].data_format].raw
+        raw = formats.FORMATS[self._plan.design.operands[k].data_format].raw
         views = CoreViews(self._memories[k], window, places, raw)
         if self._kept is not None:
             self._kept[key] = views.keep()
@@ -523,7 +517,7 @@ class ResultWriter:
 
     def __init__(self, plan: Plan, space: AddressSpace, outputs: OperandAccesses) -> None:
         self._outputs, self._tag = outputs, outputs.region.tag
-        self._raw = FORMATS[plan.design.operands[-1].data_format].raw
+        self._raw = formats.FORMATS[plan.design.operands[-1].data_format].raw
         self._memory = space.memory(outputs.region)
         self._memory.own()
         self._places = {

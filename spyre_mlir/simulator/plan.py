@@ -295,24 +295,12 @@ class Plan:
 
 #: The rules on a design that a run relies on; each rule relies on the rules before it.
 _RULES = (
-    rules_structure.known_opcode,
-    rules_structure.arity,
-    rules_structure.dims_declared,
-    rules_structure.operand_dims,
-    rules_structure.core_mapping,
-    rules_structure.start_addresses,
-    rules_design.source_slices,
-    rules_design.lx_to_lx,
-    rules_design.formats,
-    rules_design.stick_sizes,
-    rules_design.constants,
-    rules_design.masks,
-    rules_design.windows,
-    rules_design.coverage,
-    rules_design.whole_sticks,
-    rules_design.stick_rules,
-    rules_memory.restickify_source,
-)
+    rules_structure.known_opcode, rules_structure.arity, rules_structure.dims_declared,
+    rules_structure.operand_dims, rules_structure.core_mapping, rules_structure.start_addresses,
+    rules_design.source_slices, rules_design.lx_to_lx, rules_design.formats, rules_design.stick_sizes,
+    rules_design.constants, rules_design.masks, rules_design.windows, rules_design.coverage,
+    rules_design.whole_sticks, rules_design.stick_rules, rules_memory.restickify_source,
+)  # fmt: skip
 
 
 def make_plan(design: Design, tensors: tuple[str, ...]) -> Plan:

@@ -8,7 +8,10 @@ Operations that compute run as programs on the simulator and create a new storag
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+import threading
+import weakref
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Self
 
@@ -28,7 +31,55 @@ from spyre_mlir.target.element_types import DATA_FORMATS, ELEMENT_TYPES, ONE_BYT
 from spyre_mlir.target.formats import BIT_TRUE, FORMATS, IEEE, Numerics
 from spyre_mlir.target.target import default_target
 from spyre_mlir.tensors.device_views import DeviceViews, ViewStep, steps_to
-from spyre_mlir.tensors.live_storages import live_storages
+
+# Counter of the bytes of live device storages, including padding, and of their peak.
+
+
+class LiveStorages:
+    """Bytes of live storages: ``allocated_bytes``, and ``peak_bytes``, their maximum since the last reset.
+
+    ``total_allocated_bytes`` and ``total_freed_bytes`` only grow, until ``reset_totals``.
+    """
+
+    def __init__(self) -> None:
+        self.allocated_bytes = 0
+        self.peak_bytes = 0
+        self.total_allocated_bytes = 0
+        self.total_freed_bytes = 0
+        self._references: dict[int, weakref.ref[Any]] = {}
+        self._numbers = itertools.count()
+        # Reentrant: garbage collection may free storages during ``allocate``.
+        self._lock = threading.RLock()
+
+    def allocate(self, storage: Any, nbytes: int) -> None:
+        """Count the bytes of a storage until it is garbage-collected."""
+        number = next(self._numbers)
+
+        def free(_: weakref.ref[Any]) -> None:
+            """Stop counting the bytes."""
+            with self._lock:
+                self.allocated_bytes -= nbytes
+                self.total_freed_bytes += nbytes
+                del self._references[number]
+
+        with self._lock:
+            self._references[number] = weakref.ref(storage, free)
+            self.allocated_bytes += nbytes
+            self.total_allocated_bytes += nbytes
+            self.peak_bytes = max(self.peak_bytes, self.allocated_bytes)
+
+    def reset_peak(self) -> None:
+        """Set the peak to the bytes that are allocated now."""
+        self.peak_bytes = self.allocated_bytes
+
+    def reset_totals(self) -> None:
+        """Set the total allocated and freed bytes to 0."""
+        self.total_allocated_bytes = self.total_freed_bytes = 0
+
+
+#: The storages of the only device.
+live_storages = LiveStorages()
+
 
 #: For each host dtype: the MLIR element type, and the device format (None: the same bytes as on the host).
 _DTYPES: dict[str, tuple[str, str | None]] = {
@@ -62,11 +113,10 @@ class Storage:
     def layout(self) -> StickLayout:
         """The layout; raises ``CompileError`` for a storage without a layout."""
         if self.form is None:
-            reason = (
-                f"numbers of {self.dtype} in the form of the host"
-                if math.prod(self.plain_shape)
-                else "no elements to lay out"
-            )
+            if math.prod(self.plain_shape):
+                reason = f"numbers of {self.dtype} in the form of the host"
+            else:
+                reason = "no elements to lay out"
             raise CompileError(f"A tensor of shape {list(self.plain_shape)} has no layout: it has {reason}.")
         return self.form
 
@@ -129,12 +179,7 @@ class DeviceTensor(DeviceViews):
     storage to the tensor.
     """
 
-    def __init__(
-        self,
-        layout: StickLayout,
-        dtype: str,
-        data: NDArray[np.uint8],
-    ) -> None:
+    def __init__(self, layout: StickLayout, dtype: str, data: NDArray[np.uint8]) -> None:
         """Wrap ``data``, the bytes of elements of a ``dtype`` in a ``layout``; ``to_device`` lays out arrays."""
         self.storage: Storage = Storage(layout, dtype, data)
         self.strided: StridedView = StridedView.whole(layout.shape)

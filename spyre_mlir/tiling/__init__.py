@@ -18,21 +18,7 @@ from spyre_mlir.tiling.hint_tree import (
 from spyre_mlir.tiling.names import DigitRun, DimDigits, NamedDim, Names, UnnamedDim
 
 __all__ = [
-    "DigitRun",
-    "DimDigits",
-    "DimSplit",
-    "Hint",
-    "HintError",
-    "HintTree",
-    "NamedDim",
-    "NamedIteration",
-    "Names",
-    "TiledLoop",
-    "UnnamedDim",
-    "check_dims",
-    "dim_splits",
-    "divided_slices",
-    "name_tiles",
-    "tiled_loops",
-    "why_whole",
-]
+    "DigitRun", "DimDigits", "DimSplit", "Hint", "HintError", "HintTree", "NamedDim", "NamedIteration",
+    "Names", "TiledLoop", "UnnamedDim", "check_dims", "dim_splits", "divided_slices", "name_tiles",
+    "tiled_loops", "why_whole",
+]  # fmt: skip

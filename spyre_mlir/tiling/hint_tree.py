@@ -225,11 +225,10 @@ def tiled_loops(
     for hint, name, count in requests:
         what = f"hint {hint.id} cuts '{name}'"
         if name not in sizes:
-            declared = (
-                f"declared are {_listed(sizes)}"
-                if sizes
-                else "no dim is declared; declare_tensor_dim declares one"
-            )
+            if sizes:
+                declared = f"declared are {_listed(sizes)}"
+            else:
+                declared = "no dim is declared; declare_tensor_dim declares one"
             raise HintError(f"{what} into {count} tiles, but {declared}")
         what = f"{what} of {sizes[name]} elements into {count} tiles"
         outer = tiled.setdefault(name, hint)

@@ -82,10 +82,7 @@ def tool(main: Main) -> Main:
             return _INTERRUPTED
         finally:
             for topic in logs.silent_topics():
-                print(
-                    f"note: The log has no messages of the topic '{topic}'.",
-                    file=sys.stderr,
-                )
+                print(f"note: The log has no messages of the topic '{topic}'.", file=sys.stderr)
         return 1
 
     return run

@@ -143,11 +143,10 @@ class _Source:
         self.autocast = autocast
         self._data = files.read_bytes(path)
         #: The text; for bytecode, one character per byte.
-        self.text = (
-            self._data.decode("latin-1")
-            if _common.is_bytecode(self._data)
-            else files.decoded(self._data, path)
-        )
+        if _common.is_bytecode(self._data):
+            self.text = self._data.decode("latin-1")
+        else:
+            self.text = files.decoded(self._data, path)
 
     @functools.cached_property
     def module(self) -> ir.Module:

@@ -208,16 +208,12 @@ class MambaStep(nn.Module):
     def __init__(self, hidden: int, inner: int, state: int, rank: int) -> None:
         super().__init__()
         self.sizes = rank, state, state
-        self.enter, self.leave = (
-            nn.Linear(hidden, 2 * inner, bias=False),
-            nn.Linear(inner, hidden, bias=False),
-        )
+        self.enter = nn.Linear(hidden, 2 * inner, bias=False)
+        self.leave = nn.Linear(inner, hidden, bias=False)
         self.taps, self.tap_bias = nn.Parameter(torch.empty(inner, 4)), nn.Parameter(torch.empty(inner))
         self.select, self.step = nn.Linear(inner, rank + 2 * state, bias=False), nn.Linear(rank, inner)
-        self.log_decay, self.direct = (
-            nn.Parameter(torch.empty(inner, state)),
-            nn.Parameter(torch.empty(inner)),
-        )
+        self.log_decay = nn.Parameter(torch.empty(inner, state))
+        self.direct = nn.Parameter(torch.empty(inner))
 
     def forward(self, x: Tensor, taps: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         inner, gate = self.enter(x).chunk(2, -1)

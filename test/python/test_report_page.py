@@ -31,8 +31,7 @@ from spyre_mlir.bundle.validate import validate
 from spyre_mlir.errors import CompileError
 from spyre_mlir.remarks import Remark, Remarks
 from spyre_mlir.report.lx_map import lx_map, picture
-from spyre_mlir.report.page import PANELS, lx_page, page
-from spyre_mlir.report.page_pictures import ResultAxis, owners
+from spyre_mlir.report.page import PANELS, ResultAxis, lx_page, owners, page
 from spyre_mlir.report.program_facts import ProgramFacts, program_facts
 from spyre_mlir.report.timeline_picture import tracks
 from spyre_mlir.simulator import run

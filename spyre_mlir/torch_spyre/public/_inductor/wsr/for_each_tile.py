@@ -85,10 +85,8 @@ def for_each_tile(
     tensors = [_reversed(tensor, dim, count) if is_reversed else tensor for _, tensor, dim, _ in cut]
     options: dict[str, Any] = {"dim": [dim for _, _, dim, _ in cut], "tiles": count, "out_dim": out_dim or 0}
     if init is None:
-        carry, results = (
-            None,
-            tile_loops.for_each_tile(lambda *parts: step(None, parts)[1], *tensors, **options),
-        )
+        carry = None
+        results = tile_loops.for_each_tile(lambda *parts: step(None, parts)[1], *tensors, **options)
     else:
         carry, results = tile_loops.for_each_tile(
             lambda carry, *parts: step(carry, parts), *tensors, carried=init, **options
