@@ -25,13 +25,13 @@ from spyre_mlir.target.ops import Kind
 from spyre_mlir.target.target import Target
 from spyre_mlir.timeline.events import (
     OVERLAPPED,
-    SEQUENTIAL,
     Job,
     OperandLoad,
     Repeat,
     Shares,
     TimelineRun,
     counted,
+    least,
     lower,
     simulate,
     upper,
@@ -268,7 +268,7 @@ def timeline_of(
     """Return the timeline of a bundle whose structure is sound, given its ``work_by_file``."""
     groups = core_groups(work_by_file.values())
     program = _jobs(context, work_by_file)
-    run, sequential = simulate(program, overlap), simulate(program, SEQUENTIAL).total
+    run = simulate(program, overlap)
     alone, moved = Counter[int](), Counter[int]()
     for job, runs in counted(program):
         # A loop has several jobs for one execute, because its first iteration is separate.
@@ -296,7 +296,7 @@ def timeline_of(
                 moved_bytes=moved[step.position],
             )
         )
-    bounds = lower(program), upper(program)
+    bounds, sequential = (lower(program), upper(program)), max(alone.total(), least(program))
     return Timeline(tuple(executions), groups, run, context.target, *bounds, overlap, sequential)
 
 
@@ -372,18 +372,25 @@ def _stores(context: Context) -> dict[str, tuple[int, ...]]:
     stored = dict[str, list[int]]()
     for step in context.steps:
         stored.setdefault(context.uses(step)[-1], []).append(step.position)
-    by_base = dict[str, list[Buffer]]()
-    for name in stored:
-        by_base.setdefault(context.buffers[name].base, []).append(context.buffers[name])
+    clusters, ends = dict[str, list[list[Buffer]]](), dict[str, int]()
+    # Buffers in the order of their addresses: a buffer that begins before all earlier ones end joins their cluster.
+    for buffer in sorted(context.buffers.values(), key=lambda each: each.offset):
+        if buffer.base == LX:
+            continue
+        if buffer.offset >= ends.get(buffer.base, 0):
+            clusters.setdefault(buffer.base, []).append([])
+        clusters[buffer.base][-1].append(buffer)
+        ends[buffer.base] = max(ends.get(buffer.base, 0), buffer.offset + buffer.bytes)
     return {
-        name: tuple(
+        buffer.name: tuple(
             position
-            for other in by_base.get(buffer.base, ())
-            if buffer.overlaps(other)
+            for other in cluster
+            if other.name in stored and buffer.overlaps(other)
             for position in stored[other.name]
         )
-        for name, buffer in context.buffers.items()
-        if buffer.base != LX
+        for of_base in clusters.values()
+        for cluster in of_base
+        for buffer in cluster
     }
 
 
