@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -11,12 +12,13 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.view_ops import reassociation_of
 from spyre_mlir.dialects import sdsc
-from spyre_mlir.dialects.structured import defining_op, element_of, maker_of, shape_of, use_empty
+from spyre_mlir.dialects.hint_attributes import hints_in
+from spyre_mlir.dialects.structured import defining_op, maker_of, shape_of, use_empty
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import default_bytes, program_of
+from spyre_mlir.rewriting.outlining import CALL, default_bytes, program_of
 from spyre_mlir.rewriting.tensor_builders import (
     DYNAMIC,
     collapsed,
@@ -70,12 +72,15 @@ class DistributeConcatenations(EvaluatingPass):
     parts: int = 8
 
     def decide_on(self, func: ir.Operation, evaluator: Evaluator) -> None:
-        block, chosen = func.regions[0].blocks[0], []
-        ops = [op.operation for op in block.operations]
-        for chain in _chains(_regions(block, self.parts)):
-            position = chain[0].position
-            first, last = position[chain[0].ops[0]], max(position[region.ops[-1]] for region in chain)
-            before, after = (program_of(ops[first : last + 1], arguments=True) for _ in range(2))
+        ops = [op.operation for op in func.regions[0].blocks[0].operations]
+        roots, chosen = [op for op in ops if op.name == _CONCAT], []
+        regions = [region for root in roots if (region := _Region(root, self.parts)).is_absorbed]
+        for chain in _chains(regions):
+            # Hints name dims of whole operations, and a function of a call is outside of the evaluated program.
+            span = ops[ops.index(chain[0].ops[0]) : max(ops.index(region.ops[-1]) for region in chain) + 1]
+            if any(op.name == CALL or hints_in(op.location) is not None for op in span):
+                continue
+            before, after = (program_of(span, arguments=True) for _ in range(2))
             inner = functions(after.operation)[0].regions[0].blocks[0]
             self._distribute([op.operation for op in inner.operations if op.operation.name == _CONCAT])
             count = len(set().union(*(region.ops for region in chain))) - len(chain)
@@ -87,7 +92,7 @@ class DistributeConcatenations(EvaluatingPass):
                     by_part is not None and by_part.nanoseconds < together.nanoseconds
                 )
                 text += f": {by_part or 'not possible'}, together {together or 'not possible'}"
-            self.remark(ops[first], "rewrite" if is_better else "no rewrite", text)
+            self.remark(span[0], "rewrite" if is_better else "no rewrite", text)
             if is_better:
                 chosen += [region.ops[0] for region in chain]
         self._distribute(chosen)
@@ -95,9 +100,7 @@ class DistributeConcatenations(EvaluatingPass):
     def _distribute(self, roots: list[ir.Operation]) -> None:
         """Write the operations on each concatenation part by part, and erase unused operations."""
         while roots:
-            root = roots.pop(0)
-            position = {op.operation: index for index, op in enumerate(root.block.operations)}
-            region = _Region(root, self.parts, position)
+            region = _Region(roots.pop(0), self.parts)
             if not region.is_absorbed:
                 continue
             for old, new in _PartWriter(region).written().items():
@@ -110,20 +113,12 @@ class DistributeConcatenations(EvaluatingPass):
 
 
 def _is_large(root: ir.Operation) -> bool:
-    """Return whether a concatenation does not fit in the scratchpads.
+    """Return whether a concatenation of 16-bit elements does not fit in the scratchpads.
 
     Its operations are tiled together with their neighbours later, so their cost alone is not a measure.
     """
-    target, value = target_of(root), root.results[0]
-    return default_bytes(target, shape_of(value), element_of(value)) > target.cores * target.usable_lx_bytes
-
-
-def _regions(block: ir.Block, most: int) -> list[_Region]:
-    """Return the regions of the concatenations of a block whose parts are absorbed, in block order."""
-    ops = [op.operation for op in block.operations]
-    roots = [op for op in ops if op.name == _CONCAT]
-    position = {op: index for index, op in enumerate(ops)} if roots else {}
-    return [region for root in roots if (region := _Region(root, most, position)).is_absorbed]
+    target = target_of(root)
+    return default_bytes(target, shape_of(root.results[0]), "f16") > target.cores * target.usable_lx_bytes
 
 
 def _chains(regions: Sequence[_Region]) -> list[list[_Region]]:
@@ -148,13 +143,12 @@ class _Region:
         splits: The values that exist only in parts.
         adds_sums: Whether an operation that absorbs the parts is a product, which is computed for each part.
         is_absorbed: Whether all operations that read such a value are part of the region.
-        position: The index of each operation of the block.
     """
 
-    def __init__(self, root: ir.Operation, most: int, position: dict[ir.Operation, int]) -> None:
+    def __init__(self, root: ir.Operation, most: int) -> None:
         dim = ir.IntegerAttr(root.attributes["dim"]).value
         sizes = tuple(shape_of(part)[dim] for part in root.operands)
-        self.position, self.splits = position, {root.results[0]: (dim, sizes)}
+        self.splits: dict[ir.Value, Split] = {root.results[0]: (dim, sizes)}
         self.adds_sums = False
         reached, pending = {root}, [root.results[0]]
         self.is_absorbed = len(sizes) <= most and not use_empty(root.results[0])
@@ -162,7 +156,7 @@ class _Region:
             value = pending.pop()
             for use in value.uses:
                 user = use.owner.operation
-                split = self._split(user) if user in position else None
+                split = self._split(user) if user.block == root.block else None
                 if split is None:
                     self.is_absorbed = False
                     break
@@ -170,7 +164,7 @@ class _Region:
                 if split and user.results[0] not in self.splits:
                     self.splits.update(dict.fromkeys(user.results, split))
                     pending += user.results
-        self.ops = sorted(reached, key=position.__getitem__) if self.is_absorbed else []
+        self.ops = sorted(reached, key=functools.cmp_to_key(_block_order)) if self.is_absorbed else []
 
     def _split(self, op: ir.Operation) -> Split | tuple[()] | None:
         """Return how the result of an operation is split; empty if the parts are absorbed, None if neither holds."""
@@ -214,10 +208,10 @@ class _Region:
 
     def _split_of_generic(self, op: ir.Operation, split: dict[int, Split]) -> Split | tuple[()] | None:
         maps = indexing_maps(op)
-        places = {(str(maps[index].results[dim]), sizes) for index, (dim, sizes) in split.items()}
-        if len(places) != 1:
+        named = {(str(maps[index].results[dim]), sizes) for index, (dim, sizes) in split.items()}
+        if len(named) != 1:
             return None
-        ((name, sizes),) = places
+        ((name, sizes),) = named
         index = next(iter(split))
         expression = maps[index].results[split[index][0]]
         if not isinstance(expression, ir.AffineDimExpr) or not _is_pointwise(op, expression.position):
@@ -229,12 +223,18 @@ class _Region:
             return None
         outputs = maps[len(maps) - len(op.results) :]
         if "parallel" in str(op.attributes["iterator_types"][expression.position]):
-            found = {[str(result) for result in map_.results].index(name) for map_ in outputs}
-            return (found.pop(), sizes) if len(found) == 1 else None
+            found = {tuple(map(str, map_.results)) for map_ in outputs}
+            places = {results.index(name) if name in results else None for results in found}
+            place = places.pop()
+            return None if places or place is None else (place, sizes)
         # A product of parts needs parts of its other operands, which only the host cuts for free.
         others = [value for index, value in enumerate(op.operands) if uses[index] and index not in split]
         self.adds_sums |= len(others) > 0
         return () if len(split) == 1 and all(map(_is_given, others)) else None
+
+
+def _block_order(one: ir.Operation, other: ir.Operation) -> int:
+    return 0 if one == other else -1 if one.is_before_in_block(other) else 1
 
 
 def _is_given(value: ir.Value) -> bool:

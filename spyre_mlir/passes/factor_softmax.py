@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from spyre_mlir.analysis.attention_pattern import FINITE_LOW, producer_of, splat_of
 from spyre_mlir.analysis.tile_nests import in_format
 from spyre_mlir.dialects import sdsc
+from spyre_mlir.dialects.hint_attributes import hints_in
 from spyre_mlir.dialects.structured import (
     Map,
     Structured,
@@ -25,10 +27,10 @@ from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.outlining import default_bytes, read_by
-from spyre_mlir.rewriting.tensor_builders import collapsed, element_type, expanded
+from spyre_mlir.rewriting.tensor_builders import collapsed, constant, element_type, expanded
 from spyre_mlir.target.ops import DEVICE_OPS, Kind
 
-_MAXIMUM = "max"
+_MAXIMUM, _MATMUL = "max", "batchmatmul"
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class FactorSoftmax(Pass):
     So a softmax with more columns than the matmul reads (attention sinks), with a divisor that adds a constant, or with
     another shift than its maximum becomes the form for which ``online-softmax`` searches for tiles. Shifts may follow
     each other. Scores that fit in half of the scratchpads stay as they are, because they need no tiles.
+
+    A row whose scores are all -infinity has the weight 0, if its shift is finite: lower scores become a finite number.
 
     Before, with ``%t`` from ``%sink`` and the sum:
         %c = maximum(%m, %sink); %e = exp(%s - %c); %l = sum(%e); %t = %l + exp(%sink - %c); %o = (%e / %t) @ %v
@@ -97,7 +101,8 @@ class _Weights:
     def of(cls, op: ir.Operation) -> _Weights | None:
         """Return the weights of an exponential; None if it has another form, or is a plain softmax already."""
         exp, target = structured(op), target_of(op)
-        if exp is None or element_of(exp.result) not in ("f16", "bf16"):
+        # Hints choose the loops of the operations that the program has.
+        if exp is None or element_of(exp.result) != "f16" or hints_in(op.location) is not None:
             return None
         size = default_bytes(target, shape_of(exp.result), element_of(exp.result)) // target.cores
         whole = tuple(range(len(exp.extents)))
@@ -116,8 +121,14 @@ class _Weights:
             for reader in _readers(scores)
             if reader.opcode == _MAXIMUM and reader.maps == (whole, rows)
         ]
-        if not shifts or not maxima or maxima[0][1] > 0:
+        if not maxima:
             return None
+        # Shifts before the first maximum belong to the scores.
+        first = maxima[0][1]
+        maxima, shifts = [(reader, count - first) for reader, count in maxima], shifts[first:]
+        if not shifts:
+            return None
+        value = shifts[0].inputs[0]
         sums, products = list[Structured](), list[_Product]()
         for reader in _readers_through_casts(exp.result):
             if reader is not None and reader.opcode == "sum" and reader.maps == (whole, rows):
@@ -141,13 +152,22 @@ class _Weights:
             return None
         order = {op.operation: index for index, op in enumerate(op.block.operations)}
         products.sort(key=lambda product: order[product.matmul.op])
+        inside = set(_forward(maximum.result, products[0].matmul.op))
+        made = {maximum.result, *(result for each in inside for result in each.results)}
+        matmuls = {product.matmul.op for product in products}
+        read = [operand for product in products for operand in product.matmul.inputs if operand in made]
+        is_read = any(use.owner.operation not in inside | matmuls for each in made for use in each.uses)
+        # The matmuls precede the statistics, and a program that reads them elsewhere would see the finite number.
+        if len(read) > len(products) or (is_read and _may_be_infinite(value)):
+            return None
         return cls(exp, tuple(shifts), maximum, tuple(maxima[1:]), tuple(sums), tuple(products))
 
     def rewrite(self) -> None:
         """Write the softmax and its matmuls, and after them the factors; erase unused operations."""
         first, dims = self.products[0].matmul.op, tuple(range(len(self.exp.extents)))
         rows, shape, element = dims[:-1], self.exp.extents, element_of(self.exp.result)
-        depends = _forward(self.maximum.result, first)
+        depends, last = _forward(self.maximum.result, first), self.products[-1].matmul.op
+        replaced = [self.maximum.op, *_forward(self.maximum.result, last), last]
         with ir.InsertionPoint(first), self.exp.op.location as location:
 
             def build(
@@ -156,6 +176,13 @@ class _Weights:
                 return device_op(opcode, inputs, maps, shape, element, location=location, reduced=reduced)
 
             scores = self.shifts[0].inputs[0]
+            if _may_be_infinite(scores):
+                # Without it the maximum of a row that a mask hides would be -infinity, and the difference NaN.
+                number = ir.FloatAttr.get(ir.F16Type.get(), FINITE_LOW)
+                low = constant(
+                    ir.DenseElementsAttr.get_splat(ir.RankedTensorType.get([], number.type), number)
+                )
+                scores = build("maximum", [scores, low], dims, ())
             maximum = rebuilt(self.maximum, [scores])
             exp = build("exp", [build("sub", [scores, maximum], dims, rows)], dims)
             total = build("sum", [exp], dims, reduced=dims[-1:])
@@ -179,8 +206,7 @@ class _Weights:
                 reduction.result.replace_all_uses_with(_times(factor, total, element_of(reduction.result)))
         for product, result in zip(self.products, results, strict=True):
             self._scale(product, result, factor, total)
-        old = [self.maximum.op, *depends, *(product.matmul.op for product in self.products)]
-        for op in reversed(old):
+        for op in reversed(replaced):
             if all(map(use_empty, op.results)):
                 op.erase()
 
@@ -215,6 +241,18 @@ class _Weights:
                 "mul", [result, scale], maps, shape_of(result), element_of(result), location=location
             )
         matmul.result.replace_all_uses_with(scaled)
+
+
+def _may_be_infinite(scores: ir.Value) -> bool:
+    """Return whether an operand other than the matmul's result, such as a mask, may make scores -infinity."""
+    while (op := producer_of(scores)) is not None and (generic := structured(op)) is not None:
+        if generic.opcode == _MATMUL:
+            return False
+        tensors = [value for value in generic.inputs if splat_of(value) is None]
+        if len(tensors) != 1:
+            return True
+        scores = tensors[0]
+    return True
 
 
 def _made_by(value: ir.Value, opcode: str) -> Structured | None:
@@ -255,7 +293,7 @@ def _products(
             yield from _products(division, generic.result, views)
         else:
             side = use.operand_number
-            is_matmul = generic.opcode == "batchmatmul" and generic.maps[side][-1:] == generic.reduced
+            is_matmul = generic.opcode == _MATMUL and generic.maps[side][-1:] == generic.reduced
             yield _Product(division, views, generic, side) if is_matmul else None
 
 

@@ -151,8 +151,18 @@ def _two_matmuls(query: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> t
     return weights @ values, weights @ keys
 
 
+def _masked_rows(query: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> Tensor:
+    """Return an attention with a sink in which a mask of -infinity hides all keys of the first rows."""
+    is_hidden = torch.arange(query.shape[1])[:, None] < torch.arange(keys.shape[1])[None] % 7 + 5
+    is_hidden = is_hidden | (torch.arange(query.shape[1])[:, None] < 3)
+    scores = (query @ keys.transpose(1, 2) * 0.125).masked_fill(is_hidden, float("-inf"))
+    columns = torch.cat([scores, sink.reshape(-1, 1, 1).expand(-1, query.shape[1], 1)], -1)
+    return torch.softmax(columns, -1)[..., :-1] @ values
+
+
 @pytest.mark.parametrize(
-    "function", [_sinks, _sinks_less_their_maximum, _first_columns, _divisor_plus_one, _two_matmuls]
+    "function",
+    [_masked_rows, _sinks, _sinks_less_their_maximum, _first_columns, _divisor_plus_one, _two_matmuls],
 )
 def test_softmaxes_with_factors(function: Function) -> None:
     # On one core the scores need more than half of the scratchpad.
