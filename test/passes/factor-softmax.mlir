@@ -1,9 +1,11 @@
 // RUN: spyre-opt %s --factor-softmax | filecheck %s
 
 // A softmax with an attention sink: its maximum and its sum have a term that the matmul does not read. The softmax of
-// the scores alone precedes the matmul; the factors follow it.
+// the scores alone precedes the matmul; the factors follow it. Scores from outside may be -infinity, so they become
+// finite.
 // CHECK-LABEL: func.func @main
-// CHECK: %[[M:.*]] = linalg.generic {{.*}}ins(%arg0 : {{.*}}<"max",
+// CHECK: %[[S:.*]] = linalg.generic {{.*}}ins(%arg0, {{.*}}<"maximum",
+// CHECK: %[[M:.*]] = linalg.generic {{.*}}ins(%[[S]] : {{.*}}<"max",
 // CHECK: sdsc.op = #sdsc.op<"sub",
 // CHECK: %[[E:.*]] = linalg.generic {{.*}}<"exp",
 // CHECK: linalg.generic {{.*}}ins(%[[E]] : {{.*}}<"sum",
