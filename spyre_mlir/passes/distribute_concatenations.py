@@ -305,7 +305,7 @@ def _without_unit_dims(value: ir.Value, shape: Sequence[int]) -> ir.Value:
     kept = _kept_dims(shape_of(value), shape)
     if len(kept) == len(shape_of(value)):
         return value
-    ends = [*kept[1:], len(shape_of(value))]
+    ends = [*kept[1:], len(shape_of(value))][: len(kept)]
     return collapsed(
         value,
         [range(index and first, end) for index, (first, end) in enumerate(zip(kept, ends, strict=True))],

@@ -117,6 +117,16 @@ def test_feature_maps_that_grow() -> None:
     _check(function, (torch.randn(1, 64, 7, 7).half(), *weights), DistributeConcatenations.name)
 
 
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("size", [1, 64])
+def test_one_element_of_a_part(size: int) -> None:
+    def function(one: Tensor, other: Tensor, rows: Tensor) -> Tensor:
+        return torch.cat([one, other])[64] * rows
+
+    inputs = torch.randn(64).half(), torch.randn(size).half(), torch.randn(8, 64).half()
+    _check(function, inputs, DistributeConcatenations.name)
+
+
 def _sinks(query: Tensor, keys: Tensor, values: Tensor, sink: Tensor) -> Tensor:
     scores = query @ keys.transpose(1, 2) * 0.125
     columns = torch.cat([scores, sink.reshape(-1, 1, 1).expand(-1, query.shape[1], 1)], -1)
