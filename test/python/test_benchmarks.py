@@ -163,7 +163,7 @@ def test_layers_one_by_one_are_the_model():
 
 def test_an_unknown_name_is_one_sentence(capsys):
     assert command.main(["startup", "speed"]) == 1
-    assert capsys.readouterr().err.startswith("error: There is no benchmark 'speed'; there are anchors,")
+    assert capsys.readouterr().err.startswith("error: There is no benchmark 'speed'; there are adapters,")
 
 
 def test_a_solver_of_a_loaded_file_is_compared(tmp_path, monkeypatch, capsys):
