@@ -39,7 +39,7 @@ from spyre_mlir.dialects.structured import (
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import read_by, update_signature
+from spyre_mlir.rewriting.outlining import read_by, set_function_type
 from spyre_mlir.rewriting.tensor_builders import (
     affine_apply,
     constant,
@@ -262,7 +262,7 @@ class CoarseTiling(Pass):
                 block.erase_argument(number)
                 del attributes[number]
         func.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
-        update_signature(func)
+        set_function_type(func)
 
     def _report(self, nest: Nest) -> None:
         ops = [item for item in nest.items if isinstance(item, Tiled)]

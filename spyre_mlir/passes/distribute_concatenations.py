@@ -18,7 +18,7 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import CALL, default_bytes, program_of
+from spyre_mlir.rewriting.outlining import CALL, default_bytes, is_constant, program_of
 from spyre_mlir.rewriting.tensor_builders import (
     DYNAMIC,
     collapsed,
@@ -36,6 +36,9 @@ from spyre_mlir.rewriting.tensor_builders import (
 
 _CONCAT, _GENERIC, _SLICE = "tensor.concat", "linalg.generic", "tensor.extract_slice"
 _COLLAPSE, _EXPAND, _WINDOWS = "tensor.collapse_shape", "tensor.expand_shape", "sdsc.windows"
+
+#: Operations between the sums of a product and the operation that rounds them.
+_BEFORE_ROUNDING = (_GENERIC, _COLLAPSE, _EXPAND)
 
 #: Dialects of the scalar operations in a body that is a function of the elements at one point.
 _SCALAR = ("arith.", "math.", "linalg.yield")
@@ -60,7 +63,7 @@ class DistributeConcatenations(EvaluatingPass):
     between both forms, except for reductions of a concatenation that does not fit in the scratchpads: its tiles are
     chosen later, and the smaller parts never need more.
 
-    ``parts`` is the maximum number of parts of a concatenation.
+    ``parts`` is the maximum number of parts of a concatenation. Without ``compare``, the pass rewrites all.
 
     Before, after ``linalg-generalize-named-ops``:
         %c = tensor.concat dim(1) %a, %b; %e = exp %c; %s = sum %e over d1
@@ -70,14 +73,15 @@ class DistributeConcatenations(EvaluatingPass):
 
     name: ClassVar[str] = "distribute-concatenations"
     parts: int = 8
+    compare: bool = True
 
     def decide_on(self, func: ir.Operation, evaluator: Evaluator) -> None:
         ops = [op.operation for op in func.regions[0].blocks[0].operations]
         roots, chosen = [op for op in ops if op.name == _CONCAT], []
         regions = [region for root in roots if (region := _Region(root, self.parts)).is_absorbed]
         for chain in _chains(regions):
+            span = _span_of(ops, chain)
             # Hints name dims of whole operations, and a function of a call is outside of the evaluated program.
-            span = ops[ops.index(chain[0].ops[0]) : max(ops.index(region.ops[-1]) for region in chain) + 1]
             if any(op.name == CALL or hints_in(op.location) is not None for op in span):
                 continue
             before, after = (program_of(span, arguments=True) for _ in range(2))
@@ -85,11 +89,13 @@ class DistributeConcatenations(EvaluatingPass):
             self._distribute([op.operation for op in inner.operations if op.operation.name == _CONCAT])
             count = len(set().union(*(region.ops for region in chain))) - len(chain)
             text = f"{count} operations on {len(chain)} concatenations part by part"
-            is_better = not any(region.adds_sums for region in chain) and _is_large(chain[0].ops[0])
+            is_better = not self.compare or (
+                not any(region.adds_sums for region in chain) and _is_large(chain[0].ops[0])
+            )
             if not is_better:
                 together, by_part = evaluator.cost(before), evaluator.cost(after)
-                is_better = together is None or (
-                    by_part is not None and by_part.nanoseconds < together.nanoseconds
+                is_better = by_part is not None and (
+                    together is None or by_part.nanoseconds < together.nanoseconds
                 )
                 text += f": {by_part or 'not possible'}, together {together or 'not possible'}"
             self.remark(span[0], "rewrite" if is_better else "no rewrite", text)
@@ -119,6 +125,22 @@ def _is_large(root: ir.Operation) -> bool:
     """
     target = target_of(root)
     return default_bytes(target, shape_of(root.results[0]), "f16") > target.cores * target.usable_lx_bytes
+
+
+def _span_of(ops: Sequence[ir.Operation], chain: Sequence[_Region]) -> list[ir.Operation]:
+    """Return the operations of a block from the first to the last operation of a chain, and the readers of f32 results.
+
+    Constants are omitted, because each program copies what it reads. The sums of a product are f32 until a later
+    operation rounds them, and the device computes both as one operation.
+    """
+    first, last = ops.index(chain[0].ops[0]), max(ops.index(region.ops[-1]) for region in chain)
+    span = [op for op in ops[first : last + 1] if not is_constant(op)]
+    sums = {value for op in span for value in op.results if str(element_type(value)) == "f32"}
+    for op in ops[last + 1 :]:
+        if op.name in _BEFORE_ROUNDING and any(value in sums for value in op.operands):
+            span.append(op)
+            sums |= {value for value in op.results if str(element_type(value)) == "f32"}
+    return span
 
 
 def _chains(regions: Sequence[_Region]) -> list[list[_Region]]:

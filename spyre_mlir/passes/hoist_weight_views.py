@@ -16,7 +16,7 @@ from spyre_mlir.layout.view_transforms import Transpose
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import update_signature
+from spyre_mlir.rewriting.outlining import set_function_type
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class _Hoist:
         for (number, view), value in self.cut_arguments.items():
             self._add_argument(number, view, value)
         self.func.attributes["arg_attrs"] = ir.ArrayAttr.get(self.attrs)
-        update_signature(self.func)
+        set_function_type(self.func)
 
     def _view(self, op: ir.Operation) -> None:
         root, source, cuts = self.views[op.operands[0]]

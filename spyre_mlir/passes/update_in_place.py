@@ -16,7 +16,7 @@ from spyre_mlir.layout.stick_layout import elements_per_stick
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Pass
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import update_signature
+from spyre_mlir.rewriting.outlining import set_function_type
 from spyre_mlir.rewriting.tensor_builders import constant, extracted, inserted
 
 
@@ -61,7 +61,7 @@ class UpdateInPlace(Pass):
             result = end.operands[ir.IntegerAttr(entry[sdsc.UPDATED]).value]
             if not self._update(argument, result):
                 del entry[sdsc.UPDATED]
-        update_signature(func)
+        set_function_type(func)
         func.attributes["arg_attrs"] = ir.ArrayAttr.get([ir.DictAttr.get(entry) for entry in entries])
 
     def _update(self, argument: ir.Value, result: ir.Value) -> bool:

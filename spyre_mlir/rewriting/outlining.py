@@ -32,6 +32,15 @@ def is_free(op: ir.Operation) -> bool:
     return bool(op.results) and not any(isinstance(value.type, ir.RankedTensorType) for value in op.results)
 
 
+def is_constant(op: ir.Operation) -> bool:
+    """Return whether an op is free, or a structured operation on free ops alone, such as the fill of a sum's tensor."""
+    if is_free(op) or op.name != "linalg.generic":
+        return is_free(op)
+    return all(
+        (producer := defining_op(value)) is not None and is_constant(producer) for value in read_by(op)
+    )
+
+
 def read_by(op: ir.Operation) -> Iterator[ir.Value]:
     """Yield the values that an op reads: its operands, and values from outside that its regions use."""
     yield from op.operands
@@ -150,9 +159,9 @@ def program_of(ops: Sequence[ir.Operation], *, arguments: bool = False) -> ir.Mo
     """Build a program from a group of ops.
 
     Its arguments are inputs of the program; with ``arguments``, arguments of the function around the ops keep their
-    attributes, which distinguish weights from inputs.
+    attributes, which distinguish weights from inputs. Tensors that are filled with constants are copied.
     """
-    outlined = Outlined(ops)
+    outlined = Outlined(ops, is_constant)
     with outlined.inside[0].context, ir.Location.unknown():
         module = empty_module(outlined.inside[0])
         attributes = [_argument_attributes(value) if arguments else {} for value in outlined.arguments]
@@ -178,14 +187,6 @@ def replace_operands(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> N
         for block in region.blocks:
             for inner in block.operations:
                 replace_operands(inner.operation, values)
-
-
-def update_signature(func: ir.Operation) -> None:
-    """Set the type of a function to the types of its arguments and of the values that it returns."""
-    block = func.regions[0].blocks[0]
-    results = [value.type for value in block.operations[len(block.operations) - 1].operation.operands]
-    type_ = ir.FunctionType.get([argument.type for argument in block.arguments], results)
-    func.attributes["function_type"] = ir.TypeAttr.get(type_)
 
 
 def dim_sizes_of(func: ir.Operation) -> dict[str, ir.Attribute]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import warnings
 from collections.abc import Callable
@@ -14,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import spyre_mlir
-from spyre_mlir.passes.base import NoEvaluator
 from spyre_mlir.passes.distribute_concatenations import DistributeConcatenations
 from spyre_mlir.zoo.blocks import AppliedFunction
 
@@ -26,7 +26,9 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Distribute all concatenations, without a cost model that would keep most of the small ones."""
     decide = DistributeConcatenations.decide
     monkeypatch.setattr(
-        DistributeConcatenations, "decide", lambda self, module, _: decide(self, module, NoEvaluator())
+        DistributeConcatenations,
+        "decide",
+        lambda self, *rest: decide(dataclasses.replace(self, compare=False), *rest),
     )
 
 
