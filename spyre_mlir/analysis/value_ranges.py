@@ -9,7 +9,7 @@ large and how near to 0 a value may be relative to this power of the inputs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -174,7 +174,8 @@ def _growth(generic: Structured, inputs: Sequence[ValueFacts]) -> tuple[Growth, 
         growth = low - divisor.growth[1], high - divisor.growth[0]
         return growth, min(facts.factor, _LARGEST) if divisor.sources else facts.factor - divisor.factor
     if opcode == "exp":
-        return (0.0, 0.0), 0.0 if _maximum_axes(generic) is not None else _EXPONENTIAL
+        shift = _shift_of(generic)
+        return (0.0, 0.0), _EXPONENTIAL if shift is None or shift.maximum is None else 0.0
     if opcode in _POWERS:
         exponent = _POWERS[opcode]
         growth = (min(low, 0.0), max(high, 0.0)) if opcode == "layernormscale" else facts.growth
@@ -205,19 +206,14 @@ def _least(generic: Structured, inputs: Sequence[ValueFacts]) -> float:
         return unless_exact
     if opcode in _COMPARISONS:
         return 0.0
+    if _contains_one(generic):
+        return 0.0 if opcode == "add" else _mean_scale(generic)
     if opcode == "add":
         # Numbers that are not negative do not cancel.
         cancels = not all(operand.nonnegative for operand in inputs)
         return unless_exact if cancels else max(operand.least for operand in inputs)
     if opcode in _TOTALS:
-        scale = 0.0
-        if opcode.startswith("mean"):
-            scale = math.log2(max(abs(sdsc.constants_of(generic.op)["scaling_factor"]), 2.0**-100))
-        op = defining_op(generic.inputs[0])
-        terms = structured(op) if op is not None and sdsc.opcode_of(op) == "exp" else None
-        axes = None if terms is None else _maximum_axes(terms)
-        if axes is not None and axes <= _reduced_axes(generic):
-            return scale
+        scale = _mean_scale(generic)
         return facts.least + scale if facts.nonnegative and not facts.exact else unless_exact
     if opcode == "maximum":
         bounds = [operand.least for operand in inputs if operand.nonnegative]
@@ -274,36 +270,106 @@ def _is_nonnegative(generic: Structured, inputs: Sequence[ValueFacts]) -> bool:
     return opcode in _SIGN_KEEPING and all(facts.nonnegative for facts in inputs)
 
 
-def _maximum_axes(generic: Structured) -> frozenset[int] | None:
-    """Return the dims over which an exponential's operand has its maximum subtracted; None if none is subtracted."""
+def _mean_scale(generic: Structured) -> float:
+    """Return log2 of the factor of a mean; 0 for a sum."""
+    if not generic.opcode.startswith("mean"):
+        return 0.0
+    return math.log2(max(abs(sdsc.constants_of(generic.op)["scaling_factor"]), 2.0**-100))
+
+
+#: A value that is nowhere above another one: its origin, and the dim of the other for each of its dims; None: reduced.
+_Below = tuple[ir.Value, tuple[int | None, ...]]
+
+
+@dataclass(frozen=True)
+class _Shift:
+    """The operand x - m of an exponential, where m is computed from maxima.
+
+    ``term`` is the origin of x, ``is_whole``: with the dims of the operand; ``maximum`` is how m bounds x, None if it
+    does not; ``bounds`` are all values below m, which is ``subtracted``.
+    """
+
+    term: ir.Value
+    is_whole: bool
+    maximum: _Below | None
+    bounds: tuple[_Below, ...]
+    subtracted: ir.Value
+
+
+def _shift_of(generic: Structured) -> _Shift | None:
+    """Return the shift of an exponential; None if nothing is subtracted from its operand."""
     op = defining_op(generic.inputs[0])
     difference = structured(op) if op is not None and sdsc.opcode_of(op) == "sub" else None
-    if difference is None or not _has_result_dims(difference, 0) or not _has_result_dims(generic, 0):
+    if difference is None or not _has_result_dims(generic, 0):
         return None
-    value, subtracted = difference.inputs
-    maximum = _maximum_of(subtracted)
-    if maximum is None or _origin(maximum.inputs[0]) != _origin(value):
-        return None
-    source, result = maximum.maps
-    if not set(result) <= set(source):
-        return None
-    rows = tuple(difference.maps[0][source.index(dim)] for dim in result)
-    return _reduced_axes(maximum) if difference.maps[1] == rows else None
+    term, maximum = (_origin(value) for value in difference.inputs)
+    bounds, (own, other) = tuple(_below(maximum)), difference.maps[:2]
+
+    def is_bound(below: _Below) -> bool:
+        pairs = zip(own, below[1], strict=True)
+        return below[0] == term and all(at is None or other[at] == dim for dim, at in pairs)
+
+    is_whole = _has_result_dims(difference, 0)
+    return _Shift(term, is_whole, next(filter(is_bound, bounds), None), bounds, maximum)
 
 
-def _maximum_of(value: ir.Value) -> Structured | None:
-    """Return the maximum over dims that a value is equal to, apart from elements replaced by another number."""
-    waiting = [value]
-    while waiting:
-        op = defining_op(waiting.pop())
-        generic = None if op is None else structured(op)
-        if generic is None:
-            continue
-        if generic.opcode in _MAXIMA:
-            return generic
-        if generic.opcode in (*CASTS, "identity", "where3"):
-            waiting += generic.inputs[-2:] if generic.opcode == "where3" else generic.inputs
-    return None
+def _below(value: ir.Value) -> Iterator[_Below]:
+    """Yield the values that a value computed from maxima bounds, apart from elements replaced by another number."""
+    op = defining_op(value)
+    generic = None if op is None else structured(op)
+    if generic is None or generic.opcode not in (*_MAXIMA, *CASTS, "identity", "where3", "maximum"):
+        return
+    whole = {dim: position for position, dim in enumerate(generic.maps[-1])}
+    first = 1 if generic.opcode == "where3" else 0
+    for operand, dims in list(zip(generic.inputs, generic.maps, strict=False))[first:]:
+        source = _origin(operand)
+        places = [whole.get(dim) for dim in dims]
+        inner = [] if generic.opcode in _MAXIMA else list(_below(source))
+        if not inner and generic.opcode in (*_MAXIMA, "maximum"):
+            yield source, tuple(places)
+        for origin, at in inner:
+            yield origin, tuple(None if dim is None else places[dim] for dim in at)
+
+
+def _contains_one(generic: Structured) -> bool:
+    """Return whether a sum of exponentials of x - m has a term of 1, because m is the maximum of all x."""
+    if generic.opcode not in ("add", *_TOTALS):
+        return False
+    terms = list(_terms(generic, frozenset()))
+    shifts = [None if term is None else _shift_of(term) for term, _ in terms]
+    bounds: set[_Below] = set()
+    for shift, (_, reduced) in zip(shifts, terms, strict=True):
+        # A sum over fewer dims than the maximum may not contain the largest term.
+        if shift is None or shift.maximum is None:
+            return False
+        axes = {axis for axis, dim in enumerate(shift.maximum[1]) if dim is None}
+        if not (axes <= reduced and (shift.is_whole or not reduced)):
+            return False
+        bounds.add(shift.maximum)
+    first = shifts[0]
+    assert first is not None
+    is_same = all(shift is not None and shift.subtracted == first.subtracted for shift in shifts)
+    return is_same and bounds == set(first.bounds)
+
+
+def _terms(
+    generic: Structured, reduced: frozenset[int]
+) -> Iterator[tuple[Structured | None, frozenset[int]]]:
+    """Yield the exponentials that a sum adds, each with the dims over which it adds them; None for another term."""
+    if generic.opcode == "exp":
+        yield generic, reduced
+        return
+    is_total = generic.opcode in _TOTALS
+    if is_total is (generic.opcode == "add") or (is_total and reduced):
+        yield None, reduced
+        return
+    for operand in generic.inputs[: 1 if is_total else 2]:
+        op = defining_op(_origin(operand))
+        term = None if op is None else structured(op)
+        if term is None:
+            yield None, reduced
+        else:
+            yield from _terms(term, _reduced_axes(generic) if is_total else reduced)
 
 
 def _origin(value: ir.Value) -> ir.Value:

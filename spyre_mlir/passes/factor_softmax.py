@@ -152,7 +152,8 @@ class _Weights:
             return None
         order = {op.operation: index for index, op in enumerate(op.block.operations)}
         products.sort(key=lambda product: order[product.matmul.op])
-        inside = set(_forward(maximum.result, products[0].matmul.op))
+        changed = [*(reader.op for reader, _ in maxima), *(shift.op for shift in shifts)]
+        inside = set(_forward(changed, products[0].matmul.op))
         made = {maximum.result, *(result for each in inside for result in each.results)}
         matmuls = {product.matmul.op for product in products}
         read = [operand for product in products for operand in product.matmul.inputs if operand in made]
@@ -166,8 +167,14 @@ class _Weights:
         """Write the softmax and its matmuls, and after them the factors; erase unused operations."""
         first, dims = self.products[0].matmul.op, tuple(range(len(self.exp.extents)))
         rows, shape, element = dims[:-1], self.exp.extents, element_of(self.exp.result)
-        depends, last = _forward(self.maximum.result, first), self.products[-1].matmul.op
-        replaced = [self.maximum.op, *_forward(self.maximum.result, last), last]
+        changed = [
+            self.maximum.op,
+            *(reader.op for reader, _ in self.maxima),
+            *(each.op for each in self.shifts),
+        ]
+        # The new softmax is written before the first matmul, so these operations and their readers move after it.
+        depends, last = _forward(changed, first), self.products[-1].matmul.op
+        replaced, scores = [*_forward(changed, last), last], self.shifts[0].inputs[0]
         with ir.InsertionPoint(first), self.exp.op.location as location:
 
             def build(
@@ -175,7 +182,6 @@ class _Weights:
             ) -> ir.Value:
                 return device_op(opcode, inputs, maps, shape, element, location=location, reduced=reduced)
 
-            scores = self.shifts[0].inputs[0]
             if _may_be_infinite(scores):
                 # Without it the maximum of a row that a mask hides would be -infinity, and the difference NaN.
                 number = ir.FloatAttr.get(ir.F16Type.get(), FINITE_LOW)
@@ -297,13 +303,13 @@ def _products(
             yield _Product(division, views, generic, side) if is_matmul else None
 
 
-def _forward(value: ir.Value, end: ir.Operation) -> list[ir.Operation]:
-    """Return the operations before ``end`` in its block that depend on a value, in block order."""
-    values, found = {value}, list[ir.Operation]()
+def _forward(changed: Sequence[ir.Operation], end: ir.Operation) -> list[ir.Operation]:
+    """Return some operations and the operations that depend on them, before ``end`` in its block, in block order."""
+    values, found = set[ir.Value](), list[ir.Operation]()
     for op in (op_view.operation for op_view in end.block.operations):
         if op == end:
             return found
-        if any(operand in values for operand in read_by(op)):
+        if op in changed or any(operand in values for operand in read_by(op)):
             values.update(op.results)
             found.append(op)
     return found
