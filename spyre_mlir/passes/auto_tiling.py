@@ -28,6 +28,9 @@ from spyre_mlir.tiling.tiling_choice import TilingCandidate, TilingChoice, Tilin
 #: Dims of an operation, each with its tiles, from the outer to the inner loop.
 Tiles = tuple[tuple[int, DimTiles], ...]
 
+#: Classes of dims that the operations of a run have in common, each with its tiles, from the outer to the inner loop.
+RunTiles = tuple[tuple[DimClass, DimTiles], ...]
+
 #: Maximum number of tile counts that are tried along the same dims.
 _MOST_COUNTS = 64
 
@@ -77,13 +80,12 @@ class AutoTiling(EvaluatingPass):
         ops = list(Nests(func.regions[0].blocks[0]).tiled.values())
         runs, yielded = _Runs(ops, min(self.bundle_operations or _LONGEST, _LONGEST)), set()
         for index, tiled_op in enumerate(ops):
-            for first, last, dim_class in runs.around(index):
+            for first, last, nest in runs.around(index):
                 run = ops[first : last + 1]
-                key = first, last, *(dim_class.dims[member][0] for member in run)
+                key = first, last, *(dim_class.dims[member][0] for member in run for dim_class in nest)
                 if key not in yielded:
                     yielded.add(key)
-                    cuts = _enough(dim_class, 2, target_of(tiled_op.op))
-                    yield [_together(run, dim_class, cut, index) for cut in cuts]
+                    yield [_together(run, tiles, index) for tiles in _enough(nest, 2, target_of(tiled_op.op))]
 
     # -- spans ----------------------------------------------------------------------------------------
 
@@ -177,8 +179,8 @@ class AutoTiling(EvaluatingPass):
         ops, index = choice.ops, choice.op_index
         generic = ops[index].generic
         candidates = tuple(
-            TilingCandidate(len(run), ((dim_class.dims[ops[index]][0], cut.tiles),))
-            for run, dim_class, cut in choice.candidates
+            TilingCandidate(len(run), tuple((each.dims[ops[index]][0], cut.tiles) for each, cut in tiles))
+            for run, tiles in choice.candidates
         )
         number = self._choice(
             TilingProblem(
@@ -191,18 +193,19 @@ class AutoTiling(EvaluatingPass):
             if attempts:
                 self.remark(ops[index].op, "no tiling", "; ".join([*choice.reasons, attempts]))
             return None
-        run, _, cut = choice.candidates[number]
+        run, tiles = choice.candidates[number]
         price, untiled = choice.tiled[number], choice.untiled[number]
         assert price is not None and untiled is not None
         if choice.revision is not None:
             other, revised = choice.revision
             other.apply(revised)
             text = (
-                f"now in {other.candidates[revised][2]}, with which the next {len(run)} operations save time"
+                f"now in {_run_text(other.candidates[revised][1])}, "
+                f"with which the next {len(run)} operations save time"
             )
             self.remark(other.candidates[revised][0][0].op, "tiling", text)
         choice.apply(number)
-        what = f"{len(run)} operations in {cut}, whose intermediates then fit the scratchpads"
+        what = f"{len(run)} operations in {_run_text(tiles)}, whose intermediates then fit the scratchpads"
         before, after = round(untiled.nanoseconds), round(price.nanoseconds)
         self.remark(run[0].op, "tiling", f"{what}; {attempts}", before=before, after=after)
         return max(ops.index(run[-1]), index)
@@ -238,11 +241,11 @@ class _RunChoice:
         self.ops, self.op_index, self.evaluator, self.earlier = runs.ops, index, evaluator, earlier
         self.chosen = -1
         self.revision: tuple[_RunChoice, int] | None = None
-        self.candidates: list[tuple[Sequence[Tiled], DimClass, DimTiles]] = []
-        for first, last, dim_class in runs.around(index):
+        self.candidates: list[tuple[Sequence[Tiled], RunTiles]] = []
+        for first, last, nest in runs.around(index):
             run = self.ops[first : last + 1]
-            cuts = _enough(dim_class, least, target_of(self.ops[index].op))
-            self.candidates += [(run, dim_class, cut) for cut in cuts]
+            choices = _enough(nest, least, target_of(self.ops[index].op))
+            self.candidates += [(run, tiles) for tiles in choices]
         self.tiled, self.untiled = _Costs(self._tiled), _Costs(self._untiled)
         self.attempts: list[str] = []
         self.reasons: list[str] = []
@@ -261,7 +264,7 @@ class _RunChoice:
 
     def together_ns(self, number: int) -> float | None:
         """Return the nanoseconds of the runs of all candidates together, with the tiles of one of them."""
-        found = {self.ops.index(tiled_op) for run, _, _ in self.candidates for tiled_op in run}
+        found = {self.ops.index(tiled_op) for run, _ in self.candidates for tiled_op in run}
         whole = [each.op for each in self.ops[min(found) : max(found) + 1]]
         price = self.evaluator.cost(group_module(whole, self.tiling(number)))
         return None if price is None else price.nanoseconds
@@ -269,7 +272,7 @@ class _RunChoice:
     def alternatives(self) -> Iterator[int]:
         """Yield the other candidates for the chosen run that also save time alone."""
         run = self.candidates[self.chosen][0]
-        for number, (other, _, _) in enumerate(self.candidates):
+        for number, (other, _) in enumerate(self.candidates):
             tiled, untiled = self.tiled[number], self.untiled[number]
             if number != self.chosen and other is run and tiled is not None and untiled is not None:
                 if tiled.nanoseconds < untiled.nanoseconds:
@@ -284,12 +287,14 @@ class _RunChoice:
         return self.evaluator.cost(group_module([tiled_op.op for tiled_op in run], {}))
 
     def _tiled(self, number: int) -> ProgramCost | None:
-        run, _, cut = self.candidates[number]
+        run, tiles = self.candidates[number]
         untiled = self.untiled[number]
         if untiled is None:
             return None
         price = self.evaluator.cost(group_module([tiled_op.op for tiled_op in run], self.tiling(number)))
-        self.attempts.append(f"{len(run)} operations in {cut}: {price or 'not possible'}, untiled {untiled}")
+        self.attempts.append(
+            f"{len(run)} operations in {_run_text(tiles)}: {price or 'not possible'}, untiled {untiled}"
+        )
         return price
 
     def pays(self, number: int) -> bool:
@@ -334,17 +339,40 @@ def _tiles_text(chosen: Tiles) -> str:
     )
 
 
-def _together(run: Sequence[Tiled], dim_class: DimClass, cut: DimTiles, class_index: int) -> Tiling:
-    dims = {tiled_op: dim_class.dims[tiled_op][0] for tiled_op in run}
+def _run_text(tiles: RunTiles) -> str:
+    return " of ".join(str(cut) for _, cut in tiles)
+
+
+def _together(run: Sequence[Tiled], tiles: RunTiles, number: int) -> Tiling:
     return {
-        tiled_op.result: [cut.loop(f"lx{class_index}", dim, tiled_op.generic.extents[dim])]
-        for tiled_op, dim in dims.items()
+        tiled_op.result: [
+            cut.loop(f"lx{number}{f'.{depth}' if depth else ''}", dim, tiled_op.generic.extents[dim])
+            for depth, (dim_class, cut) in enumerate(tiles)
+            for dim in dim_class.dims[tiled_op][:1]
+        ]
+        for tiled_op in run
     }
 
 
-def _enough(dim_class: DimClass, least: int, target: Target) -> Iterator[DimTiles]:
-    """Return a few cuts of a dim, beginning with the fewest tiles that may be enough."""
-    return itertools.islice(dim_class.cuts(max(least, 2), target.loop_iterations, target.cores), 3)
+def _enough(nest: Sequence[DimClass], least: int, target: Target) -> Iterator[RunTiles]:
+    """Yield a few cuts of the dims of a nest, beginning with the fewest tiles that may be enough.
+
+    The outer of two dims is cut into at most twice as many tiles as may be enough. The inner dim is cut as little as
+    may be enough, so that few iterations read again what only the outer loop moves.
+    """
+    limit, cores = target.loop_iterations, target.cores
+    if len(nest) == 1:
+        (dim_class,) = nest
+        cuts = itertools.islice(dim_class.cuts(max(least, 2), limit, cores), 3)
+        yield from (((dim_class, cut),) for cut in cuts)
+        return
+    outer, inner = nest
+    for cut in list(outer.cuts(2, min(2 * least, limit), cores))[-2:]:
+        enough = max(-(-least // cut.tiles), 2)
+        yield from (
+            ((outer, cut), (inner, fewer))
+            for fewer in itertools.islice(inner.cuts(enough, limit // cut.tiles, cores), 2)
+        )
 
 
 def _bytes(tiled_op: Tiled, value: ir.Value) -> int:
@@ -406,27 +434,36 @@ class _Runs:
                 if len(dims) == 1 and (dims[0] not in generic.reduced or generic.opcode in COMBINE):
                     self.present[position[tiled_op]][class_index] = dims[0]
 
-    def around(self, index: int) -> Iterator[tuple[int, int, DimClass]]:
-        """Yield the longest runs around an operation whose operations all have a common dim, each run once.
+    def around(self, index: int) -> Iterator[tuple[int, int, tuple[DimClass, ...]]]:
+        """Yield the longest runs around an operation whose operations all have one common dim, or two.
 
         The result of an operation that reduces the dim exists only after the loop, so no operation of the run reads it.
-        Runs without such reductions come first.
+        Runs without such reductions come first, and runs with one dim before those with two.
         """
         runs = []
-        for class_index, dim in self.present[index].items():
-            last = self._reach(index, index, class_index, 1)
-            first = self._reach(index, last, class_index, -1)
+        present = self.present[index]
+        for classes in (*((each,) for each in present), *itertools.permutations(present, 2)):
+            last = self._reach(index, index, classes, 1)
+            first = self._reach(index, last, classes, -1)
             # A run of one operation keeps nothing in LX between operations.
             if first == last:
                 continue
+            positions = range(first, last + 1)
+            reduces = [any(self._reduces(position, each) for position in positions) for each in classes]
+            # Loops over reduced dims are inside of the others; without any, the leading dim is the outer one.
+            if len(classes) == 2 and (reduces[0] or (not reduces[1] and list(classes) != sorted(classes))):
+                continue
             run = self.ops[first : last + 1]
-            dim_class = next(
-                dim_class for dim_class in dim_classes(run) if dim in dim_class.dims.get(self.ops[index], ())
+            found = dim_classes(run)
+            nest = tuple(
+                next(each for each in found if present[index_] in each.dims.get(self.ops[index], ()))
+                for index_ in classes
             )
-            if all(tiled_op in dim_class.dims for tiled_op in run):
-                reduces = any(self._reduces(position, class_index) for position in range(first, last + 1))
-                runs.append((reduces, (first, last, dim_class)))
-        yield from (run for _, run in sorted(runs, key=lambda pair: pair[0]))
+            if all(tiled_op in each.dims for tiled_op in run for each in nest) and len(
+                set(map(id, nest))
+            ) == len(nest):
+                runs.append((len(classes), any(reduces), (first, last, nest)))
+        yield from (run for *_, run in sorted(runs, key=lambda found: found[:2]))
 
     def tried_with(self, index: int, fewest_tiles: Sequence[int]) -> int:
         """Return the last operation to skip after no tiling of the runs around operation ``index`` pays.
@@ -449,14 +486,15 @@ class _Runs:
         """Return whether an operation reduces the dim of a class."""
         return self.present[position].get(class_index) in self.ops[position].generic.reduced
 
-    def _reach(self, first: int, last: int, class_index: int, step: int) -> int:
-        """Return the last index in one direction up to which operations are untiled and have a dim of a class."""
+    def _reach(self, first: int, last: int, classes: Sequence[int], step: int) -> int:
+        """Return the last index in one direction up to which operations are untiled and have dims of all classes."""
         position = last if step > 0 else first
         for _ in range(self.longest // 2):
             following = position + step
             if not 0 <= following < len(self.ops) or last - first + 1 == self.longest:
                 break
-            if class_index not in self.present[following] or TILING in self.ops[following].op.attributes:
+            is_present = all(each in self.present[following] for each in classes)
+            if not is_present or TILING in self.ops[following].op.attributes:
                 break
             begin, end = min(first, following), max(last, following)
             # No operation of a run reads the result of another one that reduces the dim.
@@ -464,7 +502,7 @@ class _Runs:
             sums = {
                 self.ops[i].result: self.ops[i]
                 for i in range(begin, end + 1)
-                if self._reduces(i, class_index)
+                if any(self._reduces(i, each) for each in classes)
             }
             inputs = (value for tiled_op in run if sums for value in tiled_op.generic.inputs)
             if any(True for value in inputs for _ in producers(value, sums)):

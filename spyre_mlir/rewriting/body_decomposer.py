@@ -89,10 +89,13 @@ class NodeBuilder:
                     node = Node(None, constant=math.copysign(DL16_SMALLEST, node.constant))
                 wide.append(self.cast(node, "f32", self.op))
             return self.cast(self.emit(opcode, wide, "f32", **constants), "f16", self.op)
-        # In the order of the operand with the most dims, so that it is not transposed.
+        # In the order of the operand with the most dims, so that it is not transposed. Other dims come where the
+        # iteration has them: at the end they would be the stick dim of the result.
         widest = max(nodes, key=lambda node: len(node.dims))
         dims = [dim for dim in widest.dims if dim is not None]
-        dims += sorted({dim for node in nodes for dim in node.dims if dim is not None} - set(dims))
+        for dim in sorted({dim for node in nodes for dim in node.dims if dim is not None} - set(dims)):
+            later = (index for index, other in enumerate(dims) if other > dim)
+            dims.insert(next(later, len(dims)), dim)
         return self._build(opcode, nodes, dims, element, constants)
 
     def _build(
