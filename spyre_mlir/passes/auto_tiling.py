@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -13,13 +14,14 @@ from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.quantized_matmuls import widens
 from spyre_mlir.analysis.tile_nests import DimClass, DimTiles, Nests, Tiled, dim_classes, producers
 from spyre_mlir.analysis.view_ops import is_written_at_an_index
+from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
 from spyre_mlir.dialects.structured import element_of, maker_of, shape_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import Tiling, default_bytes, group_module
+from spyre_mlir.rewriting.outlining import Tiling, block_order, default_bytes, group_module, user_in_block
 from spyre_mlir.target.ops import COMBINE, DEVICE_OPS, Kind
 from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.hint_tree import TiledLoop
@@ -66,7 +68,10 @@ class AutoTiling(EvaluatingPass):
         """Rewrite ``module`` in place."""
         lx_bytes = target_of(module).usable_lx_bytes
         for func in functions(module):
-            ops = list(Nests(func.regions[0].blocks[0]).tiled.values())
+            block = func.regions[0].blocks[0]
+            if self.spills and lx_bytes:
+                _sink_large_values(block, lx_bytes)
+            ops = list(Nests(block).tiled.values())
             if self.spans:
                 self._for_spans(ops, evaluator)
             if self.spills and lx_bytes:
@@ -209,6 +214,22 @@ class AutoTiling(EvaluatingPass):
         before, after = round(untiled.nanoseconds), round(price.nanoseconds)
         self.remark(run[0].op, "tiling", f"{what}; {attempts}", before=before, after=after)
         return max(ops.index(run[-1]), index)
+
+
+def _sink_large_values(block: ir.Block, lx_bytes: int) -> None:
+    """Move operations whose results do not fit in half of all scratchpads to the first operations that read them.
+
+    The operations of a run are consecutive. An operation between such a value and its reader, such as a mask that has
+    no heads, would end the run.
+    """
+    for op in reversed([op_view.operation for op_view in block.operations]):
+        if sdsc.OP not in op.attributes or TILING in op.attributes:
+            continue
+        result = op.results[0]
+        size = default_bytes(target_of(op), shape_of(result), element_of(result)) // target_of(op).cores
+        readers = [user_in_block(use, op) for use in result.uses]
+        if size > lx_bytes // 2 and readers:
+            op.move_before(min(readers, key=functools.cmp_to_key(block_order)))
 
 
 class _Costs(dict[int, "ProgramCost | None"]):

@@ -18,7 +18,7 @@ from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import CALL, default_bytes, is_constant, program_of
+from spyre_mlir.rewriting.outlining import CALL, block_order, default_bytes, is_constant, program_of
 from spyre_mlir.rewriting.tensor_builders import (
     DYNAMIC,
     collapsed,
@@ -186,7 +186,7 @@ class _Region:
                 if split and user.results[0] not in self.splits:
                     self.splits.update(dict.fromkeys(user.results, split))
                     pending += user.results
-        self.ops = sorted(reached, key=functools.cmp_to_key(_block_order)) if self.is_absorbed else []
+        self.ops = sorted(reached, key=functools.cmp_to_key(block_order)) if self.is_absorbed else []
 
     def _split(self, op: ir.Operation) -> Split | tuple[()] | None:
         """Return how the result of an operation is split; empty if the parts are absorbed, None if neither holds."""
@@ -253,10 +253,6 @@ class _Region:
         others = [value for index, value in enumerate(op.operands) if uses[index] and index not in split]
         self.adds_sums |= len(others) > 0
         return () if len(split) == 1 and all(map(_is_given, others)) else None
-
-
-def _block_order(one: ir.Operation, other: ir.Operation) -> int:
-    return 0 if one == other else -1 if one.is_before_in_block(other) else 1
 
 
 def _is_given(value: ir.Value) -> bool:

@@ -178,6 +178,11 @@ def user_in_block(use: ir.OpOperand, neighbour: ir.Operation) -> ir.Operation:
     return user
 
 
+def block_order(one: ir.Operation, other: ir.Operation) -> int:
+    """Compare the positions of two operations of a block, as a key of a sort."""
+    return 0 if one == other else -1 if one.is_before_in_block(other) else 1
+
+
 def replace_operands(op: ir.Operation, values: Mapping[ir.Value, ir.Value]) -> None:
     """Replace operands of an op, and of the ops in its regions, that are keys of ``values``."""
     for number, operand in enumerate(op.operands):
