@@ -24,7 +24,7 @@ from torch.fx.node import map_arg
 
 from spyre_mlir.frontend.assertions import CHECK, settle_assertions
 from spyre_mlir.frontend.content_reads import note_read
-from spyre_mlir.frontend.graph_edits import argument_key, dtype_of, metadata_for
+from spyre_mlir.frontend.graph_edits import argument_key, dtype_of, metadata_for, operation_name
 from spyre_mlir.frontend.normal_forms import is_empty
 from spyre_mlir.frontend.operators import is_layout_operator
 from spyre_mlir.frontend.signature import PARAMETER, Argument, without_repeats
@@ -40,6 +40,15 @@ LARGEST_ELEMENTS = 1 << 26
 
 #: Larger views of a buffer remain views: a copy of a weight is not worth the memory.
 LARGEST_VIEW_ELEMENTS = 1 << 20
+
+#: A larger value that is a function of few numbers, such as a distance of positions, is computed where it is read.
+_LARGEST_TABLE = 1 << 16
+
+#: Operations that the device computes in f32, whatever their operands are.
+_ARITHMETIC = frozenset("add sub rsub mul neg abs minimum maximum clamp clamp_min clamp_max".split())
+
+#: Integers up to this one are exact in f32.
+_EXACT = 1 << 24
 
 
 def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
@@ -200,17 +209,84 @@ class ConstantFolder:
                 )
                 replacement.meta = dict(node.meta)
             else:
-                replacement = self._placeholder(node, value)
-                if self.arguments[replacement].shape != value.shape:
-                    arguments = (replacement, list(value.shape))
-                    replacement = self.graph.call_function(aten.expand.default, arguments)
-                    replacement.meta = dict(node.meta)
+                replacement = self._computed(node, value) or self._given(node, value)
         node.replace_all_uses_with(
             # The output keeps its known nodes: split_outputs returns their values.
             replacement,
             lambda user: _is_computed(user, self.values),
             propagate_meta=False,
         )
+
+    def _given(self, node: Node, value: Tensor) -> Node:
+        """Return a placeholder of the distinct elements of a value, expanded to its shape."""
+        placeholder = self._placeholder(node, value)
+        if self.arguments[placeholder].shape == value.shape:
+            return placeholder
+        expanded = self.graph.call_function(aten.expand.default, (placeholder, list(value.shape)))
+        expanded.meta = metadata_for(node, node.meta["val"].fake_mode.from_tensor(value, static_shapes=True))
+        return expanded
+
+    def _computed(self, node: Node, value: Tensor) -> Node | None:
+        """Write a large value as arithmetic on few numbers, at the current insertion point; None if it is not.
+
+        Integers become f32 numbers, which are exact up to 2**24. A pointwise reader computes the value tile by tile, so
+        that the program does not read it from memory.
+        """
+        readers = [user for user in node.users if _is_computed(user, self.values)]
+        if not value.is_floating_point() or without_repeats(value).numel() < _LARGEST_TABLE:
+            return None
+        if not all(torch.Tag.pointwise in getattr(user.target, "tags", ()) for user in readers):
+            return None
+        calls: dict[Node, tuple[Any, ...]] = {}
+        found = self._arithmetic(node, calls)
+        if found is None or not torch.equal(found, value):
+            return None
+        written: dict[Node, Node] = {}
+        for source, (number, args, kwargs) in calls.items():
+            if args is None:
+                written[source] = self._given(source, number)
+                continue
+            args, kwargs = map_arg((args, kwargs), written.__getitem__)
+            written[source] = self.graph.call_function(cast(Any, source.target), args, kwargs)
+            fake = source.meta["val"].fake_mode.from_tensor(number, static_shapes=True)
+            written[source].meta = metadata_for(node, fake)
+        return written[node]
+
+    def _arithmetic(self, node: Node, calls: dict[Node, tuple[Any, ...]]) -> Tensor | None:
+        """Add the calls that compute a value to ``calls``, operands first: the value, its arguments; None: a table."""
+        if node in calls:
+            return calls[node][0]
+        value = self._value(node)
+        is_integer = not value.is_floating_point()
+        if value.dtype == torch.bool or (is_integer and bool((value.abs() >= _EXACT).any())):
+            return None
+        if without_repeats(value).numel() < _LARGEST_TABLE:
+            number = value.to(torch.float32) if is_integer else value
+            calls[node] = number, None, None
+            return number
+        target = node.target
+        is_view = isinstance(target, OpOverload) and target.is_view
+        if not is_view and node.target not in _CASTS and operation_name(node) not in _ARITHMETIC:
+            return None
+        operands = {source: self._arithmetic(source, calls) for source in node.all_input_nodes}
+        if any(number is None for number in operands.values()):
+            return None
+        kwargs = dict(node.kwargs)
+        args = node.args
+        if is_integer and node.target in _CASTS:
+            return None
+        values = map_arg((args, kwargs), operands.__getitem__)
+        number = cast(Callable[..., Any], target)(*values[0], **values[1])
+        calls[node] = number, args, kwargs
+        return number
+
+    def _value(self, node: Node) -> Tensor:
+        """Return the value of a known node, which is computed again if it was dropped after its last reader."""
+        if self.values[node] is None:
+            for source in node.all_input_nodes:
+                self._value(source)
+            self.values[node] = _call(node, self.values)
+        return self.values[node]
 
     def _placeholder(self, node: Node, value: Tensor) -> Node:
         """Placeholder with the distinct elements of a value, before the first operation.
