@@ -12,16 +12,23 @@ from typing import ClassVar
 from spyre_mlir.analysis.aliasing import functions
 from spyre_mlir.analysis.program_cost import ProgramCost
 from spyre_mlir.analysis.quantized_matmuls import widens
-from spyre_mlir.analysis.tile_nests import DimClass, DimTiles, Nests, Tiled, dim_classes, producers
+from spyre_mlir.analysis.tile_nests import VIEWS, DimClass, DimTiles, Nests, Tiled, dim_classes, producers
 from spyre_mlir.analysis.view_ops import is_written_at_an_index
 from spyre_mlir.dialects import sdsc
 from spyre_mlir.dialects.hint_attributes import TILING, tiling_attr, tiling_of
-from spyre_mlir.dialects.structured import element_of, maker_of, shape_of
+from spyre_mlir.dialects.structured import defining_op, element_of, maker_of, shape_of
 from spyre_mlir.dialects.targets import target_of
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
 from spyre_mlir.records import dataclass
-from spyre_mlir.rewriting.outlining import Tiling, block_order, default_bytes, group_module, user_in_block
+from spyre_mlir.rewriting.outlining import (
+    Tiling,
+    block_order,
+    default_bytes,
+    group_module,
+    read_by,
+    user_in_block,
+)
 from spyre_mlir.target.ops import COMBINE, DEVICE_OPS, Kind
 from spyre_mlir.target.target import Target
 from spyre_mlir.tiling.hint_tree import TiledLoop
@@ -70,7 +77,7 @@ class AutoTiling(EvaluatingPass):
         for func in functions(module):
             block = func.regions[0].blocks[0]
             if self.spills and lx_bytes:
-                _sink_large_values(block, lx_bytes)
+                _gather_large_values(block, lx_bytes)
             ops = list(Nests(block).tiled.values())
             if self.spans:
                 self._for_spans(ops, evaluator)
@@ -87,7 +94,11 @@ class AutoTiling(EvaluatingPass):
         for index, tiled_op in enumerate(ops):
             for first, last, nest in runs.around(index):
                 run = ops[first : last + 1]
-                key = first, last, *(dim_class.dims[member][0] for member in run for dim_class in nest)
+                key = (
+                    first,
+                    last,
+                    *(dim for each in nest for member in run for dim in each.dims.get(member, ())[:1]),
+                )
                 if key not in yielded:
                     yielded.add(key)
                     yield [_together(run, tiles, index) for tiles in _enough(nest, 2, target_of(tiled_op.op))]
@@ -169,12 +180,18 @@ class AutoTiling(EvaluatingPass):
             if live[index] <= lx_bytes or TILING in ops[index].op.attributes:
                 index += 1
                 continue
-            # A run is tiled once: its operations are not candidates for a second loop.
-            choice = _RunChoice(runs, index, evaluator, math.ceil(live[index] / lx_bytes), earlier)
-            last = self._best_run(choice, live[index], lx_bytes)
-            if last is None:
-                last = runs.tried_with(index, fewest_tiles)
-            index = last + 1
+            # The operation with the most live bytes has the dims of the run that has to be tiled. An operation before
+            # it, such as a mask, may lack the best one.
+            reached = max((last for _, last, _ in runs.around(index)), default=index)
+            seed = max(range(index, reached + 1), key=live.__getitem__)
+            last = None
+            for start in dict.fromkeys((seed, index)):
+                # A run is tiled once: its operations are not candidates for a second loop.
+                choice = _RunChoice(runs, start, evaluator, fewest_tiles, earlier)
+                last = self._best_run(choice, live[start], lx_bytes)
+                if last is not None:
+                    break
+            index = (runs.tried_with(index, fewest_tiles) if last is None else last) + 1
 
     def _best_run(self, choice: _RunChoice, live: int, lx_bytes: int) -> int | None:
         """Tile the run around an operation along the dim that saves most time.
@@ -216,20 +233,36 @@ class AutoTiling(EvaluatingPass):
         return max(ops.index(run[-1]), index)
 
 
-def _sink_large_values(block: ir.Block, lx_bytes: int) -> None:
-    """Move operations whose results do not fit in half of all scratchpads to the first operations that read them.
+#: Values of at most this part of a scratchpad per core are computed before the runs of large values.
+_SMALL = 1 / 256
 
-    The operations of a run are consecutive. An operation between such a value and its reader, such as a mask that has
-    no heads, would end the run.
+
+def _gather_large_values(block: ir.Block, lx_bytes: int) -> None:
+    """Make operations on values that do not fit in half of all scratchpads consecutive, because runs are consecutive.
+
+    Such a value is computed directly before its first reader, and small values directly after their operands. Else an
+    operation that lacks a dim of the run, such as a mask that has no heads or a factor per head, would end it.
     """
-    for op in reversed([op_view.operation for op_view in block.operations]):
-        if sdsc.OP not in op.attributes or TILING in op.attributes:
-            continue
-        result = op.results[0]
-        size = default_bytes(target_of(op), shape_of(result), element_of(result)) // target_of(op).cores
-        readers = [user_in_block(use, op) for use in result.uses]
-        if size > lx_bytes // 2 and readers:
-            op.move_before(min(readers, key=functools.cmp_to_key(block_order)))
+    ops = [op_view.operation for op_view in block.operations]
+    moved = (*VIEWS, "tensor.empty", "linalg.fill")
+    ops = [op for op in ops if (sdsc.OP in op.attributes and TILING not in op.attributes) or op.name in moved]
+
+    def part(op: ir.Operation) -> float:
+        target, result = target_of(op), op.results[0]
+        return default_bytes(target, shape_of(result), element_of(result)) / target.cores / lx_bytes
+
+    parts = {op: part(op) for op in ops}
+    if not any(size > 1 / 2 for size in parts.values()):
+        return
+    order = functools.cmp_to_key(block_order)
+    for op in ops:
+        makers = [maker for value in read_by(op) if (maker := defining_op(value)) is not None]
+        if parts[op] <= _SMALL:
+            op.move_after(max(makers, key=order)) if makers else op.move_before(block.operations[0])
+    for op in reversed(ops):
+        readers = [user_in_block(use, op) for use in op.results[0].uses]
+        if parts[op] > 1 / 2 and readers:
+            op.move_before(min(readers, key=order))
 
 
 class _Costs(dict[int, "ProgramCost | None"]):
@@ -252,12 +285,18 @@ class _Costs(dict[int, "ProgramCost | None"]):
 class _RunChoice:
     """Runs around an operation, with the tile counts that may be enough for each run, and their costs.
 
-    ``earlier`` are the choices of the runs that are already tiled; ``revision`` is one of them with another candidate,
-    if the run saves time only with that candidate.
+    ``fewest_tiles`` are the least tiles with which the live bytes of each operation fit. ``earlier`` are the choices of
+    the runs that are already tiled; ``revision`` is one of them with another candidate, if the run saves time only with
+    that candidate.
     """
 
     def __init__(
-        self, runs: _Runs, index: int, evaluator: Evaluator, least: int, earlier: list[_RunChoice]
+        self,
+        runs: _Runs,
+        index: int,
+        evaluator: Evaluator,
+        fewest_tiles: Sequence[int],
+        earlier: list[_RunChoice],
     ) -> None:
         self.ops, self.op_index, self.evaluator, self.earlier = runs.ops, index, evaluator, earlier
         self.chosen = -1
@@ -265,8 +304,12 @@ class _RunChoice:
         self.candidates: list[tuple[Sequence[Tiled], RunTiles]] = []
         for first, last, nest in runs.around(index):
             run = self.ops[first : last + 1]
-            choices = _enough(nest, least, target_of(self.ops[index].op))
-            self.candidates += [(run, tiles) for tiles in choices]
+            # The tiles that are enough for the operation may be too large for another operation of the run.
+            most = max(fewest_tiles[first : last + 1])
+            # Fewer tiles are enough if operations are computed in place.
+            for least in sorted({fewest_tiles[index], most // 2, most}):
+                choices = _enough(nest, least, target_of(self.ops[index].op))
+                self.candidates += [(run, tiles) for tiles in choices if (run, tiles) not in self.candidates]
         self.tiled, self.untiled = _Costs(self._tiled), _Costs(self._untiled)
         self.attempts: list[str] = []
         self.reasons: list[str] = []
@@ -369,7 +412,7 @@ def _together(run: Sequence[Tiled], tiles: RunTiles, number: int) -> Tiling:
         tiled_op.result: [
             cut.loop(f"lx{number}{f'.{depth}' if depth else ''}", dim, tiled_op.generic.extents[dim])
             for depth, (dim_class, cut) in enumerate(tiles)
-            for dim in dim_class.dims[tiled_op][:1]
+            for dim in dim_class.dims.get(tiled_op, ())[:1]
         ]
         for tiled_op in run
     }
@@ -456,10 +499,11 @@ class _Runs:
                     self.present[position[tiled_op]][class_index] = dims[0]
 
     def around(self, index: int) -> Iterator[tuple[int, int, tuple[DimClass, ...]]]:
-        """Yield the longest runs around an operation whose operations all have one common dim, or two.
+        """Yield the longest runs around an operation with a loop over a common dim, or with a loop in that loop.
 
         The result of an operation that reduces the dim exists only after the loop, so no operation of the run reads it.
-        Runs without such reductions come first, and runs with one dim before those with two.
+        The first and last operations of a run with two loops may lack the dim of the inner loop, such as a mask that is
+        the same for all heads. Runs without reductions over a loop come first, and one loop before two.
         """
         runs = []
         present = self.present[index]
@@ -471,18 +515,24 @@ class _Runs:
                 continue
             positions = range(first, last + 1)
             reduces = [any(self._reduces(position, each) for position in positions) for each in classes]
+            is_full = all(classes[-1] in self.present[position] for position in positions)
             # Loops over reduced dims are inside of the others; without any, the leading dim is the outer one.
-            if len(classes) == 2 and (reduces[0] or (not reduces[1] and list(classes) != sorted(classes))):
+            if len(classes) == 2 and (
+                reduces[0] or (is_full and not reduces[1] and list(classes) != sorted(classes))
+            ):
                 continue
             run = self.ops[first : last + 1]
             found = dim_classes(run)
             nest = tuple(
-                next(each for each in found if present[index_] in each.dims.get(self.ops[index], ()))
-                for index_ in classes
+                next(each for each in found if present[number] in each.dims.get(self.ops[index], ()))
+                for number in classes
             )
-            if all(tiled_op in each.dims for tiled_op in run for each in nest) and len(
-                set(map(id, nest))
-            ) == len(nest):
+            is_common = all(
+                (number in self.present[position]) == (self.ops[position] in dim_class.dims)
+                for number, dim_class in zip(classes, nest, strict=True)
+                for position in positions
+            )
+            if is_common and len(set(map(id, nest))) == len(nest):
                 runs.append((len(classes), any(reduces), (first, last, nest)))
         yield from (run for *_, run in sorted(runs, key=lambda found: found[:2]))
 
@@ -508,15 +558,23 @@ class _Runs:
         return self.present[position].get(class_index) in self.ops[position].generic.reduced
 
     def _reach(self, first: int, last: int, classes: Sequence[int], step: int) -> int:
-        """Return the last index in one direction up to which operations are untiled and have dims of all classes."""
-        position = last if step > 0 else first
+        """Return the last index in one direction up to which operations are untiled and have the dim of a class.
+
+        An operation without the dim of the inner loop is followed in this direction only by such operations.
+        """
+        position, (outer, *inner) = (last if step > 0 else first), classes
+        is_inside = True
         for _ in range(self.longest // 2):
             following = position + step
             if not 0 <= following < len(self.ops) or last - first + 1 == self.longest:
                 break
-            is_present = all(each in self.present[following] for each in classes)
-            if not is_present or TILING in self.ops[following].op.attributes:
+            present = self.present[following]
+            has_inner = all(each in present for each in inner)
+            if outer not in present or (has_inner and not is_inside):
                 break
+            if TILING in self.ops[following].op.attributes:
+                break
+            is_inside = has_inner
             begin, end = min(first, following), max(last, following)
             # No operation of a run reads the result of another one that reduces the dim.
             run = self.ops[begin : end + 1]
