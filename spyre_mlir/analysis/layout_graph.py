@@ -86,6 +86,16 @@ class LayoutGraph:
                 node.by_price = node.updated or size >= _LARGE
             self._add(argument, node)
         self._visit(self.block)
+        for value in loops.terminator(self.block).operands:
+            self._return(self.tensors[value])
+
+    def _return(self, tensor: int) -> None:
+        """Mark the operation whose result, or a view of it, the program returns."""
+        node = self.graph.nodes[tensor]
+        while isinstance(node, ViewNode):
+            node = self.graph.nodes[node.source]
+        if isinstance(node, Compute):
+            node.is_returned = True
 
     @property
     def fixed(self) -> set[ir.Value]:

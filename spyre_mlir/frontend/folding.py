@@ -47,8 +47,8 @@ _LARGEST_TABLE = 1 << 16
 #: Operations that the device computes in f32, whatever their operands are.
 _ARITHMETIC = frozenset("add sub rsub mul neg abs minimum maximum clamp clamp_min clamp_max".split())
 
-#: Integers up to this one are exact in f32.
-_EXACT = 1 << 24
+#: Integers up to these are exact in each type; the device computes fp16 with 10 bits of precision, and has no bf16.
+_EXACT = {torch.float16: 1 << 10, torch.float32: 1 << 24}
 
 
 def _is_foldable(node: Node, values: dict[Node, Any]) -> bool:
@@ -229,18 +229,23 @@ class ConstantFolder:
     def _computed(self, node: Node, value: Tensor) -> Node | None:
         """Write a large value as arithmetic on few numbers, at the current insertion point; None if it is not.
 
-        Integers become f32 numbers, which are exact up to 2**24. A pointwise reader computes the value tile by tile, so
-        that the program does not read it from memory.
+        Integers become numbers of the narrowest type that is exact for them. A pointwise reader computes the value tile
+        by tile, so that the program does not read it from memory.
         """
         readers = [user for user in node.users if _is_computed(user, self.values)]
         if not value.is_floating_point() or without_repeats(value).numel() < _LARGEST_TABLE:
             return None
         if not all(torch.Tag.pointwise in getattr(user.target, "tags", ()) for user in readers):
             return None
-        calls: dict[Node, tuple[Any, ...]] = {}
-        found = self._arithmetic(node, calls)
-        if found is None or not torch.equal(found, value):
-            return None
+        for dtype in dict.fromkeys((value.dtype, torch.float32)):
+            calls: dict[Node, tuple[Any, ...]] = {}
+            found = self._arithmetic(node, dtype, calls) if dtype in _EXACT else None
+            if found is not None and torch.equal(found, value):
+                return self._written(node, calls)
+        return None
+
+    def _written(self, node: Node, calls: dict[Node, tuple[Any, ...]]) -> Node:
+        """Write the calls of ``_arithmetic`` at the current insertion point; return the last one."""
         written: dict[Node, Node] = {}
         for source, (number, args, kwargs) in calls.items():
             if args is None:
@@ -252,32 +257,33 @@ class ConstantFolder:
             written[source].meta = metadata_for(node, fake)
         return written[node]
 
-    def _arithmetic(self, node: Node, calls: dict[Node, tuple[Any, ...]]) -> Tensor | None:
-        """Add the calls that compute a value to ``calls``, operands first: the value, its arguments; None: a table."""
+    def _arithmetic(
+        self, node: Node, dtype: torch.dtype, calls: dict[Node, tuple[Any, ...]]
+    ) -> Tensor | None:
+        """Add the calls that compute a value to ``calls``, operands first: the value and its arguments, if it has any.
+
+        Integers are computed in the type ``dtype``. Return the value; None if it is not arithmetic, or not exact.
+        """
         if node in calls:
             return calls[node][0]
-        value = self._value(node)
+        value, target = self._value(node), node.target
         is_integer = not value.is_floating_point()
-        if value.dtype == torch.bool or (is_integer and bool((value.abs() >= _EXACT).any())):
+        if value.dtype == torch.bool or (is_integer and bool((value.abs() > _EXACT[dtype]).any())):
             return None
         if without_repeats(value).numel() < _LARGEST_TABLE:
-            number = value.to(torch.float32) if is_integer else value
+            number = value.to(dtype) if is_integer else value
             calls[node] = number, None, None
             return number
-        target = node.target
         is_view = isinstance(target, OpOverload) and target.is_view
-        if not is_view and node.target not in _CASTS and operation_name(node) not in _ARITHMETIC:
+        is_cast = target in _CASTS
+        if not (is_view or is_cast or operation_name(node) in _ARITHMETIC) or (is_cast and is_integer):
             return None
-        operands = {source: self._arithmetic(source, calls) for source in node.all_input_nodes}
+        operands = {source: self._arithmetic(source, dtype, calls) for source in node.all_input_nodes}
         if any(number is None for number in operands.values()):
             return None
-        kwargs = dict(node.kwargs)
-        args = node.args
-        if is_integer and node.target in _CASTS:
-            return None
-        values = map_arg((args, kwargs), operands.__getitem__)
-        number = cast(Callable[..., Any], target)(*values[0], **values[1])
-        calls[node] = number, args, kwargs
+        args, kwargs = map_arg((node.args, node.kwargs), operands.__getitem__)
+        number = cast(Callable[..., Any], target)(*args, **kwargs)
+        calls[node] = number, node.args, node.kwargs
         return number
 
     def _value(self, node: Node) -> Tensor:

@@ -188,8 +188,8 @@ def cheapest(sources: Sequence[LayoutCandidate], target: LayoutCandidate) -> Lay
     return min(sources, key=lambda source: relayout_cost(source, target))
 
 
-#: A tensor in a loop that needs at most 1 / _SMALL of LX is assumed to stay there, together with many other tensors.
-_SMALL = 16
+#: A computed tensor that needs at most 1 / _SMALL of LX is assumed to stay there, together with other tensors.
+_SMALL = 4
 
 #: The factor by which such a tensor is cheaper: not all such tensors fit into LX.
 _CHEAPER = 4
@@ -275,8 +275,11 @@ def transfer_cost(op_layout: OpLayout, operand: int, candidate: LayoutCandidate)
     return pass_cost(candidate.view.target, moved, candidate.view.run_bytes(op_layout.tiles[operand]))
 
 
-def transfer_cost_in_loop(op_layout: OpLayout, operand: int, candidate: LayoutCandidate) -> int | None:
-    """Return the transfer cost of a tensor that a loop computes: a small tensor on all cores mostly stays in LX."""
+def transfer_cost_in_lx(op_layout: OpLayout, operand: int, candidate: LayoutCandidate) -> int | None:
+    """Return the transfer cost of a tensor that the program computes and reads: a small one mostly stays in LX.
+
+    At the full cost a conversion, which always passes through device memory, would seem cheap.
+    """
     cost = transfer_cost(op_layout, operand, candidate)
     target = candidate.view.target
     is_small = candidate.bytes <= target.usable_lx_bytes // _SMALL * target.cores

@@ -65,7 +65,7 @@ from spyre_mlir.layout_search.layout_candidates import (
     single_stick_dims,
     sized,
     transfer_cost,
-    transfer_cost_in_loop,
+    transfer_cost_in_lx,
     uncut,
     viewable,
 )
@@ -81,7 +81,7 @@ from spyre_mlir.layout_search.tensor_graph import (
     LoopResult,
     TensorNode,
     ViewNode,
-    in_loop,
+    may_stay_in_lx,
     whole,
 )
 from spyre_mlir.optimization.elimination import BoundedCache, Minimum, Sum
@@ -304,7 +304,10 @@ def _cost(node: TensorNode, state: State, usual: LayoutCandidate) -> float:
         transfers = sum(pass_cost(target, layout.bytes, target.burst_bytes) for layout in state.base)
         # Costs are whole picoseconds; sums of integers are exact in floats, so equal plans have equal costs.
         return round(_MEMORY_PRICE * transfers)
-    op_layout, transfer = state.produced.op_layout, transfer_cost_in_loop if in_loop(node) else transfer_cost
+    op_layout, transfer = (
+        state.produced.op_layout,
+        transfer_cost_in_lx if may_stay_in_lx(node) else transfer_cost,
+    )
     written = 0 if op_layout is None else transfer(op_layout, -1, candidate)
     assert written is not None
     relayouts = (
@@ -425,7 +428,7 @@ class Problem:
 
     def _edge(self, node: TensorNode, position: int) -> Edge:
         if isinstance(node, Compute):
-            return OperandEdge(position, in_loop(self.nodes[node.operands[position]]))
+            return OperandEdge(position, may_stay_in_lx(self.nodes[node.operands[position]]))
         if isinstance(node, ViewNode):
             return ViewOf(node.step)
         if isinstance(node, InsertSliceBuffer):
@@ -590,14 +593,14 @@ class Edge:
 
 @dataclass(frozen=True)
 class OperandEdge(Edge):
-    """An operation reads a whole operand once, as required by its op layout; an operand ``in_loop`` may be in LX."""
+    """An operation reads a whole operand once, as required by its op layout; an operand ``in_lx`` may be there."""
 
     position: int
-    in_loop: bool = False
+    in_lx: bool = False
 
     def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
         assert result.op_layout is not None
-        transfer = transfer_cost_in_loop if self.in_loop else transfer_cost
+        transfer = transfer_cost_in_lx if self.in_lx else transfer_cost
         cost = transfer(result.op_layout, self.position, source)
         return INFINITE if cost is None else cost
 

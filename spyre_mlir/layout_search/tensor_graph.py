@@ -101,10 +101,11 @@ class ArgumentNode(TensorNode):
 
 @dataclass
 class Compute(TensorNode):
-    """A device operation on ``operands``."""
+    """A device operation on ``operands``; ``is_returned``: the program returns its result or a view of it."""
 
     signature: OpSignature = field(kw_only=True)
     operands: tuple[int, ...] = field(kw_only=True)
+    is_returned: bool = False
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -218,6 +219,6 @@ def whole(shape: Sequence[int]) -> Slice:
     return Slice((0,) * len(shape), tuple(shape), (1,) * len(shape))
 
 
-def in_loop(node: TensorNode) -> bool:
-    """Return whether a loop computes a tensor in each iteration, or carries it from one iteration to the next."""
-    return node.times > 1 and isinstance(node, Compute | IterArg)
+def may_stay_in_lx(node: TensorNode) -> bool:
+    """Return whether a tensor is computed for other operations of the program, or carried from iteration to iteration."""
+    return isinstance(node, IterArg) or (isinstance(node, Compute) and not node.is_returned)

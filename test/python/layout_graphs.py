@@ -260,12 +260,13 @@ def _written(node: TensorNode, own: ProducedLayout) -> float:
         return 0
     cost = transfer_cost(own.op_layout, -1, own.candidate)
     assert cost is not None, "a result lies in a way that its operation cannot write"
-    return node.times * (cost // 4 if _is_small_in_loop(node, own.candidate) else cost)
+    return node.times * (cost // 4 if _is_small_in_lx(node, own.candidate) else cost)
 
 
-def _is_small_in_loop(node: TensorNode, held: LayoutCandidate) -> bool:
-    """Return whether a loop makes a tensor of at most a sixteenth of the capacity of all scratchpads."""
-    return node.times > 1 and isinstance(node, Compute | IterArg) and held.bytes <= 32 * (1_625_344 // 16)
+def _is_small_in_lx(node: TensorNode, held: LayoutCandidate) -> bool:
+    """Return whether a computed tensor has at most a quarter of the capacity of all scratchpads."""
+    is_computed = isinstance(node, IterArg) or (isinstance(node, Compute) and not node.is_returned)
+    return is_computed and held.bytes <= 32 * (1_625_344 // 4)
 
 
 def _read(
@@ -277,7 +278,7 @@ def _read(
         cost = transfer_cost(own.op_layout, position, held)
         if cost is None:
             return math.inf
-        return node.times * (cost // 4 if _is_small_in_loop(source, held) else cost)
+        return node.times * (cost // 4 if _is_small_in_lx(source, held) else cost)
     if isinstance(node, IterArg | LoopResult):
         return 0 if held is own.candidate else math.inf
     if not isinstance(node, InsertSliceBuffer):
