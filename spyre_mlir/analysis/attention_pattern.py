@@ -111,7 +111,7 @@ def _linear_operand(generic: Structured) -> int | None:
 
 def _attention(matmul: Structured, side: int, weights: Sequence[Structured], div: Structured) -> Attention:
     """Return the attention; ``NotOnline`` if another operation reads a value that a loop computes tile by tile."""
-    exp, total = (_known(producer_of(value)) for value in div.inputs)
+    exp, total = (known(producer_of(value)) for value in div.inputs)
     # Only exponentials of scores less a maximum can be rescaled when a later tile raises the maximum.
     sub = _device_op(producer_of(exp.inputs[0]), ("sub",))
     maximum = None if sub is None else _device_op(producer_of(sub.inputs[1]), _MAXIMA)
@@ -201,12 +201,12 @@ def around_softmax(matmul: ir.Operation) -> list[ir.Operation]:
     """Return a matmul and the elementwise operations and reductions before it, back to the matmul of the scores."""
     pending, inside = [matmul], {matmul.results[0]}
     while pending:
-        for value in _known(pending.pop()).inputs:
+        for value in known(pending.pop()).inputs:
             op = producer_of(value)
             if op is None or op.results[0] in inside or structured(op) is None:
                 continue
             inside.add(op.results[0])
-            kind = _kind(_known(op))
+            kind = _kind(known(op))
             if kind.is_elementwise or (kind.combines and not kind.on_array):
                 pending.append(op)
             # The matmul of the scores belongs to the group, its operands do not.
@@ -249,7 +249,8 @@ def _kind(generic: Structured) -> Kind:
     return DEVICE_OPS[generic.opcode].kind
 
 
-def _known(op: ir.Operation | None) -> Structured:
+def known(op: ir.Operation | None) -> Structured:
+    """Return the structured view of a device operation."""
     generic = None if op is None else structured(op)
     assert generic is not None
     return generic

@@ -220,5 +220,5 @@ def whole(shape: Sequence[int]) -> Slice:
 
 
 def may_stay_in_lx(node: TensorNode) -> bool:
-    """Return whether a tensor is computed for other operations of the program, or carried from iteration to iteration."""
+    """Return whether a tensor is computed for other operations of the program, or carried between iterations."""
     return isinstance(node, IterArg) or (isinstance(node, Compute) and not node.is_returned)

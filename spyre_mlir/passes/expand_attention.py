@@ -36,12 +36,13 @@ from spyre_mlir.target.ops import Kind
 
 @dataclass(frozen=True)
 class ExpandAttention(EvaluatingPass):
-    """Write attention without views between its operations and without repeated keys and values.
+    """Write attention without views between its operations, and all matmuls without repeated operands.
 
     In the input, matmuls have all batch dims merged into one, while softmax has separate dims, and the keys and values
     of grouped heads are repeated for each head of their group. The pass gives all operations the dims that any of them
     distinguishes, so that loops and divisions are the same for all and a matmul reads the keys and values of a group in
-    place. If a matmul has more dims than the device supports, adjacent dims that no operand separates are merged.
+    place. Other matmuls read repeated operands in place, too. If a matmul has more dims than the device supports,
+    adjacent dims that no operand separates are merged.
 
     Scores that fit in half of the scratchpads are not tiled. Such an attention is rewritten only if that takes less
     time by the cost model after the rest of the pipeline, or if a hint requests loops; the heads of groups then stay
@@ -64,18 +65,22 @@ class ExpandAttention(EvaluatingPass):
                 try:
                     attention = attention_pattern.attention_of(op)
                 except attention_pattern.NotOnline:
-                    continue  # online-softmax reports the reason
-                if attention is not None and _is_spread(attention):
-                    changed |= self._expand(attention, evaluator)
+                    attention = None  # online-softmax reports the reason
+                if attention is not None:
+                    ops = attention.ops
+                else:
+                    ops = [] if sdsc.opcode_of(op) != "batchmatmul" else [attention_pattern.known(op)]
+                if ops and _is_spread(ops):
+                    changed |= self._expand(ops, evaluator)
         if changed:
             clean(module)
 
-    def _expand(self, attention: attention_pattern.Attention, evaluator: Evaluator) -> bool:
-        """Rewrite an attention with one dim per factor; return whether it changed, and report why not."""
-        matmul = attention.matmul.op
-        is_hinted = any(hints_in(generic.op.location) is not None for generic in attention.ops)
+    def _expand(self, ops: Sequence[Structured], evaluator: Evaluator) -> bool:
+        """Rewrite operations with one dim per factor; return whether they changed, and report why not."""
+        matmul = ops[-1].op
+        is_hinted = any(hints_in(generic.op.location) is not None for generic in ops)
         try:
-            expansion = _Expansion(attention, whole_heads=is_hinted)
+            expansion = _Expansion(ops, whole_heads=is_hinted)
         except Inexpressible:
             self.remark(matmul, "no rewrite", "the dims of its operations are not products of common factors")
             return False
@@ -83,13 +88,14 @@ class ExpandAttention(EvaluatingPass):
         if problem is not None:
             self.remark(matmul, "no rewrite", f"with a dim for each of batch, groups and heads {problem}")
             return False
-        softmax = expansion.unmerged(expansion.factors.space(attention.exp))
-        sizes = " x ".join(str(expansion.size(factor)) for factor in softmax)
+        sizes = " x ".join(str(expansion.size(factor)) for factor in expansion.unmerged(expansion.largest))
         text = f"all its operations over {sizes}, without views between them"
-        target, exp = target_of(matmul), attention.exp.result
-        scores = default_bytes(target, shape_of(exp), element_of(exp))
-        # Large scores, for which ``online-softmax`` searches for tiles.
-        is_free = is_hinted or scores // target.cores > target.usable_lx_bytes // 2
+        target = target_of(matmul)
+        most = max(
+            default_bytes(target, shape_of(generic.result), element_of(generic.result)) for generic in ops
+        )
+        # Large values, for which later passes search for tiles.
+        is_free = is_hinted or most // target.cores > target.usable_lx_bytes // 2
         before = None if is_free else evaluator.cost(group_module(expansion.old, {}))
         result = expansion.write()
         matmul.results[0].replace_all_uses_with(result)
@@ -106,12 +112,12 @@ class ExpandAttention(EvaluatingPass):
         return True
 
 
-def _is_spread(attention: attention_pattern.Attention) -> bool:
-    """Return whether views separate the operations or a matmul reads repeated data; False if it already has loops."""
-    if any(TILING in generic.op.attributes for generic in attention.ops):
+def _is_spread(ops: Sequence[Structured]) -> bool:
+    """Return whether views separate operations or a matmul reads repeated data; False if they already have loops."""
+    if any(TILING in generic.op.attributes for generic in ops):
         return False
-    results = {generic.result for generic in attention.ops}
-    for generic in attention.ops:
+    results = {generic.result for generic in ops}
+    for generic in ops:
         for value in generic.inputs:
             op = attention_pattern.producer_of(value)
             if op is None:
@@ -124,11 +130,10 @@ def _is_spread(attention: attention_pattern.Attention) -> bool:
 
 
 class _Expansion:
-    """The operations of an attention with one dim per factor, or with several factors merged into one dim."""
+    """Operations with one dim per factor, or with several factors merged into one dim; the last one has the result."""
 
-    def __init__(self, attention: attention_pattern.Attention, *, whole_heads: bool) -> None:
-        self.attention = attention
-        self.factors = AttentionFactors(attention, whole_heads=whole_heads)
+    def __init__(self, ops: Sequence[Structured], *, whole_heads: bool) -> None:
+        self.factors = CommonFactors(ops, whole_heads=whole_heads)
         self.ops = self.factors.ops
         self.table = self.factors.table
         self.new: list[ir.Operation] = []
@@ -140,6 +145,12 @@ class _Expansion:
         """Return the size of a factor including the factors that are merged into it."""
         inner = [other for other, outer in self.merged.items() if outer == factor]
         return self.table.sizes[factor] * self.table.size(inner)
+
+    @property
+    def largest(self) -> list[int]:
+        """The factors of the largest result in order, also factors that are merged."""
+        generic = max(self.ops, key=lambda generic: math.prod(shape_of(generic.result)))
+        return [factor for dim in list(self.factors.values(generic))[-1][1] for factor in dim]
 
     def unmerged(self, factors: Sequence[int]) -> list[int]:
         return [factor for factor in factors if factor not in self.merged]
@@ -188,8 +199,7 @@ class _Expansion:
             for generic in self.ops
             for _, factors in self.factors.values(generic)
         ]
-        softmax = self.factors.space(self.attention.exp)
-        for outer, inner in itertools.pairwise(softmax):
+        for outer, inner in itertools.pairwise(self.largest):
             if inner in self.merged:
                 continue
             present = [order for order in orders if outer in order or inner in order]
@@ -201,7 +211,7 @@ class _Expansion:
     def write(self) -> ir.Value:
         """Write the operations over their factors, and return the result with the dims of the old one."""
         written: dict[ir.Value, tuple[ir.Value, Factors]] = {}
-        matmul = self.attention.matmul
+        matmul = self.ops[-1]
         with ir.InsertionPoint(matmul.op):
             for generic in self.ops:
                 with generic.op.location:
@@ -233,7 +243,7 @@ class _Expansion:
             generic.result
             for generic in (*self.ops, *(generic for generic in repeated if generic is not None))
         }
-        block = self.attention.matmul.op.block
+        block = self.ops[-1].op.block
         ops = [op.operation for op in block.operations if op.operation.results]
         return [op for op in ops if op.results[0] in results]
 
@@ -297,19 +307,19 @@ def _erase(ops: Sequence[ir.Operation]) -> None:
         pending = [*dict.fromkeys(views), *pending]
 
 
-# Factors of the dims of an attention: the finest dims that any of its operations, or the views between them, have.
+# Factors of the dims of operations: the finest dims that any of them, or the views between them, have.
 
 
-class AttentionFactors:
-    """Iteration dims of all operations of an attention as products of common factors.
+class CommonFactors:
+    """Iteration dims of operations as products of common factors.
 
     ``whole_heads`` leaves keys and values repeated for each head, so that heads are one factor, as hints name them.
     ``by_result`` has the factors of each iteration dim, by result. ``Inexpressible`` without common factors.
     """
 
-    def __init__(self, attention: attention_pattern.Attention, *, whole_heads: bool) -> None:
+    def __init__(self, ops: Sequence[Structured], *, whole_heads: bool) -> None:
         self.whole_heads = whole_heads
-        self.ops = list({generic.result: generic for generic in attention.ops}.values())
+        self.ops = list({generic.result: generic for generic in ops}.values())
         self.producers = {generic.result: generic for generic in self.ops}
         self.table = FactorTable()
         self.by_result: dict[ir.Value, list[list[int]]] = {}
@@ -335,7 +345,7 @@ class AttentionFactors:
         self._number(cuts)
 
     def is_internal(self, value: ir.Value) -> bool:
-        """Return whether an operation of the attention computes a value, or the source of it through views."""
+        """Return whether one of the operations computes a value, or the source of it through views."""
         op = attention_pattern.producer_of(value)
         return op is not None and op.results[0] in self.producers
 
