@@ -49,10 +49,11 @@ class LayoutGraph:
     ``tensors`` maps each value to its tensor: a ``stick.pin`` is the tensor of its operand, an insertion is the buffer
     that it fills. ``insertions`` has the insertions into each buffer, in order. An iter_arg has three tensors:
     the argument inside, the result of the loop, and the buffer before the loop, which has no IR value. With
-    ``by_price``, inputs of 128 KiB or more without a layout may get a layout other than the default.
+    ``by_price``, inputs of 128 KiB or more without a layout may get a layout other than the default. With ``in_lx``,
+    results that only operations read may stay in LX if they are small.
     """
 
-    def __init__(self, func: ir.Operation, *, by_price: bool = False) -> None:
+    def __init__(self, func: ir.Operation, *, by_price: bool = False, in_lx: bool = True) -> None:
         self.func, self._by_price = func, by_price
         self.graph = Graph(target_of(func))
         self.tensors: dict[ir.Value, int] = {}
@@ -86,16 +87,16 @@ class LayoutGraph:
                 node.by_price = node.updated or size >= _LARGE
             self._add(argument, node)
         self._visit(self.block)
-        for value in loops.terminator(self.block).operands:
-            self._return(self.tensors[value])
+        returned = {self._computed(self.tensors[value]) for value in loops.terminator(self.block).operands}
+        for number, node in enumerate(self.graph.nodes):
+            if isinstance(node, Compute):
+                node.may_stay = in_lx and number not in returned
 
-    def _return(self, tensor: int) -> None:
-        """Mark the operation whose result, or a view of it, the program returns."""
-        node = self.graph.nodes[tensor]
-        while isinstance(node, ViewNode):
-            node = self.graph.nodes[node.source]
-        if isinstance(node, Compute):
-            node.is_returned = True
+    def _computed(self, tensor: int) -> int:
+        """Return the tensor that a tensor is a view of."""
+        while isinstance(node := self.graph.nodes[tensor], ViewNode):
+            tensor = node.source
+        return tensor
 
     @property
     def fixed(self) -> set[ir.Value]:

@@ -188,10 +188,7 @@ def cheapest(sources: Sequence[LayoutCandidate], target: LayoutCandidate) -> Lay
     return min(sources, key=lambda source: relayout_cost(source, target))
 
 
-#: A computed tensor that needs at most 1 / _SMALL of LX is assumed to stay there, together with other tensors.
-_SMALL = 4
-
-#: The factor by which such a tensor is cheaper: not all such tensors fit into LX.
+#: The factor by which a tensor that may stay in LX is cheaper: not all such tensors fit.
 _CHEAPER = 4
 
 
@@ -275,14 +272,16 @@ def transfer_cost(op_layout: OpLayout, operand: int, candidate: LayoutCandidate)
     return pass_cost(candidate.view.target, moved, candidate.view.run_bytes(op_layout.tiles[operand]))
 
 
-def transfer_cost_in_lx(op_layout: OpLayout, operand: int, candidate: LayoutCandidate) -> int | None:
-    """Return the transfer cost of a tensor that the program computes and reads: a small one mostly stays in LX.
+def transfer_cost_in_lx(
+    op_layout: OpLayout, operand: int, candidate: LayoutCandidate, part: float
+) -> int | None:
+    """Return the transfer cost of a tensor that mostly stays in LX if it needs at most a ``part`` of all scratchpads.
 
     At the full cost a conversion, which always passes through device memory, would seem cheap.
     """
     cost = transfer_cost(op_layout, operand, candidate)
     target = candidate.view.target
-    is_small = candidate.bytes <= target.usable_lx_bytes // _SMALL * target.cores
+    is_small = candidate.bytes <= part * target.usable_lx_bytes * target.cores
     return cost // _CHEAPER if cost is not None and is_small else cost
 
 

@@ -81,7 +81,7 @@ from spyre_mlir.layout_search.tensor_graph import (
     LoopResult,
     TensorNode,
     ViewNode,
-    may_stay_in_lx,
+    staying_part,
     whole,
 )
 from spyre_mlir.optimization.elimination import BoundedCache, Minimum, Sum
@@ -304,11 +304,8 @@ def _cost(node: TensorNode, state: State, usual: LayoutCandidate) -> float:
         transfers = sum(pass_cost(target, layout.bytes, target.burst_bytes) for layout in state.base)
         # Costs are whole picoseconds; sums of integers are exact in floats, so equal plans have equal costs.
         return round(_MEMORY_PRICE * transfers)
-    op_layout, transfer = (
-        state.produced.op_layout,
-        transfer_cost_in_lx if may_stay_in_lx(node) else transfer_cost,
-    )
-    written = 0 if op_layout is None else transfer(op_layout, -1, candidate)
+    op_layout, part = state.produced.op_layout, staying_part(node)
+    written = 0 if op_layout is None else transfer_cost_in_lx(op_layout, -1, candidate, part)
     assert written is not None
     relayouts = (
         relayout_cost(state.converted_from(layout), layout, node.from_host) for layout in state.converted
@@ -428,7 +425,7 @@ class Problem:
 
     def _edge(self, node: TensorNode, position: int) -> Edge:
         if isinstance(node, Compute):
-            return OperandEdge(position, may_stay_in_lx(self.nodes[node.operands[position]]))
+            return OperandEdge(position, staying_part(self.nodes[node.operands[position]]))
         if isinstance(node, ViewNode):
             return ViewOf(node.step)
         if isinstance(node, InsertSliceBuffer):
@@ -593,15 +590,17 @@ class Edge:
 
 @dataclass(frozen=True)
 class OperandEdge(Edge):
-    """An operation reads a whole operand once, as required by its op layout; an operand ``in_lx`` may be there."""
+    """An operation reads a whole operand once, as required by its op layout.
+
+    The operand is mostly read from LX if it needs at most a ``part`` of all scratchpads.
+    """
 
     position: int
-    in_lx: bool = False
+    part: float = 0
 
     def cost(self, source: LayoutCandidate, result: ProducedLayout) -> float:
         assert result.op_layout is not None
-        transfer = transfer_cost_in_lx if self.in_lx else transfer_cost
-        cost = transfer(result.op_layout, self.position, source)
+        cost = transfer_cost_in_lx(result.op_layout, self.position, source, self.part)
         return INFINITE if cost is None else cost
 
 

@@ -101,11 +101,11 @@ class ArgumentNode(TensorNode):
 
 @dataclass
 class Compute(TensorNode):
-    """A device operation on ``operands``; ``is_returned``: the program returns its result or a view of it."""
+    """A device operation on ``operands``; ``may_stay``: its result may stay in LX, because only operations read it."""
 
     signature: OpSignature = field(kw_only=True)
     operands: tuple[int, ...] = field(kw_only=True)
-    is_returned: bool = False
+    may_stay: bool = False
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -219,6 +219,13 @@ def whole(shape: Sequence[int]) -> Slice:
     return Slice((0,) * len(shape), tuple(shape), (1,) * len(shape))
 
 
-def may_stay_in_lx(node: TensorNode) -> bool:
-    """Return whether a tensor is computed for other operations of the program, or carried between iterations."""
-    return isinstance(node, IterArg) or (isinstance(node, Compute) and not node.is_returned)
+#: A computed tensor that needs at most this part of LX is assumed to stay there, together with other tensors. In a loop
+#: more tensors are live together.
+_SMALL, _SMALL_IN_LOOP = 1 / 4, 1 / 16
+
+
+def staying_part(node: TensorNode) -> float:
+    """Return the largest part of LX that a tensor may need if it is to stay there; 0 for one in device memory."""
+    if node.times > 1 and isinstance(node, Compute | IterArg):
+        return _SMALL_IN_LOOP
+    return _SMALL if isinstance(node, Compute) and node.may_stay else 0

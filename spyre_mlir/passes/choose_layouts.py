@@ -32,10 +32,9 @@ from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choos
 from spyre_mlir.layout_search.tensor_graph import ArgumentNode
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
-from spyre_mlir.passes.before_planning import replace_function
 from spyre_mlir.plans.plan_file import json_text
 from spyre_mlir.records import Statement, dataclass
-from spyre_mlir.remarks import RemarkEmitter, Remarks, add
+from spyre_mlir.remarks import RemarkEmitter, Remarks
 from spyre_mlir.rewriting.layout_rewriter import LayoutRewrite, has_arguments_by_price
 from spyre_mlir.rewriting.outlining import set_function_type
 from spyre_mlir.rewriting.tensor_builders import retyped
@@ -98,49 +97,50 @@ class ChooseLayouts(EvaluatingPass):
         """Rewrite ``module`` in place."""
         for func in functions(module):
             _separate_fills(func)
-            source, plan = self._planned(func, by_price=self.argument_layouts == "price")
-            is_other = has_arguments_by_price(source, plan, self.stick_outermost)
-            default = self._default_time(func, evaluator) if is_other else None
-            if default is None:
-                self._lay_out(source, plan)
-            else:
-                self._lay_out_compared(source, plan, default, evaluator)
+            self._lay_out(*self._compared(func, evaluator))
 
-    def _planned(self, func: ir.Operation, *, by_price: bool) -> tuple[LayoutGraph, LayoutPlan]:
-        source = LayoutGraph(func, by_price=by_price)
+    def _planned(
+        self, func: ir.Operation, *, by_price: bool, in_lx: bool = True
+    ) -> tuple[LayoutGraph, LayoutPlan]:
+        source = LayoutGraph(func, by_price=by_price, in_lx=in_lx)
         return source, self._choose(source)
 
-    def _lay_out_compared(
-        self, source: LayoutGraph, plan: LayoutPlan, default: ProgramCost, evaluator: Evaluator
-    ) -> None:
-        """Lay out a function by a plan, or with all inputs in the default layout if that takes less time.
+    def _compared(self, func: ir.Operation, evaluator: Evaluator) -> tuple[LayoutGraph, LayoutPlan]:
+        """Return the plan with the shortest timeline after the rest of the pipeline.
 
-        The cost of conversions is only a part of the cost: the effect of a layout on divisions and loads is known only
-        after the rest of the pipeline.
+        The cost of layouts is only a part of the cost: their effect on divisions and loads is known only then. So the
+        plan is compared with the plan for the default layouts of inputs, and with the plan for tensors that all pass
+        through device memory, if that has other conversions.
         """
-        func, unchanged, remarks = source.func, module_of(source.func), Remarks()
-        with remarks.collecting():
-            is_possible = _is_possible(lambda: self._lay_out(source, plan))
-        by_price = evaluator.time(module_of(func)) if is_possible else None
-        if by_price is not None and not default.is_better_than(by_price):
-            for remark in remarks:
-                add(remark)
-            return
-        text = f"inputs keep the default layout: {default}; with the layouts of least conversion cost: "
-        self.remark(func, "argument layouts", text + str(by_price or "not possible"))
-        self._lay_out(*self._planned(functions(unchanged.operation)[0], by_price=False))
-        replace_function(func, unchanged)
+        by_price = self.argument_layouts == "price"
+        source, plan = self._planned(func, by_price=by_price)
+        others = list[tuple[str, dict[str, bool]]]()
+        in_memory = {"by_price": by_price, "in_lx": False}
+        if _converted(self._planned(func, **in_memory)[1]) != _converted(plan):
+            others.append(("costs of transfers for all tensors", in_memory))
+        if has_arguments_by_price(source, plan, self.stick_outermost):
+            others.append(("inputs keep the default layout", {"by_price": False}))
+        costs = [self._time(func, evaluator, **options) for _, options in others]
+        if not any(costs):
+            return source, plan
+        first = least = self._time(func, evaluator, by_price=by_price)
+        chosen = None
+        for (name, options), cost in zip(others, costs, strict=True):
+            if cost is not None and (least is None or cost.is_better_than(least)):
+                least, chosen = cost, (name, options)
+        if chosen is None:
+            return source, plan
+        text = f"{chosen[0]}: {least}; with the layouts of least cost: {first or 'not possible'}"
+        self.remark(func, "argument layouts", text)
+        return self._planned(func, **chosen[1])
 
-    def _default_time(self, func: ir.Operation, evaluator: Evaluator) -> ProgramCost | None:
-        """Evaluate a copy of a function with all inputs in the default layout.
-
-        Return None if no such layouts exist, or if the rest of the pipeline refuses them.
-        """
+    def _time(self, func: ir.Operation, evaluator: Evaluator, **options: bool) -> ProgramCost | None:
+        """Evaluate a copy of a function; None if no such layouts exist, or the rest of the pipeline refuses them."""
         module = module_of(func)
         # Remarks about a copy are not remarks about the program.
         with Remarks().collecting(), problems.collecting(None):
             (copy,) = functions(module.operation)
-            is_possible = _is_possible(lambda: self._lay_out(*self._planned(copy, by_price=False)))
+            is_possible = _is_possible(lambda: self._lay_out(*self._planned(copy, **options)))
         return evaluator.time(module) if is_possible else None
 
     def _lay_out(self, source: LayoutGraph, plan: LayoutPlan) -> None:
@@ -172,9 +172,13 @@ class ChooseLayouts(EvaluatingPass):
                 return plan
 
     def _report(self, func: ir.Operation, plan: LayoutPlan) -> None:
-        converted = sum(conversion.cost for decision in plan.decisions for conversion in decision.relayouts)
-        chosen = ChosenLayouts(len(plan.decisions), converted, plan.cost, plan.bound)
+        chosen = ChosenLayouts(len(plan.decisions), _converted(plan), plan.cost, plan.bound)
         self.remark(func, "layouts", chosen, before=plan.bound / PICOSECONDS, after=plan.cost / PICOSECONDS)
+
+
+def _converted(plan: LayoutPlan) -> float:
+    """Return the picoseconds of all conversions between layouts."""
+    return sum(conversion.cost for decision in plan.decisions for conversion in decision.relayouts)
 
 
 def _is_possible(lay_out: Callable[[], None]) -> bool:

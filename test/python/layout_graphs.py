@@ -264,9 +264,10 @@ def _written(node: TensorNode, own: ProducedLayout) -> float:
 
 
 def _is_small_in_lx(node: TensorNode, held: LayoutCandidate) -> bool:
-    """Return whether a computed tensor has at most a quarter of the capacity of all scratchpads."""
-    is_computed = isinstance(node, IterArg) or (isinstance(node, Compute) and not node.is_returned)
-    return is_computed and held.bytes <= 32 * (1_625_344 // 4)
+    """Return whether a computed tensor has at most a quarter of all scratchpads; in a loop, a sixteenth."""
+    if node.times > 1 and isinstance(node, Compute | IterArg):
+        return held.bytes <= 32 * 1_625_344 / 16
+    return isinstance(node, Compute) and node.may_stay and held.bytes <= 32 * 1_625_344 / 4
 
 
 def _read(
