@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spyre_mlir.analysis.aliasing import argument_attributes, functions
-from spyre_mlir.analysis.needed_elements import NeededPart, Needs, bits_of, inserted_box
+from spyre_mlir.analysis.needed_elements import Box, NeededPart, Needs, bits_of, inserted_box, whole
 from spyre_mlir.bundle.model import KernelArgument
 from spyre_mlir.bundle.sequence import LX
-from spyre_mlir.cost.bound import ProgramBound
-from spyre_mlir.cost.element_boxes import Box, whole
+from spyre_mlir.cost.work import ProgramBound
 from spyre_mlir.dialects.sdsc import SOURCE_BYTES
 from spyre_mlir.dialects.structured import defining_op, shape_of
 from spyre_mlir.driver.steps import BundleStep, HostStep, Step, Transfers

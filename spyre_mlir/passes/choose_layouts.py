@@ -22,17 +22,17 @@ from spyre_mlir.dialects.stick import RESTICKIFY
 from spyre_mlir.dialects.structured import DESTINATION, defining_op, shape_of, structured, use_empty
 from spyre_mlir.errors import AlgorithmError, CompileError
 from spyre_mlir.layout import BufferView, StickLayout, ViewError
-from spyre_mlir.layout.orders import keep_order
 from spyre_mlir.layout.requests import same_order
 from spyre_mlir.layout.space import pieces, refined
 from spyre_mlir.layout.stick_layout import elements_per_stick, is_convertible
+from spyre_mlir.layout.view import keep_order
 from spyre_mlir.layout.view_transforms import ViewTransform, applied
 from spyre_mlir.layout_search.layout_candidates import OpLayout
 from spyre_mlir.layout_search.minimum_cost import LayoutError, LayoutPlan, choose
 from spyre_mlir.layout_search.tensor_graph import ArgumentNode
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import EvaluatingPass, Evaluator
-from spyre_mlir.passes.before_planning import replace_function
+from spyre_mlir.passes.scratchpad_planning import replace_function
 from spyre_mlir.plans.plan_file import json_text
 from spyre_mlir.records import Statement, dataclass
 from spyre_mlir.remarks import RemarkEmitter, Remarks, add

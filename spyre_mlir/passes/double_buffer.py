@@ -28,7 +28,7 @@ from spyre_mlir.division.ownership import local_bytes
 from spyre_mlir.layout.stick_layout import is_convertible
 from spyre_mlir.mlir import ir
 from spyre_mlir.passes.base import Evaluator
-from spyre_mlir.passes.before_planning import BeforePlanning, replace_function
+from spyre_mlir.passes.scratchpad_planning import BeforePlanning, replace_function
 from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting.clones import (
     division_of_copy,

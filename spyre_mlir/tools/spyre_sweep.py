@@ -91,8 +91,7 @@ def _texts(spec: SweepSpec, key: str) -> list[str]:
 
 
 def _swept(spec: SweepSpec, workers: int | None, retry_lost: bool) -> Results:
-    from spyre_mlir.experiments.axes import AxisError
-    from spyre_mlir.experiments.sweeping import sweep
+    from spyre_mlir.experiments.sweeping import AxisError, sweep
 
     folder = str(spec.store.parent)
     if folder not in sys.path:
