@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from spyre_mlir.analysis.view_ops import reassociation_of
 from spyre_mlir.dialects.structured import defining_op, shape_of, use_empty
 from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.records import dataclass
@@ -263,7 +264,7 @@ def _reshape(needs: Needs, op: ir.Operation) -> None:
     """Convert the needed boxes of a reshape: each group of dims from the result's shape to the source's shape."""
     need = needs.own(op)
     source, result = shape_of(op.operands[0]), shape_of(op.results[0])
-    groups = [[int(dim) for dim in group] for group in op.attributes["reassociation"]]
+    groups = reassociation_of(op)
     boxes: list[Box] = []
     for box in need.boxes:
         parts: list[Box] = [()]
@@ -493,16 +494,16 @@ def known_result(
 
 def reshaped(needed: NDArray[Any], op: ir.Operation, *, backward: bool = False) -> NDArray[Any]:
     """Reshape a mask like an op that expands or collapses dims, or ``backward`` from the result to the source."""
-    groups = [list(group) for group in op.attributes["reassociation"]]
+    groups = reassociation_of(op)
     source, result = shape_of(op.operands[0]), shape_of(op.results[0])
     expands = (op.name == "tensor.expand_shape") != backward
     few, many = (source, result) if op.name == "tensor.expand_shape" else (result, source)
-    groups = groups or ([list(range(len(many)))] if few else [])
+    groups = groups or ((tuple(range(len(many))),) if few else ())
     shape: list[int] = []
     dims: list[int] = []
     for index, group in enumerate(groups):
-        fine = [many[int(dim)] for dim in group]
-        here = [needed.shape[index]] if expands else [needed.shape[int(dim)] for dim in group]
+        fine = [many[dim] for dim in group]
+        here = [needed.shape[index]] if expands else [needed.shape[dim] for dim in group]
         if all(size == 1 for size in here):
             # The mask is constant along the group.
             shape, dims = shape + here, dims + [1] * (len(group) if expands else 1)

@@ -358,7 +358,7 @@ class Program:
         for step in self.bundles:
             step.module = None
 
-    # Stored forms: a folder (``program_folder.py``), an entry of the cache and a pickle (``stored_program.py``).
+    # Stored forms (``stored_program.py``): a folder, an entry of the cache and a pickle.
 
     def save(self, folder: str | Path, *, lay_out_weights: bool = False) -> None:
         """Write the program to a folder, including parameters and constants, so that ``spyre-run`` can run it.

@@ -408,7 +408,18 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
     for module in modes:
         module.HANDLED_TYPES += (SpyreTensor,)
     gradients: Any = runtime_wrappers.AOTDispatchAutograd
-    gradients.process_runtime_tangent = staticmethod(_with_device_tangents(gradients.process_runtime_tangent))
+    # Step of AOTAutograd that also accepts gradients on the device, for results of a trace without data.
+    process = gradients.process_runtime_tangent
+
+    @functools.wraps(process)
+    def processed(tangent: Any, meta: Any, *context: Any) -> tuple[Any, list[Any]]:
+        """Return the gradient of a result and the tensors that the backward graph reads for it."""
+        if not isinstance(tangent, SpyreTensor):
+            return process(tangent, meta, *context)
+        tangent = runtime_wrappers.coerce_to_expected_memory_format(tangent, meta.memory_format)
+        return tangent, [tangent]
+
+    gradients.process_runtime_tangent = staticmethod(processed)
     # Random numbers of a checkpoint on the device come from the generator of the host.
     device_of = rng_prims.get_device
     rng_prims.get_device = lambda *call: "cpu" if (device := device_of(*call)) == NAME else device
@@ -426,20 +437,6 @@ def install(device_backend: Callable[..., Callable[..., Any]]) -> None:
     trace_rules.SKIP_DIRS.extend(map(str, sorted([*folders, *files, frontend.parent / "api.py"])))
     trace_rules._recompile_re()
     faults.untraced = untraced
-
-
-def _with_device_tangents(process: Callable[..., Any]) -> Callable[..., Any]:
-    """Step of AOTAutograd that also accepts gradients on the device, for results of a trace without data."""
-
-    @functools.wraps(process)
-    def processed(tangent: Any, meta: Any, *context: Any) -> tuple[Any, list[Any]]:
-        """Return the gradient of a result and the tensors that the backward graph reads for it."""
-        if not isinstance(tangent, SpyreTensor):
-            return process(tangent, meta, *context)
-        tangent = runtime_wrappers.coerce_to_expected_memory_format(tangent, meta.memory_format)
-        return tangent, [tangent]
-
-    return processed
 
 
 @contextlib.contextmanager
@@ -498,7 +495,19 @@ class DeviceGraph:
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Any]) -> None:
         self.graph = _with_checkpoints(graph)
-        self.on_host = _with_host_devices(graph)
+        # Copy of a graph whose device arguments name the CPU, the only device that the importer supports.
+
+        def device(value: Any) -> Any:
+            """Replace the device ``spyre`` by the CPU; return any other argument unchanged."""
+            if isinstance(value, torch.device) and value.type == NAME:
+                return torch.device("cpu")
+            return "cpu" if isinstance(value, str) and value.split(":")[0] == NAME else value
+
+        copied = _copied(graph)
+        for node in copied.graph.nodes:
+            node.target = _OF_DEVICES.get(node.target, node.target)
+            node.args, node.kwargs = map_aggregate(node.args, device), map_aggregate(node.kwargs, device)
+        self.on_host = copied
         self.model = _as_function(self.on_host)
         # Dynamo makes a separate graph for each state of autocast.
         self.autocast = torch.get_autocast_dtype(NAME) if torch.is_autocast_enabled(NAME) else None
@@ -578,22 +587,6 @@ def _write_back(written: Sequence[Any], hosts: Sequence[Any]) -> None:
                 "The graph changes a tensor of the host that shares its memory with another input; clone() one of them."
             )
         host.copy_(copied.cpu())
-
-
-def _with_host_devices(graph: GraphModule) -> GraphModule:
-    """Copy of a graph whose device arguments name the CPU, the only device that the importer supports."""
-
-    def device(value: Any) -> Any:
-        """Replace the device ``spyre`` by the CPU; return any other argument unchanged."""
-        if isinstance(value, torch.device) and value.type == NAME:
-            return torch.device("cpu")
-        return "cpu" if isinstance(value, str) and value.split(":")[0] == NAME else value
-
-    copied = _copied(graph)
-    for node in copied.graph.nodes:
-        node.target = _OF_DEVICES.get(node.target, node.target)
-        node.args, node.kwargs = map_aggregate(node.args, device), map_aggregate(node.kwargs, device)
-    return copied
 
 
 def _copied(graph: GraphModule) -> GraphModule:

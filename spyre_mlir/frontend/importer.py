@@ -194,7 +194,23 @@ def _lowered(
         kernel_calls.mark_exact_kernels(exported.graph_module.graph)
         try:
             module = lower_to_linalg(_import_graph(exported, context))
-            _check_result_types(module, exported.signature)
+            # Raise ``UnloweredError`` for results whose element types in linalg differ from the types of
+            # the graph.  A call converts results to the types of the graph, which would hide that they were
+            # computed in another type.
+            names = {torch.uint8: "i8"} | {
+                getattr(torch, element.host): element.name
+                for element in ELEMENT_TYPES.values()
+                if hasattr(torch, element.host)
+            }
+            returned = list(module.body.operations[0].operation.regions[0].blocks[0].operations)[-1].operation
+            for value, result in zip(returned.operands, exported.signature.results, strict=True):
+                element, expected = str(ir.RankedTensorType(value.type).element_type), names[result.dtype]
+                if element != expected:
+                    location = value.location
+                    message = f"A result is {element} in linalg, and {expected} in PyTorch."
+                    raise kernel_calls.UnloweredError(
+                        message, location_of(location), frozenset(kernel_calls.nodes_of(location))
+                    )
             return exported, module
         except kernel_calls.UnloweredError as error:
             graph = exported.graph_module.graph
@@ -203,27 +219,6 @@ def _lowered(
             elif not kernel_calls.mark_kernels(graph, error.nodes):
                 raise
     return exported, None
-
-
-def _check_result_types(module: ir.Module, signature: Signature) -> None:
-    """Raise ``UnloweredError`` for results whose element types in linalg differ from the types of the graph.
-
-    A call converts results to the types of the graph, which would hide that they were computed in another type.
-    """
-    names = {torch.uint8: "i8"} | {
-        getattr(torch, element.host): element.name
-        for element in ELEMENT_TYPES.values()
-        if hasattr(torch, element.host)
-    }
-    returned = list(module.body.operations[0].operation.regions[0].blocks[0].operations)[-1].operation
-    for value, result in zip(returned.operands, signature.results, strict=True):
-        element, expected = str(ir.RankedTensorType(value.type).element_type), names[result.dtype]
-        if element != expected:
-            location = value.location
-            message = f"A result is {element} in linalg, and {expected} in PyTorch."
-            raise kernel_calls.UnloweredError(
-                message, location_of(location), frozenset(kernel_calls.nodes_of(location))
-            )
 
 
 class _NodeImporter(GraphNodeImporter):

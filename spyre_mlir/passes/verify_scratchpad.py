@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from typing import ClassVar
 
@@ -106,7 +106,16 @@ class _ScratchpadCheck:
             if problem is not None:
                 text = f"bytes {child.start} to {child.end} of LX overlap {parent.described}, which is live"
                 raise error_at(child.writer.op, f"{text}: {problem}")
-        self._check_pairs(residents)
+        # Check that the second buffer of a ping-pong pair directly follows the first.
+        for (first, _), *others in pairs_of(residents):
+            size = max(residents[root].end - residents[root].start for root in (first, *dict(others)))
+            for root, second in others:
+                start = residents[first].start + second * second_at(size, self.space.alignment)
+                if residents[root].start != start:
+                    raise error_at(
+                        residents[root].writer.op,
+                        f"its buffer of a ping-pong pair is at {residents[root].start} of LX, not at {start}",
+                    )
 
     def _resident(self, op: ir.Operation, accesses: Sequence[tuple[int, int]]) -> _LiveBuffer:
         """Return the buffer that an op with a placement in LX defines."""
@@ -180,18 +189,6 @@ class _ScratchpadCheck:
 
     def _writes(self, position: int, operand: int) -> bool:
         return operand == len(self.ops[position].values) - 1
-
-    def _check_pairs(self, residents: Mapping[ir.Value, _LiveBuffer]) -> None:
-        """Check that the second buffer of a ping-pong pair directly follows the first."""
-        for (first, _), *others in pairs_of(residents):
-            size = max(residents[root].end - residents[root].start for root in (first, *dict(others)))
-            for root, second in others:
-                start = residents[first].start + second * second_at(size, self.space.alignment)
-                if residents[root].start != start:
-                    raise error_at(
-                        residents[root].writer.op,
-                        f"its buffer of a ping-pong pair is at {residents[root].start} of LX, not at {start}",
-                    )
 
 
 # Live ranges of buffers from the scopes of their values: for verifiers, which do not trust the planner's ranges.

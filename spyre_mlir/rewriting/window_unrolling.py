@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from spyre_mlir.analysis.loops import terminator
+from spyre_mlir.analysis.view_ops import reassociation_of
 from spyre_mlir.analysis.windows import Window, Windowed
 from spyre_mlir.diagnostics import error_at
 from spyre_mlir.dialects import sdsc, stick
@@ -288,7 +289,7 @@ def padded(value: ir.Value) -> tuple[ir.Value, ir.Operation, tuple[list[int], li
     op = defining_op(value)
     groups = None
     if op is not None and op.name == "tensor.expand_shape":
-        groups = [[ir.IntegerAttr(dim).value for dim in group] for group in op.attributes["reassociation"]]
+        groups = reassociation_of(op)
         op = defining_op(op.operands[0])
     if op is None or op.name != "tensor.pad" or len(op.operands) != 1:
         return None
