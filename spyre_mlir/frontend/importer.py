@@ -42,7 +42,7 @@ from spyre_mlir.dialects.attributes import to_attribute
 from spyre_mlir.dialects.hint_attributes import DIM_SIZES, DIMS
 from spyre_mlir.dialects.indices import read_index
 from spyre_mlir.dialects.sdsc import INDEX_BOUNDS, RUNS, SOURCE_BYTES, UPDATED
-from spyre_mlir.dialects.structured import runs_attr
+from spyre_mlir.dialects.structured import generic_without_body, runs_attr, shape_of
 from spyre_mlir.errors import CompileError
 from spyre_mlir.frontend import kernel_calls
 from spyre_mlir.frontend.assertions import CHECK, asserts
@@ -57,7 +57,7 @@ from spyre_mlir.frontend.exported import (
     quiet,
 )
 from spyre_mlir.frontend.graph_edits import operands_of
-from spyre_mlir.frontend.kernel_calls import UnloweredError, nodes_of
+from spyre_mlir.frontend.kernel_calls import UnloweredError, from_builtin, nodes_of, to_builtin
 from spyre_mlir.frontend.locations import SourceLocations, source_of_error
 from spyre_mlir.frontend.meta_tensors import require_numbers
 from spyre_mlir.frontend.operators import is_layout_operator, layout_operation
@@ -68,6 +68,14 @@ from spyre_mlir.frontend.torch_device import SpyreTensor, as_device_tensor
 from spyre_mlir.layout import StickLayout
 from spyre_mlir.mlir import PassManager, ir, location_of, source_note
 from spyre_mlir.records import dataclass
+from spyre_mlir.rewriting.tensor_builders import (
+    affine_apply,
+    generic_op,
+    index_constant,
+    inserted,
+    sliced,
+    with_body,
+)
 from spyre_mlir.target.element_types import ELEMENT_TYPES, dtype_name
 from spyre_mlir.tensors.device_tensor import DeviceTensor
 from spyre_mlir.tiling.mask_tiles import RunLengths
@@ -280,8 +288,8 @@ class _NodeImporter(GraphNodeImporter):
             build, source, layout = layout_operation(node)
             value = self.resolve_node_value(source)
             with loc:
-                result = build(_to_builtin(source, value), layout, loc)
-                self.bind_node_value(node, _from_builtin(result, value.type))
+                result = build(to_builtin(source, value), layout, loc)
+                self.bind_node_value(node, from_builtin(result, value.type))
         elif node.target is INSERT_ROWS:
             with loc:
                 self.bind_node_value(node, _import_rows(node, self.resolve_node_value))
@@ -309,7 +317,7 @@ class _NodeImporter(GraphNodeImporter):
         condition, text = cast(tuple[Node, str], node.args)
         value = self.resolve_node_value(condition)
         with loc:
-            tensor = _to_builtin(condition, value)
+            tensor = to_builtin(condition, value)
             boolean = ir.IntegerType.get_signless(1)
             element = ir.Operation.create("tensor.extract", results=[boolean], operands=[tensor]).result
             ir.Operation.create("cf.assert", operands=[element], attributes={"msg": ir.StringAttr.get(text)})
@@ -379,38 +387,6 @@ def _attributes(argument: Argument, updated: Mapping[str, int]) -> ir.DictAttr:
     if runs is None:
         return named
     return ir.DictAttr.get({**{entry.name: entry.attr for entry in named}, RUNS: runs_attr(runs)})
-
-
-def _to_builtin(node: Node, value: ir.Value) -> ir.Value:
-    """Build the cast of the value of a node from the torch dialect to a builtin tensor."""
-    types = [kernel_calls.builtin_type(node.meta["val"])]
-    return ir.Operation.create("torch_c.to_builtin_tensor", results=types, operands=[value]).result
-
-
-def _from_builtin(value: ir.Value, type_: ir.Type) -> ir.Value:
-    """Build the cast of a builtin tensor to a type of the torch dialect."""
-    return ir.Operation.create("torch_c.from_builtin_tensor", results=[type_], operands=[value]).result
-
-
-def _slice(
-    name: str,
-    operands: Sequence[ir.Value],
-    result: ir.Type,
-    shape: Sequence[int],
-    dims: Sequence[int],
-    positions: Sequence[ir.Value],
-) -> ir.Value:
-    """Build a slice operation on a slice of ``shape``, at ``positions`` in ``dims``, and at 0 in other dims."""
-    dynamic = ir.ShapedType.get_dynamic_stride_or_offset()
-    offsets = [dynamic if dim in dims else 0 for dim in range(len(shape))]
-    segments = [*(1 for _ in operands), len(positions), 0, 0]
-    attributes = {
-        "static_offsets": ir.DenseI64ArrayAttr.get(offsets),
-        "static_sizes": ir.DenseI64ArrayAttr.get(list(shape)),
-        "static_strides": ir.DenseI64ArrayAttr.get([1] * len(shape)),
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get(segments),
-    }
-    return ir.Operation.create(name, [result], [*operands, *positions], attributes).result
 
 
 # One trace at a time per process, of an import or of Dynamo: PyTorch keeps the state of a trace in globals.
@@ -484,18 +460,16 @@ def _import_rows(node: Node, value_of: Callable[[Node], ir.Value]) -> ir.Value:
     operands = operands_of(node)
     dims, elements, rows = operands["dims"], operands["elements"], operands["rows"]
     shape = tuple(operands["x"].meta["val"].shape)
-    result = _to_builtin(operands["x"], value_of(operands["x"]))
-    tensors = [_to_builtin(index, value_of(index)) for index in operands["indices"]]
+    result = to_builtin(operands["x"], value_of(operands["x"]))
+    tensors = [to_builtin(index, value_of(index)) for index in operands["indices"]]
     for number, node_of_row in enumerate(rows):
-        positions = []
+        offsets: list[int | ir.Value] = [0] * len(shape)
         for axis, (dim, tensor) in enumerate(zip(dims, tensors, strict=True)):
             lower = -shape[dim] if operands["negative"] else 0
             bounds = {"lower": lower, "upper": shape[dim], "operation": operands["operation"]}
-            positions.append(read_index(tensor, elements[axis * len(rows) + number], bounds))
-        row = _to_builtin(node_of_row, value_of(node_of_row))
-        sizes = ir.RankedTensorType(row.type).shape
-        result = _slice("tensor.insert_slice", [row, result], result.type, sizes, dims, positions)
-    return _from_builtin(result, value_of(operands["x"]).type)
+            offsets[dim] = read_index(tensor, elements[axis * len(rows) + number], bounds)
+        result = inserted(to_builtin(node_of_row, value_of(node_of_row)), result, offsets)
+    return from_builtin(result, value_of(operands["x"]).type)
 
 
 # Loops of a graph as ``scf.for`` on tensors, built while torch-mlir imports the operations around and inside them.
@@ -520,15 +494,11 @@ class LoopImport:
         ]
         #: The tiled tensors, outside the loop.
         self.wholes = [self._tensor(node) for node in self.begin["wholes"]]
-        index = ir.IndexType.get()
-        bounds = []
-        for number in (0, self.begin["trips"], 1):
-            attributes = {"value": ir.IntegerAttr.get(index, number)}
-            bounds.append(ir.Operation.create("arith.constant", [index], attributes=attributes).result)
+        bounds = [index_constant(number) for number in (0, self.begin["trips"], 1)]
         initial = [*carried, *wholes]
         types = [value.type for value in initial]
         self.loop = ir.Operation.create("scf.for", results=types, operands=[*bounds, *initial], regions=1)
-        self.block = ir.Block.create_at_start(self.loop.regions[0], [index, *types])
+        self.block = ir.Block.create_at_start(self.loop.regions[0], [ir.IndexType.get(), *types])
 
     def begin_values(self) -> list[ir.Value]:
         """The values of the begin mark at the start of an iteration, except the mark itself."""
@@ -539,7 +509,7 @@ class LoopImport:
             shape = list(type_.shape)
             shape[dim] = size
             tile = ir.RankedTensorType.get(shape, type_.element_type)
-            values.append(self._slice("tensor.extract_slice", [whole], tile, tile, dim))
+            values.append(sliced([whole], self._offsets(shape, dim), shape, [1] * len(shape), tile))
         return [self._torch(value, tensor) for value, tensor in zip(values, self.tensors, strict=False)]
 
     def finish(self) -> None:
@@ -548,28 +518,26 @@ class LoopImport:
         buffers = list(self.block.arguments)[1 + len(values) :]
         for node, dim, whole in zip(self.end["tiles"], self.end["dims"], buffers, strict=True):
             tile = self._tensor(node)
-            values.append(self._slice("tensor.insert_slice", [tile, whole], whole.type, tile.type, dim))
+            values.append(inserted(tile, whole, self._offsets(shape_of(tile), dim)))
         ir.Operation.create("scf.yield", operands=values)
 
     def results(self, tensors: Sequence[Any]) -> list[ir.Value]:
         """The values of the end mark, after the loop."""
         return [self._torch(value, tensor) for value, tensor in zip(self.loop.results, tensors, strict=True)]
 
-    def _slice(
-        self, name: str, operands: Sequence[ir.Value], result: ir.Type, tile: ir.Type, dim: int
-    ) -> ir.Value:
-        """Build a slice operation at the offset of the tile of an iteration."""
-        shape, position = ir.RankedTensorType(tile).shape, self.block.arguments[0]
+    def _offsets(self, shape: Sequence[int], dim: int) -> list[int | ir.Value]:
+        """Build the offsets of the tile of an iteration, which has ``shape`` and moves along ``dim``."""
+        position = self.block.arguments[0]
         if shape[dim] != 1:
-            attributes = {"map": ir.Attribute.parse(f"affine_map<(d0) -> (d0 * {shape[dim]})>")}
-            position = ir.Operation.create("affine.apply", [position.type], [position], attributes).result
-        return _slice(name, operands, result, shape, [dim], [position])
+            map_ = ir.AffineMap.get(1, 0, [ir.AffineDimExpr.get(0) * shape[dim]])
+            position = affine_apply(map_, [position])
+        return [position if axis == dim else 0 for axis in range(len(shape))]
 
     def _tensor(self, node: Any) -> ir.Value:
-        return _to_builtin(node, self.resolve(node))
+        return to_builtin(node, self.resolve(node))
 
     def _torch(self, value: ir.Value, tensor: Any) -> ir.Value:
-        return _from_builtin(value, self.type_of(tensor))
+        return from_builtin(value, self.type_of(tensor))
 
 
 # Lowering of the torch dialect to linalg on tensors: torch-mlir's pipeline as pass lists of this project.
@@ -861,30 +829,9 @@ def _fill_in_body(fill: ir.Operation) -> None:
     number, output = fill.operands
     rank = ir.RankedTensorType(output.type).rank
     with fill.location, ir.InsertionPoint(fill):
-        maps = [ir.AffineMapAttr.get(ir.AffineMap.get_identity(rank))]
-        parallel = ir.ArrayAttr.get([ir.Attribute.parse("#linalg.iterator_type<parallel>")] * rank)
-        generic = _generic([output], [output.type], maps, parallel)
-        body = generic.regions[0].blocks.append(number.type, arg_locs=[fill.location])
-        with ir.InsertionPoint(body):
-            ir.Operation.create("linalg.yield", operands=[number])
-    fill.results[0].replace_all_uses_with(generic.results[0])
+        filled = with_body(generic_op([], output, [tuple(range(rank))], rank, 0), lambda _: number)
+    fill.results[0].replace_all_uses_with(filled)
     fill.erase()
-
-
-def _generic(
-    operands: list[ir.Value],
-    results: list[ir.Type],
-    maps: Sequence[ir.Attribute],
-    iterator_types: ir.Attribute,
-) -> ir.Operation:
-    """Build a linalg.generic without a body."""
-    segments = [len(operands) - len(results), len(results)]
-    attributes = {
-        "indexing_maps": ir.ArrayAttr.get(maps),
-        "iterator_types": iterator_types,
-        "operandSegmentSizes": ir.DenseI32ArrayAttr.get(segments),
-    }
-    return ir.Operation.create("linalg.generic", results, operands, attributes, regions=1)
 
 
 def _is_in(operation: ir.Operation, outer: ir.Operation) -> bool:
@@ -924,7 +871,7 @@ def _with_operands(generic: ir.Operation, operands: list[ir.Value], maps: list[i
     """Replace a linalg.generic by an operation with the same body and other operands."""
     types = [result.type for result in generic.results]
     with generic.location, ir.InsertionPoint(generic):
-        new = _generic(operands, types, maps, generic.attributes["iterator_types"])
+        new = generic_without_body(operands, types, maps, generic.attributes["iterator_types"])
     generic.regions[0].blocks[0].append_to(new.regions[0])
     for old_result, new_result in zip(generic.results, new.results, strict=True):
         old_result.replace_all_uses_with(new_result)

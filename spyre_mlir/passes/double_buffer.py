@@ -37,7 +37,7 @@ from spyre_mlir.rewriting.clones import (
     read_instead,
     whole_of,
 )
-from spyre_mlir.rewriting.outlining import replace_operands
+from spyre_mlir.rewriting.outlining import copied
 from spyre_mlir.rewriting.tensor_builders import index_constant
 from spyre_mlir.target.ops import DEVICE_OPS
 
@@ -305,11 +305,9 @@ def _copied(op: ir.Operation, known: dict[ir.Value, ir.Value]) -> ir.Operation:
 
     Copies have no pins, because a plan file pins each copy by the name of the copy.
     """
-    copy = op.clone().operation
+    copy = copied(op, known)
     if sdsc.PINS in copy.attributes:
         del copy.attributes[sdsc.PINS]
-    replace_operands(copy, known)
-    known.update(zip(op.results, copy.results, strict=True))
     return copy
 
 

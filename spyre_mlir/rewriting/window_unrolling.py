@@ -33,6 +33,7 @@ from spyre_mlir.records import dataclass
 from spyre_mlir.rewriting import body_operations as scalar
 from spyre_mlir.rewriting import tensor_builders
 from spyre_mlir.rewriting.linalg_values import device_element
+from spyre_mlir.rewriting.outlining import copied
 from spyre_mlir.rewriting.tensor_builders import collapsed, consecutive, expanded, transposed
 from spyre_mlir.target.ops import Kind
 from spyre_mlir.target.sliding import Sliding
@@ -230,10 +231,7 @@ class Unrolling:
                     operand = next(operand for operand in op.operands if operand != accumulator)
                     values[op.results[0]] = values.get(operand, operand)
                     continue
-                copy = op.clone().operation
-                for index, operand in enumerate(op.operands):
-                    copy.operands[index] = values.get(operand, operand)
-                values.update(zip(op.results, copy.results, strict=True))
+                copied(op, values)
 
     # -- the result -----------------------------------------------------------------------------------
 
