@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spyre_mlir.analysis.view_ops import reassociation_of
+from spyre_mlir.analysis.view_ops import dropped_dims, reassociation_of
 from spyre_mlir.dialects.structured import defining_op, shape_of, use_empty
 from spyre_mlir.mlir import indexing_maps, ir
 from spyre_mlir.records import dataclass
@@ -343,13 +343,10 @@ def _static(op: ir.Operation, name: str) -> list[int] | None:
     return None if any(value < -(1 << 62) for value in values) else values
 
 
-def _kept_dims(sizes: Sequence[int], shape: Sequence[int]) -> list[int]:
-    """Return the dims of a slice that its rank-reduced tensor has; it does not matter which dims of size 1 it drops."""
-    dims: list[int] = []
-    for dim in reversed(range(len(sizes))):
-        if len(dims) < len(shape) and sizes[dim] == shape[len(shape) - 1 - len(dims)]:
-            dims.append(dim)
-    return dims[::-1]
+def _kept_dims(sizes: Sequence[int], shape: tuple[int, ...]) -> list[int]:
+    """Return the dims of a slice that its rank-reduced tensor has."""
+    dropped = dropped_dims(sizes, shape)
+    return [dim for dim in range(len(sizes)) if dim not in dropped]
 
 
 def _concat(needs: Needs, op: ir.Operation) -> None:

@@ -15,7 +15,6 @@ import contextlib
 import copy
 import functools
 import hashlib
-import inspect
 import re
 import warnings
 from collections import OrderedDict
@@ -53,6 +52,7 @@ from spyre_mlir import faults
 from spyre_mlir.errors import CompileError, UncapturedError, UnsupportedDtypeError
 from spyre_mlir.frontend.autocast import autocast_dtype, autocasting
 from spyre_mlir.frontend.dynamic_inputs import SizedGraph, ignoring_marks
+from spyre_mlir.frontend.graph_edits import as_function
 from spyre_mlir.frontend.hints import dim_sizes, name_tensor_dims, names_of, take_input_names
 from spyre_mlir.frontend.host_operations import report
 from spyre_mlir.frontend.kernel_calls import UnloweredError
@@ -316,7 +316,7 @@ class CompiledGraph:
     """
 
     def __init__(self, graph: GraphModule, compile: Callable[..., Callable[..., Any]]) -> None:
-        self.model = _as_function(graph)
+        self.model = as_function(graph, graph.graph, _readable)
         self.sized = SizedGraph.of(graph)
         self.compile = compile
         self.programs: dict[tuple, Callable[..., Any]] = {}
@@ -508,7 +508,7 @@ class DeviceGraph:
             node.target = _OF_DEVICES.get(node.target, node.target)
             node.args, node.kwargs = map_aggregate(node.args, device), map_aggregate(node.kwargs, device)
         self.on_host = copied
-        self.model = _as_function(self.on_host)
+        self.model = as_function(self.on_host, self.on_host.graph, _readable)
         # Dynamo makes a separate graph for each state of autocast.
         self.autocast = torch.get_autocast_dtype(NAME) if torch.is_autocast_enabled(NAME) else None
         self.compile = partial(_compiled_under, self.autocast, compile)
@@ -618,19 +618,6 @@ def _checkpoint(segment: GraphModule, *inputs: Any, **options: Any) -> Any:
     context = segment.meta.get("_checkpoint_context_fn")
     contexts = {} if context is None else {"context_fn": context}
     return checkpoint(_with_checkpoints(segment), *inputs, **{**options, "use_reentrant": False, **contexts})
-
-
-def _as_function(graph: GraphModule) -> Callable[..., Any]:
-    """Return the graph as a function of its inputs, whose names are the parameters of its signature."""
-
-    def replay(*inputs: Any) -> Any:
-        """Run the graph node by node, so that the called operations keep the metadata of the nodes."""
-        return Interpreter(graph).run(*inputs)
-
-    names = [_readable(str(node.target)) for node in graph.graph.nodes if node.op == "placeholder"]
-    parameters = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
-    replay.__signature__ = inspect.Signature(parameters)
-    return replay
 
 
 def _readable(target: str) -> str:

@@ -32,7 +32,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
-from torch.fx import Graph, Interpreter, Node
+from torch.fx import Graph, Node
 from torch.fx import traceback as fx_traceback
 from torch.fx.node import map_aggregate
 from torch.nn.modules import module as module_hooks
@@ -43,7 +43,7 @@ from spyre_mlir.errors import CompileError, UncapturedError
 from spyre_mlir.frontend.call_objects import Inputs, as_call
 from spyre_mlir.frontend.experts import dense_experts
 from spyre_mlir.frontend.exported import off_the_device
-from spyre_mlir.frontend.graph_edits import argument_key, is_plain
+from spyre_mlir.frontend.graph_edits import argument_key, as_function, is_plain
 from spyre_mlir.frontend.hints import dim_sizes, names_of
 from spyre_mlir.frontend.locations import model_frames
 from spyre_mlir.frontend.meta_tensors import without_log_of_failures
@@ -802,16 +802,7 @@ class PieceBuilder:
             operands.append(torch.tensor(number.value, dtype=number.dtype))
         self._graph.output(tuple(results))
         key = (key, tuple(sorted(changing)), tuple(fixed), tuple(names_of(tensor) for tensor in inputs))
-        graph, root = self._graph, torch.nn.Module()
-
-        def replay(*inputs: Any) -> Any:
-            """Run the graph node by node, so that the called operations keep the metadata of the nodes."""
-            return Interpreter(root, graph=graph).run(*inputs)
-
-        names = [str(node.target) for node in graph.find_nodes(op="placeholder")]
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        replay.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
-        return ModelPiece(replay, operands, key, cause, self.calls)
+        return ModelPiece(as_function(torch.nn.Module(), self._graph), operands, key, cause, self.calls)
 
     def _add(self, node: Node, key: Hashable) -> None:
         self._order[node] = len(self._order)

@@ -23,7 +23,8 @@ from torch.utils import _pytree as pytree
 from spyre_mlir.frontend import decomposed as decomposed_module
 from spyre_mlir.frontend.decomposed import decomposed
 from spyre_mlir.frontend.decompositions import decomposition_table
-from spyre_mlir.frontend.exported import _program, inferring_once
+from spyre_mlir.frontend.exported import _program
+from spyre_mlir.frontend.inference import inferring_once
 from spyre_mlir.frontend.locations import recording_all_frames
 from spyre_mlir.frontend.storage import address_storages, storages_of
 
